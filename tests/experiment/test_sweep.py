@@ -23,11 +23,12 @@ from g2d.problems.subsets import hold_out
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo
 from g2d.regimes.warmup import Warmup
-from g2d.report.sweep import sweep_paragraph, sweep_sentences
+from g2d.report.methods import sweep_sentences
 from g2d.settings import ConfigError
 from g2d.tables.choices import best, candidate_table, edge_of, sweep_bills
 from tests.experiment.test_config import MINIMAL
 from tests.frames import groups
+from tests.report.test_methods import written
 
 ENTRIES = {
     "rft": {"regime": "rft", "steps": [0, 2]},
@@ -248,8 +249,8 @@ def test_the_choice_is_said_with_its_alternatives() -> None:
     assert sentences[0].endswith("right, as had 1 of the larger ones.")
     assert "largest tried: a better one may lie beyond" in " ".join(sweep_sentences(tried(1, 2, 3)))
     config = configured({"regimes": {"dpo": RATES}})
-    assert "chosen on 4 problems held out of the training pool" in sweep_paragraph(config, tried(1, 2), True)
-    assert "those of demo" in sweep_paragraph(config, tried(1, 2), False)
+    assert "chosen on 4 problems held out of the training pool" in written(config, sweep=tried(1, 2))
+    assert "those of demo" in written(config, sweep=tried(1, 2), alike=False)
 
 
 COST = Cost("a", "train_dpo", 1.0, 1.0, 1, "cpu", 1.0, 0, 0)

@@ -26,7 +26,12 @@ PROVENANCE = {
 
 
 def written(
-    config: Config, n_pairs: tuple[float, ...] = (680.0, 708.0), tables: Sequence[str] = ("main",), **other: object
+    config: Config,
+    n_pairs: tuple[float, ...] = (680.0, 708.0),
+    tables: Sequence[str] = ("main",),
+    sweep: pd.DataFrame | None = None,
+    alike: bool = True,
+    **other: object,
 ) -> str:
     models = list(config.models)
     calibration = pd.DataFrame(
@@ -36,7 +41,7 @@ def written(
     )
     manifests = {name: {"n": 500, "sha256": "a" * 64, "file": "f.jsonl"} for name in config.problem_sources}
     record = PROVENANCE | {"problems": manifests} | other
-    return methods(config, record, calibration, pd.DataFrame({"n_pairs": n_pairs}), tables=tables)
+    return methods(config, record, calibration, pd.DataFrame({"n_pairs": n_pairs}), tables, sweep, alike)
 
 
 @pytest.fixture(scope="module")

@@ -5,30 +5,23 @@ from g2d.experiment.sweep import with_choices
 from g2d.jobs.files import read_json, write_text
 from g2d.jobs.stage import stage
 from g2d.report.methods import methods
-from g2d.report.sweep import sweep_paragraph
-from g2d.tables.choices import SWEEP_COLUMNS
-from g2d.tables.frames import read_table
-from g2d.tables.harvest import CALIBRATION_COLUMNS, HARVEST_COLUMNS
+from g2d.tables.results import read_by_name
 
 
 def main(snakemake):
     with stage(snakemake):
         given, params = snakemake.input, snakemake.params
-        tables = (
-            read_table(given.calibration, CALIBRATION_COLUMNS),
-            read_table(given.harvest, HARVEST_COLUMNS),
-        )
-        config, said = load(params.config), ""
+        config, sweep, alike = load(params.config), None, True
         if config.sweep and config.sweep.regimes:
             chosen = [
                 {name: read_json(f"results/{model}/sweep/{name}.json")["settings"] for name in config.sweep.regimes}
                 for model in config.models
             ]
-            first, alike = chosen[0], all(own == chosen[0] for own in chosen)
-            said = sweep_paragraph(config, read_table(given.sweep, SWEEP_COLUMNS), alike)
-            config = with_choices(config, first)
-        text = methods(config, read_json(given.provenance), *tables, params.tables, said)
-        write_text(snakemake.output[0], text)
+            sweep, alike = read_by_name(given.sweep), all(own == chosen[0] for own in chosen)
+            config = with_choices(config, chosen[0])
+        record = read_json(given.provenance)
+        calibration, harvest = read_by_name(given.calibration), read_by_name(given.harvest)
+        write_text(snakemake.output[0], methods(config, record, calibration, harvest, params.tables, sweep, alike))
 
 
 if __name__ == "__main__":

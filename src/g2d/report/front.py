@@ -8,14 +8,14 @@ from typing import Any
 
 import pandas as pd
 
+from g2d.analysis.comparisons import LEVEL
 from g2d.experiment.config import Config
 from g2d.experiment.keys import called
 from g2d.report import charts, frontier, training
 from g2d.report.answer import answer
 from g2d.report.contamination import memory_warnings
-from g2d.report.controls import control_sentences
 from g2d.report.marks import Marks
-from g2d.report.phrases import percent
+from g2d.report.phrases import NBSP, percent, points_of, signed, signed_interval, these_weights
 from g2d.report.vega import Spec
 
 KEPT = 0.9  # of an adapter's effect: less is a caveat
@@ -131,3 +131,50 @@ def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -
         f"{percent(lost[least], 0)} of {least.removeprefix(f'{model}/')}. {who} an adapter's part to an output that is "
         f"already rounded; {cure} keeps it.",
     )
+
+
+def control_sentences(controls: pd.DataFrame) -> tuple[str, ...]:
+    """A sentence about the most accurate policy in `controls.csv`: the share of its gain that its controls get, which
+    were trained the same way on another reward."""
+    # No significant difference from the truth does not show that a control is as good, and none from M0 does not show
+    # that it learnt nothing: the intervals stand beside the tests.
+    by_policy = [rows for _, rows in controls.groupby(["truth", "K", "group_size"], sort=False, dropna=False)]
+    if not by_policy:
+        return ()
+    said = _of_controls(max(by_policy, key=lambda rows: rows["truth_accuracy"].iloc[0]))
+    others = len(by_policy) - 1
+    return (f"{said} The table of controls has {others} more." if others else said,)
+
+
+def _of_controls(rows: pd.DataFrame) -> str:
+    first = rows.iloc[0].to_dict()
+    gain = points_of(first, "truth_gain")
+    name = called(first["truth"], first["K"], first["group_size"] if first["truth"] == "grpo" else 0)
+    said = "; ".join(_control(row) for row in rows.to_dict("records"))
+    weights = these_weights(first["n_seeds"])
+    if first["p_truth"] > LEVEL:
+        return (
+            f"Controls: what {name} gains over M0{weights}, {gain}, is not significantly different from 0 "
+            f"(p = {first['p_truth']:.2g}), so there is nothing to take a share of: {said}."
+        )
+    return f"Controls: of the {gain} that {name} gains over M0{weights}, {said}."
+
+
+def _control(row: dict[Any, Any]) -> str:
+    share = ""
+    if pd.notna(row["share"]):
+        ends = [_percent(row[f"share_{end}"]) for end in ("low", "high")]
+        share = f"{_percent(row['share'])}{NBSP}% [{ends[0] or 'no lower end'}, {ends[1] or 'no upper end'}], "
+    gain = f"{signed(row['gain'])} {signed_interval(row['gain_low'], row['gain_high'])}"
+    differs, missed = "different", ""
+    if row["p_holm"] > LEVEL:
+        differs = "not significantly different"
+        missed = f"; about {100 * row['minimum_detectable']:.1f} would have been found four times in five"
+    return (
+        f"{row['reward']} get {gain} ({share}{differs} from the truth by a paired test, p = {row['p_holm']:.2g}: "
+        f"{points_of(row, 'difference')}{missed})"
+    )
+
+
+def _percent(share: float) -> str:
+    return "" if pd.isna(share) else f"{100 * share:.0f}".replace("-", "−")

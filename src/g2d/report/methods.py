@@ -39,7 +39,8 @@ def methods(
     calibration: pd.DataFrame,
     harvest: pd.DataFrame,
     tables: Collection[str] = (),
-    sweep: str = "",
+    sweep: pd.DataFrame | None = None,
+    alike: bool = True,
 ) -> str:
     """Markdown, one paragraph per part of the experiment; configured text is shown as it was written.
 
@@ -49,7 +50,8 @@ def methods(
         calibration: Table 4, which says what levels were chosen.
         harvest: Table 2, which says how many pairs there were.
         tables: names of the tables that were made; tests without a table are not mentioned.
-        sweep: how a sweep chose the settings in `config`, from `g2d.report.sweep`; empty without a sweep.
+        sweep: `sweep.csv`, by which the settings in `config` were chosen.
+        alike: whether it chose the same for all models.
     """
     problems, packages = partial(_problems, config, provenance), provenance["software"]["packages"]
     selections: dict[tuple[str, ...], list[str]] = {}
@@ -65,7 +67,9 @@ def methods(
         {
             "config": config,
             "tables": tables,
-            "sweep_text": sweep,
+            "sweep": sweep,
+            "sweep_sentences": [] if sweep is None else sweep_sentences(sweep),
+            "alike": alike,
             "models": [_model(name, source) for name, source in config.models.items()],
             "problems": problems,
             "benchmarks": list(map(problems, config.benchmarks)),
@@ -97,6 +101,24 @@ def methods(
     )
     paragraphs = (literal("".join(block(context))) for block in template.blocks.values())
     return "\n\n".join(filter(None, paragraphs)) + "\n"
+
+
+def sweep_sentences(table: pd.DataFrame) -> list[str]:
+    """A sentence for every entry of `sweep.csv`, and a warning where its choice is the last value of a list."""
+    several = table["model"].nunique() > 1
+    sentences: list[str] = []
+    for (model, swept), rows in table.groupby(["model", "swept"], sort=False):
+        name = f"{swept} of {model}" if several else str(swept)
+        chosen = rows[rows["chosen"]].iloc[0]
+        tied = int((rows["accuracy"] == chosen["accuracy"]).sum()) - 1
+        as_good = f", as had {tied} of the larger ones" if tied else ""
+        sentences.append(
+            f"For {name}, {chosen['settings']} was chosen out of {len(rows)} tried at K={chosen['K']}: it had "
+            f"{chosen['accuracy']:.3f} [{chosen['ci_low']:.3f}, {chosen['ci_high']:.3f}] right{as_good}."
+        )
+        if isinstance(chosen["edge"], str):
+            sentences.append(f"For {name}, {chosen['edge']}: a better one may lie beyond, so widen the list.")
+    return sentences
 
 
 def _chosen_levels(selected: pd.DataFrame) -> str:

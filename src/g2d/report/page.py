@@ -36,9 +36,9 @@ from g2d.report.contamination import contamination_sentences
 from g2d.report.looks import CAVEAT
 from g2d.report.looks import path as look_path
 from g2d.report.marks import Marks, marks
+from g2d.report.methods import sweep_sentences
 from g2d.report.power import difference_by_seeds, power_sentences
 from g2d.report.provenance import without_folders
-from g2d.report.sweep import sweep_sentences
 from g2d.report.synthesis import forest, synthesis_sentences
 from g2d.report.tables import Table, cells_of
 from g2d.report.vega import Spec
