@@ -12,7 +12,7 @@ import pytest
 from g2d.experiment.config import read
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.report import charts
-from g2d.report.figures import Panels, below_each_other, of_benchmark, panels, save_figure
+from g2d.report.figures import Panels, below_each_other, panels, save_figure
 from g2d.report.marks import marks
 from g2d.rollouts.budgets import to_json
 from g2d.rollouts.rollout import to_frame
@@ -47,7 +47,7 @@ KNOWN = marks(read(CONFIG / "paper.yaml"))
 
 
 def accuracy_figure(main: pd.DataFrame) -> Panels:
-    return panels(charts.accuracy_by_k, of_benchmark(main, "id"), KNOWN)
+    return panels(charts.accuracy_by_k, main, KNOWN)
 
 
 def informativeness_figure(main: pd.DataFrame, harvest: pd.DataFrame) -> Panels:
@@ -161,8 +161,3 @@ def test_recorded_completions_have_informativeness_but_no_accuracy(tmp_path):
     text = svg(informativeness_figure(main, harvest), tmp_path / "informativeness.svg")
     assert "pairability ρ" in text
     assert "pass@1" not in text
-
-
-def test_an_unknown_benchmark_is_refused():
-    with pytest.raises(ValueError, match="'ood': choose from id"):
-        of_benchmark(tables()[0], "ood")

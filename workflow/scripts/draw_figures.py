@@ -3,7 +3,7 @@
 from g2d.experiment.config import load
 from g2d.jobs.stage import stage
 from g2d.report import charts
-from g2d.report.figures import below_each_other, of_benchmark, panels, save_figure
+from g2d.report.figures import below_each_other, panels, save_figure
 from g2d.report.marks import marks
 from g2d.tables.results import read_by_name
 
@@ -15,10 +15,8 @@ def main(snakemake):
     with stage(snakemake):
         given, out, params = snakemake.input, snakemake.output, snakemake.params
         known = marks(load(snakemake.config))  # the grid decides, and with it the tables
-        results, gains, budgets = (
-            of_benchmark(read_by_name(table), params.benchmark)
-            for table in (given.main, given.decomposition, given.budgets)
-        )
+        tables = map(read_by_name, (given.main, given.decomposition, given.budgets))
+        results, gains, budgets = (table[table["benchmark"] == params.benchmark] for table in tables)
         accuracy = panels(charts.accuracy_by_k, results, known)
         informativeness = panels(charts.informativeness_by_k, read_by_name(given.harvest))
         save_figure(out.accuracy, accuracy, params.note, NOTHING)

@@ -31,7 +31,7 @@ from g2d.report.marks import (
     names,
 )
 from g2d.report.phrases import time_unit
-from g2d.report.vega import HEIGHT, Spec, finished, named_scale, outlined, padded, series_channels, tips
+from g2d.report.vega import HEIGHT, Spec, finished, named_scale, outlined, series_channels, tips
 
 WIDTH = 900  # pixels of a chart on the page
 ROW_HEIGHT = 26  # pixels, of a bar
@@ -212,7 +212,9 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
     rows = pd.concat(parts).dropna(subset=["value"])
     rows["interval"] = _between(rows["low"], rows["high"])
     ks = sorted(int(k) for k in own["K"].unique())
-    x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=padded(ks))
+    margin = 0.04 * (ks[-1] - ks[0]) or 1
+    around = alt.Scale(domain=[ks[0] - margin, ks[-1] + margin], nice=False, zero=False)
+    x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=around)
     scale = alt.Scale(domain=[0, 1])
     y = alt.Y("value:Q", title="share, or bits for H", scale=scale)
     tooltip = tips({"series": None, "K": "", "value": ".3f", "interval": None}, series="metric")

@@ -29,19 +29,6 @@ def below_each_other(upper: Panels, lower: Panels) -> Panels:
     return {model: [*upper.get(model, ()), *lower.get(model, ())] for model in {**upper, **lower}}
 
 
-def of_benchmark(table: pd.DataFrame, benchmark: str) -> pd.DataFrame:
-    """Rows of one benchmark; none if nothing was evaluated at all, as with recorded completions.
-
-    Raises:
-        ValueError: the table has rows, but none for this benchmark.
-    """
-    rows = table[table["benchmark"] == benchmark]
-    if rows.empty and not table.empty:
-        known = ", ".join(map(str, table["benchmark"].unique()))
-        raise ValueError(f"the table has no rows for the benchmark {benchmark!r}: choose from {known}")
-    return rows
-
-
 def save_figure(path: str | Path, panels: Panels, note: str | None, nothing: str) -> None:
     """Write a figure as SVG; the same tables give the same bytes.
 

@@ -33,7 +33,7 @@ def look_sentences(config: Config, results: str | Path = "results") -> list[str]
         )
         return [said] if others else []
     looks = dict(list(taken(config.looks, results).items())[: config.looks.until])
-    found = [_plan_sentence(config)]
+    found = [_plan_sentence(config.looks, next(iter(config.benchmarks)))]
     if others:
         found.append(
             f"Looks were taken by another plan before ({listed(others)}): the error of this one does not count theirs."
@@ -57,23 +57,20 @@ def look_methods(looks: Looks) -> str:
     """How the seeds came, for the methods."""
     return (
         f"Seeds came in stages: at looks after {listed([str(n) for n in looks.looks])} seeds the planned comparisons "
-        "were tested, and policies with an open one got the next seeds; a verdict stood once it had fallen. An error "
+        "were tested, and policies with an open one got the next seeds; a verdict was final. An error "
         f"of {100 * looks.error:g} % in each family, for differences and for being within the margin, was spent over "
         f"the looks (Lan and DeMets 1983; {SPENDING[looks.spending]}), in Hochberg's steps within a look (Tamhane, Xi "
-        "and Gou 2021). The other tests do not count the looks."
+        "and Gou 2021). The other tests are not corrected for the looks."
     )
 
 
-def _plan_sentence(config: Config) -> str:
-    assert config.looks is not None
-    looks = config.looks
+def _plan_sentence(looks: Looks, benchmark: str) -> str:
     return (
-        f"Looks at {numbers(looks.looks)} seeds, on {next(iter(config.benchmarks))}, were planned before the first. In "
-        "a family of comparisons verdicts of one kind, different or within the margin, err with at most "
-        f"{100 * looks.error:g} % over all looks (spent by "
-        f"{SPENDING[looks.spending]}), and a comparison is given up where no later look settles it with "
-        f"{100 * looks.futility:g} % for every further seed. Tests and intervals of the other tables do not count "
-        "the looks."
+        f"Looks at {numbers(looks.looks)} seeds, on {benchmark}, were planned before the first. In a family of "
+        "comparisons verdicts of one kind, different or within the margin, err with at most "
+        f"{100 * looks.error:g} % over all looks (spent by {SPENDING[looks.spending]}), and a comparison is given up "
+        f"where the chance that a later look settles it is below {100 * looks.futility:g} % for every further seed. "
+        "Tests and intervals of the other tables are not corrected for the looks."
     )
 
 

@@ -132,7 +132,7 @@ def build(
         name: Entry(
             name=name,
             title=titles[name],
-            caption=caption(captions.get(name)),
+            caption=caption(captions[name]),
             href=_relative(path, folder),
             table=cells_of(frames[name]),
             charts=_charts_of(name, frames[name], specs, known),
@@ -167,7 +167,7 @@ def build(
                 "name": name,
                 "data": f"data:image/svg+xml;base64,{base64.b64encode(Path(path).read_bytes()).decode()}",
                 "href": _relative(path, folder),
-                "caption": caption(captions.get(name)),
+                "caption": caption(captions[name]),
             }
             for name, path in figures.items()
         ],
@@ -263,10 +263,8 @@ def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], known: Ma
     return found
 
 
-def _caption(path: str | Path | None, config: Mapping[str, Any], benchmark: str) -> Markup:
+def _caption(path: str | Path, config: Mapping[str, Any], benchmark: str) -> Markup:
     """A caption of Snakemake's report, with the same settings filled in."""
-    if path is None:
-        return Markup()
     template = jinja2.Environment(autoescape=False, finalize=_visible).from_string(
         Path(path).read_text(encoding="utf-8")
     )

@@ -135,11 +135,7 @@ class Push:
             raise ValueError(f"--base {unknown[0]}: no such model here; there are {', '.join(self.config.models)}")
 
     def repositories(self) -> Iterator[Repository]:
-        """The data set first, then what its policies start from, then the policies.
-
-        Raises:
-            ValueError: as `run`.
-        """
+        """The data set first, then what its policies start from, then the policies; errors as of `run`."""
         from huggingface_hub.utils import validate_repo_id
 
         trained = [key for key in grid.policies(self.config) if key.role != "base"]
@@ -248,11 +244,7 @@ class Push:
         return Repository(self.to, "dataset", {CARD: card, **{file: self.folder / file for file in drawn}})
 
     def _require_no_place(self, one: Repository) -> None:
-        """Check that no text names a folder of this machine or of its user.
-
-        Raises:
-            ValueError: one does.
-        """
+        """Refuse a text that names a folder of this machine or of its user."""
         places = [str(place) for place in (Path.home(), self.folder.resolve().parent) if len(place.parts) > 1]
         for name, text in one.files.items():
             if isinstance(text, str) and (found := next((place for place in places if place in text), None)):
@@ -310,11 +302,7 @@ def upload(repositories: list[Repository], *, public: bool) -> None:
 
 
 def _commit(api: HfApi, one: Repository, *, public: bool) -> str:
-    """Where the commit is, in words.
-
-    Raises:
-        RuntimeError: the repository is public and should not be.
-    """
+    """Where the commit is, in words; refused where the repository is public and should not be."""
     from huggingface_hub import CommitOperationAdd
 
     api.create_repo(one.id, repo_type=one.kind, private=not public, exist_ok=True)

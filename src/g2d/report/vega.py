@@ -29,12 +29,6 @@ THEME: dict[str, Any] = {
 Spec = dict[str, Any]
 
 
-def padded(ks: Sequence[int]) -> alt.Scale:
-    """A scale over the values of K with a margin at both ends."""
-    margin = 0.04 * (ks[-1] - ks[0]) or 1 if ks else 1
-    return alt.Scale(domain=[ks[0] - margin, ks[-1] + margin] if ks else [0, 1], nice=False, zero=False)
-
-
 def named_scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
     """A scale that gives the names these values, repeated where there are more names."""
     names = list(names)
@@ -74,9 +68,9 @@ def tips(columns: Mapping[str, str | None], **titles: str) -> list[alt.Tooltip]:
     ]
 
 
-def dashed_line(axis: str, at: float = 0.0) -> alt.Chart:
-    """A line across the chart at a value of an axis, x or y."""
-    line = alt.Chart(pd.DataFrame({"at": [at]})).mark_rule(strokeDash=[4, 4], color="#777")
+def dashed_line(axis: str) -> alt.Chart:
+    """A line across the chart at 0 of an axis, x or y."""
+    line = alt.Chart(pd.DataFrame({"at": [0.0]})).mark_rule(strokeDash=[4, 4], color="#777")
     return line.encode(**{axis: "at:Q"})
 
 

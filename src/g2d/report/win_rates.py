@@ -60,24 +60,18 @@ def _verdict(row: dict[Any, Any]) -> str:
     """The results of the two tests."""
     differs, better = row["p_win"] <= LEVEL, row["win_rate"] > 0.5
     differs_at_equal, better_at_equal = row["p_equal_length"] <= LEVEL, row["equal_length"] > 0.5
-    tests = f"(p = {row['p_win']:.2g}; at equal length {row['p_equal_length']:.2g})"
+    half = f"from 50{NBSP}% (p = {row['p_win']:.2g}; at equal length {row['p_equal_length']:.2g})"
     if differs and differs_at_equal:
         opposite = "" if better == better_at_equal else ", with opposite signs: the result depends on length"
-        return f"Both differ significantly from 50{NBSP}% {tests}{opposite}."
+        return f"Both differ significantly {half}{opposite}."
     if differs:
-        return (
-            f"The first differs significantly from 50{NBSP}% {tests}, the second does not: length alone may "
-            "explain the preference."
-        )
+        return f"The first differs significantly {half}, the second does not: length alone may explain the preference."
     if differs_at_equal:
-        return f"The second differs significantly from 50{NBSP}% {tests}, the first does not: their length may hide it."
+        return f"The second differs significantly {half}, the first does not: their length may hide it."
+    power = f"about {100 * row['minimum_detectable']:.0f} points would have been found four times in five"
     if row["minimum_detectable"] >= 0.5:
-        return f"Neither differs significantly from 50{NBSP}% {tests}; with so few prompts the tests have little power."
-    points = 100 * row["minimum_detectable"]
-    return (
-        f"Neither differs significantly from 50{NBSP}% {tests}; about {points:.0f} points would have been found four "
-        "times in five."
-    )
+        power = "with so few prompts the tests have little power"
+    return f"Neither differs significantly {half}; {power}."
 
 
 def _unknown(row: dict[Any, Any]) -> str:
