@@ -2,29 +2,16 @@
 
 from pathlib import Path
 
-from g2d.jobs.files import atomic_folder, sha256
 from g2d.jobs.stage import stage
-from g2d.policies import Policy, write_policy
-from g2d.policies.embedded import copy_embedded
-from g2d.policies.policy import base_files
+from g2d.policies import write_policy
+from g2d.policies.pretrained import make_base
+from g2d.policies.settings import EmbeddedModel
 
 
 def main(snakemake):
     with stage(snakemake):
-        name, weights = snakemake.wildcards.model, Path(snakemake.output.files[0])
-        with atomic_folder(weights.parent) as draft:
-            draft.mkdir()
-            copy_embedded(draft)
-        policy = Policy(
-            policy_id=f"{name}/base",
-            model=name,
-            regime="base",
-            base=str(weights.parent),
-            weights_sha256=sha256(weights),
-            base_files=base_files(weights.parent),
-            settings=snakemake.params.source,
-        )
-        write_policy(snakemake.output.policy, policy)
+        source, folder = EmbeddedModel.model_validate(snakemake.params.source), Path(snakemake.output.files[0]).parent
+        write_policy(snakemake.output.policy, make_base(snakemake.wildcards.model, source, folder))
 
 
 if __name__ == "__main__":

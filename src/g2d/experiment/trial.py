@@ -26,7 +26,8 @@ from g2d.experiment.sections import Config
 from g2d.jobs.kernels import pin_kernels
 from g2d.jobs.stage import go_offline
 from g2d.plain import plain, say
-from g2d.policies.policy import Policy, base_files, read_policy
+from g2d.policies.policy import Policy, read_policy
+from g2d.policies.pretrained import make_base, resolve_base
 from g2d.policies.settings import EmbeddedModel, ModelSource, ScratchModel
 from g2d.problems import Problem
 from g2d.problems.generated import with_seed
@@ -117,7 +118,7 @@ def tried(config: Config, model: str, problems: str, n: int, seed: int = 0, rewa
     decoding = replace(decoding, samples_per_prompt=1, token_budgets=())
     chosen = drawn(load_problems(problems, with_seed(config.problem_sources[problems])), own, problems, n, seed)
     with TemporaryDirectory(prefix="g2d-try-") as folder:
-        policy = base_policy(model, config.models[model], Path(folder))
+        policy = base_policy(model, config.models[model], Path(folder) / "model")
         engine = engine_for(policy, own.engine.model_copy(update={"keep_alive": 0}))
         begun = time.monotonic()
         rollouts = draw_rollouts(policy, chosen, own.prompt, decoding, workers=default_workers(), engine=engine)
@@ -143,25 +144,15 @@ def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int)
 
 def base_policy(name: str, source: ModelSource, folder: Path) -> Policy:
     """M0, made in a folder where it is a demonstration model; a scratch model in `results` is not trained again."""
-    settings = source.params(without={"settings"})
     if not isinstance(source, (EmbeddedModel, ScratchModel)):
-        from g2d.policies.pretrained import resolve_base
-
         return resolve_base(name, source)
     pin_kernels()
     record = Path("results") / name / "base/policy.json"
-    if record.exists() and (made := read_policy(record)).settings == settings:
+    if record.exists() and (made := read_policy(record)).settings == source.params(without={"settings"}):
         return made
-    if isinstance(source, EmbeddedModel):
-        from g2d.policies.embedded import copy_embedded
-
-        copy_embedded(folder)
-    else:
-        from g2d.policies.scratch import train_scratch
-
+    if isinstance(source, ScratchModel):
         say(f"{name}: trained from scratch first, which the grid does too", file=sys.stderr)
-        train_scratch(source, folder)
-    return Policy(f"{name}/base", name, "base", base=str(folder), base_files=base_files(folder), settings=settings)
+    return make_base(name, source, folder)
 
 
 # ------------------------------------------------------------------------------------------------------------- screen

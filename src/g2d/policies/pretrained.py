@@ -1,4 +1,4 @@
-"""Existing base models: a local folder, a repository on the Hub, a file of recorded completions."""
+"""Records of base models: a local folder, a repository on the Hub, a file of recorded completions, or one made here."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from g2d.jobs.files import sha256
+from g2d.jobs.files import atomic_folder, sha256
+from g2d.policies.embedded import copy_embedded
 from g2d.policies.policy import Policy, base_files, load_tokenizer
-from g2d.policies.settings import HubModel, LocalModel, RecordedModel
+from g2d.policies.settings import EmbeddedModel, HubModel, LocalModel, RecordedModel, ScratchModel
 
 # Pickled weights can run code on loading; only safetensors are fetched or read.
 HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
@@ -36,6 +37,27 @@ def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Po
     base = replace(base, chat_template_kwargs=source.chat_template_kwargs or None)
     load_tokenizer(base)
     return base
+
+
+def make_base(name: str, source: EmbeddedModel | ScratchModel, folder: Path) -> Policy:
+    """M0 out of the package, or trained from scratch, in a folder, and its record."""
+    with atomic_folder(folder) as draft:
+        if isinstance(source, EmbeddedModel):
+            draft.mkdir()
+            copy_embedded(draft)
+        else:
+            from g2d.policies.scratch import train_scratch
+
+            train_scratch(source, draft)
+    return Policy(
+        policy_id=f"{name}/base",
+        model=name,
+        regime="base",
+        base=str(folder),
+        weights_sha256=sha256(folder / "model.safetensors"),
+        base_files=base_files(folder),
+        settings=source.params(without={"settings"}),
+    )
 
 
 def _safetensors(folder: str, name: str) -> list[Path]:
