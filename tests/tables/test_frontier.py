@@ -16,6 +16,7 @@ from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sections import Price
 from g2d.jobs.cost import Cost, merge_costs
+from g2d.report import frontier
 from g2d.report.frontier import picture, sentences
 from g2d.rollouts.rollout import to_frame
 from g2d.settings import ConfigError
@@ -138,6 +139,10 @@ def test_the_words_say_what_the_table_says_and_no_more() -> None:
     assert by_rates.startswith("By device-hours at the paper's rates per seed, ")
     (alone, _) = sentences(frontier_table({(M0, "test"): solved(100)}, {}, margin=0.02).query("axis == 'updates'"))
     assert alone == "There is nothing to compare by gradient steps per seed: no policy cost as much as another or less."
+
+
+def test_the_page_has_words_for_every_cost() -> None:
+    assert tuple(frontier.AXES) == AXES
 
 
 def test_where_the_costs_disagree_a_sentence_says_so() -> None:

@@ -52,8 +52,6 @@ def model_card(
     """The card of one policy: an adapter, or all weights.
 
     Args:
-        key: of the policy in the grid.
-        policy: its record.
         base: M0.
         results: its rows of the main or the ablations table; they average over seeds.
         demonstration: the sentence that marks a demonstration.

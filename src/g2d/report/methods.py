@@ -45,8 +45,6 @@ def methods(
     """Markdown, one paragraph per part of the experiment; configured text is shown as it was written.
 
     Args:
-        config: the resolved configuration.
-        provenance: from `g2d.report.provenance.provenance`.
         calibration: Table 4, which says what levels were chosen.
         harvest: Table 2, which says how many pairs there were.
         tables: names of the tables that were made; tests without a table are not mentioned.

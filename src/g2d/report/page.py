@@ -105,15 +105,10 @@ def build(
 
     Args:
         tables: CSV files by name, in order; every one gets a table that sorts and filters.
-        titles: of the tables.
         figures: SVG files by name.
         captions: reStructuredText with Jinja by name of the table or figure, as Snakemake's report renders it.
         description: the same, about the whole experiment.
-        config: the resolved configuration.
-        series: for the pair browser.
-        answered: for the answer browser.
-        provenance: as written to provenance.json.
-        methods: the methods paragraph, Markdown from `g2d.report.methods`.
+        methods: Markdown from `g2d.report.methods`.
         folder: of the page; links are relative to it.
         advice: the advice before the grid, Markdown from `g2d.advice.words`; shown without its tables.
         looks: paragraphs about them, from `g2d.report.looks`.

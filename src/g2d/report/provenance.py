@@ -39,7 +39,6 @@ def provenance(
     """The record, JSON-ready.
 
     Args:
-        config: the resolved configuration.
         policies: every policy of the grid, M0 included.
         manifests: of the pool and the benchmarks, by name.
         devices: names of the devices that jobs ran on.
