@@ -51,7 +51,6 @@ STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind
     "draw_replies": "#DDCC77",
 }
 SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats
-STEPS = ["#e3e9f1", "#b5c7de", "#7f9fc6", "#4a76a8", "#1f4b7d", "#0a2748"]  # light to dark
 
 
 def accuracy_by_k(main: pd.DataFrame, known: Marks) -> Spec:
@@ -238,7 +237,7 @@ def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
     chart = _stacked(rows).encode(
         y=alt.Y("levels:N", title="level", sort=list(calibration["levels"])),
         x=alt.X("value:Q", title="share of prompts", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
-        color=alt.Color("prompts:N", title=None, scale=named_scale(kinds.values(), [STEPS[4], STEPS[2], STEPS[0]])),
+        color=alt.Color("prompts:N", title=None, scale=named_scale(kinds.values(), ["#1f4b7d", "#7f9fc6", "#e3e9f1"])),
         tooltip=tips(shown, value="share", pass_at_1="pass@1"),
     )
     return finished(chart, height=ROW_HEIGHT * len(calibration))
