@@ -47,8 +47,8 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
         the smallest K of the highest H, as `_best` has them.
     """
     for step in steps.to_dict("records"):
-        point = (step["model"], 0 if pd.isna(step["group_size"]) else step["group_size"], step["K"])
-        seeds = {key.seed: asdict(summary) for key, summary in summaries.items() if _at(key) == point}
+        at = step["model"], *_point(step)
+        seeds = {key.seed: asdict(summary) for key, summary in summaries.items() if _at(key) == at}
         for metric in METRICS:
             found = {s: values[FOUND_AS.get(metric, metric)] for s, values in seeds.items()}
             predicted, low, high = (step[f"{metric}{end}"] for end in ("", "_low", "_high"))
@@ -79,8 +79,7 @@ def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict
         found: the best K; inside: the set has it; seeds_inside: the share of seeds whose own best K it has.
     """
     advised, best = _place(steps[steps["advised"]].iloc[0]), _highest(found)
-    as_good = [_place(row) for row in steps[steps["as_good"]].to_dict("records")]
-    points = {(place["group_size"] or 0, place["K"]) for place in as_good}
+    points = {_point(row) for row in steps[steps["as_good"]].to_dict("records")}
     return advised | {
         "predicted": advised["K"],
         "low": min(k for _, k in points),
@@ -117,7 +116,6 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
         points = {(key.group_size, key.k): None for key in answers if key.model == model}
         if advised.empty or not points:
             continue
-        place = _place(advised.iloc[0])
         right = {
             point: crossed({key: answers[key] for key in sorted(answers) if _at(key) == (model, *point)}, benchmark)
             for point in points
@@ -126,10 +124,10 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
         best = _highest(means)
         pool = np.stack([values.mean(axis=1) for values in right.values()])
         others = max(len(right) - 1, 1)
-        compared = compare(right[place["group_size"] or 0, place["K"]], right[best], pool, others)
+        compared = compare(right[_point(advised.iloc[0])], right[best], pool, others)
         low, high = compared.family_low, compared.family_high
         yield {
-            **place,
+            **_place(advised.iloc[0]),
             **{"metric": "accuracy_minus_best_K", "predicted": 0.0, "low": low, "high": high},
             **{"found": compared.difference, "inside": _inside(0.0, low, high)},
             "note": f"best K={best[1]} on {benchmark}; low and high are for what was found",
@@ -156,8 +154,12 @@ def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cos
 
 
 def _place(row: Mapping[Hashable, Any] | pd.Series) -> dict[str, Any]:
-    group_size = None if pd.isna(row["group_size"]) else int(row["group_size"])
-    return {"model": row["model"], "group_size": group_size, "K": int(row["K"])}
+    group_size, k = _point(row)
+    return {"model": row["model"], "group_size": group_size or None, "K": k}
+
+
+def _point(row: Mapping[Hashable, Any] | pd.Series) -> Point:
+    return 0 if pd.isna(row["group_size"]) else int(row["group_size"]), int(row["K"])
 
 
 def _at(key: PolicyKey | HarvestKey) -> tuple[str, int, int]:

@@ -1,10 +1,7 @@
 """Device-hours of the rest of the grid after a probe, and of the advised K alone: the table advice_hours.csv.
 
-Rates are measured by the calibration and the probe: warm-up by the first seed's bills, per completion that its steps
-consume; generation by a line through the bills, start-up plus seconds per token. DPO and the entries of `regimes` have
-not run yet: they get a guess (`g2d.forecast.guess`) for a pretrained model, and no hours otherwise. Nothing else in the
-results folder is read, so that the advice does not depend on what happens to be finished. Not counted: calibrations at
-further temperatures.
+Rates are those of calibration and probe alone, so that the advice does not depend on what else happens to be finished
+(docs/analysis.md, Advice before the grid).
 """
 
 from __future__ import annotations
@@ -23,8 +20,8 @@ from g2d.experiment.plan import Plan, model_of
 from g2d.forecast.guess import SOURCE
 from g2d.forecast.hours import gpu_job
 from g2d.forecast.jobs import GridJob, grid_jobs
+from g2d.forecast.rates import OFFLINE_STAGES, ONLINE_STAGES
 from g2d.jobs.cost import CostFile
-from g2d.regimes.catalogue import ENTRIES, REGIMES
 from g2d.tables.frames import Rows, floats, integers, strings, table_of
 
 HOURS_COLUMNS = {
@@ -35,9 +32,7 @@ HOURS_COLUMNS = {
 }
 MEASURED = "calibration and probe"
 ALWAYS = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")  # a row each, also without a job
-ONLINE = [f"train_{regime.name}{auto}" for regime in ENTRIES if regime.phase == "online" for auto in ("", "_auto")]
-OFFLINES = [f"train_{name}" for name, regime in REGIMES.items() if regime.phase != "online"]
-STAGES = ("train_grpo", *ONLINE, "harvest_rollouts", *OFFLINES, "evaluate", "draw_samples")
+STAGES = (*ONLINE_STAGES, "harvest_rollouts", *OFFLINE_STAGES, "evaluate", "draw_samples")
 
 
 @dataclass(frozen=True)
@@ -130,7 +125,7 @@ def hours_advice(
         for stage, jobs in remaining_jobs(config, model, only).items():
             times = [seconds(stage, job) for job in jobs]
             known = [time for time in times if time is not None]
-            guessed, unknown = stage in (*ONLINE, *OFFLINES) and known, len(known) < len(times)
+            guessed, unknown = stage.startswith("train_") and stage != "train_grpo" and known, len(known) < len(times)
             yield {
                 **{"model": model, "scope": scope, "stage": stage, "n_jobs": len(jobs)},
                 "device_hours": None if unknown else fsum(known) / 3600,

@@ -14,6 +14,7 @@ Rates = dict[tuple[str, str], list[float]]  # GPU-hours (or money) per unit of e
 TO_K = tuple(f"train_{regime.name}" for regime in of_phase("online"))  # may continue a checkpoint
 AUTO_STAGES = tuple(f"{stage}_auto" for stage in TO_K)  # may stop long before their last step
 ONLINE_STAGES = (*TO_K, *AUTO_STAGES)  # their unit is a completion
+OFFLINE_STAGES = tuple(f"train_{name}" for name, regime in REGIMES.items() if regime.phase != "online")
 
 # Seconds in the demonstration, on two cores of an AMD EPYC. Once a job of any rule has finished, only their proportions
 # count, and once one of the same rule has, they do not count at all.
@@ -21,7 +22,7 @@ USUAL: dict[str, float] = {
     "scratch_model": 110,
     "calibrate": 20,
     **dict.fromkeys(ONLINE_STAGES, 17),
-    **dict.fromkeys((f"train_{name}" for name in REGIMES if f"train_{name}" not in TO_K), 11),
+    **dict.fromkeys(OFFLINE_STAGES, 11),
     "harvest_rollouts": 3,
     "make_tables": 6,
     "build_report": 12,

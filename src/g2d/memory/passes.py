@@ -65,11 +65,7 @@ class Storages(TorchDispatchMode):
 
 
 def skeleton(config: Any, lora: Lora | None, *, dtype: torch.dtype) -> Any:
-    """The model of a configuration on torch's meta device, with an adapter or without: shapes only.
-
-    Args:
-        lora: None is a frozen model.
-    """
+    """The model of a configuration on torch's meta device, shapes only; a frozen one without `lora`."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
@@ -152,11 +148,8 @@ class Counted:
 
     @_extrapolated
     def training(self, config: Any, rows: int, tokens: int, checkpointing: bool = True) -> Passage:
-        """Forward and backward pass of so many sequences through the blocks; the head is counted apart (`head`).
-
-        Args:
-            checkpointing: whether blocks are run again backwards, which they are in half precision alone.
-        """
+        """Forward and backward pass of so many sequences through the blocks, which checkpointing runs again backwards,
+        in half precision alone; the head is counted apart (`head`)."""
         with _on_shapes(config, self.lora, self.half) as (model, counted):
             model.train()
             if self.half and checkpointing:

@@ -101,11 +101,7 @@ def write_policy(path: str | Path, policy: Policy) -> None:
 
 
 def read_policy(path: str | Path) -> Policy:
-    """Read policy.json.
-
-    Raises:
-        ValueError: not a policy record, or one of a newer version; the message names the file.
-    """
+    """Read policy.json; a ValueError names a file that is no policy record, or one of a newer version."""
     values = read_json(path)
     if unknown := values.keys() - {field.name for field in fields(Policy)}:
         raise ValueError(
@@ -119,11 +115,8 @@ def read_policy(path: str | Path) -> Policy:
 
 
 def read_own_policy(path: str | Path) -> Policy:
-    """Read the policy.json of a results folder, for a stage that loads its weights.
-
-    Raises:
-        ValueError: not a policy record, or that of another policy.
-    """
+    """Read the policy.json of a results folder, for a stage that loads its weights; a ValueError names a file that is
+    no policy record, or that of another policy."""
     policy = read_policy(path)
     if not f"/{Path(path).parent.as_posix()}".endswith(f"/{policy.policy_id}"):
         raise ValueError(
@@ -282,14 +275,10 @@ def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 
 
 def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding = "twice") -> PreTrainedModel:
-    """A model with what a training left in a folder: all weights in place of its own, or the LoRA adapter, merged into
-    float32 weights, applied at every step to bfloat16 ones.
+    """A model, which is changed, with what a training left in a folder: all weights in place of its own, or the LoRA
+    adapter, merged into float32 weights, applied at every step to bfloat16 ones.
 
     Merging into bfloat16 would round most of a small adapter away. Applied, it is the trainer's function bit for bit.
-
-    Args:
-        model: M0, which is changed.
-        rounding: with which an adapter was trained (`Lora`).
     """
     import torch
 

@@ -16,11 +16,8 @@ HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
 def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Policy:
-    """The record of M0; weights of the Hub are downloaded.
-
-    Raises:
-        ValueError: there are no safetensors, or its tokenizer cannot be used (`load_tokenizer`).
-    """
+    """The record of M0; weights of the Hub are downloaded. A ValueError says where there are no safetensors, or its
+    tokenizer cannot be used (`load_tokenizer`)."""
     base = Policy(f"{name}/base", name, "base", base="", settings=source.params(without={"settings"}))
     if isinstance(source, RecordedModel):
         return replace(base, base=source.path, weights_sha256=sha256(source.path))

@@ -95,22 +95,18 @@ class Snapshot:
     def as_json(self) -> dict[str, Any]:
         """Everything, with the keys of docs/status.md."""
         to_go = self.eta
-        known = [line.hours for line in to_go.gpu_hours if line.hours is not None]
         return {
             "results": str(self.results),
             "title": self.title,
             "time": _iso(self.now),
             "locked": self.is_locked,
-            "jobs": {"total": len(self.states)} | {state: self.counts[state] for state in STATES},
-            "stages": [
-                {"stage": stage, "total": counts.total()} | {state: counts[state] for state in STATES}
-                for stage, counts in self.stages.items()
-            ],
+            "jobs": _numbers(self.counts),
+            "stages": [{"stage": stage} | _numbers(counts) for stage, counts in self.stages.items()],
             "running": [self._job(state) for state in self.of("running")],
             "trouble": [self._job(state) | {"last_line": self.words(state)} for state in self.of(*TROUBLE)],
             "spent": {f"{name}_hours": value for name, value in asdict(self.spent).items()},
             "to_go": {
-                "gpu_hours": sum(known),
+                "gpu_hours": sum(line.hours or 0.0 for line in to_go.gpu_hours),
                 "gpu_hours_by_stage": [asdict(line) for line in to_go.gpu_hours],
                 "seconds": to_go.seconds,
                 "done_at": None if to_go.seconds is None else _iso(self.now + to_go.seconds),
@@ -179,6 +175,10 @@ class Grid:
             self._next_look = next_look_words(self.config, taken(looks, self.results)) if looks else []
             self.plan = Plan(self.config)
             self.jobs = grid_jobs(self.config, self.plan)
+
+
+def _numbers(counts: Counter[State]) -> dict[str, int]:
+    return {"total": counts.total()} | {state: counts[state] for state in STATES}
 
 
 def _iso(seconds: float) -> str:
