@@ -24,7 +24,7 @@ rule draw_probe:
     params:
         version=VERSIONS["draw_probe"],
         prompts=CONFIG.probe.prompts,
-        settings=plan.settings("harvest", "prompt"),
+        settings=partial(plan.settings, ["harvest", "prompt"]),
         engine=plan.engine,
     message:
         "Probe {wildcards.model} at {wildcards.variant}K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}, "

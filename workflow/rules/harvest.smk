@@ -70,7 +70,7 @@ rule build_pairs:
     threads: 1
     params:
         version=VERSIONS["build_pairs"],
-        settings=plan.settings("prompt", "pairs"),
+        settings=partial(plan.settings, ["prompt", "pairs"]),
     message:
         "Pair the rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"

@@ -1,16 +1,16 @@
 """Rule pretrained_model: find or download a base model and record where it is."""
 
+from pydantic import TypeAdapter
+
 from g2d.jobs.stage import stage
 from g2d.policies import write_policy
 from g2d.policies.pretrained import resolve_base
-from g2d.policies.settings import HubModel, LocalModel, RecordedModel
-
-SOURCES = {"local": LocalModel, "hub": HubModel, "recorded": RecordedModel}
+from g2d.policies.settings import ModelSource
 
 
 def main(snakemake):
     with stage(snakemake):
-        source = SOURCES[snakemake.params.source["source"]].model_validate(snakemake.params.source)
+        source = TypeAdapter(ModelSource).validate_python(snakemake.params.source)
         write_policy(snakemake.output.policy, resolve_base(snakemake.wildcards.model, source))
 
 

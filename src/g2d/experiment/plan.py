@@ -6,7 +6,7 @@ configuration and, where a finished job must keep what it was made from, its rec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,14 +98,10 @@ class Plan:
         """Record and weights of the policy that a training leaves in a folder."""
         return [f"{folder}/policy.json", f"{folder}/{self.config.lora.files[0]}"]
 
-    def settings(self, *sections: str) -> Callable[[Wildcards], dict[str, Any]]:
-        """Params: the resolved sections of the configuration that a stage depends on, and nothing else."""
-
-        def resolve(wildcards: Wildcards) -> dict[str, Any]:
-            resolved = self.for_model(model_of(wildcards))
-            return {section: getattr(resolved, section).params() for section in sections}
-
-        return resolve
+    def settings(self, sections: Iterable[str], wildcards: Wildcards) -> dict[str, Any]:
+        """The resolved sections of the configuration that a stage depends on, and nothing else."""
+        resolved = self.for_model(model_of(wildcards))
+        return {section: getattr(resolved, section).params() for section in sections}
 
     def calibration_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that calibration rollouts depend on, at the temperature of the job."""
@@ -119,13 +115,13 @@ class Plan:
         """The sections that the answers behind an accuracy, or the samples beside them, depend on."""
         evaluation: Evaluation | None = getattr(self.for_model(model_of(wildcards)).evaluation, part)
         drawn = {} if evaluation is None else {"evaluation": evaluation.params()}
-        return {**drawn, **self.settings("prompt")(wildcards)}
+        return {**drawn, **self.settings(["prompt"], wildcards)}
 
     def drift_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a policy's distance from M0 depends on."""
         assert self.config.drift is not None
         decoding = self.for_model(model_of(wildcards)).evaluation.params(only={"max_completion_length", "batch_size"})
-        return {"drift": self.config.drift.params() | decoding, **self.settings("prompt")(wildcards)}
+        return {"drift": self.config.drift.params() | decoding, **self.settings(["prompt"], wildcards)}
 
     def engine(self, wildcards: Wildcards) -> str:
         """Param: what generates; how many GPUs and how much memory it takes re-runs nothing, so the script reads it."""
@@ -207,7 +203,7 @@ class Plan:
         return {
             "open_ended": self.config.open_ended.params(only={*Sampling.model_fields, "seed"}),
             "reward": reward_params(self._judge_of_replies(by)),
-            **self.settings("prompt")(wildcards),
+            **self.settings(["prompt"], wildcards),
         }
 
     def _judge_of_replies(self, by: Judge) -> Section:
@@ -223,7 +219,7 @@ class Plan:
 
     def harvest_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a harvest depends on."""
-        return {**self.settings("harvest", "prompt")(wildcards), **self.reward(wildcards)}
+        return {**self.settings(["harvest", "prompt"], wildcards), **self.reward(wildcards)}
 
     def judged(self, wildcards: Wildcards, file: str = "rollouts.parquet") -> list[str]:
         """M0's harvest of the main grid, where this one is the same rollouts under another reward."""
@@ -238,7 +234,7 @@ class Plan:
         prompts = arm.asked.params(only={*PromptMix.model_fields})
         return {
             "warmup": self._left_open(arm, arm.settings.trajectory(int(wildcards.k), int(wildcards.g))),
-            **self.settings("lora", "prompt")(wildcards),
+            **self.settings(["lora", "prompt"], wildcards),
             **arm.settings.drawn_by(resolved.engine, resolved.lora, self._judge_of(wildcards) or TRUTH),
             **({"prompts": prompts} if prompts else {}),
             **self.reward(wildcards),
@@ -248,7 +244,7 @@ class Plan:
         """The sections that an online entry's training up to K depends on."""
         arm, engine = self.online(wildcards), self.for_model(wildcards.model).engine.identity
         own = {arm.regime: self._left_open(arm, arm.settings.trajectory())}
-        return {**own, "engine": engine, **self.settings("lora", "prompt")(wildcards), **self.reward(wildcards)}
+        return {**own, "engine": engine, **self.settings(["lora", "prompt"], wildcards), **self.reward(wildcards)}
 
     def auto_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that a warm-up which stops by itself depends on; its probes are small harvests."""
@@ -257,13 +253,13 @@ class Plan:
             "warmup": self._left_open(arm, arm.settings.trajectory(int(wildcards.k), int(wildcards.g))),
             "auto": arm.settings.auto.params(),
             **arm.settings.drawn_by(resolved.engine, resolved.lora),
-            **self.settings("harvest", "lora", "prompt")(wildcards),
+            **self.settings(["harvest", "lora", "prompt"], wildcards),
         }
 
     def auto_entry_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that an online entry which stops by itself depends on."""
         auto = self.online(wildcards).settings.auto.params()
-        return {**self.online_entry_settings(wildcards), "auto": auto, **self.settings("harvest")(wildcards)}
+        return {**self.online_entry_settings(wildcards), "auto": auto, **self.settings(["harvest"], wildcards)}
 
     def continued_from(self, wildcards: Wildcards) -> int | None:
         """K of the checkpoint that this K continues, None where it starts anew.
@@ -325,7 +321,7 @@ class Plan:
         """What several pairs per prompt depend on: not on `pairs.seed`, and on its younger keys where they change
         anything."""
         pairs = self.for_model(wildcards.model).pairs.params(without={"seed"})
-        return self.settings("prompt")(wildcards) | ({"pairs": pairs} if pairs else {})
+        return self.settings(["prompt"], wildcards) | ({"pairs": pairs} if pairs else {})
 
     def offline_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """What a training on harvests depends on: its settings but for its other K, by their section or its regime."""
@@ -333,7 +329,7 @@ class Plan:
         section = REGIMES[arm.regime].section
         own = self._left_open(arm, arm.settings.params(without={"steps", "regime", "harvest"}))
         read = ["lora"] if section else ["lora", "prompt"]
-        return {section or arm.regime: own, **self.settings(*read)(wildcards)}
+        return {section or arm.regime: own, **self.settings(read, wildcards)}
 
     def harvest_of_round(self, wildcards: Wildcards) -> str:
         """Folder of the harvest that a round is trained on: of M0, or of the policy of the round before."""
