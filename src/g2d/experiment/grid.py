@@ -121,13 +121,14 @@ def auto_warmups(config: Config) -> list[PolicyKey]:
 
 
 def with_all_behind(config: Config, found: Iterable[PolicyKey]) -> list[PolicyKey]:
-    """Policies, and all that they are made from."""
-    known = dict.fromkeys(found)
-    for key in list(known):
+    """Policies, each after all that it is made from."""
+    known: dict[PolicyKey, None] = {}
+    for key in found:
         if key.seed is not None:
             own = arms(config, key.model)
-            behind = all_behind(own, (own[key.regime], (key.group_size, key.k)))
+            behind = reversed(all_behind(own, (own[key.regime], (key.group_size, key.k))))
             known |= {key_of(config, key.model, arm, point, key.seed): None for arm, point in behind}
+        known[key] = None
     return list(known)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -64,8 +64,8 @@ def grid_jobs(config: Config, plan: Plan) -> list[GridJob]:
     at_last = config.reached is None or config.reached.is_over
     found = [*_problems(config, at_last), *_reward_models(config, at_last), *_models(config, plan, at_last)]
     tried = [key for _, key in grid.candidate_policies(config)]
-    made = [*grid.with_all_behind(plan.config, tried), *grid.trainings(config)]
-    trained = list(dict.fromkeys(key for policy in made if not policy.selected for key in _rounds(policy)))
+    made = grid.with_all_behind(plan.config, [*tried, *grid.trainings(config)])
+    trained = [key for key in made if not key.selected]
     found += [_training(key) for key in trained if key.trained_online]
     found += _selections(config)
     shown = [*grid.harvests(config), *grid.harvests_of_controls(config)] if at_last else []  # on the page, with pairs
@@ -115,11 +115,6 @@ def _billed(rule: str, output: str, wildcards: Wildcards, *, shared: bool = Fals
     """A job with a bill, which has the name of its output where it shares its folder with other jobs."""
     bill = f"{output.rpartition('.')[0]}.cost.json" if shared else f"{output.rpartition('/')[0]}/cost.json"
     return _job(rule, output, wildcards, bill, **more)
-
-
-def _rounds(key: PolicyKey) -> list[PolicyKey]:
-    """A policy in rounds with those of the rounds before; any other alone."""
-    return [replace(key, k=k) for k in range(1, key.k + 1)] if key.in_rounds else [key]
 
 
 def _training(key: PolicyKey) -> GridJob:
