@@ -53,17 +53,6 @@ CAVEAT = (
 )
 
 
-def look_methods(looks: Looks) -> str:
-    """How the seeds came, for the methods."""
-    return (
-        f"Seeds came in stages: at looks after {listed([str(n) for n in looks.looks])} seeds the planned comparisons "
-        "were tested, and policies with an open one got the next seeds; a verdict was final. An error "
-        f"of {100 * looks.error:g} % in each family, for differences and for being within the margin, was spent over "
-        f"the looks (Lan and DeMets 1983; {SPENDING[looks.spending]}), in Hochberg's steps within a look (Tamhane, Xi "
-        "and Gou 2021). The other tests are not corrected for the looks."
-    )
-
-
 def _plan_sentence(looks: Looks, benchmark: str) -> str:
     return (
         f"Looks at {numbers(looks.looks)} seeds, on {benchmark}, were planned before the first. In a family of "

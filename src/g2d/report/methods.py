@@ -22,7 +22,7 @@ from g2d.markdown import literal
 from g2d.policies.settings import EmbeddedModel, HubModel, LocalModel, ModelSource, ScratchModel
 from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT, HubProblems, SyntheticProblems
 from g2d.regimes.catalogue import REGIMES
-from g2d.report.looks import look_methods
+from g2d.report.looks import SPENDING
 from g2d.report.phrases import choice, listed, nested, numbers, sentence, settings_of, span
 from g2d.rewards.catalogue import words_of
 from g2d.rollouts.settings import Sampling
@@ -85,7 +85,7 @@ def methods(
             "open_ended_development": OPEN_ENDED_DEVELOPMENT,
             "held_out_replies": HELD_OUT,
             "judge": words_of(config.rewards[config.open_ended.judged_by]) if config.open_ended else "",
-            "looks": look_methods(config.looks) if config.looks else "",
+            "spending": SPENDING,
             "fewest": config.looks.looks[0] if config.looks else len(config.seeds),
             "enough_seeds": ENOUGH_SEEDS,
             "inflation": INFLATION,

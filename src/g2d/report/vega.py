@@ -37,18 +37,16 @@ def named_scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
 
 def series_channels(looks: Mapping[str, Mark], dash: bool = True) -> dict[str, Any]:
     """Colour, shape and dash of each series, with one legend for all three, in the order given."""
-
-    def scaled(channel: type, values: list[Any]) -> Any:
-        scale = alt.Scale(domain=list(looks), range=values)
-        return channel("series:N", title=None, sort=list(looks), scale=scale)
-
-    channels = {
-        "color": scaled(alt.Color, [mark.color for mark in looks.values()]),
-        "shape": scaled(alt.Shape, [mark.shape for mark in looks.values()]),
+    ranges: dict[str, tuple[Any, list[Any]]] = {
+        "color": (alt.Color, [mark.color for mark in looks.values()]),
+        "shape": (alt.Shape, [mark.shape for mark in looks.values()]),
+        **({"strokeDash": (alt.StrokeDash, [list(mark.dash) for mark in looks.values()])} if dash else {}),
     }
-    if dash:
-        channels["strokeDash"] = scaled(alt.StrokeDash, [list(mark.dash) for mark in looks.values()])
-    return channels
+    order = list(looks)
+    return {
+        name: channel("series:N", title=None, sort=order, scale=alt.Scale(domain=order, range=values))
+        for name, (channel, values) in ranges.items()
+    }
 
 
 def tips(columns: Mapping[str, str | None], **titles: str) -> list[alt.Tooltip]:
