@@ -150,7 +150,7 @@ def build(
         specs,
         title=config.title,
         begins="answer",
-        demonstration=config.demonstration,
+        demonstrations=[config.demonstration] if config.demonstration else [],
         benchmarks=[name for name in benchmarks if any(panel["answer"].benchmark == name for panel in panels)],
         panels=panels,
         axes=front.buttons(panels),
