@@ -22,18 +22,17 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from g2d.plain import say
-from g2d.tables.frames import floats, frame, read_table, strings, write_table
+from g2d.tables.frames import columns, frame, read_table, write_table
 from papers.bridging_claims import bridging_statements
 from papers.claims import Claim, Formula, Printed, printed
 from papers.g2d_table_claims import table_1_costs, table_2_correlations, table_2_pairability, table_4, temperatures
 from papers.g2d_text_claims import g2d_statements
 from papers.offpolicy_claims import aime_shares, offpolicy_statements
 
-AUDIT_COLUMNS = {
-    **strings("paper", "where", "model", "quantity", "stated"),
-    **floats("recomputed", "low", "high"),
-    **strings("result", "note"),
-}
+AUDIT_COLUMNS = columns(
+    "paper where model quantity stated recomputed low high result note",
+    **dict.fromkeys(("paper", "where", "quantity", "stated", "result"), "object"),
+)
 
 
 def attainable(formula: Formula, cells: Sequence[Printed]) -> tuple[float, float]:

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from g2d.analysis.factorial import CELL_COLUMNS, EFFECT_COLUMNS, factorial_cells, factorial_effects
+from g2d.analysis.factorial import factorial_effects
 from g2d.rollouts.rollout import to_frame
+from g2d.tables.harvest import CELL_COLUMNS, EFFECT_COLUMNS, factorial_effect_table, factorial_table
 from tests.frames import group
 
 
@@ -26,8 +27,8 @@ def sampled(successes: dict[int, list[int]], n: int = 8) -> pd.DataFrame:
 
 
 def test_cells_by_hand() -> None:
-    cells = factorial_cells("m", {1.3: sampled({2: [4, 8], 5: [0, 1]}), 0.8: sampled({2: [8, 8], 5: [0, 0]})})
-    assert tuple(cells.columns) == CELL_COLUMNS
+    cells = factorial_table({"m": {1.3: sampled({2: [4, 8], 5: [0, 1]}), 0.8: sampled({2: [8, 8], 5: [0, 0]})}})
+    assert tuple(cells.columns) == tuple(CELL_COLUMNS)
     assert list(zip(cells["level"], cells["temperature"], strict=True)) == [(2, 0.8), (2, 1.3), (5, 0.8), (5, 1.3)]
     assert list(cells["pass_at_1"]) == [1, 0.75, 0, 1 / 16]
     assert list(cells["pairability"]) == [0, 0.5, 0, 0.5]
@@ -39,8 +40,8 @@ def test_cells_by_hand() -> None:
 
 def test_effects_by_hand_add_up_to_the_cells() -> None:
     rollouts = {0.8: sampled({2: [8, 8, 4, 8], 5: [0] * 4}), 1.3: sampled({2: [4, 4, 4, 8], 5: [0, 0, 0, 1]})}
-    effects = factorial_effects("m", rollouts, resamples=50)
-    assert tuple(effects.columns) == EFFECT_COLUMNS
+    effects = factorial_effect_table({"m": rollouts})
+    assert tuple(effects.columns) == tuple(EFFECT_COLUMNS)
     rho = effects[effects["metric"] == "pairability"].set_index("source")
     # Cells: 1/4, 3/4 (level 2); 0, 1/4 (level 5); mean 5/16.
     assert list(rho.loc["level", "effect"]) == pytest.approx([3 / 16, -3 / 16])
@@ -60,7 +61,7 @@ def test_intervals_cover_effects_that_were_put_in() -> None:
             t: sampled({level: list(rng.binomial(8, p + shift)) for level, p in base.items()})
             for t, shift in ((0.8, 0.1), (1.3, 0.0))
         }
-        effects = factorial_effects("m", rollouts, resamples=200, seed=run)
+        effects = pd.DataFrame(factorial_effects(rollouts, resamples=200, seed=run))
         rows = effects[effects["metric"] == "pass_at_1"].groupby("source", sort=False).first()
         for i, (source, truth) in enumerate((("temperature", 0.05), ("interaction", 0.0))):
             covered[i] += rows.loc[source, "ci_low"] <= truth <= rows.loc[source, "ci_high"]
@@ -69,12 +70,13 @@ def test_intervals_cover_effects_that_were_put_in() -> None:
 
 def test_other_problems_at_another_temperature_are_refused() -> None:
     with pytest.raises(ValueError, match=r"temperature 1.3 are of other problems than those at 0.8"):
-        factorial_cells("m", {0.8: sampled({1: [1, 2]}), 1.3: sampled({1: [1]})})
+        factorial_table({"m": {0.8: sampled({1: [1, 2]}), 1.3: sampled({1: [1]})}})
 
 
 def test_one_temperature_or_no_level_has_no_effects() -> None:
     one = {1.3: sampled({1: [1, 2]})}
-    assert factorial_effects("m", one).empty
+    assert factorial_effect_table({"m": one}).empty
     unlevelled = to_frame(group("p", 2, 8, level=None))
-    assert factorial_cells("m", {0.8: unlevelled, 1.3: unlevelled}).empty
-    assert tuple(factorial_effects("m", {0.8: unlevelled, 1.3: unlevelled}).columns) == EFFECT_COLUMNS
+    none = {"m": {0.8: unlevelled, 1.3: unlevelled}}
+    assert factorial_table(none).empty
+    assert tuple(factorial_effect_table(none).columns) == tuple(EFFECT_COLUMNS)

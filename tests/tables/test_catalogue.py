@@ -12,14 +12,19 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from g2d.advice.check import CHECK_COLUMNS
+from g2d.advice.probe import LEVEL_COLUMNS, STEP_COLUMNS
 from g2d.experiment import grid
 from g2d.experiment.config import Config
+from g2d.forecast.probe_hours import HOURS_COLUMNS
 from g2d.rollouts.rollout import to_frame
 from g2d.tables import catalogue
 from g2d.tables.catalogue import FIGURES, RESULTS, SECTIONS, TABLES, Table, section_of, tables_of
 from g2d.tables.evaluations import Evaluations
 from g2d.tables.files import table_inputs
+from g2d.tables.frames import TYPE_OF, columns
 from g2d.tables.inputs import Inputs
+from g2d.tables.runs import RUN_COLUMNS
 from tests.frames import rollout
 
 CAPTIONS = Path(__file__).parents[2] / "workflow/report"
@@ -49,6 +54,14 @@ def test_every_table_and_figure_has_a_name_a_place_and_a_caption() -> None:
 
 def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> None:
     assert (section_of("cost"), section_of("a table of somebody else's")) == ("The bill", "Tables")
+
+
+def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
+    assert columns("K accuracy", "model") == {"K": "int64", "accuracy": "float64", "model": "object"}
+    assert columns("K", K="Int64") == {"K": "Int64"}
+    beside = (RUN_COLUMNS, LEVEL_COLUMNS, STEP_COLUMNS, HOURS_COLUMNS, CHECK_COLUMNS)
+    declared = (*(getattr(table.build, "columns", {}) for table in TABLES), *beside)
+    assert not TYPE_OF.keys() - {name for own in declared for name in own}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from g2d.experiment.config import load, read
-from g2d.tables.evaluations import ROW_COLUMNS
+from g2d.tables.evaluations import ROW
 from g2d.tables.paper import PUBLISHED_COLUMNS, published_table
 from tests.experiment.test_config import CONFIG, MINIMAL
 
@@ -24,7 +24,7 @@ def test_the_papers_rows_stand_beside_ones_own() -> None:
     table = published_table(MAIN, read(CONFIG / "paper.yaml"))
     assert tuple(table.columns) == tuple(PUBLISHED_COLUMNS)
     assert len(table) == 2 * 9 * 2  # models, rows of Table 1, benchmarks
-    rows = {tuple(row[name] for name in ROW_COLUMNS if name != "group_size"): row for row in table.to_dict("records")}
+    rows = {tuple(row[name] for name in ROW.split() if name != "group_size"): row for row in table.to_dict("records")}
     row = rows["qwen2.5-7b-instruct", "g2d", 150, "math500"]
     assert (row["paper_accuracy"], row["paper_std"], row["accuracy"]) == pytest.approx((0.624, 0.006, 0.6))
     assert (row["difference"], row["paper_gpu_hours"], row["device_hours"]) == pytest.approx((-0.024, 3.8, 3.0))

@@ -16,17 +16,13 @@ from g2d.analysis.informativeness import Informativeness
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.jobs.cost import Cost
 from g2d.tables.evaluations import crossed
-from g2d.tables.frames import Rows, floats, mean, table_of
+from g2d.tables.frames import Rows, columns, mean, table_of
 
-CHECK_COLUMNS = {
-    "model": "object",
-    **dict.fromkeys(("group_size", "K"), "Int64"),
-    "metric": "object",
-    **floats("predicted", "low", "high", "found"),
-    "inside": "boolean",
-    **floats("width", "mean_over_seeds", "seeds_inside"),
-    "note": "object",
-}
+CHECK_COLUMNS = columns(
+    "model group_size K metric predicted low high found inside width mean_over_seeds seeds_inside note",
+    K="Int64",
+    inside="boolean",
+)
 Point = tuple[int, int]  # group size and K
 Values = Mapping[Point, float]
 FOUND_AS = {"n_pairs": "n_pairable"}  # attributes of `Informativeness` that have another name

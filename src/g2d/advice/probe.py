@@ -20,26 +20,17 @@ from g2d.analysis.statistics import (
     wilson_interval,
 )
 from g2d.experiment.keys import HarvestKey
-from g2d.tables.frames import Rows, estimate, estimates, floats, integers, strings, table_of
+from g2d.tables.frames import Rows, columns, estimate, table_of
 
-LEVEL_COLUMNS = {
-    **strings("model", "levels"),
-    **dict.fromkeys(("selected", "in_window"), "bool"),
-    **integers("n"),
-    **floats("pass_at_1"),
-    **estimates("pairability"),
-    **floats("pairs_per_100", "all_wrong_share"),
-}
+LEVEL_COLUMNS = columns(
+    "model levels selected in_window n pass_at_1 pairability pairability_low pairability_high pairs_per_100",
+    "all_wrong_share",
+)
 METRICS = ("pairability", "n_pairs", "entropy", "mid_band")
-STEP_COLUMNS = {
-    "model": "object",
-    "group_size": "Int64",
-    **integers("K", "n_probed", "n_prompts"),
-    **estimates(*METRICS),
-    **floats("p_best_entropy", "p_best_mid_band"),
-    **estimates("behind_advised"),
-    **dict.fromkeys(("as_good", "advised"), "bool"),
-}
+STEP_COLUMNS = columns(
+    *("model group_size K n_probed n_prompts", *(f"{name} {name}_low {name}_high" for name in METRICS)),
+    "p_best_entropy p_best_mid_band behind_advised behind_advised_low behind_advised_high as_good advised",
+)
 
 
 @table_of(LEVEL_COLUMNS)

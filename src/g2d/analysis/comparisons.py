@@ -5,12 +5,13 @@ Answers are paired by question, and by seed where both policies have seeds.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from g2d.analysis.crossed import centre, error_of_difference, questions_only
+from g2d.analysis.crossed import error_of_difference
 from g2d.analysis.statistics import LEVEL, simultaneous
 
 POWER = 0.8
@@ -55,12 +56,10 @@ def compare(policy: np.ndarray, reference: np.ndarray, pool: np.ndarray | None =
     if policy.ndim != 2 or reference.shape not in (policy.shape, (1, policy.shape[-1])):
         raise ValueError(f"answers of shape {policy.shape} cannot be paired with {reference.shape}")
     deltas = policy - reference
-    paired = len(reference) > 1
-    error = error_of_difference(deltas, pool, paired)
-    middle = centre(deltas)
-    low, high = error.interval(middle, LEVEL)
-    family_low, family_high = error.interval(middle, LEVEL / family)
-    p_value = error.p_value(middle)
+    error = error_of_difference(deltas, pool, paired=len(reference) > 1)
+    low, high = error.interval(LEVEL)
+    family_low, family_high = error.interval(LEVEL / family)
+    p_value = error.p_value()
     return Comparison(
         n_seeds=policy.shape[0],
         n_problems=policy.shape[1],
@@ -73,7 +72,7 @@ def compare(policy: np.ndarray, reference: np.ndarray, pool: np.ndarray | None =
         standard_error=error.standard_error,
         p_value=p_value,
         p_holm=min(1.0, family * p_value),
-        p_questions=questions_only(deltas).p_value(middle),
+        p_questions=error_of_difference(deltas.mean(axis=0, keepdims=True)).p_value(),
         gained=float(deltas.clip(min=0).mean()),
         lost=float((-deltas).clip(min=0).mean()),
         cohens_h=cohens_h(float(policy.mean()), float(reference.mean())),
@@ -99,16 +98,10 @@ def sign_flip_p(differences: np.ndarray) -> float:
     (n_questions,) correct answers of the policy minus those of the reference; McNemar's with one answer per question.
     """
     magnitudes = np.abs(differences[differences != 0])
-    total = int(magnitudes.sum())
-    chance = np.zeros(2 * total + 1)  # of every sum from -total to total
-    chance[total] = 1
-    for m in magnitudes:
-        shifted = np.zeros_like(chance)
-        shifted[m:] += chance[:-m] / 2
-        shifted[:-m] += chance[m:] / 2
-        chance = shifted
-    sums = np.arange(-total, total + 1)
-    return float(min(1.0, chance[np.abs(sums) >= abs(int(differences.sum()))].sum()))
+    flips = ([0.5, *[0] * (2 * m - 1), 0.5] for m in magnitudes)  # chances of -m and m
+    chance = functools.reduce(np.convolve, flips, np.ones(1))  # of every sum, -total to total
+    sums = np.arange(len(chance)) - magnitudes.sum()
+    return float(min(1.0, chance[np.abs(sums) >= abs(differences.sum())].sum()))
 
 
 def cohens_h(p: float, q: float) -> float:

@@ -30,7 +30,7 @@ def possible(low: float, high: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Variance components of a mean, and the degrees of freedom of their estimates."""
+    """A mean, its variance components, and the degrees of freedom of their estimates."""
 
     questions: float  # beyond the noise of single answers, where there are seeds
     question_degrees: int
@@ -38,6 +38,7 @@ class Error:
     seed_degrees: int = 1
     noise: float = 0.0  # of single answers alone
     expected_seeds: float = 0.0  # as `seeds`, without inflation: for the power of the test
+    middle: float = 0.0  # the mean (`centre`), in -1..1
 
     @property
     def standard_error(self) -> float:
@@ -50,14 +51,14 @@ class Error:
         # Seeds that agree better than the noise allows do not make the interval narrower than questions alone.
         return math.hypot(q * math.sqrt(self.questions), max(s * math.sqrt(self.seeds), q * math.sqrt(self.noise)))
 
-    def interval(self, difference: float, alpha: float) -> tuple[float, float]:
-        """Two-sided interval of level 1 - alpha of a difference in accuracy, in -1..1."""
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """Two-sided interval of level 1 - alpha."""
         reach = self.reach(alpha)
-        return possible(difference - reach, difference + reach)
+        return possible(self.middle - reach, self.middle + reach)
 
-    def p_value(self, distance: float) -> float:
-        """Two-sided: the alpha whose `reach` is the distance of the mean from the null hypothesis."""
-        distance = abs(distance)
+    def p_value(self, null: float = 0.0) -> float:
+        """Two-sided p-value of the hypothesis that the mean is `null`: the alpha whose `reach` is their distance."""
+        distance = abs(self.middle - null)
         ratio = distance / math.sqrt(self.questions + max(self.seeds, self.noise))
         degrees = [self.question_degrees, self.seed_degrees if self.seeds else self.question_degrees]
         # p lies between the values with all variance at the larger and at the smaller degrees of freedom.
@@ -133,10 +134,10 @@ def seed_variance(own: float, noise: float, pool: np.ndarray, paired: bool) -> t
 
 
 def error_of_difference(values: np.ndarray, pool: np.ndarray | None = None, paired: bool = False) -> Error:
-    """The error of a mean difference in 0..1 between two policies.
+    """The mean difference between two policies and its error.
 
     One question gained and one lost are added (Bonett and Price 2012, "Adjusted Wald confidence interval for a
-    difference of binomial proportions based on paired data"). `centre` is the mean with these.
+    difference of binomial proportions based on paired data").
 
     Args:
         values: (n_seeds, n_questions), differences of the shares of right answers.
@@ -144,21 +145,15 @@ def error_of_difference(values: np.ndarray, pool: np.ndarray | None = None, pair
     """
     n_seeds, n_questions = values.shape
     total = n_questions + 2
-    by_question = values.mean(axis=0)
-    square = (float(by_question @ by_question) + 2) / total - centre(values) ** 2
-    questions = square / total
+    by_question, middle = values.mean(axis=0), centre(values)
+    questions = ((float(by_question @ by_question) + 2) / total - middle**2) / total
     if n_seeds == 1:
-        return Error(questions, total - 1)
+        return Error(questions, total - 1, middle=middle)
     if pool is None:
         pool, paired = values.mean(axis=1)[None], False
     own, _, noise = mean_squares(values)
     seeds, expected, degrees = seed_variance(own, noise, pool, paired)
-    return Error(max(questions - noise, 0.0), total - 1, seeds, min(degrees, total - 1), noise, expected)
-
-
-def questions_only(values: np.ndarray) -> Error:
-    """The error over questions alone, these seeds given."""
-    return error_of_difference(values.mean(axis=0, keepdims=True))
+    return Error(max(questions - noise, 0.0), total - 1, seeds, min(degrees, total - 1), noise, expected, middle)
 
 
 def centre(values: np.ndarray) -> float:

@@ -8,56 +8,54 @@ within their level, with their answers at all temperatures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from g2d.analysis.informativeness import informative_parts, success_counts
+from g2d.analysis.statistics import RESAMPLES, percentile_interval
 
 METRICS = ("pass_at_1", "pairability", "mid_band", "entropy")
-CELL_COLUMNS = ("model", "level", "temperature", "n", *METRICS, "all_wrong", "all_correct")
-EFFECT_COLUMNS = ("model", "metric", "source", "level", "temperature", "effect", "ci_low", "ci_high", "share")
 
 
-def factorial_cells(model: str, rollouts: Mapping[float, pd.DataFrame]) -> pd.DataFrame:
+def factorial_cells(rollouts: Mapping[float, pd.DataFrame]) -> Iterator[dict[str, Any]]:
     """The two-way table itself, from rollouts of the same problems by temperature.
 
-    Returns:
-        `CELL_COLUMNS`, one row per level and temperature: n problems, pass@1, rho, mu, H (bits), and the shares of
-        all-wrong and all-correct problems. Problems without a level are left out.
+    Yields:
+        A row per level and temperature: n problems, pass@1, rho, mu, H (bits), and the shares of all-wrong and
+        all-correct problems. Problems without a level are left out.
 
     Raises:
         ValueError: the problems differ between temperatures.
     """
-    rows = []
     for level, counts in _by_level(rollouts).items():
         numerators, denominators = _sums(counts)
         values = _cell(np.ones((1, numerators.shape[1])), numerators, denominators)[:, 0]
         for own, temperature, frame in zip(values.T, sorted(rollouts), counts, strict=True):
-            cell = {"model": model, "level": level, "temperature": temperature, "n": len(frame)}
-            shares = {
+            yield {
+                **{"level": level, "temperature": temperature, "n": len(frame)},
+                **dict(zip(METRICS, own, strict=True)),
                 "all_wrong": (frame["correct"] == 0).mean(),
                 "all_correct": (frame["correct"] == frame["n"]).mean(),
             }
-            rows.append(cell | dict(zip(METRICS, own, strict=True)) | shares)
-    return pd.DataFrame(rows, columns=list(CELL_COLUMNS))
 
 
 def factorial_effects(
-    model: str, rollouts: Mapping[float, pd.DataFrame], resamples: int = 2000, seed: int = 0
-) -> pd.DataFrame:
+    rollouts: Mapping[float, pd.DataFrame], resamples: int = RESAMPLES, seed: int = 0
+) -> Iterator[dict[str, Any]]:
     """The effects of level and temperature, and their interaction, on every metric, as for `factorial_cells`.
 
-    Returns:
-        `EFFECT_COLUMNS`, one row per metric, source (level, temperature, interaction) and term: effect (difference
-        from the mean of all cells, in the metric's unit) with a 95 % percentile interval, and share, the source's part
-        of the sum of squares between the cells (it contains sampling noise). Null where a cell has no value, such as
-        mu without pairable problems.
+    Yields:
+        A row per metric, source (level, temperature, interaction) and term: effect (difference from the mean of all
+        cells, in the metric's unit) with a 95 % percentile interval, and share, the source's part of the sum of squares
+        between the cells (it contains sampling noise). NaN where a cell has no value, such as mu without pairable
+        problems.
     """
     by_level = _by_level(rollouts)
     if not by_level or len(rollouts) < 2:
-        return pd.DataFrame(columns=list(EFFECT_COLUMNS))
+        return
     rng = np.random.default_rng(seed)
     levels = []
     for counts in by_level.values():
@@ -71,21 +69,18 @@ def factorial_effects(
         name: np.square(effect[:, 0] + np.zeros_like(cells[:, 0])).sum((1, 2)) for name, effect in sources.items()
     }
     total = sum(squares.values())
-    rows = []
     for m, metric in enumerate(METRICS):
         for source, effects in sources.items():
             share = squares[source][m] / total[m] if total[m] > 0 else None
             for at in np.ndindex(effects.shape[2:]):
                 values = effects[m, :, *at]
-                known = values[1:][np.isfinite(values[1:])]
-                low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (None, None)
-                term = {
+                low, high = percentile_interval(values[1:])
+                yield {
+                    **{"metric": metric, "source": source},
                     "level": None if source == "temperature" else list(by_level)[at[0]],
                     "temperature": None if source == "level" else sorted(rollouts)[at[1]],
+                    **{"effect": values[0], "ci_low": low, "ci_high": high, "share": share},
                 }
-                found = {"effect": values[0], "ci_low": low, "ci_high": high, "share": share}
-                rows.append({"model": model, "metric": metric, "source": source} | term | found)
-    return pd.DataFrame(rows, columns=list(EFFECT_COLUMNS)).astype({"level": "Int64"})
 
 
 def _by_level(rollouts: Mapping[float, pd.DataFrame]) -> dict[int, list[pd.DataFrame]]:

@@ -6,7 +6,6 @@ Gou 2021, "Group sequential Holm and Hochberg procedures"). docs/analysis.md ("L
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,9 +13,8 @@ from typing import Literal
 
 import numpy as np
 import scipy
-from pydantic import TypeAdapter
 
-from g2d.analysis.crossed import ENOUGH_SEEDS, Error, centre, error_of_difference
+from g2d.analysis.crossed import ENOUGH_SEEDS, Error, error_of_difference
 from g2d.analysis.spending import Spending, nominal_level
 from g2d.analysis.statistics import one_side
 
@@ -109,14 +107,6 @@ class Look:
         """By policy, the seeds that it must have at the next look; empty where the race is over."""
         return {own.policy: own.next_seeds for own in self.policies if own.next_seeds > own.seeds}
 
-    def to_json(self) -> str:
-        """All of it; `from_json` gives an equal look."""
-        return json.dumps(asdict(self), indent=2) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> Look:
-        return TypeAdapter(cls).validate_json(text)
-
 
 def take_look(plan: Plan, results: Mapping[str, np.ndarray], earlier: Sequence[Look] = ()) -> Look:
     """Test all that is still open, and decide which policies get further seeds.
@@ -170,11 +160,10 @@ def _is_tested(own: Compared, answers: Mapping[str, np.ndarray]) -> bool:
 class _Test:
     """A difference at this look and the error of its estimate."""
 
+    plan: Plan
     estimate: float
-    middle: float
     error: Error
     n_seeds: int
-    looks: tuple[int, ...]  # of the plan
     fractions: tuple[float, ...]  # up to this look
 
     @classmethod
@@ -187,8 +176,7 @@ class _Test:
         pool = np.stack(
             [answers[p][:n].mean(axis=1) for p in names if len(answers[p]) >= n and p not in plan.without_seeds]
         )
-        error = error_of_difference(deltas, pool, paired)
-        test = cls(float(deltas.mean()), centre(deltas), error, n, plan.looks, own.fractions)
+        test = cls(plan, float(deltas.mean()), error_of_difference(deltas, pool, paired), n, own.fractions)
         return replace(test, fractions=(*own.fractions, test.fraction(n)))
 
     @property
@@ -197,17 +185,23 @@ class _Test:
 
     def fraction(self, n_seeds: int) -> float:
         """Information at so many seeds over that of the last look, not falling; hundredths keep boundaries few."""
-        if n_seeds >= self.looks[-1]:
+        most = self.plan.looks[-1]
+        if n_seeds >= most:
             return 1.0
         per_seed = self.seeds_variance * self.n_seeds
-        last = self.error.questions + per_seed / self.looks[-1]
+        last = self.error.questions + per_seed / most
         now = round(last / (self.error.questions + per_seed / n_seeds), 2)
         return max(now, *self.fractions, 0.01)
 
-    def p_margin(self, margin: float) -> float:
+    @property
+    def p_margin(self) -> float:
         """Two-sided p-value of the nearer end of the margin; 1 outside of it."""
-        inside = margin - abs(self.middle)
-        return self.error.p_value(inside) if inside > 0 else 1.0
+        middle, margin = self.error.middle, self.plan.margin
+        return self.error.p_value(math.copysign(margin, middle)) if abs(middle) < margin else 1.0
+
+    def level(self, error: float, later: Sequence[float] = ()) -> float:
+        """Level of the test at this look, or after later ones with these fractions, for an error of the whole path."""
+        return nominal_level((*self.fractions, *later), error, self.plan.spending, LATER)
 
     def at(self, n_seeds: int) -> Error:
         """The error that is to be expected at more seeds."""
@@ -217,15 +211,18 @@ class _Test:
             seeds, degrees = self.seeds_variance, n_seeds - 1
         return replace(self.error, seeds=seeds * share, seed_degrees=degrees, noise=self.error.noise * share)
 
-    def chance(self, n_seeds: int, level: float, margin: float, level_margin: float) -> float:
-        """Predictive probability that a look at more seeds settles it, by the normal approximation: seeds to come move
-        the estimate with variance S (1 - n / n'), S the seeds' part of its variance now."""
+    def chance(self, n_seeds: int, error: float, error_margin: float) -> float:
+        """Predictive probability that the look at more seeds settles it, with these errors left to it, by the normal
+        approximation: seeds to come move the estimate with variance S (1 - n / n'), S the seeds' part of its variance
+        now."""
+        later = [self.fraction(n) for n in self.plan.looks if self.n_seeds < n <= n_seeds]
+        level, level_margin = (self.level(own, later) for own in (error, error_margin))
         spread = math.sqrt(max(self.seeds_variance * (1 - self.n_seeds / n_seeds), 1e-12))
-        error = self.at(n_seeds)
-        far = error.reach(level) if level else math.inf
-        near = max(margin - error.reach(level_margin), 0.0) if level_margin else 0.0
+        then = self.at(n_seeds)
+        far = then.reach(level) if level else math.inf
+        near = max(self.plan.margin - then.reach(level_margin), 0.0) if level_margin else 0.0
         above, below, high, low = (
-            float(scipy.special.ndtr((end - self.middle) / spread)) for end in (far, -far, near, -near)
+            float(scipy.special.ndtr((end - then.middle) / spread)) for end in (far, -far, near, -near)
         )
         return min(1 - above + below + high - low, 1.0)
 
@@ -237,27 +234,27 @@ def _judged(
     n_different, n_within = sum(v in ("better", "worse") for v in verdicts), verdicts.count("within")
 
     def level(error: float) -> Callable[[int, int], float]:
-        return lambda i, rejected: _nominal(plan, tests[i].fractions, error / (size - rejected))
+        return lambda i, rejected: tests[i].level(error / (size - rejected))
 
-    p_values = {i: test.error.p_value(test.middle) for i, test in tests.items()}
-    p_margin = {i: test.p_margin(plan.margin) for i, test in tests.items()}
+    p_values = {i: test.error.p_value() for i, test in tests.items()}
+    p_margin = {i: test.p_margin for i, test in tests.items()}
     different = stepped(p_values, n_different, level(plan.error))
     # Only one end of the margin can be wrong, so each is tested one-sided at the family's error.
     within = stepped(p_margin, n_within, level(2 * plan.error))
     rank, rank_margin = _ranks(p_values, n_different), _ranks(p_margin, n_within)
     found = {}
     for i, test in tests.items():
-        low, high = test.error.interval(test.middle, _nominal(plan, test.fractions, plan.error / size))
+        low, high = test.error.interval(test.level(plan.error / size))
         verdict: Verdict = "open"
         chances: list[tuple[int, float]] = []
         if p_values[i] <= different[i]:
-            verdict = "better" if test.middle > 0 else "worse"
-            low, high = one_side(low, high, test.middle > 0)
+            verdict = "better" if test.error.middle > 0 else "worse"
+            low, high = one_side(low, high, test.error.middle > 0)
         elif p_margin[i] <= within[i]:
             verdict = "within"
         else:
             errors = plan.error / (size - rank[i]), 2 * plan.error / (size - rank_margin[i])
-            chances = [(n, _chance(plan, test, n, *errors)) for n in plan.looks if n > test.n_seeds]
+            chances = [(n, test.chance(n, *errors)) for n in plan.looks if n > test.n_seeds]
             if all(chance < plan.futility * (n - test.n_seeds) for n, chance in chances):
                 verdict, chances = "given up", []
         found[i] = replace(
@@ -280,10 +277,6 @@ def _judged(
     return found
 
 
-def _nominal(plan: Plan, fractions: Sequence[float], error: float) -> float:
-    return nominal_level(fractions, error, plan.spending, LATER)
-
-
 def stepped(p_values: Mapping[int, float], rejected: int, level: Callable[[int, int], float]) -> dict[int, float]:
     """Hochberg's steps at one look: by comparison, the level at or below which its p-value is rejected.
 
@@ -304,14 +297,6 @@ def stepped(p_values: Mapping[int, float], rejected: int, level: Callable[[int, 
 def _ranks(p_values: Mapping[int, float], rejected: int) -> dict[int, int]:
     """By comparison, how many of the family are rejected if those with smaller p-values are."""
     return {i: rejected + rank for rank, i in enumerate(sorted(p_values, key=lambda i: p_values[i]))}
-
-
-def _chance(plan: Plan, test: _Test, n_seeds: int, error: float, error_margin: float) -> float:
-    """Predictive probability that the look at so many seeds settles a comparison, with these errors left to it."""
-    between = [n for n in plan.looks if test.n_seeds < n <= n_seeds]
-    fractions = (*test.fractions, *(test.fraction(n) for n in between))
-    levels = [_nominal(plan, fractions, own) for own in (error, error_margin)]
-    return test.chance(n_seeds, levels[0], plan.margin, levels[1])
 
 
 def _without_beaten(compared: Sequence[Compared]) -> list[Compared]:

@@ -8,13 +8,13 @@ n - 1 bounds against the truly best policy have to, each at level 5 % / (n - 1).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import combinations
 
 import numpy as np
 
-from g2d.analysis.crossed import Error, centre, error_of_difference
+from g2d.analysis.crossed import Error, error_of_difference
 from g2d.analysis.statistics import LEVEL, resample, shrunk_together
 
 Pool = Callable[[int, int], np.ndarray | None]
@@ -41,13 +41,12 @@ class Differences:
 
     def __init__(self, answers: Sequence[np.ndarray], pool: Pool = lambda i, j: None) -> None:
         self.answers = [np.asarray(own, dtype=float) for own in answers]
-        self._found: dict[tuple[int, int], tuple[float, Error]] = {}
+        self._errors: dict[tuple[int, int], Error] = {}
         for i, j in combinations(range(len(answers)), 2):
             deltas = by_seed(self.answers[i], self.answers[j])
             paired = len(self.answers[i]) > 1 and len(self.answers[j]) > 1
-            error = error_of_difference(deltas, pool(i, j), paired)
-            self._found[i, j] = centre(deltas), error
-            self._found[j, i] = -centre(deltas), error
+            self._errors[i, j] = error = error_of_difference(deltas, pool(i, j), paired)
+            self._errors[j, i] = replace(error, middle=-error.middle)
         self.better, self.not_worse = cache(self._better), cache(self._not_worse)
 
     @cached_property
@@ -58,15 +57,14 @@ class Differences:
 
     def _better(self, i: int, j: int) -> float:
         """Two-sided p-value of the difference where policy i is better than j, else 1."""
-        middle, error = self._found[i, j]
-        return error.p_value(middle) if middle > 0 else 1.0
+        error = self._errors[i, j]
+        return error.p_value() if error.middle > 0 else 1.0
 
     def _not_worse(self, i: int, j: int, margin: float) -> float:
         """One-sided p-value of: policy i is less than the margin worse than j."""
-        middle, error = self._found[i, j]
-        distance = middle + margin
-        half = error.p_value(distance) / 2 if distance else 0.5
-        return half if distance > 0 else 1 - half
+        error = self._errors[i, j]
+        half = error.p_value(-margin) / 2
+        return half if error.middle > -margin else 1 - half
 
     def mean(self, i: int, j: int) -> float:
         """Accuracy of policy i less that of j."""
@@ -74,8 +72,7 @@ class Differences:
 
     def interval(self, i: int, j: int, alpha: float) -> tuple[float, float]:
         """Two-sided interval of level 1 - alpha of the accuracy of policy i less that of j."""
-        middle, error = self._found[i, j]
-        return error.interval(middle, alpha)
+        return self._errors[i, j].interval(alpha)
 
 
 def by_seed(own: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -161,21 +161,20 @@ class _Errors:
         return np.asarray(np.hypot(q * math.sqrt(self.questions + changed), seeds))
 
 
-@dataclass(frozen=True, eq=False)
 class _Experiments:
     """Accuracies of equally good policies in many experiments."""
 
-    design: Design
-    accuracies: np.ndarray  # (DRAWS, n_policies, n_seeds), deviations by seeds and single answers
-    of_questions: np.ndarray  # (DRAWS, n_policies), deviations by questions
-    of_effect: np.ndarray  # (DRAWS,) standard normal: deviation of an effect by questions
-    noise: float  # variance that single answers give an accuracy
-    per_question: float  # variance of a policy's answers over questions, beyond single answers
-
-    @property
-    def shrunk(self) -> float:
-        """The factor by which `crossed.centre` shrinks a difference."""
-        return self.design.n_questions / (self.design.n_questions + 2)
+    def __init__(self, components: Components, design: Design) -> None:
+        rng = np.random.default_rng(0)
+        self.design, self.per_question = design, components.policy_question
+        self.noise = components.answer / design.n_questions  # variance that single answers give an accuracy
+        seeds = 0.0 if math.isnan(components.policy_seed) or design.n_seeds == 1 else components.policy_seed
+        shape = (DRAWS, max(design.n_policies, 2), design.n_seeds)
+        # Deviations by seeds and single answers, by questions, and of an effect by questions (standard normal).
+        self.accuracies = rng.normal(0, math.sqrt(seeds + self.noise), shape)
+        self.of_questions = rng.normal(0, math.sqrt(self.per_question / design.n_questions), shape[:2])
+        self.of_effect = rng.normal(size=DRAWS)
+        self.shrunk = design.n_questions / (design.n_questions + 2)  # as `crossed.centre` shrinks a difference
 
     @functools.lru_cache(maxsize=64)  # noqa: B019  (of few objects, and few of them)
     def against(self, other: int) -> tuple[np.ndarray, _Errors]:
@@ -195,13 +194,4 @@ class _Experiments:
         return differences, _Errors(max(square - noise, 0.0), total - 1, seeds, min(degrees, total - 1), noise)
 
 
-@functools.lru_cache(maxsize=64)
-def _experiments(components: Components, design: Design) -> _Experiments:
-    rng = np.random.default_rng(0)
-    noise = components.answer / design.n_questions
-    seeds = 0.0 if math.isnan(components.policy_seed) or design.n_seeds == 1 else components.policy_seed
-    shape = (DRAWS, max(design.n_policies, 2), design.n_seeds)
-    accuracies = rng.normal(0, math.sqrt(seeds + noise), shape)
-    own = components.policy_question
-    of_questions = rng.normal(0, math.sqrt(own / design.n_questions), shape[:2])
-    return _Experiments(design, accuracies, of_questions, rng.normal(size=DRAWS), noise, own)
+_experiments = functools.lru_cache(maxsize=64)(_Experiments)

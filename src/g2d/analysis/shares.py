@@ -21,7 +21,7 @@ import numpy as np
 import scipy
 
 from g2d.analysis.comparisons import LEVEL, Comparison
-from g2d.analysis.crossed import ENOUGH_SEEDS, Error, centre, error_of_difference, mean_squares
+from g2d.analysis.crossed import ENOUGH_SEEDS, Error, error_of_difference, mean_squares
 from g2d.analysis.statistics import one_side
 
 FARTHEST = 2.0**10  # no interval ends beyond this share
@@ -73,19 +73,20 @@ def share_of_gain(
     if gain == 0:
         return Share(None, None, None)
     estimate = float((control - base).mean()) / gain
-    if abs(centre(truth - base)) <= error_of_difference(truth - base, pool, False).reach(alpha):
+    of_truth = error_of_difference(truth - base, pool)
+    if abs(of_truth.middle) <= of_truth.reach(alpha):
         return Share(estimate, None, None)
 
     def excess(r: float) -> float:
         """Distance of the combination from 0, less the half width of its interval."""
-        values = control - r * truth - (1 - r) * base
-        return abs(centre(values)) - _error(values, r, pool).reach(alpha)
+        error = _error(control - r * truth - (1 - r) * base, r, pool)
+        return abs(error.middle) - error.reach(alpha)
 
     return Share(estimate, *(_end(excess, estimate, side) for side in (-1, 1)))
 
 
 def _error(values: np.ndarray, r: float, pool: np.ndarray | None) -> Error:
-    alone = error_of_difference(values, pool, False)
+    alone = error_of_difference(values, pool)
     if len(values) == 1 or len(values) >= ENOUGH_SEEDS or pool is None:
         return alone
     both = error_of_difference(values, pool, True)

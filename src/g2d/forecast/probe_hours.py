@@ -22,14 +22,9 @@ from g2d.forecast.hours import gpu_job
 from g2d.forecast.jobs import GridJob, grid_jobs
 from g2d.forecast.rates import OFFLINE_STAGES, ONLINE_STAGES
 from g2d.jobs.cost import CostFile
-from g2d.tables.frames import Rows, floats, integers, strings, table_of
+from g2d.tables.frames import Rows, columns, table_of
 
-HOURS_COLUMNS = {
-    **strings("model", "scope", "stage"),
-    **integers("n_jobs"),
-    **floats("device_hours"),
-    **strings("source"),
-}
+HOURS_COLUMNS = columns("model scope stage n_jobs device_hours source")
 MEASURED = "calibration and probe"
 ALWAYS = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")  # a row each, also without a job
 STAGES = (*ONLINE_STAGES, "harvest_rollouts", *OFFLINE_STAGES, "evaluate", "draw_samples")

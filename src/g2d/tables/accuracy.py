@@ -9,23 +9,16 @@ import pandas as pd
 
 from g2d.analysis.statistics import standard_deviation, standard_error
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed, grid_order, row_of, share
-from g2d.tables.frames import Rows, floats, integers, mean, strings, table_of
+from g2d.tables.evaluations import ROW, Evaluations, by_policy, crossed, grid_order, row_of, share
+from g2d.tables.frames import Rows, columns, mean, table_of
 
-ACCURACY_COLUMNS = {
-    **ROW_COLUMNS,
-    **integers("n_seeds", "n_problems"),
-    **floats("accuracy", "std_over_seeds", "standard_error", "ci_low", "ci_high", "device_hours"),
-}
-MAIN_COLUMNS = {**ACCURACY_COLUMNS, **floats("device_hours_without_calibration")}
-ABLATION_COLUMNS = {**ACCURACY_COLUMNS, **floats("tokens", "n_pairs", "gradient_steps"), **strings("change")}
-EQUAL_COMPUTE_COLUMNS = {
-    **ROW_COLUMNS,
-    **integers("n_seeds"),
-    **floats("accuracy", "ci_low", "ci_high", "tokens", "device_hours"),
-    **integers("reference_K"),
-    **floats("reference_accuracy", "reference_tokens", "reference_device_hours", "difference"),
-}
+ACCURACY = f"{ROW} n_seeds n_problems accuracy std_over_seeds standard_error ci_low ci_high device_hours"
+MAIN_COLUMNS = columns(ACCURACY, "device_hours_without_calibration")
+ABLATION_COLUMNS = columns(ACCURACY, "tokens n_pairs gradient_steps change")
+EQUAL_COMPUTE_COLUMNS = columns(
+    *(ROW, "n_seeds accuracy ci_low ci_high tokens device_hours"),
+    "reference_K reference_accuracy reference_tokens reference_device_hours difference",
+)
 
 
 @table_of(MAIN_COLUMNS)

@@ -19,8 +19,8 @@ from g2d.jobs.cost import Cost
 from g2d.jobs.files import parse_json, read_lines
 from g2d.regimes.catalogue import REGIMES
 from g2d.tables.accuracy import accuracy_row
-from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy
-from g2d.tables.frames import Rows, floats, integers, mean, strings, table_of
+from g2d.tables.evaluations import ROW, Evaluations, by_policy
+from g2d.tables.frames import Rows, columns, mean, table_of
 
 # Rates of the paper's Table 1, GPU-hours of 7-8B models on one A100 80GB. GRPO with K=1000: 26.6, 27.2 (G=2) and 52.2,
 # 54.2 (G=4) for 1000 steps of 8 x G completions: a step takes twice as long with G=4, so it has as many prompts, 8 by
@@ -35,28 +35,16 @@ PUBLISHED = {
     "train_dpo": HOURS_OF_HARVEST_AND_DPO / 2,
 }
 OF_CHECKPOINTS = ("answer_development", "reply_to_development")
-COST_COLUMNS = {
-    **strings("model", "policy"),
-    **integers("K"),
-    **dict.fromkeys(("group_size", "seed"), "Int64"),
-    **strings("regime", "stage"),
-    **integers("n_jobs"),
-    **floats("wall_s", "cpu_s", "device_hours"),
-    **integers("devices"),
-    **strings("device"),
-    **integers("tokens_generated"),
-    **floats("peak_memory_gb", "peak_gpu_memory_gb"),
-    **integers("n_lost_attempts"),
-    **floats("device_hours_with_lost_attempts"),
-}
-COST_COLUMNS_WHERE_KNOWN = {**floats("gpu_energy_kwh", "money", "overlap_s"), **strings("currency")}
-ATTEMPT_COLUMNS = {
-    **strings("stage"),
-    **integers("n_jobs", "n_attempts", "n_failed", "n_stopped", "n_killed", "n_repeated"),
-    **floats("device_hours_kept", "device_hours_all", "wall_s_all", "cpu_s_all", "start_up_s_all"),
-    **integers("tokens_generated_all"),
-    **floats("peak_memory_gb", "peak_gpu_memory_gb"),
-}
+COST_COLUMNS = columns(
+    "model policy K group_size seed regime stage n_jobs wall_s cpu_s device_hours devices device tokens_generated",
+    "peak_memory_gb peak_gpu_memory_gb n_lost_attempts device_hours_with_lost_attempts",
+    tokens_generated="int64",
+)
+COST_COLUMNS_WHERE_KNOWN = columns("gpu_energy_kwh money overlap_s currency")
+ATTEMPT_COLUMNS = columns(
+    "stage n_jobs n_attempts n_failed n_stopped n_killed n_repeated device_hours_kept device_hours_all wall_s_all",
+    "cpu_s_all start_up_s_all tokens_generated_all peak_memory_gb peak_gpu_memory_gb",
+)
 
 
 @table_of(COST_COLUMNS, COST_COLUMNS_WHERE_KNOWN)
@@ -236,14 +224,10 @@ def paper_hours(key: PolicyKey, config: Config) -> float:
 
 
 SPENT = ("updates", "empty_updates", "prompts", "tokens_generated", "tokens_trained")
-REGIME_COLUMNS = {
-    **ROW_COLUMNS,
-    **integers("n_seeds"),
-    **floats("accuracy", "ci_low", "ci_high", *SPENT, "device_hours"),
-}
+REGIME_COLUMNS = columns(ROW, "n_seeds accuracy ci_low ci_high", *SPENT, "device_hours", prompts="float64")
 
 
-@table_of(REGIME_COLUMNS, where_known=floats("tokens_scored"))
+@table_of(REGIME_COLUMNS, where_known=columns("tokens_scored"))
 def regime_table(
     evaluations: Evaluations,
     device_hours: Mapping[PolicyKey, float],

@@ -19,17 +19,9 @@ from g2d.experiment.sweep import DEVELOPMENT, Candidate
 from g2d.jobs.cost import Cost
 from g2d.tables.accuracy import accuracy_row
 from g2d.tables.evaluations import share
-from g2d.tables.frames import Rows, floats, frame, integers, strings, table_of
+from g2d.tables.frames import Rows, columns, frame, table_of
 
-SWEEP_COLUMNS = {
-    **strings("model", "swept", "settings"),
-    **integers("K"),
-    "group_size": "Int64",
-    **integers("seed", "n_problems"),
-    **floats("accuracy", "ci_low", "ci_high"),
-    "chosen": "bool",
-    **strings("edge"),
-}
+SWEEP_COLUMNS = columns("model swept settings K group_size seed n_problems accuracy ci_low ci_high chosen edge")
 
 
 def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -57,9 +49,10 @@ def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Seque
     return frame(rows, SWEEP_COLUMNS)
 
 
-def sweep_table(candidates: Mapping[Any, pd.DataFrame]) -> pd.DataFrame:
-    """The tables of all models and swept regimes below each other."""
-    return pd.concat(candidates.values(), ignore_index=True)
+@table_of(SWEEP_COLUMNS)
+def sweep_table(candidates: Mapping[Any, pd.DataFrame]) -> Rows:
+    """The candidates of all models and swept regimes."""
+    yield from (row for own in candidates.values() for row in own.to_dict("records"))
 
 
 def sweep_bills(records: Mapping[PolicyKey, Sequence[Cost]], billed: Iterable[Cost]) -> dict[PolicyKey, list[Cost]]:
@@ -94,19 +87,12 @@ def edge_of(chosen: Candidate, tried: Sequence[Candidate]) -> str | None:
 
 CHARACTERS = 1000  # as many as `length_penalty` of a reward model is about
 
-CANDIDATE_COLUMNS = {
-    **integers("K"),
-    "n_problems": "Int64",
-    **floats("accuracy", "ci_low", "ci_high"),
-    **dict.fromkeys(("n_prompts", "not_judged"), "Int64"),
-    **floats("reward", "length", "reward_per_1000", "reward_at_equal_length", "score"),
-    "chosen": "bool",
-}
-SELECTION_COLUMNS = {
-    **strings("model", "policy"),
-    **dict.fromkeys(("group_size", "seed"), "Int64"),
-    **CANDIDATE_COLUMNS,
-}
+CANDIDATE_COLUMNS = columns(
+    "K n_problems accuracy ci_low ci_high n_prompts not_judged",
+    "reward length reward_per_1000 reward_at_equal_length score chosen",
+    **dict.fromkeys(("n_problems", "n_prompts", "not_judged"), "Int64"),
+)
+SELECTION_COLUMNS = columns("model policy group_size seed") | CANDIDATE_COLUMNS
 OF_REPLIES = ("problem_id", "sample", "completion_text", "reward")
 
 

@@ -12,21 +12,14 @@ import scipy
 from g2d.analysis.contamination import is_verbatim, partial_id, rouge_l, split_question
 from g2d.analysis.statistics import holm, wilson_interval
 from g2d.problems.problem import Problem
-from g2d.tables.frames import Rows, estimate, floats, integers, strings, table_of
+from g2d.tables.frames import Rows, columns, estimate, table_of
 
-CONTAMINATION_COLUMNS = {
-    **strings("model", "benchmark"),
-    "fresh": "bool",
-    **floats("share"),
-    **integers("n_problems", "n_asked", "verbatim"),
-    **floats("verbatim_share", "verbatim_low", "verbatim_high", "rouge_l", "rest_words"),
-    **integers("right"),
-    **floats("right_share", "right_low", "right_high"),
-    **dict.fromkeys(("fresh_asked", "fresh_verbatim"), "Int64"),
-    **floats("p_value"),
-    "family_size": "Int64",
-    **floats("p_holm"),
-}
+CONTAMINATION_COLUMNS = columns(
+    "model benchmark fresh share n_problems n_asked verbatim verbatim_share verbatim_low verbatim_high rouge_l",
+    "rest_words right right_share right_low right_high fresh_asked fresh_verbatim p_value family_size p_holm",
+    right="int64",
+    family_size="Int64",
+)
 
 
 @table_of(CONTAMINATION_COLUMNS)

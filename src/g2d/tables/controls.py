@@ -10,24 +10,16 @@ import pandas as pd
 from g2d.analysis.comparisons import LEVEL, Comparison
 from g2d.analysis.shares import share_of_gain
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, Row, by_grid, by_policy, named
+from g2d.tables.evaluations import ROW, Evaluations, Row, by_grid, by_policy, named
 from g2d.tables.families import Paired
-from g2d.tables.frames import Rows, estimate, estimates, floats, integers, mean, strings, table_of
+from g2d.tables.frames import Rows, columns, estimate, mean, table_of
 
-CONTROL_COLUMNS = {
-    **ROW_COLUMNS,
-    **strings("reward", "truth"),
-    **integers("n_seeds", "n_problems"),
-    **floats("rewarded", "right", "accuracy", "base_accuracy", "truth_accuracy"),
-    **estimates("gain"),
-    **floats("p_gain"),
-    **estimates("truth_gain"),
-    **floats("p_truth"),
-    **estimates("share", "difference"),
-    **floats("p_value"),
-    **integers("family_size"),
-    **floats("p_holm", "minimum_detectable"),
-}
+CONTROL_COLUMNS = columns(
+    *(ROW, "reward truth n_seeds n_problems rewarded right accuracy base_accuracy truth_accuracy"),
+    "gain gain_low gain_high p_gain truth_gain truth_gain_low truth_gain_high p_truth share share_low share_high",
+    "difference difference_low difference_high p_value family_size p_holm minimum_detectable",
+    reward="object",
+)
 
 
 @table_of(CONTROL_COLUMNS)

@@ -9,21 +9,11 @@ import numpy as np
 from g2d.analysis.equal_gain import at_equal_gain
 from g2d.analysis.statistics import hierarchical_bootstrap
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_grid, by_policy, crossed, m0_of, row_of
-from g2d.tables.frames import Rows, estimate, estimates, floats, integers, strings, table_of
+from g2d.tables.frames import Rows, columns, estimate, table_of
 
-DRIFT_COLUMNS = {
-    **BY_BENCHMARK,
-    **integers("n_seeds", "n_problems"),
-    **floats("accuracy", "length"),
-    **estimates("longer"),
-}
-KL_COLUMNS = estimates("kl")
-EQUAL_GAIN_COLUMNS = {
-    **strings("model", "benchmark", "status"),
-    **integers("n_online", "n_others", "n_seeds"),
-    **estimates("ratio"),
-    **floats("p_value"),
-}
+DRIFT_COLUMNS = columns(BY_BENCHMARK, "n_seeds n_problems accuracy length longer longer_low longer_high")
+KL_COLUMNS = columns("kl kl_low kl_high")
+EQUAL_GAIN_COLUMNS = columns("model benchmark status n_online n_others n_seeds ratio ratio_low ratio_high p_value")
 
 
 @table_of(DRIFT_COLUMNS, where_known=KL_COLUMNS)

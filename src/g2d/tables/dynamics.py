@@ -12,30 +12,15 @@ from g2d.analysis.saturation import saturation
 from g2d.experiment.grid import FEWEST_K
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import Evaluations, Row, by_policy, crossed, m0_of, row_of
-from g2d.tables.frames import Rows, estimate, estimates, floats, integers, strings, table_of
+from g2d.tables.frames import Rows, columns, estimate, table_of
 
-TRAINING_COLUMNS = {
-    **strings("model", "measure", "policy"),
-    **integers("group_size", "n_seeds", "step"),
-    **floats("tokens"),
-    **estimates("value"),
-}
-COLLAPSE_COLUMNS = {
-    **strings("model", "policy"),
-    **integers("K", "group_size", "seed"),
-    **strings("measure"),
-    **floats("share", "start", "lowest"),
-    "at_step": "Int64",
-    "collapsed": "bool",
-}
+TRAINING_COLUMNS = columns("model measure policy group_size n_seeds step tokens value value_low value_high")
+COLLAPSE_COLUMNS = columns("model policy K group_size seed measure share start lowest at_step collapsed")
 CURVE = ("asymptote", "midpoint", "slope", "nearly")
-SATURATION_COLUMNS = {
-    **strings("model", "benchmark", "policy"),
-    **integers("group_size", "n_seeds", "n_problems", "n_steps", "last_K"),
-    **strings("status"),
-    **floats("start"),
-    **estimates(*CURVE),
-}
+SATURATION_COLUMNS = columns(
+    "model benchmark policy group_size n_seeds n_problems n_steps last_K status start",
+    *(f"{name} {name}_low {name}_high" for name in CURVE),
+)
 
 
 @table_of(TRAINING_COLUMNS)

@@ -17,8 +17,8 @@ Row = tuple[PolicyKey, str]  # a policy over its seeds (`PolicyKey.over_seeds`),
 Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]  # answers by seed
 
 # What names a row of most tables (`named`), and the same with the benchmark before the policy.
-ROW_COLUMNS = {"model": "object", "policy": "object", "K": "int64", "group_size": "Int64", "benchmark": "object"}
-BY_BENCHMARK = {name: ROW_COLUMNS[name] for name in ("model", "benchmark", "policy", "K", "group_size")}
+ROW = "model policy K group_size benchmark"
+BY_BENCHMARK = "model benchmark policy K group_size"
 
 
 def by_policy(

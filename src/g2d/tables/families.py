@@ -15,7 +15,7 @@ from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Grouped, Row, by_grid, by_policy, crossed, named, row_of
-from g2d.tables.frames import Rows, floats, integers, strings, table_of
+from g2d.tables.frames import Rows, columns, table_of
 
 Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]  # its name, and pairs (policy, reference)
 
@@ -26,18 +26,11 @@ CALLED = {
 }
 ALIKE = ("dpo", "auto")  # DPO on pairs of a harvest, whatever K and G: their seeds are taken to vary alike
 
-COMPARISON_COLUMNS = {
-    **BY_BENCHMARK,
-    "reference": "object",
-    "reference_K": "int64",
-    "reference_group_size": "Int64",
-    **integers("n_seeds", "n_problems"),
-    **floats("difference", "ci_low", "ci_high"),
-    **strings("family"),
-    **integers("family_size"),
-    **floats("family_low", "family_high", "standard_error", "p_value", "p_holm", "p_questions"),
-    **floats("gained", "lost", "cohens_h", "minimum_detectable"),
-}
+COMPARISON_COLUMNS = columns(
+    *(BY_BENCHMARK, "reference reference_K reference_group_size n_seeds n_problems difference ci_low ci_high"),
+    "family family_size family_low family_high standard_error p_value p_holm p_questions",
+    "gained lost cohens_h minimum_detectable",
+)
 
 
 @table_of(COMPARISON_COLUMNS)
@@ -197,12 +190,7 @@ class Paired:
         return [0] if self.seeds[row] == [None] else [self.seeds[row].index(seed) for seed in seeds]
 
 
-MARGIN_COLUMNS = {
-    **BY_BENCHMARK,
-    **integers("n_seeds", "n_problems"),
-    **floats("accuracy", "behind", "margin_shown", "margin", "p_enough"),
-    "enough": "bool",
-}
+MARGIN_COLUMNS = columns(BY_BENCHMARK, "n_seeds n_problems accuracy behind margin_shown margin p_enough enough")
 
 
 @table_of(MARGIN_COLUMNS)

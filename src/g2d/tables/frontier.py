@@ -16,7 +16,7 @@ from g2d.experiment.sections import Price
 from g2d.tables.accuracy import accuracy_row
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Grouped, Row, by_grid, by_policy, named
 from g2d.tables.families import Paired
-from g2d.tables.frames import Rows, floats, integers, strings, table_of
+from g2d.tables.frames import Rows, columns, table_of
 
 AXES = (  # what a policy cost
     *("tokens_generated", "updates", "device_hours", "paper_hours", "critical_path_hours"),
@@ -24,31 +24,19 @@ AXES = (  # what a policy cost
 )
 WHERE_KNOWN = ("gpu_energy_kwh", "money")  # axes that a grid need not have
 NOT_TESTED = "not tested"  # status of GRPO before its last K and of its ablations
-FRONTIER_COLUMNS = {
-    **BY_BENCHMARK,
-    **strings("axis"),
-    **floats("cost", "cost_low", "cost_high", "cost_without_calibration"),
-    **integers("n_seeds"),
-    **floats("accuracy", "ci_low", "ci_high"),
-    **strings("status", "beaten_by"),
-    **dict.fromkeys(("beaten_by_K", "beaten_by_group_size"), "Int64"),
-    **floats("beaten", "beaten_low", "beaten_high"),
-    **floats("chance", "p_on", "p_beaten", "behind", "margin_shown", "margin", "p_enough"),
-    **dict.fromkeys(("enough", "cheapest_enough"), "bool"),
-}
-MATCHED_COLUMNS = {
-    **{name: kind for name, kind in BY_BENCHMARK.items() if name != "policy"},
-    **floats("tokens_generated", "accuracy"),
-    **strings("other"),
-    **integers("other_K"),
-    "other_group_size": "Int64",
-    **floats("other_tokens_generated", "other_accuracy", "difference", "ci_low", "ci_high"),
-    **integers("family_size"),
-    **floats("family_low", "family_high", "p_value", "p_corrected"),
-}
+FRONTIER_COLUMNS = columns(
+    *(BY_BENCHMARK, "axis cost cost_low cost_high cost_without_calibration n_seeds accuracy ci_low ci_high"),
+    "status beaten_by beaten_by_K beaten_by_group_size beaten beaten_low beaten_high chance p_on p_beaten",
+    "behind margin_shown margin p_enough enough cheapest_enough",
+)
+MATCHED_COLUMNS = columns(
+    "model benchmark K group_size tokens_generated accuracy",
+    "other other_K other_group_size other_tokens_generated other_accuracy",
+    "difference ci_low ci_high family_size family_low family_high p_value p_corrected",
+)
 
 
-@table_of(FRONTIER_COLUMNS, strings("currency"))
+@table_of(FRONTIER_COLUMNS, where_known=columns("currency"))
 def frontier_table(
     evaluations: Evaluations,
     costs: Mapping[PolicyKey, Mapping[str, float]],

@@ -12,13 +12,13 @@ import pandas as pd
 
 from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.correlations import permutation_p, ranks_within, within_correlation
-from g2d.analysis.factorial import factorial_cells, factorial_effects
+from g2d.analysis.factorial import METRICS, factorial_cells, factorial_effects
 from g2d.analysis.informativeness import Informativeness, informative_parts
 from g2d.analysis.statistics import hierarchical_bootstrap, standard_deviation
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.regimes.auto_stop import PROBE_COLUMNS
 from g2d.tables.evaluations import Evaluations
-from g2d.tables.frames import Rows, floats, integers, interval, mean, strings, table_of
+from g2d.tables.frames import Rows, columns, interval, mean, table_of
 
 CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
 HARVEST_METRICS = {  # column: attribute of Informativeness
@@ -36,25 +36,15 @@ HARVEST_METRICS = {  # column: attribute of Informativeness
     "mean_length": "mean_length",
     "disputed_share": "disputed_share",
 }
-HARVEST_COLUMNS = {
-    "model": "object",
-    "group_size": "Int64",
-    **integers("K", "n_seeds"),
-    **floats(*HARVEST_METRICS, *(f"{metric}_std" for metric in HARVEST_METRICS)),
-    **floats(*(f"{metric}_{end}" for metric in CORRELATED_METRICS for end in ("low", "high"))),
-}
-POINT_COLUMNS = {
-    **strings("model"),
-    **integers("group_size", "K", "seed"),
-    **strings("benchmark"),
-    **floats("accuracy", *CORRELATED_METRICS),
-}
-CORRELATION_COLUMNS = {
-    **strings("model", "benchmark", "metric", "pooling"),
-    **integers("n"),
-    **floats("pearson_r", "ci_low", "ci_high", "p_value", "permutation_p", "spearman_rho"),
-}
-AUTO_COLUMNS = {"model": "object", **dict.fromkeys(("group_size", "seed"), "Int64"), **PROBE_COLUMNS}
+HARVEST_COLUMNS = columns(
+    *("model group_size K n_seeds", *HARVEST_METRICS, *(f"{metric}_std" for metric in HARVEST_METRICS)),
+    *(f"{metric}_low {metric}_high" for metric in CORRELATED_METRICS),
+)
+POINT_COLUMNS = columns("model group_size K seed benchmark accuracy", *CORRELATED_METRICS)
+CORRELATION_COLUMNS = columns(
+    "model benchmark metric pooling n pearson_r ci_low ci_high p_value permutation_p spearman_rho"
+)
+AUTO_COLUMNS = columns("model group_size seed") | PROBE_COLUMNS
 
 
 @table_of(HARVEST_COLUMNS)
@@ -155,29 +145,32 @@ def auto_table(probes: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
         yield from ({**names, **row} for row in probes[key].to_dict("records"))
 
 
-CALIBRATION_COLUMNS = {"model": "object", **LEVEL_COLUMNS}
+CALIBRATION_COLUMNS = columns("model") | LEVEL_COLUMNS
 
 
-def calibration_table(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Table 4 of every model: the frames of `calibration.with_mixes` below each other, after a column `model`."""
-    frames = [frame.assign(model=model)[["model", *frame.columns]] for model, frame in tables.items()]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["model"])
+@table_of(CALIBRATION_COLUMNS)
+def calibration_table(tables: Mapping[str, pd.DataFrame]) -> Rows:
+    """Table 4 of every model: the rows of `calibration.with_mixes`."""
+    yield from ({"model": model, **row} for model, own in tables.items() for row in own.to_dict("records"))
 
 
-def factorial_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> pd.DataFrame:
+CELL_COLUMNS = columns("model level temperature n", *METRICS, "all_wrong all_correct")
+EFFECT_COLUMNS = columns("model metric source level temperature effect ci_low ci_high share", level="Int64")
+
+
+@table_of(CELL_COLUMNS)
+def factorial_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> Rows:
     """`factorial_cells` of every model, from its rollouts by temperature."""
-    return pd.concat([factorial_cells(model, own) for model, own in rollouts.items()])
+    yield from ({"model": model, **row} for model, own in rollouts.items() for row in factorial_cells(own))
 
 
-def factorial_effect_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> pd.DataFrame:
+@table_of(EFFECT_COLUMNS)
+def factorial_effect_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> Rows:
     """`factorial_effects` of every model, from its rollouts by temperature."""
-    return pd.concat([factorial_effects(model, own) for model, own in rollouts.items()])
+    yield from ({"model": model, **row} for model, own in rollouts.items() for row in factorial_effects(own))
 
 
-DISPUTE_COLUMNS = {
-    **strings("source", "problem_id", "reference_answer", "extracted_answer", "verdict"),
-    **integers("n_rollouts"),
-}
+DISPUTE_COLUMNS = columns("source problem_id reference_answer extracted_answer verdict n_rollouts")
 
 
 @table_of(DISPUTE_COLUMNS)

@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from g2d.analysis.looks import Asked, Look, Plan, take_look
 from g2d.experiment import grid
 from g2d.experiment.config import Config
@@ -21,7 +23,7 @@ from g2d.rollouts.rollout import read_rollouts
 from g2d.settings import ConfigError
 from g2d.tables.evaluations import crossed
 from g2d.tables.families import ALIKE, CALLED, families
-from g2d.tables.frames import Rows, floats, integers, strings, table_of
+from g2d.tables.frames import Rows, columns, table_of
 
 # Keys of the configuration that the answers to the first benchmark do not depend on: they may change between looks.
 WITHOUT_ANSWERS = frozenset(
@@ -30,14 +32,11 @@ WITHOUT_ANSWERS = frozenset(
         *("collapse", "contamination", "drift", "probe"),
     }
 )
-LOOK_COLUMNS = {
-    **strings("model", "benchmark", "family", "policy", "reference"),
-    **integers("look", "n_seeds"),
-    **floats("information", "difference", "standard_error", "low", "high"),
-    **floats("p_value", "boundary", "p_margin", "boundary_margin"),
-    **strings("verdict"),
-    **floats("chance_next", "chance"),
-}
+LOOK = TypeAdapter(Look)  # as its file has it
+LOOK_COLUMNS = columns(
+    "model benchmark family policy reference look n_seeds information difference standard_error low high",
+    "p_value boundary p_margin boundary_margin verdict chance_next chance",
+)
 
 
 def plan_of(config: Config, model: str) -> Plan:
@@ -162,14 +161,13 @@ def take(config: Config, number: int, results: str | Path = "results") -> dict[s
         "look": number,
         "seeds": seeds,
         "next": {policy: n for look in models.values() for policy, n in look.next.items()},
-        "models": {model: json.loads(look.to_json()) for model, look in models.items()},
+        "models": {model: LOOK.dump_python(look, mode="json") for model, look in models.items()},
     }
 
 
 def looks_of(model: str, looks: Mapping[str, Mapping[str, Any]]) -> list[Look]:
     """The looks of a model, first to last."""
-    found = [look["models"].get(model) for look in looks.values()]
-    return [Look.from_json(json.dumps(look)) for look in found if look]
+    return [LOOK.validate_python(found) for look in looks.values() if (found := look["models"].get(model))]
 
 
 @table_of(LOOK_COLUMNS)

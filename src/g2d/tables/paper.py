@@ -14,16 +14,13 @@ from g2d.experiment.arms import any_arms
 from g2d.experiment.config import Config
 from g2d.experiment.printed import BRIDGING_BENCHMARKS, BRIDGING_MODEL, benchmarks_of, models_of
 from g2d.experiment.prompt_counts import THEN
-from g2d.tables.evaluations import ROW_COLUMNS
-from g2d.tables.frames import Columns, Rows, floats, strings, table_of
+from g2d.tables.evaluations import ROW
+from g2d.tables.frames import Rows, columns, table_of
 
 POLICIES = {"SFT": "base", "DPO": "dpo", "G2D": "g2d", "GRPO": "grpo"}  # Table 1's names: ours
 BENCHMARKS = ("math500", "gsm8k")  # its columns of accuracies
 OWN = ("accuracy", "ci_low", "ci_high")
-PUBLISHED_COLUMNS = {
-    **ROW_COLUMNS,
-    **floats("paper_accuracy", "paper_std", *OWN, "difference", "paper_gpu_hours", "device_hours"),
-}
+PUBLISHED_COLUMNS = columns(ROW, "paper_accuracy paper_std", *OWN, "difference paper_gpu_hours device_hours")
 
 
 def published(name: str) -> pd.DataFrame:
@@ -66,7 +63,7 @@ def _beside(printed: float, found: Mapping[Hashable, Any]) -> dict[str, Any]:
 
 def _row(values: dict[Hashable, Any] | dict[str, Any]) -> tuple[Any, ...]:
     """What names a row of Table 1; nulls, which equal nothing, become 0."""
-    return tuple(0 if pd.isna(values[name]) else values[name] for name in ROW_COLUMNS)
+    return tuple(0 if pd.isna(values[name]) else values[name] for name in ROW.split())
 
 
 def _number(text: str | None, divisor: float = 1) -> float | None:
@@ -75,14 +72,11 @@ def _number(text: str | None, divisor: float = 1) -> float | None:
 
 SAMPLING = {"n": 50, "temperature": 0.6, "top_p": 0.9}  # section 3.2: mean of 50 samples
 PERIODS = {"inf": "never"}  # its word for s, ours
-BRIDGING_COLUMNS = {
-    **strings("model", "benchmark", "method", "sync_every"),
-    **floats("paper_accuracy", "paper_standard_error"),
-    **strings("policy"),
-    **dict.fromkeys(("K", "group_size"), "Int64"),
-    **floats(*OWN, "difference"),
-    "same_sampling": "bool",
-}
+BRIDGING_COLUMNS = columns(
+    "model benchmark method sync_every paper_accuracy paper_standard_error policy K group_size",
+    *(*OWN, "difference same_sampling"),
+    K="Int64",
+)
 
 
 @table_of(BRIDGING_COLUMNS)
@@ -143,14 +137,11 @@ SCENARIOS = {
     (SEED, "NM+WC"): "mixed",
 }
 PRINTED = ("math500", "math500_se", "amc23", "amc23_se", "alpacaeval_lc", "alpacaeval_lc_se", "arenahard")
-SCENARIO_COLUMNS: Columns = {
-    **strings("prompts", "paper_seed", "paper_dataset"),
-    **floats(*(f"paper_{name}" for name in PRINTED)),
-    **strings("model", "policy"),
-    **dict.fromkeys(("K", "group_size"), "Int64"),
-    **strings("benchmark"),
-    **floats("accuracy", "ci_low", "ci_high", "win_rate", "equal_length", "equal_length_low", "equal_length_high"),
-}
+SCENARIO_COLUMNS = columns(
+    *("prompts paper_seed paper_dataset", *(f"paper_{name}" for name in PRINTED)),
+    *("model policy K group_size benchmark", *OWN, "win_rate equal_length equal_length_low equal_length_high"),
+    K="Int64",
+)
 SAME = ["model", "policy", "K", "group_size"]
 
 

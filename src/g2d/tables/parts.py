@@ -12,19 +12,13 @@ from g2d.analysis.statistics import calibrated, percentile_interval, resample
 from g2d.experiment.keys import PolicyKey
 from g2d.rollouts.budgets import at_budgets
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_policy, crossed, m0_of, row_of, share
-from g2d.tables.frames import Rows, estimate, estimates, floats, integers, table_of
+from g2d.tables.frames import Rows, columns, estimate, table_of
 
-DECOMPOSITION_COLUMNS = {
-    **BY_BENCHMARK,
-    **integers("n_seeds", "n_problems"),
-    **floats("accuracy", "finished", "parseable", "correct", "gain"),
-    **estimates(*(f"from_{factor}" for factor in decomposition.FACTORS)),
-}
-BUDGET_COLUMNS = {
-    **BY_BENCHMARK,
-    **integers("budget", "n_seeds", "n_problems"),
-    **floats("accuracy", "ci_low", "ci_high", "finished", "parseable"),
-}
+DECOMPOSITION_COLUMNS = columns(
+    *(BY_BENCHMARK, "n_seeds n_problems accuracy finished parseable correct gain"),
+    *(f"from_{factor} from_{factor}_low from_{factor}_high" for factor in decomposition.FACTORS),
+)
+BUDGET_COLUMNS = columns(BY_BENCHMARK, "budget n_seeds n_problems accuracy ci_low ci_high finished parseable")
 
 
 @table_of(DECOMPOSITION_COLUMNS)

@@ -15,30 +15,21 @@ from g2d.experiment.config import Config
 from g2d.experiment.sections import Frontier
 from g2d.tables.evaluations import Evaluations, Row, by_grid, by_policy, crossed
 from g2d.tables.families import ALIKE, families
-from g2d.tables.frames import Rows, floats, integers, strings, table_of
+from g2d.tables.frames import Rows, columns, table_of
 
 SEEDS = (1, 2, 3, 5, 8, 12)
 SEED_SDS = (0.005, 0.01, 0.02)  # of accuracies: half a point, one, two
 POINTS = {sd: f"{100 * sd:g}" for sd in SEED_SDS}
-POWER_COLUMNS = {
-    **strings("model", "benchmark", "against"),
-    **integers("family_size", "n_problems", "n_seeds"),
-    "this_grid": "bool",
-    **floats("seed_sd", "difference"),
-    **floats(*(f"difference_sd_{points}" for points in POINTS.values())),
-    **floats("margin"),
-    **floats(*(f"margin_sd_{points}" for points in POINTS.values())),
-    **floats("target"),
-    "problems_needed": "Int64",
-}
-VARIANCE_COLUMNS = {
-    **strings("model", "benchmark"),
-    **integers("n_policies", "n_seeds", "n_problems"),
-    **floats("seed_sd", "seed_sd_low", "seed_sd_high", "cancelled"),
-    **floats("from_questions", "from_seeds", "from_answers"),
-    **floats("difference", "difference_twice_seeds", "difference_twice_questions"),
-    **strings("more"),
-}
+POWER_COLUMNS = columns(
+    "model benchmark against family_size n_problems n_seeds this_grid seed_sd",
+    *("difference", *(f"difference_sd_{points}" for points in POINTS.values())),
+    *("margin", *(f"margin_sd_{points}" for points in POINTS.values())),
+    "target problems_needed",
+)
+VARIANCE_COLUMNS = columns(
+    "model benchmark n_policies n_seeds n_problems seed_sd seed_sd_low seed_sd_high cancelled",
+    "from_questions from_seeds from_answers difference difference_twice_seeds difference_twice_questions more",
+)
 NO_ONLINE, OTHERS = "K=0", "every other K"
 
 

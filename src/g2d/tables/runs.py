@@ -17,20 +17,14 @@ from g2d.experiment.keys import PolicyKey
 from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.accuracy import accuracy_row
 from g2d.tables.evaluations import BY_BENCHMARK, Grouped, Row, by_grid, by_policy, crossed
-from g2d.tables.frames import Rows, estimate, estimates, floats, integers, mean, strings, table_of
+from g2d.tables.frames import Rows, columns, estimate, mean, table_of
 from g2d.tables.results import Results
 
-RUN_COLUMNS = {
-    **BY_BENCHMARK,
-    **strings("run", "seeds"),
-    **integers("n_seeds", "n_problems"),
-    **floats("accuracy", "ci_low", "ci_high", "device_hours", "tokens_generated"),
-    "n_paired_seeds": "Int64",
-    **estimates("difference"),
-    **floats("p_value", "p_holm"),
-    "family_size": "Int64",
-    **strings("not_compared"),
-}
+RUN_COLUMNS = columns(
+    *(BY_BENCHMARK, "run seeds n_seeds n_problems accuracy ci_low ci_high device_hours tokens_generated"),
+    "n_paired_seeds difference difference_low difference_high p_value p_holm family_size not_compared",
+    family_size="Int64",
+)
 ABSENT = "absent"
 # Packages whose versions decide what is a right answer.
 VERIFIER = ("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy")

@@ -8,17 +8,11 @@ import pandas as pd
 
 from g2d.analysis.samples import Equal, majority_right, pass_at_k, powers_up_to
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_policy, crossed, row_of, share
-from g2d.tables.frames import Rows, floats, integers, strings, table_of
+from g2d.tables.evaluations import ROW, Evaluations, by_policy, crossed, row_of, share
+from g2d.tables.frames import Rows, columns, table_of
 
 READ = ("problem_id", "verdict", "reward", "extracted_answer")
-SAMPLE_COLUMNS = {
-    **ROW_COLUMNS,
-    **integers("n_seeds", "n_problems", "n_samples"),
-    **strings("measure"),
-    **integers("k"),
-    **floats("share", "ci_low", "ci_high"),
-}
+SAMPLE_COLUMNS = columns(ROW, "n_seeds n_problems n_samples measure k share ci_low ci_high")
 
 
 @table_of(SAMPLE_COLUMNS)

@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import permutations
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from g2d.analysis.comparisons import LEVEL
-from g2d.analysis.crossed import centre, error_of_difference, possible
+from g2d.analysis.crossed import error_of_difference, possible
 from g2d.analysis.statistics import simultaneous
 from g2d.analysis.synthesis import FEWEST, Pooled, pool_studies
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import ROW_COLUMNS, Evaluations, by_grid, by_policy, named
+from g2d.tables.evaluations import Evaluations, by_grid, by_policy, named
 from g2d.tables.families import Paired
-from g2d.tables.frames import Rows, floats, integers, interval, strings, table_of
+from g2d.tables.frames import Rows, columns, interval, table_of
 
-SYNTHESIS_COLUMNS = {
-    **strings("reference"),
-    **{name: ROW_COLUMNS[name] for name in ("policy", "K", "group_size")},
-    **strings("over", "model", "benchmark"),
-    **integers("n_studies"),
-    **floats("difference", "standard_error", "ci_low", "ci_high", "p_value"),
-    "family_size": "Int64",
-    **floats("family_low", "family_high", "p_holm"),
-    **floats("tau", "i_squared", "p_heterogeneity", "prediction_low", "prediction_high"),
-}
+SYNTHESIS_COLUMNS = columns(
+    "reference policy K group_size over model benchmark n_studies difference standard_error ci_low ci_high p_value",
+    "family_size family_low family_high p_holm tau i_squared p_heterogeneity prediction_low prediction_high",
+    family_size="Int64",
+)
 NO_ONLINE = "DPO at K=0"
 STUDY = "one study"
 OVER_MODELS = "models, mean of their benchmarks"
-
-
-@dataclass(frozen=True)
-class _Study:
-    """The effect of a K on one model and benchmark, or on the mean of several benchmarks."""
-
-    model: str
-    benchmark: str
-    difference: float
-    of_questions: float  # variances of the difference
-    of_seeds: float
-    ci_low: float = math.nan  # 95 % interval, and two-sided p-value, of this study alone
-    ci_high: float = math.nan
-    p_value: float = math.nan
-
-    @property
-    def variance(self) -> float:
-        return self.of_questions + self.of_seeds
 
 
 @table_of(SYNTHESIS_COLUMNS)
@@ -66,10 +45,7 @@ def synthesis_table(evaluations: Evaluations) -> Rows:
             if other != reference or len(studies) < FEWEST:
                 continue
             said = named([policy], "") | {"reference": reference}
-            for study in studies:
-                yield (
-                    said | asdict(study) | {"over": STUDY, "n_studies": 1, "standard_error": math.sqrt(study.variance)}
-                )
+            yield from (said | {"over": STUDY, "n_studies": 1} | study for study in studies.to_dict("records"))
             for over, benchmark, pooled in _pooled(studies):
                 place = {"over": over, "model": None, "benchmark": benchmark}
                 found.setdefault(over, []).append((said | place, pooled))
@@ -92,10 +68,11 @@ def synthesis_table(evaluations: Evaluations) -> Rows:
                 }
 
 
-def _effects(evaluations: Evaluations) -> dict[tuple[PolicyKey, str], list[_Study]]:
-    """Studies by policy, whatever its model, and reference."""
+def _effects(evaluations: Evaluations) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
+    """Studies by policy, whatever its model, and reference: a row per model and benchmark, with the variances of the
+    difference from questions and from seeds."""
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation)
-    found: dict[tuple[PolicyKey, str], list[_Study]] = {}
+    found: dict[tuple[PolicyKey, str], list[dict[str, Any]]] = {}
     for (model, benchmark), rows in by_grid(grouped).items():
         answers = Paired(grouped, rows)
         for at, other in permutations(rows, 2):
@@ -105,14 +82,12 @@ def _effects(evaluations: Evaluations) -> dict[tuple[PolicyKey, str], list[_Stud
             deltas = own - reference
             alike = answers.pool(at, other) if len(own) > 1 else None
             error = error_of_difference(deltas, alike, paired=len(reference) > 1)
-            middle = centre(deltas)
-            study = _Study(
-                *(model, benchmark, float(deltas.mean()), error.questions, error.expected_seeds),
-                *error.interval(middle, LEVEL),
-                error.p_value(middle),
-            )
+            study = {"model": model, "benchmark": benchmark, "difference": deltas.mean()}
+            study |= {"of_questions": error.questions, "of_seeds": error.expected_seeds, "p_value": error.p_value()}
+            study |= {"standard_error": error.standard_error} | interval("ci", error.interval(LEVEL))
             found.setdefault((replace(at[0], model=""), name), []).append(study)
-    return dict(sorted(found.items(), key=lambda item: item[0][1] != NO_ONLINE))
+    ordered = sorted(found.items(), key=lambda item: item[0][1] != NO_ONLINE)
+    return {at: pd.DataFrame(studies) for at, studies in ordered}
 
 
 def _reference(other: PolicyKey) -> str:
@@ -122,34 +97,23 @@ def _reference(other: PolicyKey) -> str:
     return f"GRPO alone (G={other.group_size}, K={other.k})" if other.role == "grpo" else ""
 
 
-def _pooled(studies: Sequence[_Study]) -> Iterator[tuple[str, str | None, Pooled]]:
+def _pooled(studies: pd.DataFrame) -> Iterator[tuple[str, str | None, Pooled]]:
     """What is pooled over them: its words, the benchmark where it is one, and the result."""
-    models = list(dict.fromkeys(study.model for study in studies))
-    benchmarks = list(dict.fromkeys(study.benchmark for study in studies))
 
-    def pooled(own: Sequence[_Study], *correlated: Sequence[Any]) -> Pooled:
-        return pool_studies([study.difference for study in own], [study.variance for study in own], *correlated)
+    def pooled(own: pd.DataFrame, *correlated: Sequence[Any]) -> Pooled:
+        return pool_studies([*own["difference"]], [*(own["of_questions"] + own["of_seeds"])], *correlated)
 
-    if len(models) < FEWEST:
-        of_seeds, groups = [study.of_seeds for study in studies], [study.model for study in studies]
-        yield f"{len(benchmarks)} benchmarks", None, pooled(studies, of_seeds, groups)
+    of_model, benchmarks = studies.groupby("model", sort=False), studies.groupby("benchmark", sort=False)
+    if len(of_model) < FEWEST:
+        yield f"{len(benchmarks)} benchmarks", None, pooled(studies, [*studies["of_seeds"]], [*studies["model"]])
         return
-    for benchmark in benchmarks:
-        own = [study for study in studies if study.benchmark == benchmark]
+    for benchmark, own in benchmarks:
         if len(own) >= FEWEST:
-            yield f"models, {benchmark}", benchmark, pooled(own)
+            yield f"models, {benchmark}", str(benchmark), pooled(own)
     if len(benchmarks) > 1:
-        means = [_mean([study for study in studies if study.model == model]) for model in models]
+        means = of_model.agg(
+            difference=("difference", "mean"),
+            of_questions=("of_questions", lambda variances: variances.sum() / len(variances) ** 2),
+            of_seeds=("of_seeds", lambda variances: np.sqrt(variances).mean() ** 2),  # fully correlated
+        )
         yield OVER_MODELS, None, pooled(means)
-
-
-def _mean(studies: Sequence[_Study]) -> _Study:
-    """The mean over the benchmarks of a model, whose errors from seeds count as fully correlated."""
-    n = len(studies)
-    return _Study(
-        studies[0].model,
-        "",
-        math.fsum(study.difference for study in studies) / n,
-        math.fsum(study.of_questions for study in studies) / n**2,
-        (math.fsum(math.sqrt(study.of_seeds) for study in studies) / n) ** 2,
-    )

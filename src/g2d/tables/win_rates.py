@@ -14,20 +14,13 @@ from g2d.analysis.comparisons import POWER, Comparison, compare, corrected
 from g2d.analysis.win_rates import length_controlled, preferences, raw, share_longer
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import grid_order
-from g2d.tables.frames import Columns, Rows, floats, integers, interval, strings, table_of
+from g2d.tables.frames import Rows, columns, interval, table_of
 
-WIN_RATE_COLUMNS: Columns = {
-    **strings("model", "policy"),
-    "K": "int64",
-    "group_size": "Int64",
-    **strings("prompts"),
-    **integers("n_seeds", "n_prompts", "n_replies"),
-    **floats("win_rate", "win_low", "win_high", "p_win"),
-    **floats("equal_length", "equal_length_low", "equal_length_high", "p_equal_length"),
-    **integers("family_size"),
-    **floats("minimum_detectable", "length", "base_length", "longer", "score", "base_score"),
-    **integers("not_judged", "cut_off"),
-}
+WIN_RATE_COLUMNS = columns(
+    "model policy K group_size prompts n_seeds n_prompts n_replies win_rate win_low win_high p_win",
+    "equal_length equal_length_low equal_length_high p_equal_length family_size minimum_detectable",
+    "length base_length longer score base_score not_judged cut_off",
+)
 NEEDED = ("problem_id", "sample", "completion_text", "finish_reason", "reward")
 BENCHMARK = "open-ended"  # what `grid_order` takes the prompts for
 
