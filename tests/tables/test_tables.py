@@ -334,9 +334,10 @@ def test_a_point_is_a_harvest_and_the_policy_trained_on_it():
 
 
 def test_calibration_tables_are_stacked_by_model():
-    levels = pd.DataFrame({"levels": ["2-4"], "selected": [True], "n": [3]})
+    outcomes = {"pairable": 2, "all_wrong": 1, "all_correct": 0}
+    levels = pd.DataFrame([{"levels": "2-4", "selected": True, "n": 3, **outcomes}])
     table = calibration_table({"b": levels, "a": levels})
-    assert list(table.columns) == ["model", "levels", "selected", "n"]
+    assert table.columns[:4].tolist() == ["model", "levels", "selected", "n"]
     assert list(table["model"]) == ["b", "a"]
 
 

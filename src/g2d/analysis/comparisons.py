@@ -5,7 +5,6 @@ Answers are paired by question, and by seed where both policies have seeds.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -98,8 +97,9 @@ def sign_flip_p(differences: np.ndarray) -> float:
     (n_questions,) correct answers of the policy minus those of the reference; McNemar's with one answer per question.
     """
     magnitudes = np.abs(differences[differences != 0])
-    flips = ([0.5, *[0] * (2 * m - 1), 0.5] for m in magnitudes)  # chances of -m and m
-    chance = functools.reduce(np.convolve, flips, np.ones(1))  # of every sum, -total to total
+    chance: np.ndarray = np.ones(1)  # of every sum, -total to total
+    for m in magnitudes:
+        chance = np.convolve(chance, [0.5, *[0.0] * (2 * int(m) - 1), 0.5])  # of -m and m
     sums = np.arange(len(chance)) - magnitudes.sum()
     return float(min(1.0, chance[np.abs(sums) >= abs(differences.sum())].sum()))
 

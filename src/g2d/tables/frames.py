@@ -17,7 +17,7 @@ import pandas as pd
 
 from g2d.jobs.files import atomic, read_lines
 
-Rows = Iterator[dict[str, Any]]
+Rows = Iterator[dict[Any, Any]]
 P = ParamSpec("P")
 Columns = Mapping[str, str]  # type by name, in the order of the file
 

@@ -184,5 +184,4 @@ def dispute_table(rollouts: Mapping[str, pd.DataFrame]) -> Rows:
     if disputed := [rows for rows in disputed if not rows.empty]:
         keys = [name for name in DISPUTE_COLUMNS if name != "n_rollouts"]
         counted = pd.concat(disputed).groupby(keys, sort=True).size().sort_values(ascending=False, kind="stable")
-        rows: list[dict[Any, Any]] = counted.reset_index(name="n_rollouts").to_dict("records")
-        yield from rows
+        yield from counted.reset_index(name="n_rollouts").to_dict("records")
