@@ -17,21 +17,15 @@ Pairs = Iterable[tuple[Any, str]]
 
 # What the inputs of a table are read from, where that is more than the files that have the same name.
 READ_FOR = {
-    "answers": ("answers", "records"),
-    "sampled": ("sampled", "records"),
-    "device_hours": ("records", "costs"),
-    "calibrated": ("records", "costs"),
-    "measured": ("records", "costs"),
-    "spent": ("records", "costs", "logs_of_regimes"),
-    "paid": ("records", "costs", "logs_of_regimes"),
+    **{name: (name, "records") for name in ("answers", "sampled", "drifted", "replies")},
+    **dict.fromkeys(("device_hours", "calibrated", "measured"), ("records", "costs")),
+    **dict.fromkeys(("spent", "paid"), ("records", "costs", "logs_of_regimes")),
     "billed": ("records", "costs", "answer_costs", "sample_costs", "drift_costs", "reply_costs", "sweep_costs"),
-    "drifted": ("drifted", "records"),
     "counts": ("harvested",),
     "points": ("summaries", "answers", "records"),
     "judged": ("harvested", "answers", "records"),
     "logs": ("logs", "ages"),
     "main": ("answers", "records", "costs"),
-    "replies": ("replies", "records"),
     "win_rates": ("replies", "records"),
 }
 

@@ -22,19 +22,10 @@ from g2d.tables.frames import Rows, columns, interval, mean, table_of
 
 CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
 HARVEST_METRICS = {  # column: attribute of Informativeness
-    "harvest_pass_at_1": "pass_at_1",
-    "pairability": "pairability",
-    "n_pairs": "n_pairable",
-    "entropy": "entropy",
-    "mid_band": "mid_band",
-    "entropy_corrected": "entropy_corrected",
-    "mid_band_corrected": "mid_band_corrected",
-    "format_compliance": "format_compliance",
-    "truncated_share": "truncated_share",
-    "n_chosen_truncated": "n_chosen_truncated",
-    "n_rejected_truncated": "n_rejected_truncated",
-    "mean_length": "mean_length",
-    "disputed_share": "disputed_share",
+    **{"harvest_pass_at_1": "pass_at_1", "pairability": "pairability", "n_pairs": "n_pairable"},
+    **{name: name for name in ("entropy", "mid_band", "entropy_corrected", "mid_band_corrected")},
+    **{name: name for name in ("format_compliance", "truncated_share", "n_chosen_truncated", "n_rejected_truncated")},
+    **{name: name for name in ("mean_length", "disputed_share")},
 }
 HARVEST_COLUMNS = columns(
     *("model group_size K n_seeds", *HARVEST_METRICS, *(f"{metric}_std" for metric in HARVEST_METRICS)),
