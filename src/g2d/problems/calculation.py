@@ -39,11 +39,7 @@ class Expression:
 
 
 def generate(split: Split, n: int, seed: int, steps: Sequence[int] = STEPS) -> list[Problem]:
-    """Draw n different problems, spread evenly over the numbers of steps, in an order by the seed.
-
-    Raises:
-        ValueError: as `require_capacity`.
-    """
+    """Draw n different problems, spread evenly over the numbers of steps, in an order by the seed."""
     require_capacity(n, steps)
     rng = random.Random(f"calculation/{split}/{seed}")
     drawn: dict[str, tuple[str, str, int]] = {}
@@ -60,11 +56,7 @@ def generate(split: Split, n: int, seed: int, steps: Sequence[int] = STEPS) -> l
 
 
 def require_capacity(n: int, steps: Sequence[int]) -> None:
-    """Check that n different problems can be drawn in any split.
-
-    Raises:
-        ValueError: n exceeds `MOST_PER_LEVEL` times the levels.
-    """
+    """Check that n different problems can be drawn in any split; a ValueError if not."""
     if n > (most := MOST_PER_LEVEL * len(steps)):
         raise ValueError(f"calculation: {n} problems asked for: lower n to at most {most}, or name more steps")
 

@@ -11,11 +11,7 @@ from g2d.problems.settings import OF_THE_RUN, ProblemSource, SyntheticProblems
 
 
 def generate(source: SyntheticProblems) -> list[Problem]:
-    """Draw the problems.
-
-    Raises:
-        ValueError: fewer exist, or the seed of the run was not drawn (`with_seed`).
-    """
+    """Draw the problems; a ValueError if fewer exist, or if the seed of the run was not drawn (`with_seed`)."""
     if isinstance(source.seed, str):
         raise ValueError("the seed of the run was not drawn yet")
     if source.family == "calculation":
@@ -33,11 +29,7 @@ def with_seed(source: ProblemSource) -> ProblemSource:
 
 
 def require_capacity(source: SyntheticProblems) -> None:
-    """Check that n different problems exist.
-
-    Raises:
-        ValueError: fewer exist.
-    """
+    """Check that n different problems exist; a ValueError if not."""
     if source.family == "calculation":
         calculation.require_capacity(source.n, levels_of(source))
     elif source.family == "replies":

@@ -27,9 +27,6 @@ def manifest(
     """Describe the problems loaded from a source.
 
     Args:
-        name: "pool", or the benchmark's name.
-        source: their section of the configuration.
-        problems: all of them, in order.
         verify: judges the reference answers against themselves.
         working_dir: folder that a local path is relative to.
     """

@@ -59,22 +59,14 @@ class Preference:
 
 
 def generate(split: Split, n: int, seed: int) -> list[Problem]:
-    """Draw n different requests, in an order by the seed; a hash of the words decides a request's split.
-
-    Raises:
-        ValueError: as `require_capacity`.
-    """
+    """Draw n different requests, in an order by the seed; a hash of the words decides a request's split."""
     require_capacity(split, n)
     drawn = random.Random(f"replies/{split}/{seed}").sample(_requests(split), n)
     return numbered(f"replies-{split}", "replies", split, ((prompt, None, None) for prompt, _ in drawn))
 
 
 def require_capacity(split: Split, n: int) -> None:
-    """Check that n different requests exist.
-
-    Raises:
-        ValueError: fewer exist in this split.
-    """
+    """Check that n different requests exist in this split; a ValueError if not."""
     if n > (available := len(_requests(split))):
         raise ValueError(
             f"replies: {n} different {split} requests asked for, {available} exist: lower n to at most {available}"
@@ -106,11 +98,7 @@ def draw_reply(rng: random.Random, thing: str, *, politeness: int | None = None,
 
 
 def draw_preference(rng: random.Random, length_bias: float) -> Preference:
-    """A judge's preference between two random replies (Bradley-Terry).
-
-    Args:
-        length_bias: score of a filler; a degree of politeness has 2.
-    """
+    """A judge's preference between two random replies (Bradley-Terry); `length_bias` is the score of a filler."""
     prompt, thing = draw_request(rng)
     first, second = draw_reply(rng, thing), draw_reply(rng, thing)
     difference = worth(first, length_bias) - worth(second, length_bias)

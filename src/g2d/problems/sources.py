@@ -29,9 +29,7 @@ from g2d.problems.settings import (
 from g2d.verifier.extraction import last_boxed, require_answer, written_out
 
 NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
-LEVEL = re.compile(r"(?:level\s*)?(\d+)", re.IGNORECASE)
-UNKNOWN_LEVEL = re.compile(r"(?:level\s*)?\??", re.IGNORECASE)  # MATH has two rows of "Level ?"
-
+LEVEL = re.compile(r"(?:level\s*)?(?:(\d+)|\??)", re.IGNORECASE)  # MATH has two rows of "Level ?"
 COMMIT = re.compile(r"[0-9a-f]{40}")  # names the cache folder of a Hub data set's revision
 LOCAL_WAY_OUT = "or save the rows as JSONL and use source: local with its path"
 
@@ -106,20 +104,14 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
 
 
 def parse_level(value: Any) -> int | None:
-    """3, 3.0, "3" and "Level 3" are 3; "Level ?", "" and None are None.
-
-    Raises:
-        ValueError: anything else.
-    """
+    """3, 3.0, "3" and "Level 3" are 3; "Level ?", "" and None are None; anything else is a ValueError."""
     if value is None:
         return None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     text = str(value).strip()
     if match := LEVEL.fullmatch(text):
-        return int(match[1])
-    if UNKNOWN_LEVEL.fullmatch(text):
-        return None
+        return int(match[1]) if match[1] else None
     raise ValueError(f'{value!r} is not a level such as 3, "3" or "Level 3"')
 
 
@@ -227,11 +219,7 @@ def _jsonl_rows(key: str, path: Path) -> Iterator[Row]:
 
 
 def _load_from_hub(key: str, source: HubProblems) -> Any:
-    """Load one split at the pinned revision.
-
-    Raises:
-        ProblemError: unknown or gated id, unknown revision, subset or split, no network, or another revision's cache.
-    """
+    """Load one split at the pinned revision."""
     if Path(source.id).is_dir():  # `datasets` would read the folder and ignore the revision
         raise ProblemError(
             f"{key}.id: {source.id} is also a folder here, which would hide the Hub's data set: run elsewhere, or read "

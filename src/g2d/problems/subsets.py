@@ -54,11 +54,7 @@ def levels_of(pool: Sequence[Problem]) -> list[Level]:
 
 
 def draw_training_set(pool: Sequence[Problem], levels: Collection[Level], n: int, seed: int) -> list[Problem]:
-    """Draw n problems of the given levels, uniformly and without replacement.
-
-    Raises:
-        ValueError: the levels hold fewer than n.
-    """
+    """Draw n problems of the given levels, uniformly and without replacement; a ValueError if they hold fewer."""
     candidates = _shuffled(pool, levels, f"training_set/{seed}")
     if len(candidates) < n:
         raise ValueError(

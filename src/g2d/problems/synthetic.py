@@ -74,11 +74,7 @@ class Exercise:
 
 
 def generate(family: Family, split: Split, n: int, seed: int) -> list[Problem]:
-    """Draw n different problems, spread evenly over the levels (the lowest have one more), in an order by the seed.
-
-    Raises:
-        ValueError: a level has fewer different problems in this split than asked for.
-    """
+    """Draw n different problems, spread evenly over the levels (the lowest have one more), in an order by the seed."""
     require_capacity(family, split, n)
     rng = random.Random(f"{family}/{split}/{seed}")
     exercises: list[Exercise] = []
@@ -106,11 +102,7 @@ def numbered(
 
 @cache
 def require_capacity(family: Family, split: Split, n: int) -> None:
-    """Check that n different problems exist.
-
-    Raises:
-        ValueError: a level has fewer of them in this split.
-    """
+    """Check that n different problems exist, at every level of this split; a ValueError if not."""
     for level, share in shares(LEVELS[family], n):
         available = _count(family, split, level, share)
         if available < share:
@@ -131,7 +123,10 @@ def draw(rng: random.Random, family: Family, split: Split, level: int) -> Exerci
     while True:  # ends: every split holds a fixed share of all expressions
         steps = draw_steps(rng, level, operators(family, level))
         if split_of(expression(steps)) == split:
-            return _arithmetic(rng, steps) if family == "arithmetic" else _word_problem(rng, steps)
+            if family == "word_problems":
+                return _word_problem(rng, steps)
+            verb = rng.choice(VERBS)
+            return Exercise(f"{verb} {expression(steps)}.", steps, verb)
 
 
 def draw_steps(rng: random.Random, n: int, choices: tuple[Operator, ...]) -> Steps:
@@ -173,11 +168,6 @@ def _moves(value: int, choices: tuple[Operator, ...]) -> Steps:
     return tuple(
         move for move in moves if 0 <= move.result <= MAX_VALUE and not (move.operator == "mod" and value < move.right)
     )
-
-
-def _arithmetic(rng: random.Random, steps: Steps) -> Exercise:
-    verb = rng.choice(VERBS)
-    return Exercise(f"{verb} {expression(steps)}.", steps, verb)
 
 
 def _word_problem(rng: random.Random, steps: Steps) -> Exercise:

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, WithJsonSchema
 
 from g2d.plain import plain
-from g2d.problems import Problem
 from g2d.rewards.controls import FORMAT, MATH_VERIFY, RANDOM, WRONG, MathVerify
 from g2d.rewards.majority import MAJORITY
 from g2d.rewards.model import MODEL
@@ -54,11 +53,6 @@ class ByKind(Section):
 
     verifiable: AnyReward
     open_ended: AnyReward
-
-    def of(self, problem: Problem) -> Section:
-        """The reward that judges a problem."""
-        reward: Section = getattr(self, problem.kind)
-        return reward
 
 
 def parts(settings: Section) -> list[Section]:

@@ -10,10 +10,8 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import get_args
 
 from g2d.plain import plain
-from g2d.problems.problem import Kind
 from g2d.rewards.catalogue import ByKind, reward_of
 from g2d.rewards.foreign_code import LateError, TimeLimited, contained, deadline
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError, in_groups
@@ -35,7 +33,9 @@ def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> l
         RuntimeError: the reward fails on every group of a call, or does not return one judgement for each attempt.
     """
     if isinstance(settings, ByKind):
-        return _by_kind(settings, attempts, context)
+        kinds = {kind: [own for own in attempts if own.problem.kind == kind] for kind in ByKind.model_fields}
+        found = [(own, judge(getattr(settings, kind), own, context)) for kind, own in kinds.items() if own]
+        return _in_order(attempts, found)
     reward, own = reward_of(settings)
     limit = settings.time_limit if isinstance(settings, TimeLimited) else None
     if limit is None:
@@ -88,11 +88,6 @@ def _judged(
     if all(judgement.status in ("error", "late") for _, judgements in found for judgement in judgements):
         raise RuntimeError(f"reward {reward.name} fails on everything: {why}") from first
     return _in_order(attempts, found)
-
-
-def _by_kind(settings: ByKind, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    kinds = [[attempt for attempt in attempts if attempt.problem.kind == kind] for kind in get_args(Kind)]
-    return _in_order(attempts, [(own, judge(settings.of(own[0].problem), own, context)) for own in kinds if own])
 
 
 def _in_order(

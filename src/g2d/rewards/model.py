@@ -128,7 +128,8 @@ def mistake_in(folder: str | Path, max_length: int | None) -> str | None:
     if not any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or ()):
         made = ", ".join(config.get("architectures") or ()) or "nothing"
         return f"{folder}: made for {made}, not for sequence classification: choose a reward model"
-    if (labels := _labels(config)) != 1:
+    labels = len(config.get("id2label") or ()) or int(config.get("num_labels", 2))  # as transformers counts them
+    if labels != 1:
         return f"{folder}: {labels} labels instead of 1, so there is no one score: choose a reward model"
     if not _has_template(folder):
         return f"{folder}: its tokenizer has no chat template: add the one it was trained with, as chat_template.jinja"
@@ -136,12 +137,6 @@ def mistake_in(folder: str | Path, max_length: int | None) -> str | None:
     if max_length is not None and limit is not None and max_length > limit:
         return f"{folder}: reads {limit} tokens at most, not {max_length}: lower max_length"
     return None
-
-
-def _labels(config: dict[str, Any]) -> int:
-    """Number of labels as transformers counts them: two by default."""
-    named = config.get("id2label")
-    return len(named) if named else int(config.get("num_labels", 2))
 
 
 def _has_template(folder: Path) -> bool:
@@ -165,12 +160,11 @@ class Scorer:
     """A reward model in memory: on the GPU in bfloat16 where there is one, else float32.
 
     Args:
-        folder: config.json, safetensors with a head for one label, a tokenizer with a chat template.
         batch_size: conversations in a forward pass.
         max_length: tokens of a conversation that are read; None for as many as the model can.
 
     Raises:
-        UnusableError: the folder cannot be used; the message names it and the fix.
+        UnusableError: weights are missing.
     """
 
     def __init__(self, folder: str | Path, *, batch_size: int, max_length: int | None = None) -> None:
@@ -223,21 +217,16 @@ class Scorer:
         import torch
         from torch.nn.utils.rnn import pad_sequence
 
+        config = self.model.config
+        if not self._has_padding:  # decoders find the end of a text by this token, so it is one that none of them has
+            used = set().union(*rows)
+            config.pad_token_id = next(token for token in range(config.vocab_size) if token not in used)
         every = [torch.tensor(row) for row in rows]
-        ids = pad_sequence(every, batch_first=True, padding_value=self._padding(rows)).to(self.device)
+        ids = pad_sequence(every, batch_first=True, padding_value=config.pad_token_id).to(self.device)
         mask = pad_sequence([torch.ones_like(row) for row in every], batch_first=True).to(self.device)
         with torch.inference_mode():
             scores: torch.Tensor = self.model(input_ids=ids, attention_mask=mask).logits
         return [float(score) for score in scores.float().reshape(len(rows), 1)[:, 0]]
-
-    def _padding(self, rows: list[list[int]]) -> int:
-        """The token that pads. Decoders find the end of a text by it; a model that names none gets a token that is in
-        none of the texts."""
-        config = self.model.config
-        if not self._has_padding:
-            used = {token for row in rows for token in row}
-            config.pad_token_id = next(token for token in range(config.vocab_size) if token not in used)
-        return int(config.pad_token_id)
 
 
 MODEL = Reward(

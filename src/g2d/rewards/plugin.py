@@ -33,11 +33,7 @@ class Plugin(TimeLimited):
 
     @property
     def plugin(self) -> Reward:
-        """The reward.
-
-        Raises:
-            MistakeInKeyError: no package has it, or it is not a `Reward`.
-        """
+        """The reward; a MistakeInKeyError if no package has it, or if it is not a `Reward`."""
         return _loaded(self.name)
 
     @property

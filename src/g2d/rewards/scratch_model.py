@@ -130,7 +130,9 @@ def _learn(model: Any, tokenizer: Any, settings: ScratchRewardModel, rng: random
     for step in range(settings.steps):
         drawn = [draw_preference(rng, settings.length_bias) for _ in range(BATCH_SIZE)]
         pairs = [(p.prompt, p.chosen.text) for p in drawn] + [(p.prompt, p.rejected.text) for p in drawn]
-        scores = model(**_batch(tokenizer, pairs)).logits[:, 0]
+        turns = [[{"role": "user", "content": a}, {"role": "assistant", "content": b}] for a, b in pairs]
+        batch = tokenizer.apply_chat_template(turns, padding=True, return_tensors="pt", return_dict=True)
+        scores = model(**batch).logits[:, 0]
         loss = -logsigmoid(scores[: len(drawn)] - scores[len(drawn) :]).mean()
         loss.backward()
         optimizer.step()
@@ -156,11 +158,6 @@ def build_tokenizer() -> Any:
     )
     tokenizer.chat_template = TEMPLATE
     return tokenizer
-
-
-def _batch(tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> Any:
-    turns = [[{"role": "user", "content": a}, {"role": "assistant", "content": b}] for a, b in pairs]
-    return tokenizer.apply_chat_template(turns, padding=True, return_tensors="pt", return_dict=True)
 
 
 def register(subparsers: Any) -> None:

@@ -102,11 +102,7 @@ class TrainingReward:
         group: Sequence[str],
         completion_ids: Sequence[Sequence[int]] | None = None,
     ) -> tuple[list[Judgement], list[Rewarded]]:
-        """Judgements of the verifier and of the reward, without metrics and rows. Arguments as of `__call__`.
-
-        Raises:
-            RuntimeError: as `__call__`.
-        """
+        """Judgements of the verifier and of the reward, without metrics and rows. Arguments as of `__call__`."""
         verifier = shared_verifier(default_workers())
         texts, reasons = [completion_text(completion) for completion in completions], None
         if self.eos_token_ids and completion_ids is not None:

@@ -14,7 +14,7 @@ from decimal import Decimal
 BOX = r"\\{1,2}(?:boxed|fbox)(?![A-Za-z])\s*"
 _COMMAND = re.compile(r"\\(?:boxed|fbox)")
 _TOKEN = re.compile(rf"(?P<box>{BOX})(?P<brace>{{)?|\\[\s\S]|[{{}}]")
-_END_OF_MATH = re.compile(r"\\\)|\\\]|\\[\s\S]|(?P<end>[$\n])")
+_END_OF_MATH = re.compile(r"(?P<end>\\\)|\\\]|[$\n])|\\[\s\S]")
 
 
 def last_boxed(text: str) -> str | None:
@@ -45,14 +45,9 @@ def last_boxed(text: str) -> str | None:
     # Boxes that close after the last opening enclose it, so the last one to close is the outermost.
     if content_end >= last_opening:
         return text[content_start:content_end].strip()
-    return None if braced else _unbraced(text, last_opening)
-
-
-def _unbraced(text: str, start: int) -> str | None:
-    for match in _END_OF_MATH.finditer(text, start):
-        if match["end"] or match.group() in (r"\)", r"\]"):
-            return text[start : match.start()].strip()
-    return None
+    ends = (match.start() for match in _END_OF_MATH.finditer(text, last_opening) if match["end"])
+    end = None if braced else next(ends, None)
+    return None if end is None else text[last_opening:end].strip()
 
 
 def written_out(number: float) -> str:

@@ -30,18 +30,13 @@ def same_interval(reference: Sequence[Any], answer: str, read: Reader, equal: Ca
         reference: Math-Verify's readings, which `read` has of LaTeX.
         equal: compares two sets.
     """
-    letter, interval = _named(reference[0]) if reference else (None, None)
+    letter, interval = None, reference[0] if reference else None
+    if isinstance(interval, sympy.Eq) and isinstance(interval.rhs, sympy.Set):
+        letter, interval = interval.lhs, interval.rhs  # x \in [1,2]
     if not _is_interval(interval) or not _RELATION.search(answer):
         return False
     solved = _solve(answer, read)
     return solved is not None and letter in (None, solved[0]) and equal(interval, solved[1])
-
-
-def _named(reading: Any) -> tuple[Any, Any]:
-    r"""The letter and the set of `x \in [1,2]`; without a letter, None and the reading."""
-    if isinstance(reading, sympy.Eq) and isinstance(reading.rhs, sympy.Set):
-        return reading.lhs, reading.rhs
-    return None, reading
 
 
 def _is_interval(reading: Any) -> bool:

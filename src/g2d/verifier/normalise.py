@@ -36,8 +36,6 @@ def normalise(answer: str) -> str:
     return re.sub(r"\s+", " ", text).strip()  # Math-Verify's patterns take seconds for long runs of space
 
 
-# ------------------------------------------------------------------------------------------------- around the answer
-
 _END_TOKEN = re.compile(r"(?:<[|｜][A-Za-z_▁]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>)\s*\Z")
 
 
@@ -51,7 +49,6 @@ def without_end_tokens(text: str) -> str:
 _BRACE = re.compile(r"\\[\s\S]|[{}]")
 _WRAPPER = re.compile(rf"(?:{BOX})?\{{")
 _INLINE = re.compile(r"\\\((?P<round>(?:(?!\\\)).)*)\\\)|\\\[(?P<square>(?:(?!\\\]).)*)\\\]", re.DOTALL)
-
 _BOLD = re.compile(r"\\(?:textbf|mathbf|boldsymbol|bm)\s*\{([^{}A-Za-z]*)\}")
 
 
@@ -132,8 +129,6 @@ def _framed(before: str, content: str) -> str:
     return f"({content})" if is_sum else f" {content} "
 
 
-# ------------------------------------------------------------------------------------------------- inside the answer
-
 _SIGNS = str.maketrans({"∞": r"\infty ", "°": r"^\circ ", "\N{MINUS SIGN}": "-", "\N{NO-BREAK SPACE}": " "})
 _TIE = re.compile("~(?!=)")
 
@@ -153,13 +148,9 @@ def without_sizes(text: str) -> str:
 
 _RELATIONS = {"leqq": "leq", "geqq": "geq", "leqslant": "leq", "geqslant": "geq", "lneq": "lt", "gneq": "gt"}
 _RELATION = re.compile(rf"\\({'|'.join(_RELATIONS)})(?![A-Za-z])")
-
-
 _INFINITY = re.compile(
     r"\\(?:text|mathrm)\s*\{\s*inf(?:inity)?\s*\}|(?<![A-Za-z\\])inf(?:inity)?(?![A-Za-z])", re.IGNORECASE
 )
-
-
 _BARE_COMMAND = re.compile(r"(?<![A-Za-z\\])(?:[dt]?frac(?=\s*\{)|pi(?![A-Za-z]))")
 
 
@@ -193,8 +184,6 @@ _THOUSANDS = re.compile(
     rf"(?P<before>(?:\A|[-+=(\[{{;<>$]|,\s){_SPACE}{{0,3}})"
     rf"(?P<number>[1-9][0-9]{{0,2}}(?:{_SPACE}[0-9]{{3}})+)(?![0-9/]|{_SPACE}*[0-9/])"
 )
-
-
 _SPACED_GROUPS = re.compile(r"(?<![0-9])[0-9]{1,3}(?:\s?,\s?\\!\s?[0-9]{3})+(?![0-9])")
 
 

@@ -59,8 +59,6 @@ def _same_percentage(expected: Answer, found: Answer) -> bool | None:
     return _close(*((a / 100, b) if expected.percent else (a, b / 100)), rounded=True)
 
 
-# ------------------------------------------------------------------------------------------------------ normalisation
-
 GAP = "\N{OPEN BOX}"  # stands for space between digits, where it separates numbers
 _SPACE = re.compile(r"\\[!,;:> ]|~|\s")
 _SIDE_BY_SIDE = re.compile(rf"(?<=[0-9])(?:{_SPACE.pattern})+(?=[0-9])")
@@ -128,8 +126,6 @@ def _split_words(text: str) -> tuple[str, Unit | None]:
     return re.sub(r"(?<=[^,\s])\s*(?<![A-Za-z])(?:and|or)(?![A-Za-z])", ",", _WORDS.sub(r"\1", text)), None
 
 
-# --------------------------------------------------------------------------------------------------------- comparison
-
 _OPEN, _CLOSE = "([{", ")]}"
 _MATRIX = re.compile(r"\\begin\{(?:small)?matrix\}(.*)\\end\{(?:small)?matrix\}", re.DOTALL)
 
@@ -147,7 +143,7 @@ def same(expected: str, found: str) -> bool | None:
     if parts is not None and other_parts is not None:
         return _same_parts(parts, other_parts)
     if _is_word(expected) and _is_word(found):
-        return _bare_word(expected) == _bare_word(found)
+        return expected.strip("()").casefold() == found.strip("()").casefold()
     return None
 
 
@@ -214,7 +210,8 @@ def _same_parts(a: _Parts, b: _Parts) -> bool | None:
         # [1,2] and (1,2) differ for certain; (1,2), \{1,2\} and 1,2 are a matter of convention.
         return False if a.ordered and b.ordered and len(a.entries) == len(b.entries) == 2 else None
     if a.ordered and len(a.entries) == len(b.entries):
-        return _all(same(x, y) for x, y in zip(a.entries, b.entries, strict=True))
+        opinions = [same(x, y) for x, y in zip(a.entries, b.entries, strict=True)]
+        return False if False in opinions else None if None in opinions else True
     if a.ordered:
         return False
     return _same_members(a.entries, b.entries)
@@ -246,13 +243,6 @@ def _is_certain(body: str) -> bool:
     return _is_word(body) or (number(body) is not None and "." not in body)
 
 
-def _all(opinions: Iterator[bool | None]) -> bool | None:
-    found = list(opinions)
-    if False in found:
-        return False
-    return None if None in found else True
-
-
 def _split(text: str) -> Iterator[str]:
     """Entries between commas at the top level."""
     if re.fullmatch(r"-?[0-9]{1,3}(?:,[0-9]{3})+", text):
@@ -276,7 +266,3 @@ def _depths(text: str) -> Iterator[int]:
 def _is_word(body: str) -> bool:
     # One or two letters may be variables, and so may be products of them; a word is longer or a choice like (A).
     return bool(re.fullmatch(r"\([A-Za-z]\)|[A-Z]|[A-Za-z]{3,}", body))
-
-
-def _bare_word(body: str) -> str:
-    return body.strip("()").casefold()
