@@ -429,14 +429,14 @@ def engine_after(setting: Setting) -> Found:
     import torch
     from gpu_models import warmed_up
 
-    from g2d.rollouts.free_memory import CudaMemory, require_free
+    from g2d.rollouts.free_memory import require_free
 
     if setting.device == "cpu":
         raise Skipped("needs a card")
     policy = small_policy(setting)
     warmed_up(policy, setting.out / "engine-after", 2)
     require_free(0.85)
-    found: Found = {"after training MiB": CudaMemory().own_tensors() / 2**20}
+    found: Found = {"after training MiB": torch.cuda.memory_allocated() / 2**20}
     if with_vllm(setting):
         from g2d.rollouts.settings import EngineSettings
         from g2d.rollouts.vllm_engine import VllmEngine

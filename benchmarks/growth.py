@@ -29,8 +29,8 @@ from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, messages
 from g2d.problems.synthetic import generate
 from g2d.rollouts.engine import Completion, Decoding, Engine, Request, engine_for
+from g2d.rollouts.rollout import shard
 from g2d.rollouts.settings import EngineSettings
-from g2d.rollouts.shards import shard
 from g2d.verifier import Verifier
 
 PROMPTS, SAMPLES, SHARDS = (75, 150, 300), (2, 8, 32), (1, 2, 4)

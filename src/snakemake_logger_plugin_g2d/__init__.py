@@ -105,7 +105,7 @@ class LogHandler(LogHandlerBase):
         self._show()
 
     def _job_is_done(self, number: int) -> None:
-        from g2d.jobs.rule_names import own_name
+        from g2d.jobs.stage import own_name
 
         self.running.pop(number, None)
         self.remaining.end(number, time.monotonic())

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from g2d.jobs.cost import Cost, CostFile, measure, merge_costs, read_cost, write_cost
+from g2d.jobs.cost import Cost, CostFile, Meter, merge_costs, read_cost, write_cost
 from g2d.jobs.usage import Elsewhere, charge, visible_devices
 
 
@@ -103,26 +103,20 @@ def test_a_file_from_before_gpu_memory_was_measured_is_read(grid):
 
 
 def test_a_block_is_measured():
-    with measure("seed0/harvest", stage="harvest") as meter:
-        deadline = time.process_time() + 0.05
-        while time.process_time() < deadline:
-            pass
-        subprocess.run([sys.executable, "-c", "sum(range(10**6))"], check=True)
-        meter.tokens_generated += 7
-    found = meter.cost
+    meter = Meter("seed0/harvest", "harvest")
+    deadline = time.process_time() + 0.05
+    while time.process_time() < deadline:
+        pass
+    subprocess.run([sys.executable, "-c", "sum(range(10**6))"], check=True)
+    meter.tokens_generated += 7
+    found = meter.end()
+    assert meter.spent() is found, "nothing after its end counts"
     assert (found.job, found.stage, found.tokens_generated) == ("seed0/harvest", "harvest", 7)
     assert found.wall_s >= 0.05
     assert found.cpu_s > 0.055, "the child's time counts"
     assert found.device_s == found.wall_s * found.devices
     assert 2**20 < found.peak_memory_bytes < 2**40
     assert found.peak_gpu_memory_bytes is None  # nothing here has a GPU in use
-
-
-def test_a_block_that_failed_has_no_cost():
-    with pytest.raises(KeyError), measure("job", "stage") as meter:
-        raise KeyError("broken")
-    with pytest.raises(RuntimeError, match="job: the cost is known only after"):
-        _ = meter.cost
 
 
 def test_without_torch_the_cpu_is_one_device(monkeypatch):
@@ -143,20 +137,20 @@ def test_visible_gpus_are_counted(monkeypatch):
         max_memory_allocated = staticmethod(lambda gpu: 10**9 * (gpu + 1))
 
     monkeypatch.setitem(sys.modules, "torch", type("torch", (), {"cuda": Cuda}))
-    with measure("job", "stage") as meter:
-        pass
-    assert (meter.cost.device, meter.cost.devices) == ("NVIDIA A100", 2)
-    assert meter.cost.device_s == 2 * meter.cost.wall_s
-    assert meter.cost.peak_gpu_memory_bytes == 2 * 10**9  # of the fuller one
+    found = Meter("job", "stage").end()
+    assert (found.device, found.devices) == ("NVIDIA A100", 2)
+    assert found.device_s == 2 * found.wall_s
+    assert found.peak_gpu_memory_bytes == 2 * 10**9  # of the fuller one
 
 
 def test_what_a_shared_process_did_for_a_job_is_on_its_bill(monkeypatch):
     monkeypatch.setattr("g2d.jobs.usage._elsewhere", [])
-    with measure("job", "evaluate") as meter:
-        charge(Elsewhere(cpu_s=100, peak_memory_bytes=2**45, device="NVIDIA A100", devices=2))
-        charge(Elsewhere(cpu_s=20, peak_memory_bytes=2**44, device="NVIDIA A100", devices=2))
-    assert 120 < meter.cost.cpu_s < 121
-    assert (meter.cost.peak_memory_bytes, meter.cost.device, meter.cost.devices) == (2**45, "NVIDIA A100", 2)
+    meter = Meter("job", "evaluate")
+    charge(Elsewhere(cpu_s=100, peak_memory_bytes=2**45, device="NVIDIA A100", devices=2))
+    charge(Elsewhere(cpu_s=20, peak_memory_bytes=2**44, device="NVIDIA A100", devices=2))
+    found = meter.end()
+    assert 120 < found.cpu_s < 121
+    assert (found.peak_memory_bytes, found.device, found.devices) == (2**45, "NVIDIA A100", 2)
 
 
 def test_attempts_of_one_job_add_up():

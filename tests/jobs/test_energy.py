@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from g2d.jobs import energy
-from g2d.jobs.cost import Cost, Meter, merge_costs, parse_cost
+from g2d.jobs.cost import Cost, Meter, merge_costs
 from g2d.jobs.energy import joules_since, read
+from g2d.jobs.files import parse_record
 from tests.jobs.test_stage import command
 
 # As NVML: it answers only in the process that began it, until that process ends it.
@@ -189,11 +190,11 @@ def test_attempts_add_up_only_where_all_are_known(cards: Cards) -> None:
     assert merge_costs(cost(None), cost(4)).gpu_energy_j is None
     assert merge_costs(cost(2.5), cost(None)).gpu_energy_j is None
     old = {name: getattr(cost(1), name) for name in Cost.__dataclass_fields__ if name != "gpu_energy_j"}
-    assert parse_cost(old, "cost.json").gpu_energy_j is None
+    assert parse_record(Cost, old, "cost.json").gpu_energy_j is None
 
 
 def test_a_side_thread_asks_no_driver(cards: Cards) -> None:
     """It may do so while the job forks."""
-    meter = Meter("job", "train_dpo", _energy=read(["0"]))
+    meter = Meter("job", "train_dpo", energy=read(["0"]))
     assert meter.so_far().gpu_energy_j is None
     assert meter.measured().gpu_energy_j == 0

@@ -443,12 +443,12 @@ def test_what_one_of_them_fails_of_is_said_with_its_log(tmp_path: Path) -> None:
 
 def test_their_meter_knows_what_the_cards_had_used_before(tmp_path: Path) -> None:
     """What leads to a checkpoint is billed there; the launcher's own process is not. No group is made to be ended."""
-    assert in_two(energy_at_the_begin, tmp_path, own=Meter("job", "train", _energy={"GPU-a": 7})) == {"GPU-a": 7}
+    assert in_two(energy_at_the_begin, tmp_path, own=Meter("job", "train", energy={"GPU-a": 7})) == {"GPU-a": 7}
 
 
 def energy_at_the_begin(meter: Meter) -> Any:
     torch.distributed.init_process_group = None
-    return meter._energy
+    return meter.energy
 
 
 # --------------------------------------------------------------------------------------------------------- arithmetic

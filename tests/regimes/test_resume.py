@@ -199,7 +199,7 @@ class Clock:
         patch.setattr(Checkpoints, "add", add_after_a_step)
 
     def attempt(self) -> Meter:
-        return Meter("job", "stage", _wall=self.now, _cpu=2 * self.now)
+        return Meter("job", "stage", began=self.now, cpu_before=2 * self.now)
 
 
 STEP_S, START_S, LOST_S = 10, 3, 1

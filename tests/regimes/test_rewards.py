@@ -22,8 +22,16 @@ from g2d.rewards.reward import Judgement, Reward
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rewarding import with_rewards
-from g2d.rollouts.rollout import COLUMNS, LEFT_OUT, OF_REWARDS, read_rollouts, to_frame, write_rollouts
-from g2d.rollouts.shards import merge_shards, shard
+from g2d.rollouts.rollout import (
+    COLUMNS,
+    LEFT_OUT,
+    OF_REWARDS,
+    merge_shards,
+    read_rollouts,
+    shard,
+    to_frame,
+    write_rollouts,
+)
 from g2d.settings import Section, key
 from g2d.verifier import Verifier
 from tests.models import tiny_policy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,6 @@ from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.report import charts
 from g2d.report.figures import Panels, below_each_other, panels, save_figure
 from g2d.report.marks import marks
-from g2d.rollouts.budgets import to_json
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.accuracy import MAIN_COLUMNS, main_table
 from g2d.tables.frames import read_table, write_table
@@ -101,7 +101,7 @@ def verdicts(*share: tuple[Verdict, int], budgets: Sequence[int] = (8, 16)) -> p
     for i, verdict in enumerate(judged):
         early: Verdict = "truncated" if verdict == "correct" else verdict
         by_budget = {budget: early if budget <= 8 else verdict for budget in budgets}
-        rows.append(rollout(f"q{i}", 0, verdict, budget_verdicts=to_json(by_budget)))
+        rows.append(rollout(f"q{i}", 0, verdict, budget_verdicts=json.dumps(by_budget)))
     return to_frame(rows)
 
 

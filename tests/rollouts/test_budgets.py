@@ -11,10 +11,9 @@ import pytest
 
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
-from g2d.rollouts.budgets import at_budgets, to_json
 from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
 from g2d.rollouts.engine import Decoding, Request
-from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts, to_frame, write_rollouts
+from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, at_budgets, read_rollouts, to_frame, write_rollouts
 from g2d.rollouts.settings import Evaluation, Harvest
 from g2d.rollouts.transformers_engine import TransformersEngine
 from tests.models import tiny_policy
@@ -70,7 +69,7 @@ def test_files_of_before_there_were_budgets_are_read(tmp_path: Path) -> None:
 
 
 def test_rows_of_different_budgets_do_not_belong_together() -> None:
-    rows = pd.DataFrame({BUDGET_VERDICTS: [to_json({8: "correct"}), to_json({9: "correct"})]})
+    rows = pd.DataFrame({BUDGET_VERDICTS: [json.dumps({8: "correct"}), json.dumps({9: "correct"})]})
     assert json.loads(rows[BUDGET_VERDICTS][0]) == {"8": "correct"}
     with pytest.raises(ValueError, match="different token budgets"):
         at_budgets(rows)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from g2d.jobs.cost import measure
+from g2d.jobs.cost import Meter
 from g2d.jobs.orphans import RUN, name_of
 from g2d.jobs.run_process import current_run, release, socket_of
 from g2d.policies import Policy
@@ -102,13 +102,13 @@ def test_one_process_gives_the_files_that_several_would(
     that is made for its adapters, and the rows of one that is not."""
     jobs = [(APPLIED, 1), (APPLIED, 0), (APPLIED, 2), (APPLIED, 1), (MERGED, 0), (MERGED, 1)]
     shared = []
-    with measure("job", "evaluate") as meter:
-        for settings, i in jobs:
-            engine = engine_for(policies[i], settings, adapter_rank=16, longest=200)
-            shared.append(rows(engine, policies[i], tmp_path / "rows"))
+    meter = Meter("job", "evaluate")
+    for settings, i in jobs:
+        engine = engine_for(policies[i], settings, adapter_rank=16, longest=200)
+        shared.append(rows(engine, policies[i], tmp_path / "rows"))
     [host] = hosts(run.pid)
     assert capfd.readouterr().out.count("Initializing a V1 LLM engine") == 3, "one for all that is applied"
-    assert meter.cost.cpu_s > 0.9 * cpu_seconds(host) > 0
+    assert meter.end().cpu_s > 0.9 * cpu_seconds(host) > 0
     with pytest.raises(ValueError, match="problem long: its 501 tokens and max_completion_length=24 exceed"):
         engine_for(policies[1], MERGED).generate([Request("long", "1 " * 500)], GREEDY)
     assert hosts(run.pid) == [host], "a mistake in a request does not end it"

@@ -3,51 +3,57 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import pytest
+import torch
 
-from g2d.rollouts.free_memory import GIB, CudaMemory, Holder, require_free
+from g2d.rollouts import free_memory
+from g2d.rollouts.free_memory import GIB, require_free
 
 
-@dataclass
-class Card(CudaMemory):
-    """A card of 80 GiB that says what a real one would."""
+class Card:
+    """A card of 80 GiB, as torch and the driver describe it.
 
-    taken: float  # GiB, by whoever
-    cached: float = 0.0  # GiB of `taken` that torch gives back when it is asked to
-    tensors: float = 0.0  # GiB
-    processes: list[Holder] = field(default_factory=list)
+    Args:
+        taken: GiB, by whoever.
+        cached: GiB of `taken` that torch gives back when it is asked to.
+        tensors: GiB of this process.
+        processes: PID and bytes.
+    """
+
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        taken: float,
+        cached: float = 0,
+        tensors: float = 0,
+        processes: list[tuple[int, int | None]] | None = None,
+    ) -> None:
+        self.taken, self.cached = taken, cached
+        patch.setattr(torch.cuda, "empty_cache", self.empty_cache)
+        patch.setattr(torch.cuda, "mem_get_info", lambda: (int((80 - self.taken) * GIB), 80 * GIB))
+        patch.setattr(torch.cuda, "memory_allocated", lambda: int(tensors * GIB))
+        patch.setattr(free_memory, "processes", lambda: processes or [])
 
     def empty_cache(self) -> None:
         self.taken, self.cached = self.taken - self.cached, 0.0
 
-    def free_and_total(self) -> tuple[int, int]:
-        return int((80 - self.taken) * GIB), 80 * GIB
 
-    def own_tensors(self) -> int:
-        return int(self.tensors * GIB)
-
-    def holders(self) -> Sequence[Holder]:
-        return self.processes
+def test_enough_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    Card(monkeypatch, taken=8)
+    require_free(0.9)
 
 
-def test_enough_is_enough() -> None:
-    require_free(0.9, Card(taken=8))
-
-
-def test_what_torch_keeps_for_later_is_given_back_first() -> None:
-    card = Card(taken=60, cached=55)
-    require_free(0.9, card)
+def test_what_torch_keeps_for_later_is_given_back_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card(monkeypatch, taken=60, cached=55)
+    require_free(0.9)
     assert card.cached == 0
 
 
-def test_what_is_in_the_way_is_named_with_its_size() -> None:
-    own = Holder(os.getpid(), 21 * GIB)
-    card = Card(taken=51, tensors=20, processes=[Holder(4711, 30 * GIB), Holder(4712, None), own])
+def test_what_is_in_the_way_is_named_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    Card(monkeypatch, 51, tensors=20, processes=[(4711, 30 * GIB), (4712, None), (os.getpid(), 21 * GIB)])
     with pytest.raises(RuntimeError) as raised:
-        require_free(0.9, card)
+        require_free(0.9)
     said = str(raised.value)
     assert "\n" not in said
     assert "0.9 of the card, 72.0 GiB, and 29.0 GiB of 80.0 are free" in said
@@ -57,6 +63,7 @@ def test_what_is_in_the_way_is_named_with_its_size() -> None:
     assert "engine.gpu_memory_utilization" in said
 
 
-def test_where_the_driver_is_silent_it_says_so() -> None:
+def test_where_the_driver_is_silent_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    Card(monkeypatch, taken=51)
     with pytest.raises(RuntimeError, match="names no process"):
-        require_free(0.9, Card(taken=51))
+        require_free(0.9)

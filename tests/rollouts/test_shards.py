@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from g2d.problems import Problem
 from g2d.problems.synthetic import generate
-from g2d.rollouts.rollout import read_rollouts, to_frame, write_rollouts
-from g2d.rollouts.shards import merge_shards, shard
+from g2d.rollouts.rollout import merge_shards, read_rollouts, shard, to_frame, write_rollouts
 from tests.frames import group
 
 

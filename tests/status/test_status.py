@@ -171,10 +171,10 @@ ATTEMPT = """
 import sys, time
 from pathlib import Path
 from g2d.jobs.attempts import attempt_file, recorded
-from g2d.jobs.cost import measure
+from g2d.jobs.cost import Meter
 
 job, log = sys.argv[1:]
-with measure(job, "train_grpo") as meter, recorded(attempt_file(log), meter):
+with recorded(attempt_file(log), Meter(job, "train_grpo")):
     print("begun", flush=True)
     time.sleep(3600)
 """

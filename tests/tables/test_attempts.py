@@ -23,7 +23,7 @@ from g2d.jobs.attempts import (
     read_attempts,
     recorded,
 )
-from g2d.jobs.cost import Cost, Meter, measure
+from g2d.jobs.cost import Cost, Meter
 from g2d.tables.bills import attempt_table, cost_table
 
 HOUR = 3600.0
@@ -133,13 +133,13 @@ def test_a_killed_attempt_that_kept_more_than_it_knew_at_its_last_sign_of_life_l
 
 def test_a_record_says_what_was_carried_and_counts_its_own_part_only(tmp_path: Path) -> None:
     carried = attempt("a", "ok", 0).cost
-    with measure("a", "train") as meter, recorded(tmp_path / "a.json", meter):
+    with recorded(tmp_path / "a.json", Meter("a", "train")) as meter:
         meter.carried = carried
         meter.tokens_generated = 17  # 10 of them by the attempt before
     [found] = read_attempts(tmp_path)
     assert (found.carried, found.cost.tokens_generated) == (carried, 7)
     assert found.cost.wall_s < carried.wall_s
-    assert found.bill == meter.cost
+    assert found.bill == meter.spent()
     old = json.loads((tmp_path / "a.json").read_text())
     del old["carried"]  # as 0.1.0 wrote it
     (tmp_path / "a.json").write_text(json.dumps(old))
@@ -168,7 +168,7 @@ def test_a_running_attempt_gives_signs_of_life(tmp_path: Path, monkeypatch: pyte
     def tokens() -> int:
         return json.loads(file.read_text())["cost"]["tokens_generated"]
 
-    with measure("a", "harvest") as meter, recorded(file, meter):
+    with recorded(file, Meter("a", "harvest")) as meter:
         meter.tokens_generated = 3
         while tokens() != 3:
             time.sleep(0.01)

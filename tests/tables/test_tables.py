@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +17,6 @@ from g2d.experiment.grid import with_steps_taken
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.jobs.cost import Cost, CostFile
 from g2d.policies import Policy
-from g2d.rollouts.budgets import to_json
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.accuracy import (
     ABLATION_COLUMNS,
@@ -178,7 +178,7 @@ def test_probes_of_every_seed_in_the_order_of_the_steps():
 
 
 def at(*verdicts: Mapping[int, Verdict]) -> pd.DataFrame:
-    rows = [rollout(f"q{i}", 0, by[max(by)], budget_verdicts=to_json(by)) for i, by in enumerate(verdicts)]
+    rows = [rollout(f"q{i}", 0, by[max(by)], budget_verdicts=json.dumps(by)) for i, by in enumerate(verdicts)]
     return to_frame(rows)
 
 

@@ -30,7 +30,7 @@ MEANT = {
 SECTION = '    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)\n'
 NEUTRAL = '    new: int | None = Field(None, json_schema_extra={"neutral": None})\n'
 # What to edit for a new key in every section at once.
-NEW_KEY = ("src/g2d/settings/section.py", SECTION, SECTION + NEUTRAL)
+NEW_KEY = ("src/g2d/settings/__init__.py", SECTION, SECTION + NEUTRAL)
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ try:
     from g2d.jobs import recover
     from g2d.jobs.digests import recorded_inputs
     from g2d.jobs.orphans import name_of
-    from g2d.jobs.rule_names import NAMES, own_name
+    from g2d.jobs.stage import RULE_NAMES, own_name
     from g2d.jobs.trash import to_trash
     from g2d.policies import embedded
     from g2d.plain import plain, say
@@ -83,7 +83,7 @@ elif workflow.deployment_settings.deployment_method:
     raise WorkflowError("--sdm: its jobs find g2d in a checkout of it alone: name that as the snakefile of the module")
 # A module's rules may have other names, and its paths not: they are told to the tools, and stand in what is recorded.
 renamed = workflow.modifier.modify_rulename
-os.environ.update({NAMES: renamed("*"), "PYTHONUTF8": "1"})
+os.environ.update({RULE_NAMES: renamed("*"), "PYTHONUTF8": "1"})
 if workflow.modifier.modify_path("results/x") != "results/x":
     raise WorkflowError(
         "module: prefix and replace_prefix are not for g2d, whose tools look for results/: use --directory"

@@ -29,8 +29,7 @@ from g2d.rewards.judging import require_numbers
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding, engine_for
 from g2d.rollouts.rewarding import with_rewards
-from g2d.rollouts.rollout import Rollout, read_rollouts, to_frame, write_rollouts
-from g2d.rollouts.shards import merge_shards, shard
+from g2d.rollouts.rollout import Rollout, merge_shards, read_rollouts, shard, to_frame, write_rollouts
 from g2d.settings import Section
 from g2d.verifier import Verifier
 

@@ -17,8 +17,7 @@ from g2d.experiment.sweep import SECTIONS, with_choice
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, install, read_json, sha256
 from g2d.jobs.launchers import forget_launcher
-from g2d.jobs.rule_names import own_name
-from g2d.jobs.stage import stage
+from g2d.jobs.stage import own_name, stage
 from g2d.policies.policy import Policy, read_own_policy, read_policy, require_own_weights, write_policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt

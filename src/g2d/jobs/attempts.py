@@ -12,6 +12,7 @@ import platform
 import re
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -76,8 +77,9 @@ def attempt_file(log: str | Path) -> Path:
 
 
 @contextmanager
-def recorded(file: Path, meter: Meter) -> Iterator[None]:
-    """Record the block as an attempt. A record that cannot be written is reported and does not stop the job."""
+def recorded(file: Path, meter: Meter) -> Iterator[Meter]:
+    """Record the block as an attempt, whose cost ends with it. A record that cannot be written is reported and does not
+    stop the job."""
     started = time.time()
     start_up_s = max(0.0, started - psutil.Process(started_by).create_time())
     process = Process(os.getpid(), this_machine(), os.environ.get("SLURM_JOB_ID"))
@@ -103,7 +105,7 @@ def recorded(file: Path, meter: Meter) -> Iterator[None]:
     beats.start()
     status: Status = "failed"
     try:
-        yield
+        yield meter
         status = "ok"
     except (Stopped, KeyboardInterrupt):
         status = "stopped"
@@ -111,6 +113,7 @@ def recorded(file: Path, meter: Meter) -> Iterator[None]:
     finally:
         ended.set()
         beats.join()
+        # Devices are asked for last: the block itself may be what imports torch.
         write(status, meter.end())
 
 
@@ -155,12 +158,12 @@ def read_attempts(folder: str | Path) -> list[Attempt]:
         map(read_attempt, Path(folder).rglob("*.json")),
         key=lambda attempt: (attempt.cost.key, attempt.started),
     )
+    last = {attempt.cost.key: attempt for attempt in attempts}
     over = []
-    for i, attempt in enumerate(attempts):
-        again = any(later.cost.key == attempt.cost.key for later in attempts[i + 1 : i + 2])
+    for attempt in attempts:
         if attempt.status != "running":
             over.append(attempt)
-        elif again or time.time() - attempt.updated > SILENT_S:
+        elif last[attempt.cost.key] is not attempt or time.time() - attempt.updated > SILENT_S:
             over.append(replace(attempt, status="killed"))
     return over
 
@@ -177,9 +180,9 @@ def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
     exceed its last update; then none of it counts as lost.
     """
     attempts = list(attempts)
-    spent: dict[JobKey, float] = {}
+    spent: dict[JobKey, float] = defaultdict(float)
     for attempt in attempts:
-        spent[attempt.cost.key] = spent.get(attempt.cost.key, 0.0) + attempt.cost.device_s
+        spent[attempt.cost.key] += attempt.cost.device_s
     billed = {job: attempt.bill.device_s for job, attempt in kept(attempts).items()}
     return {job: max(0.0, seconds - billed.get(job, 0.0)) for job, seconds in spent.items()}
 
@@ -191,10 +194,10 @@ def lost(attempts: Iterable[Attempt]) -> dict[JobKey, list[Attempt]]:
     """
     attempts = list(attempts)
     results = kept(attempts)
-    found: dict[JobKey, list[Attempt]] = {}
+    found: dict[JobKey, list[Attempt]] = defaultdict(list)
     for attempt in attempts:
         if results.get(attempt.cost.key) is not attempt:
-            found.setdefault(attempt.cost.key, []).append(attempt)
+            found[attempt.cost.key].append(attempt)
     return found
 
 
@@ -213,17 +216,9 @@ def log_of(record: Path, folder: Path) -> Path | None:
 
 
 def read_attempt(file: str | Path) -> Attempt:
-    """The record of one attempt; its status is `running` until there is a final one.
-
-    Raises:
-        ValueError: it is not a record; the message names the file.
-    """
+    """The record of one attempt; its status is `running` until there is a final one. A ValueError names the file."""
     values = read_json(file)
-    parts: dict[str, type] = {"cost": Cost, "carried": Cost, "progress": Progress, "process": Process}
     try:
-        made: dict[str, object] = {
-            name: parse_record(kind, values[name], name) for name, kind in parts.items() if values.get(name)
-        }
-        return parse_record(Attempt, values | made, "record")
+        return parse_record(Attempt, values, "record")
     except ValueError as error:
         raise ValueError(f"{file}: not a record of an attempt ({error}); delete it and its cost is forgotten") from None

@@ -11,15 +11,14 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from g2d.jobs.energy import Readings, joules_since, read
+from g2d.jobs.energy import Readings, joules_since
 from g2d.jobs.files import parse_record, read_json, write_json
-from g2d.jobs.usage import cpu_seconds, gpu_memory_peak, memory_peak, visible_devices
+from g2d.jobs.usage import cpu_seconds, gpu_memory_peak, memory_peak, own_cpu_seconds, visible_devices
 
 JobKey = tuple[str, str]  # stage and name: jobs of two stages may have one name, that of their first output
 
@@ -101,9 +100,10 @@ class Progress:
 
 @dataclass(slots=True)
 class Meter:
-    """Filled in by `measure`; the caller adds the tokens it generated, and a training its progress.
+    """Measures a job from here on: wall, CPU and device seconds, peak memory, and the energy of its GPUs.
 
-    A training that goes on from a checkpoint sets `carried`, which is added to the bill.
+    The job adds the tokens that it generated, and a training its progress; one that goes on from a checkpoint sets
+    `carried`, which is added to the bill. The CPU time of worker processes counts once they have been waited for.
     """
 
     job: str
@@ -112,11 +112,10 @@ class Meter:
     carried: Cost | None = None  # of earlier attempts, up to the checkpoint that this one goes on from
     overlap_s: float | None = None  # of this attempt, where a training has a lag
     progress: Progress | None = None  # of a training, once it has begun
-    _wall: float = field(default_factory=time.perf_counter, repr=False)
-    _cpu: float = field(default_factory=cpu_seconds, repr=False)
-    _energy: Readings | None = field(default=None, repr=False)  # of the GPUs that the job holds, at its begin
-    _own: Cost | None = field(default=None, repr=False)
-    _cost: Cost | None = field(default=None, repr=False)
+    began: float = field(default_factory=time.perf_counter)
+    cpu_before: float = field(default_factory=own_cpu_seconds)  # what is charged counts from the first
+    energy: Readings | None = None  # of the GPUs that the job holds, at its begin
+    _own: Cost | None = None
 
     def reached(self, step: int, steps: int) -> None:
         """Record a training's step of so many; the first call is where this attempt began."""
@@ -124,10 +123,10 @@ class Meter:
 
     def measured(self) -> Cost:
         """This attempt's cost until now, or until its end. Asks torch for its devices: not for a side thread."""
-        return self._own or self._record(*visible_devices(), gpu_memory_peak(), joules_since(self._energy))
+        return self._own or self._record(*visible_devices(), gpu_memory_peak(), joules_since(self.energy))
 
     def spent(self) -> Cost:
-        """The same with `carried`."""
+        """The same with `carried`: the bill."""
         return merge_costs(self.carried, self.measured())
 
     def end(self) -> Cost:
@@ -145,12 +144,12 @@ class Meter:
     def _record(
         self, device: str, devices: int, peak_gpu_memory_bytes: int | None = None, gpu_energy_j: float | None = None
     ) -> Cost:
-        wall_s = time.perf_counter() - self._wall
+        wall_s = time.perf_counter() - self.began
         return Cost(
             job=self.job,
             stage=self.stage,
             wall_s=wall_s,
-            cpu_s=cpu_seconds() - self._cpu,
+            cpu_s=cpu_seconds() - self.cpu_before,
             devices=devices,
             device=device,
             device_s=wall_s * devices,
@@ -161,29 +160,6 @@ class Meter:
             gpu_energy_j=gpu_energy_j,
             overlap_s=self.overlap_s,
         )
-
-    @property
-    def cost(self) -> Cost:
-        """The bill: the measured record, together with what was carried.
-
-        Raises:
-            RuntimeError: the measured block has not ended, or it failed.
-        """
-        if self._cost is None:
-            raise RuntimeError(f"{self.job}: the cost is known only after the measured block has ended")
-        return self._cost
-
-
-@contextmanager
-def measure(job: str, stage: str, gpus: Sequence[str] = ()) -> Iterator[Meter]:
-    """Measure the block: wall, CPU and device seconds, peak memory of the process, energy of the GPUs that it holds.
-
-    The CPU time of worker processes counts once they have been waited for, so close them inside the block.
-    """
-    meter = Meter(job, stage, _energy=read(gpus))
-    yield meter
-    # Its devices are asked for last: the block itself may be what imports torch.
-    meter._cost = merge_costs(meter.carried, meter.end())
 
 
 # ------------------------------------------------------------------------------------------------------------- files
@@ -212,22 +188,14 @@ def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str 
 
 
 def read_cost(path: str | Path) -> CostFile:
-    """Read what `write_cost` wrote.
-
-    Raises:
-        ValueError: the file is not a cost record; the message names the file and what is wrong.
-    """
+    """Read what `write_cost` wrote; a ValueError names the file and what is wrong."""
     values = read_json(path)
     if not isinstance(values.get("ancestry"), list):
         raise ValueError(f"{path}: a cost record has a list called ancestry")
-    ancestry = tuple(parse_cost(entry, f"{path}, ancestry {i}") for i, entry in enumerate(values.pop("ancestry")))
-    own = parse_cost(values, str(path))
+    behind = enumerate(values.pop("ancestry"))
+    ancestry = tuple(parse_record(Cost, entry, f"{path}, ancestry {i}") for i, entry in behind)
+    own = parse_record(Cost, values, str(path))
     names = [record.job for record in (*ancestry, own)]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"{path}: job {repeated!r} is billed twice")
     return CostFile(own, ancestry)
-
-
-def parse_cost(values: Any, where: str) -> Cost:
-    """As `parse_record`: a bill that lacks a field must not pass as a smaller one."""
-    return parse_record(Cost, values, where)

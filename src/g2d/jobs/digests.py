@@ -53,21 +53,12 @@ def read_digests(results: Path) -> dict[Path, str]:
 
 
 def digests_in(results: Path) -> dict[Path, str]:
-    """The digest of every result by its present path: the folder may have been moved.
-
-    Raises:
-        ValueError: as `read_digests`.
-    """
+    """As `read_digests`, of results alone and by their present paths: the folder may have been moved."""
     recorded = read_digests(results).items()
     return {results / Path(*file.parts[1:]): digest for file, digest in recorded if file.parts[0] == "results"}
 
 
 def _read_list(listed: Path) -> dict[str, str]:
-    """The digest of every file in a list.
-
-    Raises:
-        ValueError: it cannot be read; the message names it.
-    """
     try:
         lines = read_lines(listed)
     except ValueError as error:  # which says that it would be made again
@@ -83,11 +74,7 @@ def _read_list(listed: Path) -> dict[str, str]:
 
 
 def recorded_inputs(log: str | Path, files: Collection[str]) -> dict[str, str]:
-    """The digests of those of the files that the job with this log has recorded.
-
-    Raises:
-        ValueError: its list cannot be read.
-    """
+    """The digests of those of the files that the job with this log has recorded."""
     listed = digest_file(log)
     if not files or not listed.exists():
         return {}
@@ -96,12 +83,7 @@ def recorded_inputs(log: str | Path, files: Collection[str]) -> dict[str, str]:
 
 
 def changed_inputs(log: str | Path, files: Collection[str]) -> list[str]:
-    """Those of the files whose content is not what the job with this log has recorded.
-
-    Raises:
-        ValueError: its list cannot be read.
-        OSError: a file cannot be read.
-    """
+    """Those of the files whose content is not what the job with this log has recorded."""
     return [file for file, digest in recorded_inputs(log, files).items() if remembered_digest(file) != digest]
 
 
@@ -110,28 +92,24 @@ SETTLED_S = 2.0  # a file that changed within this time may change again and kee
 
 
 def remembered_digest(path: str | Path) -> str:
-    """Hex digest of a file's content; it is read again only if its inode, size, mtime or ctime changed.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Hex digest of a file's content, which is read again only if its `identity` changed."""
     memory = Path.cwd() / MEMORY
     known, name, begun = _memory(memory), str(Path(path).absolute()), time.time()
-    identity = _identity(path)
+    found = identity(path)
     entry = known.get(name)
-    if isinstance(entry, list) and entry[:-1] == identity:
+    if isinstance(entry, list) and entry[:-1] == found:
         return str(entry[-1])
     digest = sha256(path)
-    stable = begun - max(identity[2:]) / 1e9 > SETTLED_S and _identity(path) == identity
+    stable = begun - max(found[2:]) / 1e9 > SETTLED_S and identity(path) == found
     if stable and memory.parent.is_dir():
-        known[name] = [*identity, digest]
+        known[name] = [*found, digest]
         with suppress(OSError):
             write_json(memory, known)
     return digest
 
 
-def _identity(path: str | Path) -> list[int]:
-    """Inode, size, and time stamps in nanoseconds, mtime and ctime (which no program can set)."""
+def identity(path: str | Path) -> list[int]:
+    """Of a file: inode, size, and time stamps in nanoseconds, mtime and ctime (which no program can set)."""
     found = Path(path).stat()
     return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
@@ -161,12 +139,7 @@ class Times:
 
 def set_times(results: Path) -> Times:
     """Give everything in a results folder one time stamp, which Snakemake takes as up to date; a later one to files
-    that differ from their digest.
-
-    Raises:
-        ValueError: a list of digests cannot be read.
-        OSError: a time stamp cannot be set.
-    """
+    that differ from their digest."""
     digests = read_digests(results)
     changed = sorted(file for file, digest in digests.items() if file.is_file() and sha256(file) != digest)
     now = time.time()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 Readings = Mapping[str, int]  # mJ since the driver was loaded, by UUID of the card
@@ -44,12 +45,7 @@ def joules_since(before: Readings | None) -> float | None:
 
 
 def _counter(pynvml: Any, gpu: str) -> tuple[str, int]:
-    """UUID and counter of a card.
-
-    Raises:
-        ValueError: it is not certain which card it is, or others share it.
-        pynvml.NVMLError: NVML does not know the card or has no counter for it.
-    """
+    """UUID and counter of a card; any exception where it has none, is shared, or may be another one."""
     if gpu.startswith("GPU-"):
         card = pynvml.nvmlDeviceGetHandleByUUID(gpu)
     else:
@@ -58,14 +54,7 @@ def _counter(pynvml: Any, gpu: str) -> tuple[str, int]:
         if os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len(set(map(pynvml.nvmlDeviceGetName, handles))) > 1:
             raise ValueError(f"{gpu}: the order of unlike cards is not known")
         card = pynvml.nvmlDeviceGetHandleByIndex(int(gpu))
-    if _is_shared(pynvml, card):
-        raise ValueError(f"{gpu}: MIG is on")
+    with suppress(pynvml.NVMLError_NotSupported):  # it has no MIG
+        if pynvml.nvmlDeviceGetMigMode(card)[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+            raise ValueError(f"{gpu}: MIG is on")
     return str(pynvml.nvmlDeviceGetUUID(card)), int(pynvml.nvmlDeviceGetTotalEnergyConsumption(card))
-
-
-def _is_shared(pynvml: Any, card: Any) -> bool:
-    try:
-        current, _ = pynvml.nvmlDeviceGetMigMode(card)
-    except pynvml.NVMLError_NotSupported:
-        return False
-    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)

@@ -12,7 +12,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, get_args, get_type_hints
@@ -77,11 +77,8 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 def require_replaceable(path: str | Path) -> Path:
-    """The file that writing to a path would replace or make, links followed; nothing is changed.
-
-    Raises:
-        OSError: a folder, a device or a read-only file is there.
-    """
+    """The file that writing to a path would replace or make, links followed; an OSError where a folder, a device or a
+    read-only file is there."""
     target = Path(os.path.realpath(path))
     if target.is_dir() or Path(path).name in ("", "..") or str(path).endswith(os.sep):
         raise IsADirectoryError(f"{path}: a folder, which no file replaces: name a file")
@@ -131,11 +128,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        ValueError: the file is not a JSON object; the message names it.
-    """
+    """Read a JSON object; a ValueError names the file."""
     from pydantic_core import from_json  # here: what only writes starts without it
 
     content = Path(path).read_bytes()
@@ -156,7 +149,7 @@ def parse_record(kind: type[Record], values: Any, where: str) -> Record:
     """A dataclass from the object that was written for one, checked field by field.
 
     Args:
-        kind: its fields are text, finite numbers from 0, or other dataclasses, parsed already.
+        kind: its fields are text, finite numbers from 0, or other such dataclasses.
         values: the parsed JSON. A field that has a default may be missing: the file may be older.
         where: for messages.
 
@@ -166,8 +159,10 @@ def parse_record(kind: type[Record], values: Any, where: str) -> Record:
     known = _fields(kind)  # type: ignore[arg-type]
     if not isinstance(values, dict):
         raise ValueError(f"{where}: expected an object with {', '.join(known)}")
+    parts: dict[str, Any] = {name: p for name, (_, allowed) in known.items() for p in allowed if is_dataclass(p)}
+    inner: dict[str, Any] = {name: parse_record(p, values[name], name) for name, p in parts.items() if values.get(name)}
     try:
-        record = kind(**values)
+        record = kind(**values | inner)
     except TypeError:
         wrong = [f"unknown key {name}" for name in sorted(set(values) - set(known))]
         wrong += [f"lacks {name}" for name in known if name not in values]

@@ -11,8 +11,8 @@ import fcntl
 import os
 import sys
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO
 
 from g2d.jobs.run_process import own_folder
 from g2d.plain import say
@@ -21,7 +21,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 DRIVER = Path("/proc/driver/nvidia/gpus")  # a folder in it for every GPU
 POLL_S = 1.0
 
-_held: list[IO[str]] = []  # for the life of this process, and of workers it forks
+_held: list[ExitStack] = []  # for the life of this process, and of workers it forks
 
 
 def visible() -> list[str]:
@@ -58,20 +58,16 @@ def take(wanted: int) -> list[str]:
 def _locked(given: list[str], wanted: int) -> list[str]:
     """The first free ones, locked; none where too few are free, so that two jobs never deadlock."""
     folder = own_folder()
-    found: dict[str, IO[str]] = {}
-    for name in given:
-        # Slurm numbers the GPUs of every allocation from 0.
-        identity = f"{os.environ.get('SLURM_JOB_ID', 'here')}-{name}".replace("/", "-")
-        lock: IO[str] = open(folder / f"gpu-{identity}.lock", "w")  # noqa: SIM115 -- held for life
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            continue
-        found[name] = lock
-        if len(found) == wanted:
-            _held.extend(found.values())
-            return list(found)
-    for taken in found.values():
-        taken.close()
+    found = []
+    with ExitStack() as files:
+        for name in given:
+            # Slurm numbers the GPUs of every allocation from 0.
+            identity = f"{os.environ.get('SLURM_JOB_ID', 'here')}-{name}".replace("/", "-")
+            lock = files.enter_context(open(folder / f"gpu-{identity}.lock", "w"))
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found.append(name)
+            if len(found) == wanted:
+                _held.append(files.pop_all())
+                return found
     return []

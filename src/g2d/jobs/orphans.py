@@ -121,11 +121,7 @@ bound: int | None = None  # PID of the process that ends with its Snakemake; a f
 
 
 def _ticks(pid: int) -> str:
-    """When a process started, in clock ticks since the boot, which setting the clock does not change.
-
-    Raises:
-        ProcessLookupError: there is no such process.
-    """
+    """When a process started, in clock ticks since the boot, which setting the clock does not change."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -25,7 +25,7 @@ from g2d.jobs.trash import FOLDER as TRASH
 from g2d.jobs.trash import to_trash
 from g2d.plain import say
 
-RESULTS = Path("results")
+RESULTS, LOCKS = Path("results"), ".snakemake/locks"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
         return _set_times(folder)
     submitted = (folder / ".snakemake/slurm_logs").exists()
     jobs = unfinished_jobs(folder) if submitted else []
-    locks = folder / ".snakemake/locks"
     if not jobs and not is_locked(folder):
         say("nothing to recover: no jobs, no lock")
         return 0
@@ -81,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     cancel(folder, jobs)
     if half_made := unseen_outputs(folder)[1]:  # again: a job may have ended well in the meantime
         say(to_trash(RESULTS, half_made))
-    shutil.rmtree(locks, ignore_errors=True)
+    shutil.rmtree(folder / LOCKS, ignore_errors=True)
     say("done: type the same command again")
     return 0
 
@@ -103,15 +102,11 @@ def _set_times(folder: Path) -> int:
 
 def is_locked(folder: Path) -> bool:
     """Whether a Snakemake holds the folder's lock, or held it when it was killed."""
-    return any((folder / ".snakemake/locks").glob("*"))
+    return any((folder / LOCKS).glob("*"))
 
 
 def require_no_snakemake(folder: Path) -> None:
-    """Refuse while a Snakemake of this host works in the folder.
-
-    Raises:
-        RuntimeError: one does.
-    """
+    """Raise a RuntimeError while a Snakemake of this host works in the folder."""
     for process in psutil.process_iter(["cwd", "cmdline"]):
         here = process.info["cwd"] == str(folder.resolve()) and process.pid != os.getpid()
         command = process.info["cmdline"] or []
@@ -123,11 +118,7 @@ def require_no_snakemake(folder: Path) -> None:
 
 
 def unfinished_jobs(folder: Path) -> list[SlurmJob]:
-    """Slurm jobs that a Snakemake submitted from a folder.
-
-    Raises:
-        RuntimeError: Slurm does not answer.
-    """
+    """Slurm jobs that a Snakemake submitted from a folder; a RuntimeError where Slurm does not answer."""
     command = ["squeue", "--me", "--noheader", "--format=%i|%T|%Z|%k"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -144,13 +135,8 @@ def unfinished_jobs(folder: Path) -> list[SlurmJob]:
 
 
 def require_no_orphans(folder: Path) -> None:
-    """Refuse to start while jobs of another run from this folder are in the queue: both would write the same files.
-
-    Jobs that are ending, as after Ctrl-C, are waited for.
-
-    Raises:
-        RuntimeError: there are such jobs, or Slurm does not answer.
-    """
+    """Raise a RuntimeError while jobs of another run from this folder are queued: both would write the same files. Jobs
+    that are ending, as after Ctrl-C, are waited for."""
     waited = False
     while jobs := unfinished_jobs(folder):
         if running := [job for job in jobs if job.state != "COMPLETING"]:
@@ -176,14 +162,8 @@ def cancel(folder: Path, jobs: list[SlurmJob]) -> None:
 
 
 def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Outputs of jobs whose end Snakemake has not seen.
-
-    Returns:
-        Those that stay, because their job finished them or they lie outside of the results; and the unfinished ones.
-
-    Raises:
-        ValueError: a list of digests cannot be read.
-    """
+    """Outputs of jobs whose end Snakemake has not seen: those that stay, because their job finished them or they lie
+    outside of the results; and the unfinished ones."""
     found = [path for path in _marked(folder / ".snakemake/incomplete") if os.path.lexists(folder / path)]
     digests = read_digests(RESULTS) if found else {}
     half_made = [path for path in found if path.is_relative_to(RESULTS) and not as_recorded(path, digests)]

@@ -63,11 +63,8 @@ def own_folder() -> Path:
 
 
 def socket_of(run: str, purpose: str = "engine") -> Path:
-    """Where the shared process for this run, purpose and the GPUs this process sees listens.
-
-    Raises:
-        RuntimeError: its folder cannot be made or belongs to somebody else, or its name is too long for a socket.
-    """
+    """Where the shared process for this run, purpose and the GPUs this process sees listens; a RuntimeError as
+    `own_folder`, or where its name is too long for a socket."""
     folder = own_folder()
     identity = f"{run}/{os.environ.get('CUDA_VISIBLE_DEVICES')}/{purpose}"
     socket = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.socket"

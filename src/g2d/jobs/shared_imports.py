@@ -30,7 +30,7 @@ from g2d.jobs.kernels import AVX2, pin_embedded
 from g2d.jobs.orphans import end_with_snakemake, name_of, stop, watched, when_ends
 from g2d.jobs.run_process import connect, current_run, listen, only_one, socket_of
 from g2d.jobs.stage import go_offline
-from g2d.jobs.usage import Elsewhere, cpu_seconds, memory_peak, owe
+from g2d.jobs.usage import Elsewhere, charge, cpu_seconds, memory_peak
 from g2d.plain import say
 
 IMPORTS = (
@@ -82,12 +82,8 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
 
 
 def _wait_for(connection: Connection, host: str, child: str) -> None:
-    """Return when the child's status can be read.
-
-    Raises:
-        ProcessLookupError: the shared process has died, and the child, which may have saved its step, has ended too.
-            Processes that the child has left running may keep the connection open.
-    """
+    """Return when the child's status can be read. A ProcessLookupError: the shared process has died, and the child,
+    which may have saved its step, has ended too; what it left running may keep the connection open."""
     for process in (host, child):
         descriptor = watched(process)
         assert descriptor is not None  # on this machine
@@ -222,7 +218,7 @@ def _be_the_job(connection: Connection, others: list[Connection], door: int, owe
     os.chdir(folder)
     threading.Thread(target=_obey, args=(connection,), name="signals", daemon=True).start()
     if owed is not None:
-        owe(owed)
+        charge(owed)
     attempts.started_by = waiting
     runpy.run_path(script)["main"](snakemake)
 

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.attempts import Stopped, attempt_file, recorded
-from g2d.jobs.cost import Meter, measure, write_cost
+from g2d.jobs.cost import Meter, write_cost
 from g2d.jobs.digests import remembered_digest, write_digests
+from g2d.jobs.energy import read as read_energy
 from g2d.jobs.gpus import take as take_gpus
 from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
-from g2d.jobs.rule_names import own_name
-from g2d.jobs.usage import settle
 from g2d.plain import say
 
 # Rules that run where there is a network (local rules); every other stage runs without one and without a token.
 FETCHING = frozenset({"pretrained_model", "load_problems"})
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+RULE_NAMES = "G2D_RULE_NAMES"  # what rules are called, such as `g2d_*`; set where the workflow is read
 
 
 @contextmanager
@@ -47,15 +47,12 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     try:
         read = {file: remembered_digest(file) for file in from_elsewhere(rule, snakemake.input)}
         gpus = take_gpus(int(snakemake.resources.get("gpu", 0)))
-        with (
-            _stoppable(),
-            measure(job=job, stage=rule.removesuffix("_shard"), gpus=gpus) as meter,
-            recorded(attempt_file(snakemake.log[0]), meter),
-        ):
-            settle()
-            yield meter
+        with _stoppable():
+            meter = Meter(job, rule.removesuffix("_shard"), energy=read_energy(gpus))
+            with recorded(attempt_file(snakemake.log[0]), meter):
+                yield meter
         if cost:
-            write_cost(cost, meter.cost, parents=snakemake.input.get("costs", []))
+            write_cost(cost, meter.spent(), parents=snakemake.input.get("costs", []))
         write_digests(snakemake.log[0], snakemake.output, read)
     except (Exception, Stopped) as error:
         say(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal)
@@ -66,6 +63,12 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         for descriptor in (1, 2):  # else a failed flush at exit changes the exit status
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         sys.exit(1)
+
+
+def own_name(rule: str) -> str:
+    """The name of a rule in this workflow: `harvest` for `g2d_harvest` after `use rule * from g2d as g2d_*`."""
+    before, _, after = os.environ.get(RULE_NAMES, "*").partition("*")
+    return rule.removeprefix(before).removesuffix(after)
 
 
 def from_elsewhere(rule: str, files: Iterable[str]) -> list[str]:

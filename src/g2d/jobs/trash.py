@@ -12,14 +12,8 @@ FOLDER = ".trash"
 
 
 def to_trash(results: Path, paths: Iterable[Path]) -> str:
-    """Move files and folders of a results folder into its trash, under the names that they have below `results`.
-
-    Returns:
-        One line that says where they are and how to bring them back.
-
-    Raises:
-        OSError: one cannot be moved; those before it are in the trash.
-    """
+    """Move files and folders of a results folder into its trash, under the names that they have below `results`; one
+    line that says where they are and how to bring them back."""
     paths = list(paths)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     names = (stamp if i == 0 else f"{stamp}-{i}" for i in count())

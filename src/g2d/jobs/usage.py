@@ -11,10 +11,14 @@ def _usages() -> list[resource.struct_rusage]:
     return [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
 
 
+def own_cpu_seconds() -> float:
+    """User and system time of this process and of children it waited for."""
+    return sum(usage.ru_utime + usage.ru_stime for usage in _usages())
+
+
 def cpu_seconds() -> float:
-    """User and system time of this process, of children it waited for, and of what was charged (`charge`)."""
-    own = sum(usage.ru_utime + usage.ru_stime for usage in _usages())
-    return own + sum(part.cpu_s for part in _elsewhere)
+    """The same with what was charged (`charge`)."""
+    return own_cpu_seconds() + sum(part.cpu_s for part in _elsewhere)
 
 
 def visible_devices() -> tuple[str, int]:
@@ -59,22 +63,9 @@ _elsewhere: list[Elsewhere] = []
 
 
 def charge(part: Elsewhere) -> None:
-    """Add the usage of another process to this job's bill, which has its wall time already: the job waited."""
+    """Add the usage of another process to the bill of this process's job, also before that begins. Its wall time is on
+    the bill already: the job waited."""
     _elsewhere.append(part)
-
-
-_owed: list[Elsewhere] = []
-
-
-def owe(part: Elsewhere) -> None:
-    """Keep the usage of another process for a job that has not begun."""
-    _owed.append(part)
-
-
-def settle() -> None:
-    """Charge what is owed to the job that begins."""
-    while _owed:
-        charge(_owed.pop())
 
 
 def this_process() -> Elsewhere:

@@ -10,7 +10,6 @@ K=0 is no candidate: the question is how long to warm up, and M0 has a row of it
 
 from __future__ import annotations
 
-import gc
 import math
 import shutil
 from collections.abc import Callable, Sequence
@@ -33,6 +32,7 @@ from g2d.regimes.training import read_log
 from g2d.regimes.warmup import AUTO, AutoStop
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.engine import engine_for
+from g2d.rollouts.free_memory import free_unused
 from g2d.rollouts.rollout import Rollout, to_frame
 
 
@@ -127,9 +127,9 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
                 f"stopped by {requests[0]} at step {step}, which is kept: run the same command again to go on from "
                 "there"
             )
-        free_memory()
+        free_unused()
         history.add(summarised(step, probe_rollouts(job, _policy(job, step, segment))))
-        free_memory()
+        free_unused()
     return history.hand_over()
 
 
@@ -154,15 +154,6 @@ def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
     settings = job.engine and job.engine.model_copy(update={"tensor_parallel_size": 1})
     engine = engine_for(policy, settings)
     return draw_rollouts(policy, problems, job.prompt, decoding, workers=job.workers, engine=engine)
-
-
-def free_memory() -> None:
-    """Give the GPU memory of what went out of use back: a trainer refers to itself, so nothing is freed at once."""
-    import torch
-
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 class _History:

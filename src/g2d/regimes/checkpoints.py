@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from g2d.jobs.attempts import Stopped
-from g2d.jobs.cost import Cost, Meter, parse_cost
+from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.digests import MARK
 from g2d.jobs.disk import names_the_disk
-from g2d.jobs.files import read_json, sha256, write_json
+from g2d.jobs.files import parse_record, read_json, sha256, write_json
 from g2d.plain import say
 from g2d.regimes.adapters import save_trained
 from g2d.regimes.processes import NotTheFirstError, charge_others, from_first, is_first, largest, wait
@@ -131,7 +131,7 @@ def is_usable(folder: Path, job: str, meter: Meter) -> bool:
 def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
     """Put what a kept record says was `spent` up to it on the bill; those of 0.1.0 say nothing."""
     if "spent" in record:
-        meter.carried = parse_cost(record["spent"], where)
+        meter.carried = parse_record(Cost, record["spent"], where)
 
 
 def seal(folder: Path, step: int, job: str, spent: Cost | None = None) -> None:

@@ -23,7 +23,7 @@ from g2d.regimes.processes import largest, n_processes
 from g2d.regimes.sharding import init_process_group, is_sharded
 from g2d.rewards.catalogue import parts
 from g2d.rewards.model import RewardModel
-from g2d.rollouts.free_memory import GIB, CudaMemory
+from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.settings import EngineSettings
 
 Lengths = tuple[int, int]  # tokens of the longest prompt, and of the longest completion
@@ -93,9 +93,8 @@ def card_memory() -> tuple[int, int] | None:
     if not torch.cuda.is_available():
         return None
     release()  # the memory of an engine that waits for the next job
-    memory = CudaMemory()
-    memory.empty_cache()
-    free, total = memory.free_and_total()
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
     if n_processes() > 1:
         init_process_group()
         free = -largest(-free)[0]

@@ -74,7 +74,7 @@ def launched(
     _wait_for_orphans(work)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    of_the_job = meter.job, meter.stage, meter._wall, cpu_seconds(), meter._energy, log, name_of(os.getpid())
+    of_the_job = meter.job, meter.stage, meter.began, cpu_seconds(), meter.energy, log, name_of(os.getpid())
     call = Call(function, arguments, dict(keywords), *of_the_job)
     (folder / CALL).write_bytes(pickle.dumps(call))
     launch = _Launch(training, folder)

@@ -86,8 +86,7 @@ def require_prompts_fit(job: TrainingJob) -> int:
         ids,
         [f"problem {problem.problem_id}" for problem in problems],
         job.settings.max_completion_length,
-        model=job.base.base,
-        limit=context_limit(job.base),
+        (job.base.base, context_limit(job.base)),
     )
     return max(map(len, ids))
 

@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from g2d.jobs.cost import Cost, Meter, Progress, parse_cost
+from g2d.jobs.cost import Cost, Meter, Progress
 from g2d.jobs.energy import Readings
-from g2d.jobs.files import atomic, read_json, write_json, write_text
+from g2d.jobs.files import atomic, parse_record, read_json, write_json, write_text
 from g2d.jobs.orphans import stop, when_ends
 from g2d.jobs.usage import Elsewhere, gpu_memory_peak, this_process
 from g2d.regimes.checkpoints import TrainingStoppedError
@@ -79,8 +79,7 @@ def read_meter(file: Path, meter: Meter) -> None:
         return
     known = read_json(file)
     meter.tokens_generated = known["tokens_generated"]
-    carried: Cost | None = parse_cost(known["carried"], str(file)) if "carried" in known else None
-    meter.carried = carried
+    meter.carried = parse_record(Cost, known["carried"], str(file)) if "carried" in known else None
     meter.progress = Progress(**known["progress"]) if "progress" in known else None
 
 
@@ -139,7 +138,7 @@ def main(folder: Path, rank: int) -> int:
             with open(rank_log(call.log, rank), "w") as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
-        meter = RankMeter(call.job, call.stage, _wall=call.wall, _cpu=-call.cpu_s, _energy=call.energy)
+        meter = RankMeter(call.job, call.stage, began=call.wall, cpu_before=-call.cpu_s, energy=call.energy)
         meter.file = folder / METER
         outcome = Outcome()
         try:

@@ -7,7 +7,7 @@ tested on a CPU, where operations are recorded and repeated.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -23,13 +23,6 @@ def bucket(columns: int) -> int:
     return -(-columns // step) * step
 
 
-class Graphs(Protocol):
-    """Takes steps, and may record them."""
-
-    def take(self, step: Step, columns: int) -> None:
-        """Take a step that looks at so many columns."""
-
-
 class CudaGraphs:
     """Steps as CUDA graphs, one for each number of columns: the first step is taken and captured, others replay it."""
 
@@ -38,7 +31,7 @@ class CudaGraphs:
         self._pool = torch.cuda.graph_pool_handle()  # one memory for all, as no two replay at once
         self._stream = torch.cuda.Stream()
 
-    def take(self, step: Step, columns: int) -> None:
+    def __call__(self, step: Step, columns: int) -> None:
         """Take a step that looks at so many columns."""
         if columns in self._captured:
             self._captured[columns].replay()
@@ -63,27 +56,27 @@ class FixedRows:
     """Rows whose number and place in memory stay, from call to call while the same is asked for.
 
     Args:
-        graphs: makes what takes the steps of the rows.
+        graphs: makes what takes the steps of the rows, and may record them.
     """
 
-    def __init__(self, graphs: Callable[[], Graphs] = CudaGraphs) -> None:
+    def __init__(self, graphs: Callable[[], Callable[[Step, int], None]] = CudaGraphs) -> None:
         self._make = graphs
         self._made_for: Any = None
         self._rows: Rows | None = None
-        self._graphs: Graphs | None = None
+        self._take: Callable[[Step, int], None] | None = None
 
     def rows(self, model: Any, decoding: Decoding, end_ids: Collection[int], n: int, columns: int) -> Rows:
         """At least `n` free rows of at least so many columns: those of the last call where they serve, or new ones."""
         wanted = (model, decoding.max_completion_length, decoding.temperature, decoding.top_p, frozenset(end_ids))
         rows = self._rows
         if rows is None or self._made_for != wanted or len(rows) < n or rows.cache.columns < columns:
-            rows = self._rows = self._graphs = None  # their memory is free before new rows take some
+            rows = self._rows = self._take = None  # their memory is free before new rows take some
             rows = self._rows = Rows(model, decoding, end_ids, n, bucket(columns))
-            self._graphs, self._made_for = self._make(), wanted
+            self._take, self._made_for = self._make(), wanted
         rows.free.fill_(True)
         return rows
 
     def step(self, columns: int) -> None:
         """Draw the next token of every row that is not free; all their tokens are in so many columns."""
-        assert self._rows is not None and self._graphs is not None
-        self._graphs.take(self._rows.step, min(columns, self._rows.cache.columns))
+        assert self._rows is not None and self._take is not None
+        self._take(self._rows.step, min(columns, self._rows.cache.columns))

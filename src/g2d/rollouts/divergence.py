@@ -18,8 +18,9 @@ from torch.nn import functional as F
 
 from g2d.policies.policy import Policy, load_model
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, conversation
-from g2d.rollouts.engine import Decoding, Request
+from g2d.problems.prompts import Prompt
+from g2d.rollouts.draw import completed
+from g2d.rollouts.engine import Decoding
 from g2d.rollouts.transformers_engine import TransformersEngine
 
 if TYPE_CHECKING:
@@ -45,14 +46,10 @@ def own_answers(
     if (decoding.temperature, decoding.top_p) != (1.0, 1.0):
         raise ValueError("the divergence is a mean over samples at temperature 1 with top_p 1")
     engine = TransformersEngine.of(policy)
-    requests = [Request(p.problem_id, engine.render(conversation(p, prompt))) for p in problems]
-    drawn = [
-        (request.problem_id, sample, completion.prompt_ids or (), completion.token_ids or ())
-        for request, completions in zip(requests, engine.generate(requests, decoding), strict=True)
-        for sample, completion in enumerate(completions)
-    ]
-    found = divergences(engine.model, load_model(base), [answer[2:] for answer in drawn])
-    rows = [(*answer[:2], len(answer[3]), kl) for answer, kl in zip(drawn, found, strict=True)]
+    drawn = [*completed(engine, problems, prompt, decoding)]
+    answers = [(completion.prompt_ids or (), completion.token_ids or ()) for *_, completion in drawn]
+    found = zip(drawn, divergences(engine.model, load_model(base), answers), strict=True)
+    rows = [(problem.problem_id, sample, done.token_count, kl) for (problem, _, sample, done), kl in found]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

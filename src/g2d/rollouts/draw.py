@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 
 from g2d.policies.policy import Policy, tokenizer_sha256
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
-from g2d.rollouts.budgets import to_json
-from g2d.rollouts.engine import Decoding, Engine, Request, engine_for
+from g2d.rollouts.engine import Completion, Decoding, Engine, Request, engine_for
 from g2d.rollouts.rollout import Rollout
 from g2d.rollouts.settings import Evaluation, Sampling
 from g2d.verifier import Verifier
@@ -61,15 +61,7 @@ def draw_rollouts(
     """
     engine = engine or engine_for(policy)
     tokenizer = tokenizer_sha256(policy.base) if token_ids and not policy.is_recorded else None
-    requests = [
-        Request(p.problem_id, engine.render(conversation(p, prompt)) if prompt else engine.document(p.prompt))
-        for p in problems
-    ]
-    drawn = [
-        (problem, request, sample, completion)
-        for problem, request, completions in zip(problems, requests, engine.generate(requests, decoding), strict=True)
-        for sample, completion in enumerate(completions)
-    ]
+    drawn = [*completed(engine, problems, prompt, decoding)]
     # Closed here, so that its CPU time is billed to this job.
     with nullcontext(verifier) if verifier is not None else Verifier(workers) as judge:
         judgements = judge.verify(
@@ -100,7 +92,7 @@ def draw_rollouts(
             temperature=decoding.temperature,
             seed=decoding.seed,
             policy_id=policy.policy_id,
-            budget_verdicts=to_json(verdicts),
+            budget_verdicts=json.dumps(verdicts) if verdicts else None,
             prompt_ids=completion.prompt_ids if tokenizer else None,
             completion_ids=completion.token_ids if tokenizer else None,
             tokenizer_sha256=tokenizer,
@@ -109,6 +101,16 @@ def draw_rollouts(
             drawn, judgements, at_budgets, strict=True
         )
     ]
+
+
+def completed(
+    engine: Engine, problems: Sequence[Problem], prompt: Prompt | None, decoding: Decoding
+) -> Iterator[tuple[Problem, Request, int, Completion]]:
+    """Every completion, with its problem, what the policy saw, and its number among the samples."""
+    requests = [Request(p.problem_id, engine.render(conversation(p, prompt) if prompt else p.prompt)) for p in problems]
+    for problem, request, completions in zip(problems, requests, engine.generate(requests, decoding), strict=True):
+        for sample, completion in enumerate(completions):
+            yield problem, request, sample, completion
 
 
 def well_formed(text: str) -> str:

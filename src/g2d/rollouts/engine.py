@@ -1,18 +1,17 @@
-"""The interface of engines, which generate completions, and the choice of an engine for a policy.
+"""Engines, which render conversations and complete prompts, and the choice of an engine for a policy.
 
-An engine renders conversations with the model's chat template and completes prompts; problems and verdicts are added by
-`g2d.rollouts.draw`.
+Problems and verdicts are added by `g2d.rollouts.draw`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from g2d.jobs.run_process import current_run
 from g2d.policies.policy import Policy
-from g2d.problems.prompts import Messages
+from g2d.problems.prompts import Messages, document, render
 from g2d.rollouts.rollout import FinishReason
 from g2d.rollouts.settings import EngineSettings
 
@@ -51,23 +50,79 @@ class Completion:
     token_ids: tuple[int, ...] | None = None
 
 
+Drawn = tuple[list[int], FinishReason]  # the tokens of a completion and why it ended
+
+
 class Engine(Protocol):
     """Generates completions of rendered prompts."""
 
     name: str
 
-    def render(self, messages: Messages) -> str:
-        """The exact text the policy continues."""
-
-    def document(self, text: str) -> str:
-        """A text as the beginning of a document, without a chat template."""
+    def render(self, shown: Messages | str) -> str:
+        """The exact text that the policy continues: a conversation in the model's chat template, ready for the
+        assistant's turn, or a text as the beginning of a document."""
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """`samples_per_prompt` completions for every request, in order."""
 
 
+class ModelEngine:
+    """An engine that holds a model.
+
+    Args:
+        end_ids: tokens that end a completion.
+        context: name of the model in messages, and the most tokens that it can hold, None where it states none.
+    """
+
+    def __init__(self, tokenizer: Any, end_ids: Iterable[int], context: tuple[str, int | None]) -> None:
+        self.tokenizer = tokenizer
+        self.end_ids = frozenset(end_ids)
+        self.context = context
+
+    def render(self, shown: Messages | str) -> str:
+        """As `Engine`."""
+        return document(self.tokenizer, shown) if isinstance(shown, str) else render(self.tokenizer, shown)
+
+    def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
+        """As `Engine`.
+
+        Raises:
+            ValueError: a prompt and its completion do not fit the model; the message names the problem.
+        """
+        if not requests:
+            return []
+        prompts = self.tokens(request.prompt_text for request in requests)
+        names = [request.problem_id for request in requests]
+        require_room(prompts, [f"problem {name}" for name in names], decoding.max_completion_length, self.context)
+        return [
+            [self._completion(tuple(prompt), *sample, decoding) for sample in samples]
+            for prompt, samples in zip(prompts, self._samples(prompts, names, decoding), strict=True)
+        ]
+
+    def tokens(self, texts: Iterable[str]) -> list[list[int]]:
+        """Of every text."""
+        found: list[list[int]] = self.tokenizer([*texts], add_special_tokens=False)["input_ids"]
+        return found
+
+    def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
+        """The samples of every prompt; their random numbers belong to its name."""
+        raise NotImplementedError
+
+    def _completion(
+        self, prompt: tuple[int, ...], tokens: list[int], reason: FinishReason, decoding: Decoding
+    ) -> Completion:
+        def text(part: list[int]) -> str:
+            return str(self.tokenizer.decode(part, skip_special_tokens=True))
+
+        # No token depends on the budget, so a completion at a smaller one is the beginning of this one.
+        cut = {budget: text(tokens[:budget]) for budget in decoding.token_budgets if budget < len(tokens)}
+        whole = text(tokens[:-1] if reason == "stop" else tokens)
+        # The end-of-turn token was generated too, so it counts.
+        return Completion(whole, len(tokens), reason, cut, prompt, tuple(tokens))
+
+
 def require_room(
-    prompts: Sequence[Sequence[int]], names: Sequence[str], budget: int, *, model: str, limit: int | None
+    prompts: Sequence[Sequence[int]], names: Sequence[str], budget: int, context: tuple[str, int | None]
 ) -> None:
     """Check that every prompt leaves room for a completion.
 
@@ -75,12 +130,12 @@ def require_room(
         prompts: tokens of each.
         names: of each in the message.
         budget: tokens of a completion, at most.
-        model: name of the model.
-        limit: of the tokens of a prompt and its completion; None where the model states none.
+        context: as of `ModelEngine`.
 
     Raises:
         ValueError: the longest prompt is too long; the message names it.
     """
+    model, limit = context
     longest = max(range(len(prompts)), key=lambda i: len(prompts[i]), default=None)
     if limit is not None and longest is not None and len(prompts[longest]) + budget > limit:
         raise ValueError(
@@ -107,7 +162,7 @@ def engine_for(
             from g2d.rollouts.engine_host import SharedEngine
 
             if (run := current_run()) is not None:
-                return SharedEngine(policy, settings, run, adapter_rank, longest)
+                return cast(Engine, SharedEngine(run, policy, settings, adapter_rank, longest))
         from g2d.rollouts.vllm_engine import VllmEngine
 
         return VllmEngine(policy, settings)

@@ -16,16 +16,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
+from g2d.jobs.digests import identity
 from g2d.jobs.orphans import RUN, when_ends
 from g2d.jobs.run_process import connect, listen, only_one, socket_of
 from g2d.policies.policy import Policy
-from g2d.problems.prompts import Messages
-from g2d.rollouts.engine import Completion, Decoding, Request
 from g2d.rollouts.remote_engine import Holder, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
 
@@ -37,57 +36,39 @@ if TYPE_CHECKING:
 
 
 class SharedEngine:
-    """The engine of the run's host, with the interface of an own one; no torch or transformers in this process.
+    """The engine of the run's host, asked as an own one; no torch or transformers in this process.
 
     Args:
+        run: see `run_process.current_run`.
         policy: M0 with or without an adapter.
         settings: how to run it.
-        run: see `run_process.current_run`.
-        adapter_rank, longest: see `engine_for`.
+        expected: adapter_rank and longest, see `engine_for`.
     """
 
-    name = "vllm"
+    name = RemoteEngine.name
 
-    def __init__(
-        self, policy: Policy, settings: EngineSettings, run: str, adapter_rank: int | None, longest: int
-    ) -> None:
-        self.policy = policy
-        self.settings = settings
-        self.run = run
-        self.expected = adapter_rank, longest
+    def __init__(self, run: str, policy: Policy, settings: EngineSettings, *expected: int | None) -> None:
+        self._run, self._keep_alive = run, settings.keep_alive
+        self._opened = policy, settings, *expected
         self._turn: Turn | None = None
 
-    def render(self, messages: Messages) -> str:
-        """The conversation in the model's chat template, ready for the assistant's turn."""
-        return str(self._ask("render", messages))
-
-    def document(self, text: str) -> str:
-        """A text as the beginning of a document."""
-        return str(self._ask("document", text))
-
-    def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """Complete every request in one call, and let the next job have its turn."""
-        if not requests:
-            return []
-        completions: list[list[Completion]] = self._ask("generate", list(requests), decoding)
-        self._end_turn()
-        return completions
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        return partial(self._ask, method)
 
     def _ask(self, method: str, *arguments: Any) -> Any:
+        """Ask in this job's turn, which ends with a generation or a failure."""
+        ends = True
         try:
             if self._turn is None:
-                self._turn = Turn(self.run, self.settings.keep_alive)
-                threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
-                self._turn.ask("open", self.policy, self.settings, *self.expected, threads)
-            return self._turn.ask(method, *arguments)
-        except (ValueError, RuntimeError):
-            self._end_turn()
-            raise
-
-    def _end_turn(self) -> None:
-        if self._turn is not None:
-            self._turn.connection.close()
-            self._turn = None
+                self._turn = Turn(self._run, self._keep_alive)
+                self._turn.ask("open", *self._opened, int(os.environ.get("OMP_NUM_THREADS", "0")))
+            answer = self._turn.ask(method, *arguments)
+            ends = method == "generate"
+            return answer
+        finally:
+            if ends and self._turn is not None:
+                self._turn.connection.close()
+                self._turn = None
 
 
 class Turn(RemoteEngine):
@@ -134,15 +115,12 @@ class Host(Holder):
                 self._idle_since = None
             try:
                 with connection:
-                    self._serve(connection)
+                    connection.send((os.getpid(), str(Path("/proc/self/fd/2").readlink())))
+                    self.answer(connection)
+                    self.leave()  # a retry starts afresh
             except (EOFError, ConnectionError):
                 pass  # the job has what it wanted, or died
             self._idle_since = time.monotonic()
-
-    def _serve(self, connection: Connection) -> NoReturn:
-        connection.send((os.getpid(), str(Path("/proc/self/fd/2").readlink())))
-        self.answer(connection)
-        self.leave()  # a retry starts afresh
 
     def open(
         self, policy: Policy, settings: EngineSettings, adapter_rank: int | None, longest: int, threads: int
@@ -189,11 +167,10 @@ class Host(Holder):
 def fingerprint(folder: str | Path) -> tuple[object, ...]:
     """What tells the weights in a folder from others without reading them.
 
-    Path, sizes, inodes and times of the last change; those of content, which `cp -p` and `touch` set, are no evidence.
+    Among it is the time of the last change, which `cp -p` and `touch` cannot set.
     """
     files = sorted(Path(folder).glob("*.safetensors"))
-    found = ((file.name, (s := file.stat()).st_size, s.st_ino, s.st_ctime_ns) for file in files)
-    return str(Path(folder).resolve()), *found
+    return str(Path(folder).resolve()), *((file.name, *identity(file)) for file in files)
 
 
 def main(socket: Path, run: str, keep_alive: int) -> None:

@@ -8,83 +8,58 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 GIB = 2**30
 
 
-@dataclass(frozen=True)
-class Holder:
-    """A process on the card and the bytes that it holds there; None where the driver does not say."""
+def free_unused() -> None:
+    """Give back the GPU memory of what went out of use: a trainer refers to itself, so nothing is freed at once."""
+    import torch
 
-    pid: int
-    bytes: int | None
-
-
-class CudaMemory:
-    """The memory of the first card that this process sees."""
-
-    def empty_cache(self) -> None:
-        """Give back what torch holds and no tensor uses."""
-        import torch
-
-        torch.cuda.empty_cache()
-
-    def free_and_total(self) -> tuple[int, int]:
-        """In bytes."""
-        import torch
-
-        free, total = torch.cuda.mem_get_info()
-        return int(free), int(total)
-
-    def own_tensors(self) -> int:
-        """Bytes of the tensors in this process."""
-        import torch
-
-        return int(torch.cuda.memory_allocated())
-
-    def holders(self) -> Sequence[Holder]:
-        """The processes on the card, with this one; none where NVML does not answer, as in some containers."""
-        try:
-            import pynvml
-            import torch
-
-            pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
-            found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        except Exception:  # NVML has many; the answer is for a message only
-            return []
-        return [Holder(int(process.pid), process.usedGpuMemory) for process in found]
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
-def require_free(share: float, memory: CudaMemory | None = None) -> None:
-    """Free what can be freed, and check that a share of the card is free.
+def require_free(share: float) -> None:
+    """Free what can be freed, and check that a share of the first visible card is free.
 
     Raises:
         RuntimeError: it is not; one line says what holds the memory and what to do.
     """
-    memory = memory or CudaMemory()
-    gc.collect()
-    memory.empty_cache()
-    free, total = memory.free_and_total()
+    import torch
+
+    free_unused()
+    free, total = torch.cuda.mem_get_info()
     if free >= share * total:
         return
     raise RuntimeError(
         f"vLLM is to have {share:g} of the card, {share * total / GIB:.1f} GiB, and {free / GIB:.1f} GiB of "
-        f"{total / GIB:.1f} are free: {_users(memory)}; end what should not be there, or lower "
+        f"{total / GIB:.1f} are free: {_users(torch.cuda.memory_allocated())}; end what should not be there, or lower "
         "engine.gpu_memory_utilization (in training, engine.training_gpu_memory_utilization)"
     )
 
 
-def _users(memory: CudaMemory) -> str:
-    others = [holder for holder in memory.holders() if holder.pid != os.getpid()]
-    named = [
-        f"process {holder.pid}" + (f" has {holder.bytes / GIB:.1f} GiB" if holder.bytes is not None else " is on it")
-        for holder in others
+def _users(own_tensors: int) -> str:
+    found = [
+        f"process {pid} has {held / GIB:.1f} GiB" if held is not None else f"process {pid} is on it"
+        for pid, held in processes()
+        if pid != os.getpid()
     ]
-    own = memory.own_tensors()
-    mine = f"tensors of this process ({os.getpid()}) have {own / GIB:.1f} GiB"
-    if not named and own < GIB / 100:
-        return "the driver names no process that has the rest (another container may)"
-    return ", ".join([*named, mine] if own >= GIB / 100 else named)
+    if own_tensors >= GIB / 100:
+        found.append(f"tensors of this process ({os.getpid()}) have {own_tensors / GIB:.1f} GiB")
+    return ", ".join(found) or "the driver names no process that has the rest (another container may)"
+
+
+def processes() -> list[tuple[int, int | None]]:
+    """PID and bytes of every process on the card, None where the driver does not say; none where NVML does not answer,
+    as in some containers."""
+    try:
+        import pynvml
+        import torch
+
+        pynvml.nvmlInit()
+        card = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
+        found = pynvml.nvmlDeviceGetComputeRunningProcesses(card)
+    except Exception:  # NVML has many; the answer is for a message only
+        return []
+    return [(process.pid, process.usedGpuMemory) for process in found]

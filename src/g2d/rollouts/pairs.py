@@ -124,11 +124,7 @@ def build_pairs(
 
 
 def require_known_problems(rollouts: pd.DataFrame, problems: Sequence[Problem]) -> None:
-    """Check that all rollouts are of these problems.
-
-    Raises:
-        ValueError: one is not; the message names its problem.
-    """
+    """Raise a ValueError where a rollout is not of these problems."""
     if unknown := sorted(set(rollouts["problem_id"]) - {problem.problem_id for problem in problems}):
         raise ValueError(f"rollouts of {unknown[0]!r}, which is not among the {len(problems)} problems given")
 
@@ -158,12 +154,7 @@ def subsample(pairs: Sequence[Pair], n: int, seed: int) -> list[Pair]:
     """A uniform subset of n pairs in their order: the N-matched control of Table 3.
 
     Subsets of one seed are nested. Pairs of a prompt are kept or dropped together, but for the last prompt.
-
-    Raises:
-        ValueError: n is negative.
     """
-    if n < 0:
-        raise ValueError(f"cannot keep {n} pairs")
     ranked = sorted(range(len(pairs)), key=lambda i: uniform(seed, pairs[i]["problem_id"], "subsample"))
     return [pairs[i] for i in sorted(ranked[:n])]
 
@@ -174,11 +165,7 @@ def write_pairs(path: str | Path, pairs: Sequence[Pair]) -> None:
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
-    """Read what `write_pairs` wrote.
-
-    Raises:
-        ValueError: the file is empty or cut short, or a line is not a pair; the message names file and line.
-    """
+    """Read what `write_pairs` wrote; a ValueError names file and line."""
     pairs: list[Pair] = []
     for number, line in read_lines(path):
         try:

@@ -22,13 +22,13 @@ class RemoteEngine:
 
     Args:
         died: what to say when the other process has died.
-        pay: takes what an answer cost.
     """
 
-    def __init__(self, connection: Connection, died: str, pay: Callable[[Elsewhere], None] = charge) -> None:
+    name = "vllm"
+
+    def __init__(self, connection: Connection, died: str) -> None:
         self.connection = connection
         self._died = died
-        self._pay = pay
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         return partial(self.ask, method)
@@ -45,10 +45,14 @@ class RemoteEngine:
             failed, answer, spent = self.connection.recv()
         except (EOFError, OSError):
             raise RuntimeError(self._died) from None
-        self._pay(spent)
+        self.pay(spent)
         if failed:
             raise answer
         return answer
+
+    def pay(self, spent: Elsewhere) -> None:
+        """Put what an answer has cost on the bill."""
+        charge(spent)
 
 
 class Holder:

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-from pandas.api.types import is_scalar
+import pyarrow.parquet
 
 from g2d.jobs.files import read_rows
 from g2d.problems.prompts import Messages
@@ -38,13 +37,9 @@ class ReplayEngine:
             count = len(text.split()) if tokens is None else int(tokens)
             self.completions[str(row[self.by])].append(Completion(text, count, reason))
 
-    def render(self, messages: Messages) -> str:
+    def render(self, shown: Messages | str) -> str:
         """The problem text, since the template is not recorded."""
-        return messages[-1]["content"]
-
-    def document(self, text: str) -> str:
-        """The text itself."""
-        return text
+        return shown if isinstance(shown, str) else shown[-1]["content"]
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """The first `samples_per_prompt` recorded completions of every request.
@@ -72,7 +67,7 @@ def read_recorded(path: Path) -> list[dict[str, Any]]:
             names it.
     """
     if path.suffix == ".parquet":
-        numbered, place = _parquet_rows(path), f"{path}, row"
+        numbered, place = [*enumerate(_parquet_rows(path), 1)], f"{path}, row"
     else:
         numbered, place = list(read_rows(path, surrogates=True)), f"{path}, line"
     if not numbered:
@@ -85,33 +80,27 @@ def read_recorded(path: Path) -> list[dict[str, Any]]:
                 f"(it has {', '.join(row)})"
             )
         for column, fits, kind in (
-            (identity, _is_identity, "text or a number"),
+            (identity, lambda value: isinstance(value, str) or _is_number(value), "text or a number"),
             ("completion", lambda value: isinstance(value, str), "text"),
-            ("token_count", _is_count, "a number of tokens"),
+            ("token_count", lambda n: n is None or (_is_number(n) and n >= 0), "a number of tokens"),
         ):
             if not fits(value := row.get(column)):
                 raise ValueError(f"{place} {number}: {column} is {value!r:.40} where {kind} was expected: correct it")
     return [row for _, row in numbered]
 
 
-def _is_identity(value: Any) -> bool:
-    return isinstance(value, str) or _is_number(value)
-
-
-def _is_count(value: Any) -> bool:
-    return value is None or (_is_number(value) and value >= 0)
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _parquet_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
+def _parquet_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, without what is null or NaN."""
     try:
-        rows = pd.read_parquet(path).to_dict("records")
+        rows = pyarrow.parquet.read_table(path).to_pylist()
     except Exception as error:  # pyarrow raises several unrelated types
         raise ValueError(f"{path}: cannot be read as Parquet: {error}") from None
-    return [
-        (number, {str(key): value for key, value in row.items() if not is_scalar(value) or pd.notna(value)})
-        for number, row in enumerate(rows, 1)
-    ]
+
+    def is_there(value: Any) -> bool:
+        return value is not None and not (isinstance(value, float) and math.isnan(value))
+
+    return [{name: value for name, value in row.items() if is_there(value)} for row in rows]

@@ -1,7 +1,9 @@
-"""A `Rollout`: one completion of one prompt with its verdict, and its Parquet format (one row per completion)."""
+"""A `Rollout`: one completion of one prompt with its verdict; its Parquet format (one row per completion), and the
+shards that a file is made of where several jobs draw it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,6 +14,8 @@ from g2d.verifier import Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from g2d.problems import Problem
 
 FinishReason = Literal["stop", "length"]
 
@@ -37,7 +41,7 @@ class Rollout:
     temperature: float  # 0 means greedy
     seed: int
     policy_id: str
-    budget_verdicts: str | None = None  # JSON, token budget -> verdict on the completion cut there (`budgets`)
+    budget_verdicts: str | None = None  # JSON, token budget -> verdict on the completion cut there (`at_budgets`)
     reward_status: str | None = None  # `g2d.rewards.reward.Status`; absent from files that the verifier alone judged
     reward_details: str | None = None  # JSON of `Judgement.details`; absent from the same
     # Absent from rollouts that are not trained on, and from files of 0.1.0 (`g2d.rollouts.tokens`).
@@ -104,3 +108,53 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
         raise ValueError(
             f"{path}: not a readable file of rollouts ({error}); delete it to have it made again"
         ) from None
+
+
+def at_budgets(rollouts: pd.DataFrame) -> dict[int, pd.Series]:
+    """Verdicts at every token budget that was evaluated, ascending, each indexed like the rollouts; empty without
+    budgets.
+
+    Raises:
+        ValueError: the rows have different budgets.
+    """
+    import pandas as pd
+
+    recorded = [{} if pd.isna(text) else json.loads(text) for text in rollouts[BUDGET_VERDICTS]]
+    budgets = {tuple(verdicts) for verdicts in recorded} or {()}
+    if len(budgets) > 1:
+        raise ValueError("rollouts of one file have verdicts at different token budgets: evaluate again")
+    return {
+        int(budget): pd.Series([verdicts[budget] for verdicts in recorded], index=rollouts.index)
+        for budget in sorted(budgets.pop(), key=int)
+    }
+
+
+def shard(problems: Sequence[Problem], index: int, count: int) -> list[Problem]:
+    """Every `count`-th problem from the `index`-th on, counted from 1: problems are often sorted by level.
+
+    Raises:
+        ValueError: there are fewer problems than shards.
+    """
+    if len(problems) < count:
+        raise ValueError(f"{len(problems)} problems cannot be split into {count} shards: lower it in engine.shards")
+    return list(problems[index - 1 :: count])
+
+
+def merge_shards(files: Sequence[str | Path], problems: Sequence[Problem]) -> pd.DataFrame:
+    """The rollouts of all shards, in the order of the problems and, within a problem, of the samples: the same rows for
+    any number of shards, since no rollout depends on the other prompts of its job.
+
+    Raises:
+        ValueError: a shard cannot be read, or has other problems; the message names the file.
+    """
+    import pandas as pd
+
+    frames = [read_rollouts(file) for file in files]
+    for number, (file, frame) in enumerate(zip(files, frames, strict=True), 1):
+        own = [problem.problem_id for problem in shard(problems, number, len(files))]
+        if list(frame["problem_id"].unique()) != own:
+            raise ValueError(f"{file}: not the rollouts of shard {number} of {len(files)}; delete it to draw it again")
+    order = {problem.problem_id: place for place, problem in enumerate(problems)}
+    rows = pd.concat(frames, ignore_index=True)
+    places = rows["problem_id"].map(order)
+    return without_unused(rows.iloc[places.argsort(kind="stable")].reset_index(drop=True))

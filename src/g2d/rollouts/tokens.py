@@ -37,12 +37,9 @@ def with_token_ids(rollouts: pd.DataFrame, base: Policy) -> pd.DataFrame:
     _require_own(rollouts.loc[known, "tokenizer_sha256"] if known.any() else (), base, "the rollouts")
     if known.all():
         return rollouts
-    texts = _Texts(base)
-    bare = rollouts[~known]
-    prompts = texts.tokens([*bare["prompt_text"]])
-    completions = texts.tokens([*bare["completion_text"]])
-    ended = bare["finish_reason"] == "stop"
-    made = (prompts, [ids + [texts.end] * end for ids, end in zip(completions, ended, strict=True)])
+    texts, bare = _Texts(base), rollouts[~known]
+    answers = zip(texts.tokens(bare["completion_text"]), bare["finish_reason"] == "stop", strict=True)
+    made = (texts.tokens(bare["prompt_text"]), [ids + [texts.end] * ended for ids, ended in answers])
     rows = rollouts.reset_index(drop=True).assign(tokenizer_sha256=tokenizer_sha256(base.base))
     for name, ids in zip(IDS, made, strict=True):
         column = rows[name] if name in rows else pd.Series(None, rows.index, dtype="object")
@@ -66,17 +63,14 @@ def pairs_with_token_ids(pairs: Sequence[Pair], base: Policy) -> list[Pair]:
     if not bare:
         return list(pairs)
     texts, digest = _Texts(base), tokenizer_sha256(base.base)
-    prompts = texts.tokens([render(texts.tokenizer, pair["prompt"]) for pair in bare])
-    chosen, rejected = (texts.tokens([pair[side][-1]["content"] for pair in bare]) for side in ("chosen", "rejected"))
-    made = iter(
-        Pair(
-            **pair,
-            prompt_ids=prompt_ids,
-            chosen_ids=[*right, texts.end],
-            rejected_ids=[*wrong, texts.end],
-            tokenizer_sha256=digest,
-        )
-        for pair, prompt_ids, right, wrong in zip(bare, prompts, chosen, rejected, strict=True)
+    prompts = texts.tokens(render(texts.tokenizer, pair["prompt"]) for pair in bare)
+    chosen, rejected = (
+        [[*ids, texts.end] for ids in texts.tokens(pair[side][-1]["content"] for pair in bare)]
+        for side in ("chosen", "rejected")
+    )
+    made = (
+        Pair(**pair, prompt_ids=asked, chosen_ids=right, rejected_ids=wrong, tokenizer_sha256=digest)
+        for pair, asked, right, wrong in zip(bare, prompts, chosen, rejected, strict=True)
     )
     return [pair if "chosen_ids" in pair else next(made) for pair in pairs]
 
@@ -96,8 +90,8 @@ class _Texts:
         self.tokenizer = load_tokenizer(base)
         self.end = closing_token(self.tokenizer, end_tokens(base, self.tokenizer))
 
-    def tokens(self, texts: list[str]) -> list[list[int]]:
-        found: list[list[int]] = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+    def tokens(self, texts: Iterable[str]) -> list[list[int]]:
+        found: list[list[int]] = self.tokenizer([*texts], add_special_tokens=False)["input_ids"]
         return found
 
 

@@ -34,8 +34,6 @@ class EngineAside(RemoteEngine):
         settings: as for `VllmEngine`, whose other arguments are `keywords`.
     """
 
-    name = "vllm"
-
     def __init__(self, policy: Policy, settings: EngineSettings, **keywords: Any) -> None:
         self._charged = 0.0  # CPU seconds
         ours, its = socket.socketpair()
@@ -44,18 +42,19 @@ class EngineAside(RemoteEngine):
         its.close()
         self.process = self._process.pid
         died = f"vLLM beside the trainer (process {self.process}) died: see this log"
-        super().__init__(Connection(ours.detach()), died, lambda spent: self._charge(spent.cpu_s))
+        super().__init__(Connection(ours.detach()), died)
         self.ask("open", policy, settings, keywords)
 
     def close(self) -> None:
         """End the process."""
         self.connection.close()
         self._process.wait()
-        self._charge(-self._charged)  # which the wait has put on the bill
+        charge(Elsewhere(-self._charged, 0))  # which the wait has put on the bill
 
-    def _charge(self, cpu_s: float) -> None:
-        charge(Elsewhere(cpu_s, 0))
-        self._charged += cpu_s
+    def pay(self, spent: Elsewhere) -> None:
+        """Charge the CPU seconds: the trainer has its GPU on the bill."""
+        charge(Elsewhere(spent.cpu_s, 0))
+        self._charged += spent.cpu_s
 
 
 def _environment() -> dict[str, str]:

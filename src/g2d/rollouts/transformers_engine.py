@@ -16,11 +16,9 @@ import torch
 from transformers import GenerationConfig
 
 from g2d.policies.policy import Policy, end_tokens, load_model, load_tokenizer
-from g2d.problems.prompts import Messages, document, render
-from g2d.rollouts.budgets import prefixes
 from g2d.rollouts.continuous_batching import ContinuousBatch, Sample
 from g2d.rollouts.decode_graph import FixedRows
-from g2d.rollouts.engine import Completion, Decoding, Request, require_room
+from g2d.rollouts.engine import Decoding, Drawn, ModelEngine
 from g2d.rollouts.rows import is_supported
 from g2d.rollouts.sampling import choose_tokens, random_stream
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-class TransformersEngine:
+class TransformersEngine(ModelEngine):
     """Generates with a model held in this process.
 
     Args:
@@ -50,9 +48,9 @@ class TransformersEngine:
         divided: bool = False,
     ) -> None:
         self.model: Any = model  # transformers' annotations have no `generate`
-        self.tokenizer = tokenizer
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        super().__init__(tokenizer, end_ids, (self.model.name_or_path, limit))
         self.tokenizer.padding_side = "left"
-        self.end_ids = frozenset(end_ids)
         self._fixed = FixedRows() if cuda_graph and self.model.device.type == "cuda" else None
         self.divided = divided
         # Without the model's own defaults, such as a penalty on repetition.
@@ -64,40 +62,17 @@ class TransformersEngine:
         tokenizer = load_tokenizer(policy)
         return cls(load_model(policy), tokenizer, end_tokens(policy, tokenizer), cuda_graph=cuda_graph)
 
-    def render(self, messages: Messages) -> str:
-        """The conversation in the model's chat template, ready for the assistant's turn."""
-        return render(self.tokenizer, messages)
-
-    def document(self, text: str) -> str:
-        """A text as the beginning of a document."""
-        return document(self.tokenizer, text)
-
-    def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """Complete every request, `decoding.batch_size` completions at a time.
-
-        Raises:
-            ValueError: a prompt and its completion do not fit the model.
-        """
-        if not requests:
-            return []
-        prompts = self.tokenizer([request.prompt_text for request in requests], add_special_tokens=False)["input_ids"]
-        require_room(
-            prompts,
-            [f"problem {request.problem_id}" for request in requests],
-            decoding.max_completion_length,
-            model=self.model.name_or_path,
-            limit=getattr(self.model.config, "max_position_embeddings", None),
-        )
+    def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
+        """`decoding.batch_size` at a time."""
         # Longest prompts first, so that too little memory shows at once.
-        order = sorted(range(len(requests)), key=lambda i: len(prompts[i]), reverse=True)
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]), reverse=True)
         samples = [(i, j) for i in order for j in range(decoding.samples_per_prompt)]
+        drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[0]], at[1]), samples)
 
-        def stream(sample: Sample) -> np.ndarray:
-            return random_stream(decoding, requests[sample[0]].problem_id, sample[1])
+        def with_reason(tokens: list[int]) -> Drawn:
+            return tokens, "stop" if tokens[-1] in self.end_ids else "length"
 
-        drawn = self._drawn(prompts, decoding, stream, samples)
-        completions = self._completions(drawn, [tuple(prompt) for prompt in prompts], decoding)
-        return [[completions[i, j] for j in range(decoding.samples_per_prompt)] for i in range(len(requests))]
+        return [[with_reason(drawn[i, j]) for j in range(decoding.samples_per_prompt)] for i in range(len(prompts))]
 
     def draw(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[int]]:
         """A completion of every tokenized prompt, for a trainer: its tokens, the end of the turn included.
@@ -107,11 +82,7 @@ class TransformersEngine:
         """
         alike = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read once
         samples = [(alike[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
-
-        def stream(sample: Sample) -> np.ndarray:
-            return random_stream(decoding, names[sample[1]], 0)
-
-        drawn = self._drawn(prompts, decoding, stream, samples)
+        drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[1]], 0), samples)
         return [drawn[sample] for sample in samples]
 
     def _drawn(
@@ -122,59 +93,29 @@ class TransformersEngine:
         samples: Sequence[Sample],
     ) -> dict[Sample, list[int]]:
         """The tokens of every sample, the one that ended it included."""
+        drawn: dict[Sample, list[int]] = {}
         with torch.inference_mode(not self.divided):  # weights put together in there could not be written again
             if is_supported(self.model):
                 batch = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids, self._fixed)
                 return batch.complete(samples)
-            return self._in_closed_batches(prompts, decoding, stream, samples)
-
-    @torch.no_grad()
-    def _in_closed_batches(
-        self,
-        prompts: Sequence[Sequence[int]],
-        decoding: Decoding,
-        stream: Callable[[Sample], np.ndarray],
-        samples: Sequence[Sample],
-    ) -> dict[Sample, list[int]]:
-        """The same by the model's own `generate`."""
-        drawn: dict[Sample, list[int]] = {}
-        for start in range(0, len(samples), decoding.batch_size):
-            batch = samples[start : start + decoding.batch_size]
-            encoded = self.tokenizer.pad({"input_ids": [list(prompts[i]) for i, _ in batch]}, return_tensors="pt")
-            width = encoded["input_ids"].shape[1]
-            uniforms = torch.from_numpy(np.stack([stream(sample) for sample in batch])).to(self.model.device)
-            generated = self.model.generate(
-                **encoded.to(self.model.device),
-                do_sample=False,  # the processor leaves one candidate
-                logits_processor=[partial(only_the_chosen, uniforms=uniforms, width=width, decoding=decoding)],
-                max_new_tokens=decoding.max_completion_length,
-                eos_token_id=sorted(self.end_ids),
-                pad_token_id=self.tokenizer.pad_token_id,
-                synced_gpus=self.divided,
-            )
-            for sample, tokens in zip(batch, generated[:, width:].tolist(), strict=True):
-                end = next((i for i, token in enumerate(tokens) if token in self.end_ids), len(tokens) - 1)
-                drawn[sample] = tokens[: end + 1]
+            for start in range(0, len(samples), decoding.batch_size):
+                own = samples[start : start + decoding.batch_size]
+                encoded = self.tokenizer.pad({"input_ids": [list(prompts[i]) for i, _ in own]}, return_tensors="pt")
+                width = encoded["input_ids"].shape[1]
+                uniforms = torch.from_numpy(np.stack([stream(sample) for sample in own])).to(self.model.device)
+                generated = self.model.generate(
+                    **encoded.to(self.model.device),
+                    do_sample=False,  # the processor leaves one candidate
+                    logits_processor=[partial(only_the_chosen, uniforms=uniforms, width=width, decoding=decoding)],
+                    max_new_tokens=decoding.max_completion_length,
+                    eos_token_id=sorted(self.end_ids),
+                    pad_token_id=self.tokenizer.pad_token_id,
+                    synced_gpus=self.divided,
+                )
+                for sample, tokens in zip(own, generated[:, width:].tolist(), strict=True):
+                    end = next((i for i, token in enumerate(tokens) if token in self.end_ids), len(tokens) - 1)
+                    drawn[sample] = tokens[: end + 1]
         return drawn
-
-    def _completions(
-        self, drawn: dict[Sample, list[int]], prompts: Sequence[tuple[int, ...]], decoding: Decoding
-    ) -> dict[Sample, Completion]:
-        ended = [tokens[-1] in self.end_ids for tokens in drawn.values()]
-        kept = [tokens[:-1] if end else tokens for tokens, end in zip(drawn.values(), ended, strict=True)]
-        texts = self.tokenizer.batch_decode(kept, skip_special_tokens=True)
-        # The end-of-turn token was generated too, so it counts.
-        return {
-            sample: Completion(
-                text,
-                len(tokens),
-                "stop" if end else "length",
-                prefixes(self.tokenizer, tokens, decoding.token_budgets),
-                prompts[sample[0]],
-                tuple(tokens),
-            )
-            for (sample, tokens), text, end in zip(drawn.items(), texts, ended, strict=True)
-        }
 
 
 def only_the_chosen(

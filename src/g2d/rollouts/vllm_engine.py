@@ -20,11 +20,8 @@ from g2d.jobs.files import read_json
 from g2d.jobs.run_process import release
 from g2d.policies.policy import Policy, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
 from g2d.policies.settings import LORA_RANKS
-from g2d.problems.prompts import Messages, document, render
-from g2d.rollouts.budgets import prefixes
-from g2d.rollouts.engine import Completion, Decoding, Request, require_room
+from g2d.rollouts.engine import Decoding, Drawn, ModelEngine
 from g2d.rollouts.free_memory import require_free
-from g2d.rollouts.rollout import FinishReason
 from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings
 
@@ -35,7 +32,7 @@ CPU_BLOCK = 128  # tokens; vLLM's on a CPU
 MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's own choice is most of the machine
 
 
-class VllmEngine:
+class VllmEngine(ModelEngine):
     """Generates with a vLLM engine in this process.
 
     It starts with the first `generate`, when the length of the prompts is known, and again where a later call needs a
@@ -51,7 +48,7 @@ class VllmEngine:
         longest_completion: have room for one of so many tokens from the first start on.
 
     Raises:
-        ValueError: the adapter cannot be used as asked; the message names it and what to change.
+        ValueError: the policy's weights are not those of its record; the message names them.
     """
 
     name = "vllm"
@@ -67,6 +64,8 @@ class VllmEngine:
         most_sequences: int | None = None,
         longest_completion: int = 0,
     ) -> None:
+        tokenizer = load_tokenizer(policy)
+        super().__init__(tokenizer, end_tokens(policy, tokenizer), (policy.base, context_limit(policy)))
         self.policy = policy
         self.settings = settings or EngineSettings(name="vllm")
         self.memory_utilization = memory_utilization or self.settings.gpu_memory_utilization
@@ -74,63 +73,39 @@ class VllmEngine:
         self.longest_completion = longest_completion
         self.merges = merges_adapters(self.settings)
         self._rounds = self.settings.adapters == "merge_bfloat16"
-        self.tokenizer = load_tokenizer(policy)
-        self.end_ids = end_tokens(policy, self.tokenizer)
         self._llm: Any = None
-        self._context = 0  # tokens of prompt and completion together that the running engine can hold
+        self._room = 0  # tokens of prompt and completion together that the running engine can hold
         self._merged: TemporaryDirectory[str] | None = None
         self._adapter: Any = None
         self._adapters_seen = 0
-        own_rank = 0 if policy.adapter is None else adapter_rank_of(policy.adapter)
         require_own_weights(policy)
-        if policy.adapter is not None:
-            require_own_base(policy.adapter, policy.base)
-        rank = max(adapter_rank or 0, 0 if self.merges else own_rank)
-        self.max_lora_rank = supported_rank(rank, policy.adapter or policy.base) if rank else None
+        own_rank = 0 if policy.adapter is None or self.merges else adapter_rank_of(policy.adapter)
+        rank = max(adapter_rank or 0, own_rank)
+        self.max_lora_rank = min(known for known in LORA_RANKS if known >= rank) if rank else None
         if not self.merges:
             self.use_adapter(policy.adapter)
 
-    def render(self, messages: Messages) -> str:
-        """The conversation in the model's chat template, ready for the assistant's turn."""
-        return render(self.tokenizer, messages)
+    def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
+        """In one call: `decoding.batch_size` is left to vLLM."""
+        outputs = self._complete(prompts, names, decoding)
+        samples = [output.outputs for output in outputs]
+        if given_up := {one.finish_reason for several in samples for one in several} - {"stop", "length"}:
+            raise RuntimeError(f"vLLM gave a completion up: {given_up.pop()}")
+        return [[(list(one.token_ids), one.finish_reason) for one in several] for several in samples]
 
-    def document(self, text: str) -> str:
-        """A text as the beginning of a document."""
-        return document(self.tokenizer, text)
-
-    def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """Complete every request in one call; `decoding.batch_size` is left to vLLM.
-
-        Raises:
-            ValueError: a prompt and its completion do not fit the model's context; the message names the problem.
-        """
-        if not requests:
-            return []
-        prompts = self._tokens([request.prompt_text for request in requests])
-        seeds = [request_seed(decoding.seed, request.problem_id) for request in requests]
-        names = [f"problem {request.problem_id}" for request in requests]
-        outputs = self.complete(prompts, seeds, decoding, names=names)
-        return [
-            [self._completion(tuple(prompt), sample, decoding) for sample in output.outputs]
-            for prompt, output in zip(prompts, outputs, strict=True)
-        ]
-
-    def complete(
+    def _complete(
         self,
         prompts: Sequence[Sequence[int]],
-        seeds: Sequence[int],
+        names: Sequence[str],
         decoding: Decoding,
-        *,
-        names: Sequence[str] | None = None,
-        log_probabilities: bool = False,
+        log_probabilities: int | None = None,
     ) -> list[Any]:
-        """vLLM's own outputs for tokenized prompts, in order. Sample j of a prompt is drawn with its seed + j.
+        """vLLM's own outputs, in order. Sample j of a prompt is drawn with the seed of its name + j.
 
         Args:
-            names: of the prompts in messages.
-            log_probabilities: return those of the tokens drawn, with the temperature.
+            log_probabilities: 0 for those of the tokens drawn, with the temperature.
         """
-        self._reach(prompts, decoding.max_completion_length, names)
+        self._reach(prompts, decoding.max_completion_length)
         from vllm import SamplingParams
 
         parameters = [
@@ -139,13 +114,13 @@ class VllmEngine:
                 temperature=decoding.temperature,
                 top_p=decoding.top_p,
                 top_k=0,
-                seed=seed if decoding.temperature > 0 else None,
+                seed=request_seed(decoding.seed, name) if decoding.temperature > 0 else None,
                 max_tokens=decoding.max_completion_length,
                 stop_token_ids=sorted(self.end_ids),
-                logprobs=0 if log_probabilities else None,
+                logprobs=log_probabilities,
                 detokenize=False,
             )
-            for seed in seeds
+            for name in names
         ]
         tokens = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
         return self._llm.generate(tokens, parameters, lora_request=self._adapter, use_tqdm=False)
@@ -159,8 +134,7 @@ class VllmEngine:
         Args:
             names: of each completion, which its random numbers belong to.
         """
-        seeds = [request_seed(decoding.seed, name) for name in names]
-        outputs = self.complete(prompts, seeds, decoding, log_probabilities=True)
+        outputs = self._complete(prompts, names, decoding, log_probabilities=0)
         drawn = [output.outputs[0] for output in outputs]
         log_probabilities = [
             [entry[token].logprob for token, entry in zip(sample.token_ids, sample.logprobs, strict=True)]
@@ -191,12 +165,8 @@ class VllmEngine:
             self._llm.llm_engine.add_lora(self._adapter)
 
     def start_for(self, prompt_texts: Iterable[str], max_completion_length: int) -> None:
-        """Start the engine now, large enough for every one of these prompts and its completion.
-
-        Raises:
-            ValueError: one of them does not fit the model's context.
-        """
-        self._reach(self._tokens(list(prompt_texts)), max_completion_length, None)
+        """Start the engine now, large enough for every one of these prompts and its completion."""
+        self._reach(self.tokens(prompt_texts), max_completion_length)
 
     def start(self, context: int) -> None:
         """Start the engine for prompts and completions of together `context` tokens.
@@ -240,7 +210,7 @@ class VllmEngine:
         if self.max_lora_rank is not None:
             arguments |= {"enable_lora": True, "max_lora_rank": self.max_lora_rank, "max_loras": 1}
         self._llm = LLM(**arguments)
-        self._context = context
+        self._room = context
         VllmEngine._running = self
 
     def forget_prompts(self) -> None:
@@ -258,18 +228,12 @@ class VllmEngine:
         self._llm, VllmEngine._running = None, None
         cleanup_dist_env_and_memory()
 
-    def _tokens(self, texts: list[str]) -> list[list[int]]:
-        return self.tokenizer(texts, add_special_tokens=False)["input_ids"]
-
-    def _reach(self, prompts: Sequence[Sequence[int]], budget: int, names: Sequence[str] | None) -> None:
+    def _reach(self, prompts: Sequence[Sequence[int]], budget: int) -> None:
         """Start the engine, or start it again, with room for the longest prompt and its completion."""
-        limit = context_limit(self.policy)
-        longest = max(map(len, prompts))
-        names = names or [f"prompt {i}" for i in range(len(prompts))]
-        require_room(prompts, names, budget, model=self.policy.base, limit=limit)
-        if longest + budget > self._context or self._llm is None:
+        longest, (_, limit) = max(map(len, prompts)), self.context
+        if longest + budget > self._room or self._llm is None:
             needed = longest + max(budget, self.longest_completion)
-            roomy = max(self._context, math.ceil(needed / CONTEXT_STEP) * CONTEXT_STEP)
+            roomy = max(self._room, math.ceil(needed / CONTEXT_STEP) * CONTEXT_STEP)
             self.start(roomy if limit is None else min(roomy, limit))
 
     def _weights(self) -> str:
@@ -287,16 +251,6 @@ class VllmEngine:
             model.save_pretrained(self._merged.name)
             gc.collect()
         return self._merged.name
-
-    def _completion(self, prompt: tuple[int, ...], sample: Any, decoding: Decoding) -> Completion:
-        tokens = list(sample.token_ids)
-        reason: FinishReason = sample.finish_reason
-        if reason not in ("stop", "length"):
-            raise RuntimeError(f"vLLM gave a completion up: {reason}")
-        text = tokens[:-1] if reason == "stop" else tokens
-        cut = prefixes(self.tokenizer, tokens, decoding.token_budgets)
-        decoded = str(self.tokenizer.decode(text, skip_special_tokens=True))
-        return Completion(decoded, len(tokens), reason, cut, prompt, tuple(tokens))  # with the end-of-turn token
 
 
 # ------------------------------------------------------------------------------------------------------- this machine
@@ -350,41 +304,6 @@ def merges_adapters(settings: EngineSettings) -> bool:
     return settings.adapters in ("merge", "merge_bfloat16") or (settings.adapters == "auto" and not on_gpu())
 
 
-# --------------------------------------------- checks of adapters before vLLM starts, which finds these mistakes late
-
-
 def adapter_rank_of(folder: str | Path) -> int:
-    """Rank of the LoRA adapter in a folder.
-
-    Raises:
-        ValueError: there is no adapter in it, or one that is not LoRA.
-    """
-    file = Path(folder) / "adapter_config.json"
-    if not file.is_file() or not (Path(folder) / "adapter_model.safetensors").is_file():
-        raise ValueError(f"{folder}: no LoRA adapter in it (adapter_config.json, adapter_model.safetensors)")
-    rank = read_json(file).get("r")
-    if not isinstance(rank, int):
-        raise ValueError(f"{file}: has no rank r: not a LoRA adapter")
-    return rank
-
-
-def require_own_base(folder: str | Path, base: str) -> None:
-    """Check that an adapter was trained on a model of this width.
-
-    Raises:
-        ValueError: its attention has another width than the base model's.
-    """
-    from safetensors import safe_open
-
-    width = read_json(Path(base) / "config.json").get("hidden_size")
-    with safe_open(Path(folder) / "adapter_model.safetensors", framework="pt") as weights:
-        for name in weights.keys():  # noqa: SIM118 -- not a dictionary
-            if "q_proj.lora_A" in name and (found := weights.get_slice(name).get_shape()[1]) != width:
-                raise ValueError(f"{folder}: trained on a model {found} wide, but {base} is {width}: use its own base")
-
-
-def supported_rank(rank: int, where: str) -> int:
-    """The smallest rank of vLLM's kernels that holds an adapter of this one."""
-    if rank > LORA_RANKS[-1]:
-        raise ValueError(f"{where}: vLLM applies adapters up to rank {LORA_RANKS[-1]}, not {rank}: merge it")
-    return next(supported for supported in LORA_RANKS if supported >= rank)
+    """Rank of the LoRA adapter in a folder."""
+    return int(read_json(Path(folder) / "adapter_config.json")["r"])

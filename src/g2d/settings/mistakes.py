@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
-from g2d.settings.section import MistakeInKeyError, Section, is_list
+from g2d.settings import MistakeInKeyError, Section, is_list
 
 DISCRIMINATORS = ("source", "regime", "reward")  # keys that tell the types of a section apart
 

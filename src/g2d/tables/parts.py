@@ -10,7 +10,7 @@ import pandas as pd
 from g2d.analysis import decomposition
 from g2d.analysis.statistics import calibrated, percentile_interval, resample
 from g2d.experiment.keys import PolicyKey
-from g2d.rollouts.budgets import at_budgets
+from g2d.rollouts.rollout import at_budgets
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_policy, crossed, m0_of, row_of, share
 from g2d.tables.frames import Rows, columns, estimate, table_of
 
@@ -64,7 +64,7 @@ def _reached(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: s
 
 @table_of(BUDGET_COLUMNS)
 def budget_table(evaluations: Evaluations) -> Rows:
-    """Accuracy at every token budget of `evaluation.token_budgets`, from one generation; see `g2d.rollouts.budgets`.
+    """Accuracy at every token budget of `evaluation.token_budgets`, from one generation.
 
     Returns:
         `BUDGET_COLUMNS`, one row per (model, policy, K, group_size, benchmark) and budget (tokens). Empty without
