@@ -60,6 +60,14 @@ def test_one_that_is_too_small_says_what_to_set(tmp_path: Path, capsys: pytest.C
     assert rft["passes"] in [f"per_device_batch_size: {n}, gradient_checkpointing: true" for n in (1, 2, 4, 8)]
 
 
+def test_trainings_that_are_alike_each_have_the_section_of_their_keys() -> None:
+    config = read("config/bridging.yaml")
+    sections = {training.name: training.section for training in trainings(config.for_model(next(iter(config.models))))}
+    entries = {name: f"regimes.{name}" for name in config.regimes}
+    assert entries.keys() >= {"s100", "s10", "s5", "online", "group-dpo"}
+    assert sections == entries | {"grpo": "warmup", "dpo": "dpo"}
+
+
 def test_a_model_that_no_card_holds_is_divided() -> None:
     """6 billion parameters on cards of 12.5 GiB: with what training needs beside them they are too many."""
     width, inner, words, blocks = 4096, 57344, 32000, 8
