@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ import pytest
 from g2d.jobs.cost import Meter
 from g2d.jobs.orphans import RUN, name_of
 from g2d.jobs.run_process import current_run, release, socket_of
-from g2d.policies import Policy
+from g2d.policies import Policy, load_tokenizer
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import draw_rollouts, sampling
@@ -162,6 +163,23 @@ def test_it_ends_with_its_run_even_in_the_middle_of_a_turn(
     wait_until(lambda: not hosts(run.pid))
     assert current_run() is None
     assert isinstance(engine_for(policies[0], MERGED), VllmEngine), "an orphaned job has an engine of its own"
+
+
+def test_models_of_one_folder_are_asked_in_their_own_templates(
+    run: subprocess.Popen[bytes], policies: list[Policy], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(policies[0].base, tmp_path / "model")
+    plain = Policy("m/base", "m", "base", base=str(folder))
+    template = load_tokenizer(plain).get_chat_template()
+    (folder / "chat_template.jinja").write_text("{{ first | default('') }}" + template)
+    asked = [{"role": "user", "content": "1 + 1"}]
+    shown = []
+    for policy in (plain, replace(plain, chat_template_kwargs={"first": "Be brief."}), plain):
+        turn = Turn(os.environ[RUN], 600)
+        turn.ask("open", policy, APPLIED, None, 0, 1)
+        shown.append(turn.ask("render", asked))
+        turn.connection.close()
+    assert shown == [shown[0], f"Be brief.{shown[0]}", shown[0]]
 
 
 def test_a_killed_engine_is_one_clear_error_and_the_next_job_starts_another(

@@ -143,8 +143,10 @@ class Host(Holder):
         )
         if self.engine is None or needs != self._holds:
             self.engine, self._holds = wanted, needs  # the start of the new one closes the old one
-        elif merged is None:
-            self.engine.use_adapter(policy.adapter)
+        else:  # the weights are the same; the chat template need not be
+            self.engine.tokenizer, self.engine.end_ids = wanted.tokenizer, wanted.end_ids
+            if merged is None:
+                self.engine.use_adapter(policy.adapter)
         self.engine.forget_prompts()
 
     def leave(self) -> NoReturn:
