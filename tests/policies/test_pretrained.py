@@ -79,8 +79,25 @@ def test_the_template_of_qwen3_is_told_not_to_think(model: Path) -> None:
     assert "chat_template_kwargs" not in as_json(policy(model))
 
 
+@pytest.mark.parametrize("first", ["\n", "  {% if true %}{% endif %}\n", " "])
+def test_values_for_a_template_leave_its_first_line_as_it_is(model: Path, first: str) -> None:
+    """Of which transformers drops line breaks behind a block and spaces before one."""
+    template = load_tokenizer(policy(model)).get_chat_template()
+    (model / "chat_template.jinja").write_text(first + "{{ tone | default('') }}{{ length | default('') }}" + template)
+    asked = [{"role": "user", "content": "1 + 1?"}]
+    given = {"tone": "brief length ", "length": 7}
+    source = LocalModel(source="local", path=str(model), chat_template_kwargs=given)
+    shown = render(load_tokenizer(policy(model)), asked)
+    blank = len(shown) - len(shown.lstrip())
+    told = render(load_tokenizer(resolve_base("mine", source)), asked)
+    assert told == f"{shown[:blank]}brief length 7{shown[blank:]}"
+
+
 def test_a_variable_that_the_template_lacks_is_refused_by_name(model: Path) -> None:
-    source = LocalModel(source="local", path=str(model), chat_template_kwargs={"enable_thinkin": False})
+    template = load_tokenizer(policy(model)).get_chat_template()
+    (model / "chat_template.jinja").write_text("{{ tone }}" + template)
+    given = {"tone": "no enable_thinkin", "enable_thinkin": False}
+    source = LocalModel(source="local", path=str(model), chat_template_kwargs=given)
     with pytest.raises(ValueError, match=r"has no variable enable_thinkin: drop it from models\.mine\.chat_template"):
         resolve_base("mine", source)
 

@@ -176,14 +176,16 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
         ) from error
     if tokenizer.chat_template is None:
         raise ValueError(f"{policy.base}: the tokenizer has no chat template; use an instruction-tuned model")
-    for name, value in (policy.chat_template_kwargs or {}).items():
+    if given := policy.chat_template_kwargs:
         template = tokenizer.get_chat_template()
-        if not re.search(rf"\b{name}\b", template):
+        if unknown := [name for name in given if not re.search(rf"\b{name}\b", template)]:
             raise ValueError(
-                f"{policy.base}: its chat template has no variable {name}: drop it from models.{policy.model}."
+                f"{policy.base}: its chat template has no variable {unknown[0]}: drop it from models.{policy.model}."
                 "chat_template_kwargs"
             )
-        tokenizer.chat_template = f"{{% set {name} = {value!r} %}}{template}"
+        # A line each: transformers drops the break behind a block, and spaces before one that begins a line.
+        values = "".join(f"{{% set {name} = {value!r} %}}\n" for name, value in given.items())
+        tokenizer.chat_template = values + template
     if tokenizer.eos_token is None:
         raise ValueError(
             f"{policy.base}: the tokenizer has no eos_token, so no completion would end; name one in its "
