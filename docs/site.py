@@ -61,13 +61,11 @@ def tables() -> Iterator[str]:
 
 
 def _described(table: Table) -> Iterator[str]:
-    """The first paragraph of a table's function, what it returns, and its columns."""
+    """What a table's function says before its arguments and errors, and the table's columns."""
     module, name = table.function.split(":")
     function = getattr(import_module(f"g2d.tables.{module}"), name)
-    before, _, returned = (inspect.getdoc(function) or "").partition("Returns:\n")
-    yield _prose(before.partition("\n\n")[0])
-    if returned:
-        yield _prose(inspect.cleandoc(returned.partition("\n\n")[0]))
+    said = re.split(r"\n\n(?:Args|Raises):\n", inspect.getdoc(function) or "")[0]
+    yield from map(_prose, said.split("\n\n"))
     if columns := inspect.getclosurevars(function).nonlocals.get("columns"):  # of `g2d.tables.frames.table_of`
         yield "Columns: " + ", ".join(f"`{column}`" for column in columns)
 

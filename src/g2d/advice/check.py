@@ -52,8 +52,8 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
                 **_place(step),
                 **{"metric": metric, "predicted": predicted, "low": low, "high": high, "width": high - low},
                 **{"found": found[seed], "inside": _inside(found[seed], low, high)},
-                "mean_over_seeds": _mean(found.values()),
-                "seeds_inside": _mean(_inside(value, low, high) for value in found.values()),
+                "mean_over_seeds": mean(found.values()),
+                "seeds_inside": mean(_inside(value, low, high) for value in found.values()),
             }
     for model in dict.fromkeys(steps["model"]):
         own = steps[steps["model"] == model]
@@ -83,7 +83,7 @@ def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict
         "width": len(points),
         "found": best[1],
         "inside": best in points,
-        "seeds_inside": _mean(_highest(values) in points for values in by_seed),
+        "seeds_inside": mean(_highest(values) in points for values in by_seed),
         "note": f"{len(points)} of {len(steps)} K",
     }
 
@@ -167,7 +167,3 @@ def _inside(value: float | None, low: float | None, high: float | None) -> bool 
         return None
     slack = 1e-5  # tables keep six digits
     return bool(low - slack * max(1, abs(low)) <= value <= high + slack * max(1, abs(high)))
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    return mean([value for value in values if value is not None])

@@ -27,22 +27,18 @@ def main_table(
     device_hours: Mapping[PolicyKey, float],
     calibration: Mapping[PolicyKey, Mapping[str, float]] | None = None,
 ) -> Rows:
-    """Table 1: M0, DPO, G2D by K and GRPO on every benchmark; ablations are left to `ablation_table`.
-
-    For g2d-auto, whose warm-up stops by itself, K is the mean over seeds of the steps it took, rounded.
+    """Table 1: M0, DPO, G2D by K and GRPO on every benchmark; ablations are left to `ablation_table`. For g2d-auto,
+    whose warm-up stops by itself, K is the mean over seeds of the steps it took, rounded.
 
     Args:
         device_hours: the bill of every policy; policies that have none get null.
         calibration: what of its costs is calibration (`calibration_of`), which every policy and seed is charged.
-
-    Returns:
-        `MAIN_COLUMNS`, one row per (model, policy, K, group_size, benchmark); std_over_seeds is null for one seed.
     """
     shared = {key: own["device_hours"] for key, own in (calibration or {}).items()}
     rest = {key: hours - shared.get(key, 0.0) for key, hours in device_hours.items()}
     for (_, benchmark), own in by_policy(evaluations, keep=lambda key: not key.is_ablation).items():
-        known = [rest[key] for key in own if key in rest]
-        yield accuracy_row(own, device_hours, benchmark) | {"device_hours_without_calibration": mean(known)}
+        without = mean(rest.get(key) for key in own)
+        yield accuracy_row(own, device_hours, benchmark) | {"device_hours_without_calibration": without}
 
 
 @table_of(ABLATION_COLUMNS)
@@ -60,12 +56,8 @@ def ablation_table(
         measured: of every policy, the tokens generated behind it, the pairs it was trained on (n_pairs) and the
             gradient steps of its last training; what does not apply is missing or null.
 
-    Returns:
-        `ABLATION_COLUMNS`: as `main_table`, with means over seeds of what was measured; change is "loss=ipo" or
-        "reference".
-
     Raises:
-        ValueError: the seeds of a policy answered different problems, or an ablation has no description.
+        ValueError: an ablation has no description.
     """
     ablated = {key.over_seeds.reference for key, _ in evaluations if key.is_ablation}
 
@@ -80,8 +72,7 @@ def ablation_table(
         changed = ", ".join(f"{name}={value}" for name, value in descriptions.get(regime, {}).items())
         row = accuracy_row(policies, device_hours, at[1])
         for name in ("tokens", "n_pairs", "gradient_steps"):
-            known = [value for key in policies if (value := measured.get(key, {}).get(name)) is not None]
-            row[name] = mean(known)
+            row[name] = mean(measured.get(key, {}).get(name) for key in policies)
         yield row | {"change": changed if regime in descriptions else "reference"}
 
 
@@ -91,27 +82,22 @@ def equal_compute_table(
     device_hours: Mapping[PolicyKey, float],
     measured: Mapping[PolicyKey, Mapping[str, float | None]],
 ) -> Rows:
-    """Other regimes against GRPO as it is, at equal compute: the largest K that generated no more tokens.
+    """Other regimes against GRPO as it is, at equal compute: by G, the largest K that generated no more tokens.
 
     The reference is GRPO alone at its largest K with the same group size, or its smallest one; where even the smallest
     K of a regime generated more, there is no row. Without entries of `regimes` the others are the ablations of GRPO.
-
-    Returns:
-        `EQUAL_COMPUTE_COLUMNS`, one row per regime (and group size) and benchmark.
     """
     whole = any(key.role == "entry" for key, _ in evaluations)
 
     def keep(key: PolicyKey) -> bool:
-        if key.kind == "grpo" and key.role != "auto":
-            return True
-        return whole and key.role in ("dpo", "entry")
+        return (key.kind == "grpo" and key.role != "auto") or (whole and key.role in ("dpo", "entry"))
 
     grouped = by_policy(evaluations, keep)
     found: dict[tuple[str, str], dict[tuple[str, int], list[dict[str, Any]]]] = {}  # rows by K, by regime and G
     for at in sorted(grouped, key=lambda at: at[0].k):
         (policy, benchmark), policies = at, grouped[at]
         row = accuracy_row(policies, device_hours, benchmark)
-        row["tokens"] = mean([tokens for key in policies if (tokens := measured[key]["tokens"]) is not None])
+        row["tokens"] = mean(measured[key]["tokens"] for key in policies)
         regimes = found.setdefault((policy.model, benchmark), {})
         size = policy.group_size or min(key.group_size for key, _ in grouped if key.group_size)  # K=0 has none
         regimes.setdefault((policy.regime, size), []).append(row)
@@ -136,5 +122,5 @@ def accuracy_row(
         **share(correct),
         "std_over_seeds": standard_deviation(correct.mean(axis=1)),
         "standard_error": standard_error(correct.mean(axis=0)),
-        "device_hours": mean([device_hours[key] for key in by_key if key in device_hours]),
+        "device_hours": mean(device_hours.get(key) for key in by_key),
     }

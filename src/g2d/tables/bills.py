@@ -51,16 +51,12 @@ ATTEMPT_COLUMNS = columns(
 def cost_table(
     bills: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Attempt] = (), price: Price | None = None
 ) -> Rows:
-    """The bill: what each stage behind a policy cost.
+    """The bill: what each stage behind a policy cost, by seed, stages in the order in which they ran. Times and tokens
+    are sums over the stage's jobs, devices and the peaks (1e9 bytes) the largest.
 
     Args:
         bills: the jobs on each policy's bill, oldest first.
         attempts: all attempts at the jobs of the grid, from `read_attempts`.
-
-    Returns:
-        `COST_COLUMNS`, and of `COST_COLUMNS_WHERE_KNOWN` those that are known for some row, one row per policy (with
-        its seed) and stage, stages in the order in which they ran. Times and tokens are sums over the stage's jobs,
-        devices and the peaks (1e9 bytes) the largest.
     """
     without_result, in_vain = lost(attempts), lost_device_s(attempts)
     for key, bill in bills.items():
@@ -83,13 +79,9 @@ def cost_table(
 
 @table_of(ATTEMPT_COLUMNS)
 def attempt_table(attempts: Sequence[Attempt]) -> Rows:
-    """What the grid really cost, beside what the results that were kept cost.
-
-    Returns:
-        `ATTEMPT_COLUMNS`, one row per stage, then one called "all". The columns that end in `_all` and the peaks are
-        over all attempts that are over; device_hours_kept is of every job's last successful one, with what it went on
-        from.
-    """
+    """What the grid really cost, beside what the results that were kept cost: by stage, then in a row called "all". The
+    columns that end in `_all` and the peaks are over all attempts that are over; device_hours_kept is of every job's
+    last successful one, with what it went on from."""
     stages = list(dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)))
     for stage in [*stages, "all"] if stages else []:
         own = [attempt for attempt in attempts if stage in (attempt.cost.stage, "all")]
@@ -122,10 +114,7 @@ def _totals(costs: Sequence[Cost]) -> dict[str, float]:
 
 
 def gpu_energy_kwh(costs: Sequence[Cost]) -> float | None:
-    """What the GPUs of jobs used, as they report it; None without a GPU, or where one did not report it.
-
-    Jobs without a GPU add nothing: it is not what a machine used.
-    """
+    """What the GPUs of jobs used, as they report it; None without a GPU, or where one did not report it."""
     joules = [cost.gpu_energy_j for cost in costs if cost.device != "cpu"]
     known = [used for used in joules if used is not None]
     return math.fsum(known) / 3.6e6 if known and len(known) == len(joules) else None
@@ -165,12 +154,8 @@ def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
 
 
 def costs_of(key: PolicyKey, bill: Sequence[Cost], spent: Mapping[str, float], config: Config) -> dict[str, float]:
-    """What a policy cost, on every axis; NaN where unknown, and without energy and money where these are.
-
-    Args:
-        bill: the records of the jobs it was made by.
-        spent: from `spent_on`.
-    """
+    """What a policy cost that these jobs made, on every axis; NaN where unknown, and without energy and money where
+    these are. `spent` is from `spent_on`."""
     return {
         **_axes(bill, config.price_per_device_hour),
         **{axis: spent[axis] for axis in ("tokens_generated", "updates")},
@@ -233,21 +218,13 @@ def regime_table(
     device_hours: Mapping[PolicyKey, float],
     spent: Mapping[PolicyKey, Mapping[str, float]],
 ) -> Rows:
-    """Every policy that is no ablation of DPO, with what was spent on it.
-
-    Args:
-        spent: of every trained policy, what `spent_on` says.
-
-    Returns:
-        `REGIME_COLUMNS`, one row per (model, policy, K, group_size, benchmark): means over seeds; M0 took nothing.
-    """
+    """Every policy that is no ablation of DPO, with what was spent on it (`spent_on`), means over seeds; M0 took
+    nothing."""
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")
     for (_, benchmark), own in grouped.items():
         row = accuracy_row(own, device_hours, benchmark)
         known = [spent[key] for key in own if key in spent] or [dict.fromkeys(SPENT, 0.0)]
-        if scored := [found["tokens_scored"] for found in known if "tokens_scored" in found]:
-            row["tokens_scored"] = mean(scored)
-        yield row | {name: mean([found[name] for found in known]) for name in SPENT}
+        yield row | {name: mean(found.get(name) for found in known) for name in (*SPENT, "tokens_scored")}
 
 
 def spent_on(
@@ -274,19 +251,16 @@ def spent_on(
         "empty_updates": sum(row.get("pairs") == 0 for rows in logs for row in rows),
         "prompts": prompts_asked(config, key) + sum(row.get("prompts/discarded", 0) for rows in logs for row in rows),
         "tokens_generated": sum(record.tokens_generated for record in bill),
-        "tokens_trained": sum(_tokens(rows) * _passes(arm) for arm, rows in found),
+        "tokens_trained": sum(_tokens_trained(arm, rows) for arm, rows in found),
         **({"tokens_scored": sum(scored)} if scored else {}),
     }
 
 
-def _tokens(rows: Sequence[Mapping[str, float]]) -> float:
-    """The trainer's running count; where a generation serves several gradient steps, the first one's row has it."""
-    return max(row["num_tokens"] for row in rows if "num_tokens" in row)
-
-
-def _passes(arm: Arm | None) -> int:
-    """How often each token that was counted is trained on: GRPO's trainer counts those of a generation."""
-    return getattr(arm.settings, "iterations", 1) if arm is not None else 1
+def _tokens_trained(arm: Arm | None, rows: Sequence[Mapping[str, float]]) -> float:
+    """The trainer's running count, times how often each token is trained on: GRPO's counts those of a generation, in
+    the row of the first gradient step that it serves."""
+    counted = max(row["num_tokens"] for row in rows if "num_tokens" in row)
+    return counted * (getattr(arm.settings, "iterations", 1) if arm else 1)
 
 
 def read_log(file: Path) -> list[dict[str, Any]]:

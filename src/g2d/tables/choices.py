@@ -26,11 +26,7 @@ SWEEP_COLUMNS = columns("model swept settings K group_size seed n_problems accur
 
 def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The candidates of one model and one swept regime, in ascending order of their values, by their answers to the
-    development problems.
-
-    Returns:
-        `SWEEP_COLUMNS`, one row per candidate; of the chosen one, edge names the keys whose value is the smallest or
-        largest tried.
+    development problems: `SWEEP_COLUMNS`, with `edge_of` the chosen one.
 
     Raises:
         ValueError: the candidates answered different problems.
@@ -56,12 +52,8 @@ def sweep_table(candidates: Mapping[Any, pd.DataFrame]) -> Rows:
 
 
 def sweep_bills(records: Mapping[PolicyKey, Sequence[Cost]], billed: Iterable[Cost]) -> dict[PolicyKey, list[Cost]]:
-    """What a sweep cost, by model.
-
-    Args:
-        records: the bill of every candidate, its evaluation included.
-        billed: the jobs that are on the bills of the grid's own policies, whose harvests candidates share.
-    """
+    """What a sweep cost, by model: the bills of its candidates without the jobs that the grid's own policies are billed
+    for, whose harvests candidates share."""
     known = {cost.job for cost in billed}
     bills: dict[PolicyKey, dict[str, Cost]] = {}
     for key, bill in records.items():
@@ -99,14 +91,11 @@ OF_REPLIES = ("problem_id", "sample", "completion_text", "reward")
 def checkpoint_table(
     steps: Sequence[int], answers: Sequence[pd.DataFrame], replies: Sequence[pd.DataFrame]
 ) -> pd.DataFrame:
-    """The candidates of one training, by K.
+    """The candidates of one training, by K: `CANDIDATE_COLUMNS`; what is not asked is null.
 
     Args:
         answers: of each, to the verifiable development problems; empty where none are asked.
         replies: of each, to the open-ended ones, with the scores of what judged them in training; empty likewise.
-
-    Returns:
-        `CANDIDATE_COLUMNS`, one row per candidate; what is not asked is null.
 
     Raises:
         ValueError: candidates answered different problems, or nothing of theirs was judged.
@@ -152,11 +141,7 @@ def _require_same(candidates: Sequence[pd.Series[Any] | pd.DataFrame]) -> None:
 
 @table_of(SELECTION_COLUMNS)
 def selection_table(candidates: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
-    """The candidates of every training.
-
-    Returns:
-        `SELECTION_COLUMNS`, one row per selected policy and candidate.
-    """
+    """The candidates of every training that a policy was selected from."""
     for key, table in candidates.items():
         names = {"model": key.model, "policy": key.label, "group_size": key.group_size, "seed": key.seed}
         yield from [{**names, **row} for row in table.to_dict("records")]

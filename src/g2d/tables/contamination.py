@@ -29,15 +29,12 @@ def contamination_table(
     fresh: Sequence[str],
     share: float,
 ) -> Rows:
-    """One row per model and benchmark.
+    """A row per model and benchmark; tests are null for fresh benchmarks, and without any.
 
     Args:
         continued: by model and benchmark, the rollouts of the questions' beginnings, greedy, one each.
         fresh: the benchmarks that were generated for this run, which no model can have seen.
         share: of a question's words that was shown.
-
-    Returns:
-        `CONTAMINATION_COLUMNS`, one row per model and benchmark; tests are null for fresh ones, and without any.
 
     Raises:
         ValueError: a question was not continued.

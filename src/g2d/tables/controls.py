@@ -28,16 +28,12 @@ def controls_table(
     controls: Mapping[str, str],
     seen: Mapping[PolicyKey, Mapping[str, float]],
 ) -> Rows:
-    """Every policy that was trained on another reward, beside the one that differs in nothing else.
+    """Every policy that was trained on another reward, beside the one that differs in nothing else, where both and M0
+    were evaluated; share is null where p_truth is above 5 %.
 
     Args:
         controls: by the name of a policy, that of the one it is a control of (`g2d.experiment.grid.controls`).
-        seen: of a control, the mean reward of the rollouts that it was trained on (rewarded), and the share of them
-            that is right (right).
-
-    Returns:
-        `CONTROL_COLUMNS`, one row per control, K, G and benchmark where both policies and M0 were evaluated; share is
-        null where p_truth is above 5 %.
+        seen: of a control, `seen_in_training`.
     """
     grouped = by_policy(evaluations)
     for (_, benchmark), rows in by_grid(grouped).items():
@@ -52,19 +48,19 @@ def controls_table(
             continue
         for (control, truth), row in zip(family, _tested(Paired(grouped, rows), family, base), strict=True):
             row |= {"reward": control[0].reward, "truth": truth[0].label}
-            known = [found for key in grouped[control] if (found := seen.get(key))]
-            row |= {name: mean([found[name] for found in known]) for name in ("rewarded", "right")}
+            for name in ("rewarded", "right"):
+                row[name] = mean(seen.get(key, {}).get(name) for key in grouped[control])
             yield named(grouped[control], benchmark) | row
 
 
 def seen_in_training(rollouts: str | Path) -> dict[str, float]:
-    """What a policy saw in training: the mean reward of the rollouts, and the share of them that is right; nothing
-    where none were kept."""
+    """What a policy saw in training: the mean reward of the rollouts (rewarded), and the share of them that is right;
+    nothing where none were kept."""
     rows = pd.read_parquet(rollouts, columns=["reward", "verdict"])
     known = rows["reward"].dropna()
-    return (
-        {"rewarded": float(known.mean()), "right": float((rows["verdict"] == "correct").mean())} if len(known) else {}
-    )
+    if known.empty:
+        return {}
+    return {"rewarded": float(known.mean()), "right": float((rows["verdict"] == "correct").mean())}
 
 
 def _tested(answers: Paired, family: Sequence[tuple[Row, Row]], base: Row) -> Rows:

@@ -20,14 +20,12 @@ EQUAL_GAIN_COLUMNS = columns("model benchmark status n_online n_others n_seeds r
 def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
     """What changed against M0 on every benchmark: the length of answers and their divergence, beside the accuracy.
 
+    length is the mean number of tokens of an answer, at most the budget, over samples, then problems, then seeds;
+    longer is that less M0's on the same problems, null for M0 and without it. kl is the mean divergence from M0 in
+    nats. _low and _high: the 95 % interval of `hierarchical_bootstrap` over seeds and problems.
+
     Args:
         drifted: by policy and benchmark, rows of `g2d.rollouts.divergence.own_answers`; empty without `drift`.
-
-    Returns:
-        `DRIFT_COLUMNS`, one row per (model, policy, K, group_size, benchmark), M0 first. length is the mean number of
-        tokens of an answer, at most the budget, over samples, then problems, then seeds; longer is that less M0's on
-        the same problems, null for M0 and without it. kl is the mean divergence from M0 in nats, of answers of
-        `drifted`. _low and _high: the 95 % interval of `hierarchical_bootstrap` over seeds and problems.
     """
     grouped, measured = (by_policy(answers) for answers in (evaluations, drifted))
     for at, own in grouped.items():
@@ -44,13 +42,9 @@ def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
 
 @table_of(EQUAL_GAIN_COLUMNS)
 def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
-    """Whether policies trained online are closer to M0 than those trained on harvests, at equal gain.
-
-    Returns:
-        `EQUAL_GAIN_COLUMNS`, a row per model and benchmark, see `g2d.analysis.equal_gain`: ratio of the divergences,
-        online over the others, its 95 % interval and p-value. Without selected checkpoints, which are copies, rounds,
-        which are both, and policies that answer as M0 does.
-    """
+    """Whether policies trained online are closer to M0 than those trained on harvests, at equal gain: the ratio of the
+    divergences, online over the others, with its 95 % interval and p-value (`g2d.analysis.equal_gain`). Without
+    selected checkpoints, which are copies, rounds, which are both, and policies that answer as M0 does."""
     grouped, measured = (
         by_policy(answers, keep=lambda key: not (key.selected or key.in_rounds)) for answers in (evaluations, drifted)
     )

@@ -25,11 +25,8 @@ SATURATION_COLUMNS = columns(
 
 @table_of(TRAINING_COLUMNS)
 def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
-    """The course of every online training, in stretches of a twentieth of its steps.
-
-    Returns:
-        `TRAINING_COLUMNS`, a row per measure, training and stretch; what was not logged has no rows.
-    """
+    """The course of every online training by measure, in stretches of a twentieth of its steps; what was not logged has
+    no rows."""
     grouped: dict[PolicyKey, list[pd.DataFrame]] = {}
     for key, steps in logs.items():
         grouped.setdefault(key.over_seeds, []).append(binned(steps))
@@ -48,11 +45,8 @@ def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
 
 @table_of(COLLAPSE_COLUMNS)
 def collapse_table(logs: Mapping[PolicyKey, pd.DataFrame], share: float) -> Rows:
-    """Whether entropy or length of an online training fell below a share of what they began with.
-
-    Returns:
-        `COLLAPSE_COLUMNS`, a row per training of ten steps or more, seed and measure.
-    """
+    """Whether entropy or length of an online training of ten steps or more fell below a share of what they began with,
+    by seed."""
     for (key, steps), measure in product(logs.items(), WATCHED):
         if (found := collapse(steps[measure], share)) is not None:
             names = {"model": key.model, "policy": key.regime, "K": key.k, "group_size": key.group_size}
@@ -61,12 +55,8 @@ def collapse_table(logs: Mapping[PolicyKey, pd.DataFrame], share: float) -> Rows
 
 @table_of(SATURATION_COLUMNS)
 def saturation_table(evaluations: Evaluations) -> Rows:
-    """A sigmoid of accuracy against K for every online training from M0 that is evaluated at enough K > 0.
-
-    Returns:
-        `SATURATION_COLUMNS`, a row per model, benchmark, training and group size; see
-        `g2d.analysis.saturation.Saturation`. Where status is not fits, the numbers of the curve are null.
-    """
+    """A sigmoid of accuracy against K for every online training from M0 that is evaluated at enough K > 0
+    (`g2d.analysis.saturation.Saturation`). Where status is not fits, the numbers of the curve are null."""
     grouped = by_policy(evaluations, keep=lambda key: key.role == "base" or key.on_a_curve)
     curves: dict[tuple[str, str, str, int], list[Row]] = {}
     for at in grouped:

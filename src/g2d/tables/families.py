@@ -35,12 +35,9 @@ COMPARISON_COLUMNS = columns(
 
 @table_of(COMPARISON_COLUMNS)
 def comparison_table(evaluations: Evaluations) -> Rows:
-    """Every policy against what it has to beat, on the same questions.
-
-    Returns:
-        `COMPARISON_COLUMNS`, see `comparisons.Comparison`; p_holm and the interval family_low, family_high correct for
-        the family_size comparisons of the same model, benchmark and family, of which one may be picked.
-    """
+    """Every policy against what it has to beat, on the same questions (`comparisons.Comparison`); p_holm and the
+    interval family_low, family_high correct for the family_size comparisons of the same model, benchmark and family, of
+    which one may be picked."""
     grouped = by_policy(evaluations)
     for (_, benchmark), rows in by_grid(grouped).items():
         answers = Paired(grouped, rows)
@@ -87,27 +84,19 @@ def _of_others(members: list[PolicyKey], own: list[PolicyKey]) -> Iterator[Famil
     rounds = [(later, earlier) for earlier, later in combinations(members, 2) if later.regime == earlier.regime]
     yield "rounds against earlier rounds", [pair for pair in rounds if pair[0].in_rounds]
     if members[0].role == "entry":
-        online = [(policy, other) for policy in members for other in _other_online(policy, own)]
-        yield "online regimes against each other", online
-        started = [(policy, policy.start.over_seeds) for policy in members if policy.start and policy.trained_online]
+        online = [policy for policy in members if policy.trained_online]
+        earlier = [(policy, other) for n, policy in enumerate(online) for other in online[:n]]
+        yield "online regimes against each other", [pair for pair in earlier if _as_much_online(*pair)]
+        started = [(policy, policy.start.over_seeds) for policy in online if policy.start]
         yield "online regimes against their start", [pair for pair in started if pair[1] in own]
-        taught = [(policy, policy.teacher.over_seeds) for policy in members if policy.teacher and policy.trained_online]
+        taught = [(policy, policy.teacher.over_seeds) for policy in online if policy.teacher]
         yield "online regimes against their teacher", [pair for pair in taught if pair[1] in own]
 
 
-def _other_online(policy: PolicyKey, own: list[PolicyKey]) -> list[PolicyKey]:
-    """What a policy that was trained on fresh rollouts is compared with: the entries before it that have as many online
-    steps behind them in all, with as many rollouts of a prompt. Where s alone differs, that is what s does."""
-    if not policy.trained_online:
-        return []
-    before = own[: own.index(policy)]
-    return [
-        other
-        for other in before
-        if other.trained_online
-        and other.role == "entry"
-        and (other.online_steps, other.group_size) == (policy.online_steps, policy.group_size)
-    ]
+def _as_much_online(policy: PolicyKey, other: PolicyKey) -> bool:
+    """Whether both have as many online steps behind them in all, with as many rollouts of a prompt. Where s alone
+    differs, their difference is what s does."""
+    return (other.online_steps, other.group_size) == (policy.online_steps, policy.group_size)
 
 
 def _worth_comparing(policy: PolicyKey, reference: PolicyKey) -> bool:
@@ -195,11 +184,7 @@ MARGIN_COLUMNS = columns(BY_BENCHMARK, "n_seeds n_problems accuracy behind margi
 
 @table_of(MARGIN_COLUMNS)
 def margin_table(evaluations: Evaluations, margin: float) -> Rows:
-    """DPO at every K (and G) against the best of the other K.
-
-    Returns:
-        `MARGIN_COLUMNS`, one row per model, benchmark, K and group_size (`g2d.analysis.margins.Margin`).
-    """
+    """DPO at every K (and G) against the best of the other K (`g2d.analysis.margins.Margin`)."""
     grouped = by_policy(evaluations, keep=lambda key: key.role == "dpo")
     for (_, benchmark), own in by_grid(grouped).items():
         differences = Paired(grouped, own).differences

@@ -62,21 +62,9 @@ def _replied(config: Config) -> list[PolicyKey]:
     return grid.policies(config) if config.open_ended else []
 
 
-def _tried(config: Config) -> Pairs:
-    for _, key in grid.candidate_policies(config):
-        for file in ("cost.json", f"eval/{DEVELOPMENT}.cost.json"):
-            yield (key, file), f"results/{key.folder}/{file}"
-
-
 def _seen_in_training(config: Config) -> Pairs:
     own = grid.controls(config)
     return ((key, grid.learnt_from(config, key)) for key in _trained(config) if key.regime in own)
-
-
-def _temperatures(config: Config) -> Pairs:
-    for model in config.models:
-        for temperature, file in grid.factorial_files(config, model).items():
-            yield (model, temperature), file
 
 
 _PARTS: Mapping[str, Callable[[Config], Mapping[Any, str] | Pairs]] = {
@@ -97,10 +85,18 @@ _PARTS: Mapping[str, Callable[[Config], Mapping[Any, str] | Pairs]] = {
         [key for key in _trained(config) if asked_for(config, "entry") and not key.selected], "metrics.jsonl"
     ),
     "probes": lambda config: _in_folders(grid.auto_warmups(config), "probes.csv"),
-    "sweep_costs": _tried,
+    "sweep_costs": lambda config: (
+        ((key, file), f"results/{key.folder}/{file}")
+        for _, key in grid.candidate_policies(config)
+        for file in ("cost.json", f"eval/{DEVELOPMENT}.cost.json")
+    ),
     "seen": _seen_in_training,
     "selections": lambda config: _in_folders(grid.checkpoints(config), "selection.csv"),
-    "temperatures": _temperatures,
+    "temperatures": lambda config: (
+        ((model, temperature), file)
+        for model in config.models
+        for temperature, file in grid.factorial_files(config, model).items()
+    ),
     "sampled": grid.sample_files,
     "candidates": lambda config: (
         ((model, swept), f"results/{model}/sweep/{swept}.csv")

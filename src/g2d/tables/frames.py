@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -39,12 +39,7 @@ TYPE_OF = {name: kind for kind, names in TYPES.items() for name in names.split()
 
 
 def columns(*names: str, **types: str) -> dict[str, str]:
-    """Columns with their types.
-
-    Args:
-        names: separated by spaces.
-        types: of columns that have another one in this table.
-    """
+    """Columns, their names separated by spaces, with their types; `types` are those that differ in this table."""
     return {name: types.get(name) or TYPE_OF.get(name, "float64") for name in " ".join(names).split()}
 
 
@@ -59,7 +54,7 @@ def estimate(name: str, value: float | None, ends: tuple[float | None, float | N
 
 
 def frame(rows: Iterable[Mapping[str, Any]], columns: Columns) -> pd.DataFrame:
-    """Rows as a table of these columns and types; what a row lacks is null, and what it has besides is left out."""
+    """Rows as a table of these columns; what a row lacks is null, and what it has besides is left out."""
     return pd.DataFrame(list(rows), columns=list(columns)).astype(dict(columns))
 
 
@@ -85,9 +80,10 @@ def table_of(
     return decorate
 
 
-def mean(values: Sequence[float]) -> float | None:
-    """The mean as a cell: null without values."""
-    return float(np.mean(values)) if len(values) else None
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the known values as a cell: null without any."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def write_table(path: str | Path, table: pd.DataFrame) -> None:

@@ -44,16 +44,12 @@ def frontier_table(
     calibration: Mapping[PolicyKey, Mapping[str, float]] | None = None,
     price: Price | None = None,
 ) -> Rows:
-    """Where every policy that is no ablation of DPO stands on every axis of cost.
+    """Where every policy that is no ablation of DPO stands on every axis of cost that is known for it: its `Standing`
+    and `Margin`. GRPO before its last K and ablations of GRPO are in no test (`NOT_TESTED`).
 
     Args:
         costs: of every trained policy, what `costs_of` says; M0 cost nothing.
         calibration: what of these costs is calibration (`calibration_of`), which every policy and seed is charged.
-
-    Returns:
-        `FRONTIER_COLUMNS`, and the currency where money is an axis, one row per model, benchmark, axis and policy: its
-        `Standing` and `Margin`. GRPO before its last K and ablations of GRPO are in no test (`NOT_TESTED`). An axis has
-        rows only of the policies for which it is known.
     """
     grouped = _on_the_picture(evaluations)
     for (_, benchmark), own in by_grid(grouped).items():
@@ -91,14 +87,9 @@ def _standing(found: Standing, names: Sequence[Mapping[str, Any]]) -> dict[str, 
 
 @table_of(MATCHED_COLUMNS)
 def matched_table(evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[str, float]]) -> Rows:
-    """At the tokens of every G2D policy, the best policy of every other regime that generated no more.
-
-    The best is picked by its accuracy, so intervals and p-values are corrected (Bonferroni) over all that could have
-    been picked: `family_size`.
-
-    Returns:
-        `MATCHED_COLUMNS`, one row per G2D policy and other regime.
-    """
+    """At the tokens of every G2D policy, the best policy of every other regime that generated no more. It is picked by
+    its accuracy, so intervals and p-values are corrected (Bonferroni) over all that could have been picked:
+    family_size."""
     grouped = _on_the_picture(evaluations)
     for (_, benchmark), rows in by_grid(at for at in grouped if at[0].role != "base").items():
         answers = Paired(grouped, rows)

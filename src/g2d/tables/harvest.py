@@ -40,11 +40,8 @@ AUTO_COLUMNS = columns("model group_size seed") | PROBE_COLUMNS
 
 @table_of(HARVEST_COLUMNS)
 def harvest_table(harvests: Mapping[HarvestKey, Informativeness], counts: Mapping[HarvestKey, pd.DataFrame]) -> Rows:
-    """Table 2: the informativeness of every harvest, mean and sample standard deviation over seeds.
-
-    Returns:
-        `HARVEST_COLUMNS`, one row per (model, group_size, K). A seed in which a metric is null does not count for it;
-        the metric is null where all seeds are.
+    """Table 2: the informativeness of every harvest, mean and sample standard deviation over seeds. A seed in which a
+    metric is null does not count for it; the metric is null where all seeds are.
 
     Raises:
         ValueError: the seeds of a policy harvested different prompts.
@@ -78,11 +75,8 @@ def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str,
 
 @table_of(POINT_COLUMNS)
 def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluations: Evaluations) -> Rows:
-    """What Table 2 correlates: every harvest with the accuracy of the policy trained on it.
-
-    Returns:
-        `POINT_COLUMNS`, one row per harvest and benchmark; group_size is 0 for K=0.
-    """
+    """What Table 2 correlates: every harvest with the accuracy of the policy trained on it, by benchmark; group_size is
+    0 for K=0."""
     for (policy, benchmark), answers in evaluations.items():
         key = HarvestKey(policy.model, policy.group_size, policy.k, policy.seed if policy.seed is not None else -1)
         if policy.role == "dpo" and key in harvests:
@@ -93,11 +87,7 @@ def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluatio
 @table_of(CORRELATION_COLUMNS)
 def correlation_table(points: pd.DataFrame) -> Rows:
     """Last row of Table 2: the correlation of a harvest's informativeness with the accuracy of the policy trained on
-    it.
-
-    Returns:
-        `CORRELATION_COLUMNS`, one row per model (or "all"), benchmark, metric and pooling; null where not defined.
-    """
+    it, by model (or "all") and pooling; null where not defined."""
     for (model, benchmark), group in points.groupby(["model", "benchmark"], sort=False):
         averaged = group.groupby(["group_size", "K"], as_index=False)[["accuracy", *CORRELATED_METRICS]].mean()
         yield from _correlations(averaged.assign(model=str(model), seed=0), model, benchmark, "means over seeds")
@@ -125,11 +115,8 @@ def _correlations(points: pd.DataFrame, model: Hashable, benchmark: Hashable, po
 
 @table_of(AUTO_COLUMNS)
 def auto_table(probes: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
-    """The probes of every warm-up that stopped by itself, on the way.
-
-    Returns:
-        `AUTO_COLUMNS`, one row per probe; H and mu are null where no prompt was pairable.
-    """
+    """The probes of every warm-up that stopped by itself, on the way; H and mu are null where no prompt was
+    pairable."""
     models = list(dict.fromkeys(key.model for key in probes))
     for key in sorted(probes, key=lambda key: (models.index(key.model), key.group_size, key.seed)):
         names = {"model": key.model, "group_size": key.group_size, "seed": key.seed}
@@ -166,11 +153,8 @@ DISPUTE_COLUMNS = columns("source problem_id reference_answer extracted_answer v
 
 @table_of(DISPUTE_COLUMNS)
 def dispute_table(rollouts: Mapping[str, pd.DataFrame]) -> Rows:
-    """Label noise, listed: answers on which the verifier's second opinion contradicts the reward.
-
-    Returns:
-        `DISPUTE_COLUMNS`, one row per answer, the most frequent first; n_rollouts counts them.
-    """
+    """Label noise, listed: answers on which the verifier's second opinion contradicts the reward, the most frequent
+    (n_rollouts) first."""
     disputed = [rows[rows["disputed"]].assign(source=source) for source, rows in rollouts.items()]
     if disputed := [rows for rows in disputed if not rows.empty]:
         keys = [name for name in DISPUTE_COLUMNS if name != "n_rollouts"]

@@ -17,7 +17,6 @@ from g2d.analysis.informativeness import read_informativeness, success_counts
 from g2d.experiment import grid
 from g2d.experiment.arms import any_arms
 from g2d.experiment.config import Config
-from g2d.experiment.grid import controls, trajectories
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.prompt_counts import prompts_behind
 from g2d.experiment.sections import Collapse, Contamination, Frontier
@@ -47,24 +46,15 @@ Measured = Mapping[PolicyKey, Mapping[str, Any]]
 
 
 class _Part(cached_property[dict[Any, Any]]):
-    """The files of the part of the grid that has the attribute's name, read by what they are of."""
+    """The files of the part of the grid that has the attribute's name, read by what they are of; `shown`: policies have
+    the K that tables show."""
 
-    def __init__(self, read: Callable[..., Any], *arguments: Any) -> None:
-        super().__init__(lambda inputs: inputs.read(self.attrname, read, *arguments))
+    def __init__(self, read: Callable[..., Any], *arguments: Any, shown: bool = False) -> None:
+        def found(inputs: Inputs) -> dict[Any, Any]:
+            own = inputs.read(str(self.attrname), read, *arguments)
+            return {inputs.as_shown(at): one for at, one in own.items()} if shown else own
 
-
-class _OfPolicies(cached_property[dict[Any, Any]]):
-    """The same by policy, or by policy and benchmark; policies have the K that tables show."""
-
-    def __init__(self, read: Callable[..., Any], *arguments: Any) -> None:
-        super().__init__(lambda inputs: inputs.read_of_policies(self.attrname, read, *arguments))
-
-
-class _OfConfig(cached_property[Any]):
-    """What the configuration says."""
-
-    def __init__(self, read: Callable[[Config], Any]) -> None:
-        super().__init__(lambda inputs: read(inputs.config))
+        super().__init__(found)
 
 
 class Inputs:
@@ -76,11 +66,11 @@ class Inputs:
     """
 
     records = _Part(read_policy)  # by policy
-    answers = _OfPolicies(read_rollouts, WITHOUT_TEXTS)  # by policy and benchmark
-    sampled = _OfPolicies(read_rollouts, READ)  # by policy and benchmark: several answers to every problem
-    drifted = _OfPolicies(pd.read_parquet)  # by policy and benchmark: the divergence from M0 on answers of its own
-    costs = _OfPolicies(read_cost)  # by trained policy; what M0 cost is not part of this experiment
-    replies = _OfPolicies(read_rollouts, NEEDED)  # by policy, to the held-out open-ended prompts
+    answers = _Part(read_rollouts, WITHOUT_TEXTS, shown=True)  # by policy and benchmark
+    sampled = _Part(read_rollouts, READ, shown=True)  # by policy and benchmark: several answers to every problem
+    drifted = _Part(pd.read_parquet, shown=True)  # by policy and benchmark: divergence from M0 on answers of its own
+    costs = _Part(read_cost, shown=True)  # by trained policy; what M0 cost is not part of this experiment
+    replies = _Part(read_rollouts, NEEDED, shown=True)  # by policy, to the held-out open-ended prompts
     summaries = _Part(read_informativeness)  # by harvest
     harvested = _Part(read_rollouts, WITHOUT_TEXTS)  # by harvest
     levels = _Part(read_table, LEVEL_COLUMNS)  # by model, how hard every level is
@@ -91,21 +81,19 @@ class Inputs:
     selections = _Part(read_table, CANDIDATE_COLUMNS)  # by the policy that was selected
     continued = _Part(read_rollouts, ("problem_id", "completion_text", "verdict"))  # by model and benchmark
     questions = _Part(read_problems)  # by benchmark: those whose beginnings were continued
-    controls = _OfConfig(controls)  # by the name of a control, that of the policy it is one of
-    changes = _OfConfig(grid.ablation_changes)  # by ablation, what it changes
-    price = _OfConfig(lambda config: config.price_per_device_hour)  # an experiment.sections.Price, or None
-    margin = _OfConfig(lambda config: (config.frontier or Frontier()).margin)  # of a good enough policy
-    collapse_share = _OfConfig(lambda config: (config.collapse or Collapse()).share)  # of what a training began with
-    fresh = _OfConfig(  # the benchmarks that were generated for this run
-        lambda config: [name for name in config.continued_benchmarks if is_fresh(config.benchmarks[name])]
-    )
-    shown_share = _OfConfig(lambda config: (config.contamination or Contamination()).share)  # of a question's words
     main = cached_property(lambda self: self.build("main"))  # Table 1
     win_rates = cached_property(lambda self: self.build("win_rates"))  # the table of that name
 
     def __init__(self, folder: Path, config: Config, whole: bool = False, threads: int = 1) -> None:
         self.folder, self.config, self.whole, self.threads = folder, config, whole, threads
         self._built: dict[str, pd.DataFrame] = {}
+        self.controls = grid.controls(config)  # by the name of a control, that of the policy it is one of
+        self.changes = grid.ablation_changes(config)  # by ablation, what it changes
+        self.price = config.price_per_device_hour
+        self.margin = (config.frontier or Frontier()).margin  # of a good enough policy
+        self.collapse_share = (config.collapse or Collapse()).share  # of what a training began with
+        self.fresh = [name for name in config.continued_benchmarks if is_fresh(config.benchmarks[name])]
+        self.shown_share = (config.contamination or Contamination()).share  # of a question's words
 
     def build(self, name: str) -> pd.DataFrame:
         """A table of the catalogue, computed from what is there.
@@ -129,13 +117,9 @@ class Inputs:
         files = {at: self.path(file) for at, file in files_of(self.config, part).items()}
         return {at: read(file, *arguments) for at, file in files.items() if self.whole or file.exists()}
 
-    def read_of_policies(self, part: str, read: Callable[..., Any], *arguments: Any) -> dict[Any, Any]:
-        """The same, where it is of policies, or of policies and benchmarks: they have the K that tables show."""
-
-        def shown(at: Any) -> Any:
-            return (shown(at[0]), *at[1:]) if isinstance(at, tuple) else self.finished.get(at, at)
-
-        return {shown(at): found for at, found in self.read(part, read, *arguments).items()}
+    def as_shown(self, at: Any) -> Any:
+        """A policy, or a policy and a benchmark, with the K that tables show."""
+        return (self.as_shown(at[0]), *at[1:]) if isinstance(at, tuple) else self.finished.get(at, at)
 
     @cached_property
     def finished(self) -> dict[PolicyKey, PolicyKey]:
@@ -239,7 +223,7 @@ class Inputs:
                 pd.concat([ages[key] for key in stops if key in ages]),
                 any_arms(self.config)[last.regime].settings.beta,
             )
-            for last, stops in trajectories(self.config).items()
+            for last, stops in grid.trajectories(self.config).items()
             if last in logs
         }
 

@@ -172,23 +172,16 @@ def looks_of(model: str, looks: Mapping[str, Mapping[str, Any]]) -> list[Look]:
 
 @table_of(LOOK_COLUMNS)
 def looks_table(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Rows:
-    """Every comparison at every look that tested it.
-
-    Returns:
-        `LOOK_COLUMNS`: at look `look`, with n_seeds of both policies and the share `information` of the plan's most,
-        the difference with its repeated confidence interval (low to high: it holds at all looks and for the whole
-        family); p_value is of no difference, which is rejected at most at boundary, p_margin of a difference of the
-        margin or more, rejected at most at boundary_margin. chance_next and chance: that the next look, or the seeds
-        left, settle what is open.
-    """
+    """Every comparison at every look that tested it, with n_seeds of both policies and the share `information` of the
+    plan's most: the difference with its repeated confidence interval (low to high: it holds at all looks and for the
+    whole family); p_value is of no difference, which is rejected at most at boundary, p_margin of a difference of the
+    margin or more, rejected at most at boundary_margin. chance_next and chance: that the next look, or the seeds left,
+    settle what is open."""
     benchmark = next(iter(config.benchmarks))
     for model in grid.trained_models(config):
         for look in looks_of(model, looks):
             for own in look.comparisons:
                 if own.look != look.number or not own.n_seeds:
                     continue
-                row = asdict(own)
-                yield row | {
-                    **{"model": model, "benchmark": benchmark},
-                    **{"information": own.fractions[-1], "difference": own.estimate},
-                }
+                named = {"model": model, "benchmark": benchmark}
+                yield named | asdict(own) | {"information": own.fractions[-1], "difference": own.estimate}

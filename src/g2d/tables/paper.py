@@ -31,12 +31,8 @@ def published(name: str) -> pd.DataFrame:
 
 @table_of(PUBLISHED_COLUMNS)
 def published_table(main: pd.DataFrame, config: Config) -> Rows:
-    """Table 1 of the G2D paper beside a grid's own, for the models and benchmarks that both have.
-
-    Returns:
-        `PUBLISHED_COLUMNS`, one row per published row and benchmark; the grid's columns are null where it has no such
-        policy. Empty if the paper has none of its models.
-    """
+    """Table 1 of the G2D paper beside a grid's own, for the models and benchmarks that both have; the grid's columns
+    are null where it has no such policy."""
     paper = published("g2d_table1")
     own = {_row(row): row for row in main.to_dict("records")}
     for model, name in models_of(config, set(paper["model"])).items():
@@ -82,11 +78,7 @@ BRIDGING_COLUMNS = columns(
 @table_of(BRIDGING_COLUMNS)
 def bridging_table(main: pd.DataFrame, config: Config) -> Rows:
     """The paper's rows, each with what the grid has of it at its largest K: M0, GRPO alone, and every entry of
-    `regimes` of DPO on fresh rollouts with the same s, whatever else differs.
-
-    Returns:
-        `BRIDGING_COLUMNS`, one row per printed row and policy; null and empty as in `published_table`.
-    """
+    `regimes` of DPO on fresh rollouts with the same s, whatever else differs. Null as in `published_table`."""
     paper = published("bridging_table1").to_dict("records")
     for model in models_of(config, {BRIDGING_MODEL}):
         same = _is_sampled_alike(config, model)
@@ -147,13 +139,11 @@ SAME = ["model", "policy", "K", "group_size"]
 
 @table_of(SCENARIO_COLUMNS)
 def scenario_table(main: pd.DataFrame, win_rates: pd.DataFrame, prompts: Mapping[str, str]) -> Rows:
-    """The paper's rows, each with every policy of the grid that was trained on the same kinds of prompts.
+    """The paper's rows, each with every policy of the grid that was trained on the same kinds of prompts; null as in
+    `published_table`.
 
     Args:
         prompts: by the label of M0 and of every policy on fresh rollouts, the kinds of prompts that it was trained on.
-
-    Returns:
-        `SCENARIO_COLUMNS`, in the paper's order; null as in `published_table`.
     """
     own = main.assign(prompts=main["policy"].map(dict(prompts))).dropna(subset="prompts")
     own = own.merge(win_rates.drop(columns="prompts"), on=SAME, how="left", validate="many_to_one")

@@ -23,12 +23,7 @@ BUDGET_COLUMNS = columns(BY_BENCHMARK, "budget n_seeds n_problems accuracy ci_lo
 
 @table_of(DECOMPOSITION_COLUMNS)
 def decomposition_table(evaluations: Evaluations) -> Rows:
-    """Where each policy's gain over M0 comes from; see `g2d.analysis.decomposition`.
-
-    Returns:
-        `DECOMPOSITION_COLUMNS`, one row per (model, policy, K, group_size, benchmark), M0 first. Nothing is decomposed
-        for M0 itself or without it.
-    """
+    """Where each policy's gain over M0 comes from (`g2d.analysis.decomposition`); nothing is decomposed without M0."""
     grouped = by_policy(evaluations)
     for at, own in grouped.items():
         base = grouped.get(m0_of(at), {})
@@ -66,12 +61,8 @@ def _reached(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: s
 def budget_table(evaluations: Evaluations) -> Rows:
     """Accuracy at every token budget of `evaluation.token_budgets`, from one generation.
 
-    Returns:
-        `BUDGET_COLUMNS`, one row per (model, policy, K, group_size, benchmark) and budget (tokens). Empty without
-        budgets.
-
     Raises:
-        ValueError: the seeds of a policy answered different problems or were judged at different budgets.
+        ValueError: the seeds of a policy were judged at different budgets.
     """
     for (_, benchmark), own in by_policy(evaluations).items():
         verdicts = {key: at_budgets(answers) for key, answers in own.items()}

@@ -35,14 +35,11 @@ NO_ONLINE, OTHERS = "K=0", "every other K"
 
 @table_of(POWER_COLUMNS)
 def power_table(evaluations: Evaluations, target: float) -> Rows:
-    """What this grid, and one with other numbers of seeds, can see, by the variance of its own answers.
+    """What this grid, and one with other numbers of seeds, can see in every family of tests of the K, by the variance
+    of its own answers; null where nothing is known of seeds, and where 20,000 problems do not suffice.
 
     Args:
         target: the difference that `problems_needed` is for, in 0..1.
-
-    Returns:
-        `POWER_COLUMNS`, a row per model, benchmark, family of tests of the K and number of seeds; null where nothing is
-        known of seeds, and where 20,000 problems do not suffice.
     """
     for (model, benchmark), (known, answers) in _alike(evaluations).items():
         _, n_seeds, n_problems = answers.shape
@@ -52,14 +49,8 @@ def power_table(evaluations: Evaluations, target: float) -> Rows:
 
 @table_of(POWER_COLUMNS)
 def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
-    """The same before anything has run, by `ASSUMED`: the first model's families on these benchmarks.
-
-    Args:
-        n_problems: of every benchmark whose number of problems is known.
-
-    Returns:
-        `POWER_COLUMNS`; seed_sd is the assumed one, the target `frontier.margin`.
-    """
+    """The same before anything has run, by `ASSUMED`: the first model's families on the benchmarks whose number of
+    problems is known, for the target `frontier.margin`."""
     target = (config.frontier or Frontier()).margin
     model = next(iter(config.models))
     policies = dict.fromkeys(key.over_seeds for key in grid.policies(config) if key.model == model)
@@ -71,11 +62,8 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
 
 @table_of(VARIANCE_COLUMNS)
 def variance_table(evaluations: Evaluations) -> Rows:
-    """Where the variance of the differences between policies comes from, and what would make it smaller.
-
-    Returns:
-        `VARIANCE_COLUMNS`, a row per model and benchmark with at least two K; of seeds null with one.
-    """
+    """Where the variance of the differences between policies comes from, and what would make it smaller, for every
+    model and benchmark with at least two K; of seeds null with one."""
     for (model, benchmark), (known, answers) in _alike(evaluations).items():
         found = power.decompose(answers)
         n_policies, n_seeds, n_problems = answers.shape

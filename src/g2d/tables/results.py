@@ -77,22 +77,20 @@ class Results(Inputs):
     def evaluations(self) -> pd.DataFrame:
         """A row per policy, `benchmark`, problem and sample: verdicts and lengths, as in `Rollout` without the texts
         (`rollouts` has them). The seed of the sampling is called `sampling_seed`."""
-        return _together(
-            _labelled(rows, {**_key(key), "benchmark": benchmark}) for (key, benchmark), rows in self.answers.items()
-        )
+        return _together(({**_key(key), "benchmark": name}, rows) for (key, name), rows in self.answers.items())
 
     @cached_property
     def harvests(self) -> pd.DataFrame:
         """A row per completion of the main grid's harvests, columns as in `evaluations`; their policy is `base` or
         `grpo`, whose rollouts they are."""
-        return _together(_labelled(rows, _key(_harvested(key))) for key, rows in self.harvested.items())
+        return _together((_key(_harvested(key)), rows) for key, rows in self.harvested.items())
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """A row per policy and gradient step: what its trainer logged. The warm-ups between are policies, too; each
         has the steps of those that it continued."""
         return _together(
-            _labelled(pd.DataFrame([json.loads(line) for _, line in read_lines(file)]), _key(key))
+            (_key(key), pd.DataFrame([json.loads(line) for _, line in read_lines(file)]))
             for key in self._trained
             if (file := self.folder / key.folder / "metrics.jsonl").exists()
         )
@@ -194,15 +192,13 @@ def _harvested(key: HarvestKey) -> PolicyKey:
     return PolicyKey(key.model, "grpo" if key.k else "base", key.group_size, key.k, key.seed)
 
 
-def _labelled(rows: pd.DataFrame, values: Mapping[str, Any]) -> pd.DataFrame:
-    """Rows with the same values before each; the seed of their sampling gets another name than that of the policy."""
-    rows = rows.rename(columns={"seed": "sampling_seed"})
-    labels = pd.DataFrame({name: [value] * len(rows) for name, value in values.items()}, index=rows.index)
-    return pd.concat([labels, rows], axis="columns")
-
-
-def _together(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    frames = list(frames)
+def _together(labelled: Iterable[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.DataFrame:
+    """Frames below one another, each row after the labels of its frame; the seed of its sampling gets another name than
+    that of the policy."""
+    frames = []
+    for labels, rows in labelled:
+        renamed = rows.rename(columns={"seed": "sampling_seed"})
+        frames.append(renamed.assign(**labels)[[*labels, *renamed]])
     return pd.concat(frames, ignore_index=True).astype(KEY_COLUMNS) if frames else _frame([])
 
 

@@ -32,16 +32,14 @@ VERIFIER = ("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "s
 
 @table_of(RUN_COLUMNS)
 def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> Rows:
-    """Every evaluated policy of every run, and its difference from the same policy of the first run.
+    """Every evaluated policy of every run, and its difference from the same policy of the first run, over the
+    n_paired_seeds that both have.
+
+    `g2d.analysis.comparisons.compare` has no pool: runs may not have their seeds' variance in common. p_holm and the
+    interval hold for all differences of a model and benchmark at once; not_compared: why there is none.
 
     Args:
         benchmarks: those to show; all without any.
-
-    Returns:
-        `RUN_COLUMNS`, one row per (model, benchmark, policy, K, group_size, run). difference is this run minus the
-        first, over the n_paired_seeds that both have (`g2d.analysis.comparisons.compare`, without a pool: runs may not
-        have their seeds' variance in common); p_holm and the interval hold for all differences of a model and benchmark
-        at once. not_compared: why there is none.
 
     Raises:
         ValueError: a file cannot be read, or the seeds of a policy answered different problems.

@@ -22,13 +22,10 @@ SAMPLE_COLUMNS = columns(ROW, "n_seeds n_problems n_samples measure k share ci_l
 
 @table_of(SAMPLE_COLUMNS)
 def sample_table(samples: Evaluations, equal: Equal) -> Rows:
-    """What one of k samples, or most of n, get right.
-
-    Returns:
-        `SAMPLE_COLUMNS`, for every policy and benchmark a row for pass@k at k = 1, 2, 4, ... and n, and one for maj@n.
+    """What one of k samples, or most of n, get right: pass@k at k = 1, 2, 4, ... and n, and maj@n.
 
     Raises:
-        ValueError: the seeds of a policy answered different problems, or problems have different numbers of samples.
+        ValueError: problems have different numbers of samples.
     """
     for (_, benchmark), own in by_policy(samples).items():
         yield from _rows(own, benchmark, equal)
@@ -64,13 +61,11 @@ def powers_up_to(n: int) -> list[int]:
 
 
 def majority_right(answers: pd.DataFrame, equal: Equal) -> pd.Series:
-    """maj@n: whether the answer that most samples of a problem have is the right one; of equally many, their share.
+    """maj@n by problem_id, sorted: whether the answer that most samples of a problem have is the right one; of equally
+    many, their share, 0..1.
 
     Self-consistency (arXiv 2203.11171) over all n samples; docs/analysis.md says which answers count as one. A problem
     without votes is not solved.
-
-    Returns:
-        By problem_id, sorted, from 0 to 1.
     """
     votes = {name: _votes(own) for name, own in answers.groupby("problem_id", sort=True)}
     undecided = [wrong for right, wrong in votes.values() if _undecided(right, wrong)]

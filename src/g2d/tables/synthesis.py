@@ -31,13 +31,8 @@ OVER_MODELS = "models, mean of their benchmarks"
 
 @table_of(SYNTHESIS_COLUMNS)
 def synthesis_table(evaluations: Evaluations) -> Rows:
-    """Every K against DPO at K=0 and against GRPO alone, pooled over models and benchmarks.
-
-    A study is a model on a benchmark; docs/analysis.md says what is pooled.
-
-    Returns:
-        `SYNTHESIS_COLUMNS`: the studies, then what is pooled `over` them (`g2d.analysis.synthesis`).
-    """
+    """Every K against DPO at K=0 and against GRPO alone: the studies, each a model on a benchmark, then what is pooled
+    `over` them (`g2d.analysis.synthesis`; docs/analysis.md says what is pooled)."""
     effects = _effects(evaluations)
     for reference in dict.fromkeys(reference for _, reference in effects):
         found: dict[str, list[tuple[dict[str, Any], Pooled]]] = {}

@@ -30,15 +30,13 @@ Rates = tuple[np.ndarray, np.ndarray | None]  # by seed and prompt, as it is and
 
 @table_of(WIN_RATE_COLUMNS)
 def win_rate_table(replies: Replies, prompts: Mapping[str, str]) -> Rows:
-    """One row per policy but M0, over its seeds.
+    """One row per policy but M0, over its seeds; null where there is no rate at equal length
+    (`g2d.analysis.win_rates`).
 
     Args:
         replies: of every policy, M0 among them, to the same prompts with the same random numbers; `reward` is the
             judge's score.
         prompts: by the name of a policy, the kinds of prompts that it was trained on.
-
-    Returns:
-        `WIN_RATE_COLUMNS`, one row per policy; null where there is no rate at equal length (`g2d.analysis.win_rates`).
 
     Raises:
         ValueError: replies are not to the same prompts.
