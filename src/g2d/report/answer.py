@@ -50,13 +50,13 @@ class Row:
 
     at: At
     name: str  # in a sentence
+    bound: Mapping[Any, Any] | None  # its row of `margins.csv`
+    hours: float | None
     n_seeds: int
     n_problems: int
     accuracy: float
-    low: float
-    high: float
-    hours: float | None
-    bound: Mapping[Any, Any] | None  # its row of `margins.csv`
+    ci_low: float
+    ci_high: float
 
     @property
     def k(self) -> int:
@@ -65,7 +65,7 @@ class Row:
 
     def score(self, digits: int = 1) -> str:
         """Accuracy with its interval, in per cent."""
-        return percent_interval(self.accuracy, self.low, self.high, digits)
+        return percent_interval(self.accuracy, self.ci_low, self.ci_high, digits)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class _Grid:
         """First minus second: by their paired test where there is one, else by whether their intervals overlap."""
         difference, test = first.accuracy - second.accuracy, self.tests.get((first.at, second.at))
         if test is None:
-            distinct = first.low > second.high or second.low > first.high
+            distinct = first.ci_low > second.ci_high or second.ci_low > first.ci_high
             return Difference(difference, distinct, "intervals apart" if distinct else "intervals overlap")
         p = f"{'Holm-corrected p' if test['family_size'] > 1 else 'p'} = {test['p_holm']:.2g}"
         if test["p_holm"] <= LEVEL:
@@ -133,13 +133,7 @@ def answer(
     comparisons: pd.DataFrame | None = None,
     margins: pd.DataFrame | None = None,
 ) -> Answer:
-    """The sentences about one model on one benchmark.
-
-    Args:
-        rows: its rows of Table 1.
-        comparisons: its rows of `comparisons.csv`.
-        margins: its rows of `margins.csv`.
-    """
+    """What the rows of one model and benchmark in Table 1, `comparisons.csv` and `margins.csv` say."""
     grid = _Grid(benchmark, rows, comparisons, margins)
     if not grid.candidates:
         said = "No policy was trained on a harvest, so there is nothing to compare yet."
@@ -158,11 +152,7 @@ def duration(hours: float) -> str:
 
 
 def _headline(grid: _Grid) -> str:
-    """Which K was enough, or what is open, in one line with the numbers that say so.
-
-    A K was enough where it is shown to be less than the margin worse than any other. The bounds hold for all K at once,
-    so the smallest K that is enough may be chosen.
-    """
+    """Which K was enough, or what is open; the bounds hold for all K at once, so the smallest that is may be chosen."""
     start = these_weights(grid.best.n_seeds, before=True)
     end = "" if grid.grpo is None else f"; GRPO alone {percent(grid.grpo.accuracy, 0)}"
     return sentence(f"{start}{_verdict(grid)}{end}.")
@@ -318,19 +308,10 @@ def _rows(table: pd.DataFrame, margins: pd.DataFrame | None) -> list[Row]:
     for row in table.to_dict("records"):
         policy, k, size = at = policy_of(row)
         name = f"K={k} (G={size})" if several and size else f"K={k}"
-        found.append(
-            Row(
-                at=at,
-                name=f"GRPO alone (G={size}, K={k})" if policy == "grpo" else name,
-                n_seeds=row["n_seeds"],
-                n_problems=row["n_problems"],
-                accuracy=row["accuracy"],
-                low=row["ci_low"],
-                high=row["ci_high"],
-                hours=None if pd.isna(row["device_hours"]) else row["device_hours"],
-                bound=bounds.get(at),
-            )
-        )
+        name = f"GRPO alone (G={size}, K={k})" if policy == "grpo" else name
+        hours = None if pd.isna(row["device_hours"]) else row["device_hours"]
+        own = {column: row[column] for column in ("n_seeds", "n_problems", "accuracy", "ci_low", "ci_high")}
+        found.append(Row(at, name, bounds.get(at), hours, **own))
     return found
 
 

@@ -141,42 +141,29 @@ def browse_pairs(
     rollouts: Callable[[HarvestKey], pd.DataFrame],
     problems: Mapping[str, Mapping[str, Problem]],
 ) -> list[Series]:
-    """The series of a grid with the problems that are shown.
+    """The series of a grid with the problems that are shown, fewer where all together exceed `MAX_CHARACTERS`.
 
     Args:
         harvests: all of the grid, then those of its controls.
-        pairs: of a harvest.
         rollouts: of a harvest, with `ROLLOUT_COLUMNS`.
         problems: by model and problem_id, the prompts that were harvested.
-
-    Returns:
-        At most `PROBLEMS_PER_SERIES` problems each, `PROBLEMS_PER_CONTROL` of controls, and fewer where all series
-        together exceed `MAX_CHARACTERS`.
     """
-    return within_budget(
-        [_series(at, keys, pairs, rollouts, problems[at[0]]) for at, keys in series_keys(harvests).items()]
-    )
-
-
-def _series(
-    at: At,
-    keys: Sequence[HarvestKey],
-    pairs: Callable[[HarvestKey], Sequence[Pair]],
-    rollouts: Callable[[HarvestKey], pd.DataFrame],
-    problems: Mapping[str, Problem],
-) -> Series:
-    drawn = [{pair["problem_id"]: pair for pair in reversed(pairs(key))} for key in keys]  # of several the first
-    chosen = ranked(problems, drawn)[: PROBLEMS_PER_CONTROL if at[2] else PROBLEMS_PER_SERIES]
-    steps: dict[str, list[Step]] = {name: [] for name in chosen}
-    for key, own in zip(keys, drawn, strict=True):
-        frame = rollouts(key)
-        for name, rows in frame[frame["problem_id"].isin(chosen)].groupby("problem_id"):
-            steps[str(name)].append(_step(key.k, rows, own.get(str(name))))
-    stories = [
-        Story(*_problem(problems[name]), tuple(chain(*(step.completions for step in own))), tuple(own))
-        for name, own in steps.items()
-    ]
-    return Series(*at, tuple(stories))
+    series = []
+    for at, keys in series_keys(harvests).items():
+        asked = problems[at[0]]
+        drawn = [{pair["problem_id"]: pair for pair in reversed(pairs(key))} for key in keys]  # of several the first
+        chosen = ranked(asked, drawn)[: PROBLEMS_PER_CONTROL if at[2] else PROBLEMS_PER_SERIES]
+        steps: dict[str, list[Step]] = {name: [] for name in chosen}
+        for key, own in zip(keys, drawn, strict=True):
+            frame = rollouts(key)
+            for name, rows in frame[frame["problem_id"].isin(chosen)].groupby("problem_id"):
+                steps[str(name)].append(_step(key.k, rows, own.get(str(name))))
+        stories = [
+            Story(*_problem(asked[name]), tuple(chain(*(step.completions for step in own))), tuple(own))
+            for name, own in steps.items()
+        ]
+        series.append(Series(*at, tuple(stories)))
+    return within_budget(series)
 
 
 def ranked(names: Iterable[str], paired: Iterable[Iterable[str]]) -> list[str]:
@@ -200,19 +187,13 @@ def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
 
 
 def browse_answers(
-    config: Config,
-    answers: Callable[[PolicyKey, str], pd.DataFrame],
-    problems: Callable[[str], Iterable[Problem]],
+    config: Config, answers: Callable[[PolicyKey, str], pd.DataFrame], problems: Callable[[str], Iterable[Problem]]
 ) -> list[Answered]:
-    """The answers of a grid, with the questions that are shown.
+    """The answers of a grid, with the questions that are shown, fewer where all together exceed `MAX_CHARACTERS`.
 
     Args:
-        config: of the grid.
         answers: of a policy to a benchmark, with `ROLLOUT_COLUMNS`; of several samples the first counts.
         problems: of a benchmark.
-
-    Returns:
-        At most `QUESTIONS_PER_BENCHMARK` questions each, and fewer where all together exceed `MAX_CHARACTERS`.
     """
     asked = {name: {problem.problem_id: problem for problem in problems(name)} for name in config.benchmarks}
     found = [
@@ -258,11 +239,7 @@ def _called(keys: Sequence[PolicyKey]) -> list[str]:
 
 
 def _answered(
-    model: str,
-    benchmark: str,
-    problems: Mapping[str, Problem],
-    called: Sequence[str],
-    answers: Iterable[pd.DataFrame],
+    model: str, benchmark: str, problems: Mapping[str, Problem], called: Sequence[str], answers: Iterable[pd.DataFrame]
 ) -> Answered:
     by_policy = [frame[frame["sample"] == 0].set_index("problem_id").to_dict("index") for frame in answers]
     right = {name: "".join("01"[own[name]["verdict"] == "correct"] for own in by_policy) for name in problems}

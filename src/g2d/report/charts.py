@@ -17,19 +17,7 @@ import pandas as pd
 from g2d.experiment.keys import POLICY_NAMES
 from g2d.experiment.stages import RUNNING_ORDER
 from g2d.regimes.catalogue import of_phase
-from g2d.report.marks import (
-    COLORS,
-    DASHES,
-    OKABE_ITO,
-    SHAPES,
-    Mark,
-    Marks,
-    drawn,
-    legend,
-    marks_of,
-    marks_of_lines,
-    names,
-)
+from g2d.report.marks import COLORS, OKABE_ITO, Marks, drawn, legend, mark_number, marks_of, marks_of_lines, names
 from g2d.report.phrases import time_unit
 from g2d.report.vega import HEIGHT, Spec, finished, named_scale, outlined, series_channels, tips
 
@@ -119,37 +107,28 @@ def against_cost(
 
     Args:
         rows: policy, group_size, K, series, name, cost, accuracy, ci_low, ci_high.
-        title: of the axis of costs.
-        tooltip: what a mark says under the pointer.
         joined: rows to join by series, in the order of K.
         named: which rows have their names beside their marks; all without.
-        under: drawn below the marks, over the fields `cost` and `accuracy`.
-        opacity: of marks and intervals.
+        under: drawn below the marks, over the fields `at` and `accuracy`.
     """
     span = 1.15 * float(rows["cost"].max()) or 1  # room for the last name
     low, high = _range(rows)
     rows = side_by_side(rows, span, high - low)
-    x = alt.X(
-        "at:Q",
-        title=title,
-        axis=alt.Axis(grid=False, tickCount=5, format="~s"),
-        scale=alt.Scale(domain=[0, span], nice=False),
-    )
+    axis, scale = alt.Axis(grid=False, tickCount=5, format="~s"), alt.Scale(domain=[0, span], nice=False)
+    x, y = alt.X("at:Q", title=title, axis=axis, scale=scale), _accuracy_axis(rows)
     channels = series_channels(legend(rows, known), dash=False)
     styled = {"opacity": opacity} if opacity is not None else {}
-    layers: list[Any] = [chart.encode(x=x, y=_accuracy_axis(rows)) for chart in under]
+    layers: list[Any] = [chart.encode(x=x, y=y) for chart in under]
     if joined is not None:
         together = alt.Chart(joined.assign(at=joined["cost"])).mark_line(strokeWidth=1.3)
-        layers.append(together.encode(x=x, y=_accuracy_axis(rows), color=channels["color"], order="K:Q"))
-    bars = alt.Chart(rows).mark_rule(strokeWidth=1.5)
+        layers.append(together.encode(x=x, y=y, color=channels["color"], order="K:Q"))
+    bars, points = alt.Chart(rows).mark_rule(strokeWidth=1.5), alt.Chart(rows).mark_point(**POINT)
     layers.append(bars.encode(x=x, color=channels["color"], **_interval(rows), **styled))
-    points = alt.Chart(rows).mark_point(**POINT)
-    layers.append(points.encode(x=x, y=_accuracy_axis(rows), tooltip=tooltip, **channels, **styled))
-    shown = rows if named is None else rows[named]
-    names_beside = placed(shown, rows, span, high - low)
+    layers.append(points.encode(x=x, y=y, tooltip=tooltip, **channels, **styled))
+    names_beside = placed(rows if named is None else rows[named], rows, span, high - low)
     for i, place in enumerate(PLACES):
-        text = alt.Chart(names_beside[names_beside["place"] == i]).encode(x=x, y=_accuracy_axis(rows), text="name:N")
-        layers += outlined(text, **place) if (names_beside["place"] == i).any() else []
+        own = names_beside[names_beside["place"] == i]
+        layers += outlined(alt.Chart(own).encode(x=x, y=y, text="name:N"), **place) if len(own) else []
     return finished(*layers)
 
 
@@ -204,10 +183,12 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
     """Pairability, middle band and entropy of the harvest against K (Figure 3), on an axis from 0 to 1."""
     first = harvest["group_size"].dropna().min()
     own = harvest[harvest["group_size"].isna() | (harvest["group_size"] == first)]
+    metrics = {"pairability": "pairability ρ", "entropy": "entropy H (bits)", "mid_band": "middle band μ"}
+    looks = {name: mark_number(i, name, OKABE_ITO[i]) for i, name in enumerate(metrics.values(), start=1)}
     parts = []
-    for column, mark in METRICS.items():
+    for column, name in metrics.items():
         part = own.reindex(columns=["K", column, f"{column}_low", f"{column}_high"])
-        parts.append(part.set_axis(["K", "value", "low", "high"], axis=1).assign(series=mark.series))
+        parts.append(part.set_axis(["K", "value", "low", "high"], axis=1).assign(series=name))
     rows = pd.concat(parts).dropna(subset=["value"])
     rows["interval"] = _between(rows["low"], rows["high"])
     ks = sorted(int(k) for k in own["K"].unique())
@@ -217,7 +198,7 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
     scale = alt.Scale(domain=[0, 1])
     y = alt.Y("value:Q", title="share, or bits for H", scale=scale)
     tooltip = tips({"series": None, "K": "", "value": ".3f", "interval": None}, series="metric")
-    channels = series_channels({mark.series: mark for mark in METRICS.values()})
+    channels = series_channels(looks)
     base = alt.Chart(rows).encode(x=x, y=y, tooltip=tooltip, **channels)
     layers = [base.mark_line(), base.mark_point(filled=True, size=80, opacity=1)]
     bounded = rows.dropna(subset=["low", "high"])
@@ -322,10 +303,8 @@ def budgets(table: pd.DataFrame, known: Marks) -> Spec:
 
 
 def pass_at_k(samples: pd.DataFrame, known: Marks) -> Spec:
-    """pass@k against k, a line per policy of the main grid, with its interval under the pointer.
-
-    Where lines cross, a policy is better with one answer and worse with several. Other policies are in the table.
-    """
+    """pass@k against k, a line per policy of the main grid, with its interval under the pointer; where lines cross, a
+    policy is better with one answer and worse with several."""
     rows = samples[(samples["measure"] == "pass") & samples["policy"].isin(POLICY_NAMES)]
     looks = marks_of_lines(rows, known)
     rows = rows.assign(series=names(rows), interval=_between(rows["ci_low"], rows["ci_high"]))
@@ -339,13 +318,6 @@ def pass_at_k(samples: pd.DataFrame, known: Marks) -> Spec:
 
 
 # ------------------------------------------------------------------------------------------------------------- parts
-
-METRICS = {
-    column: Mark(name, OKABE_ITO[i], SHAPES[i], DASHES[i], of_warmup=True)
-    for i, (column, name) in enumerate(
-        {"pairability": "pairability ρ", "entropy": "entropy H (bits)", "mid_band": "middle band μ"}.items(), start=1
-    )
-}
 
 
 def _stacked(rows: pd.DataFrame) -> alt.Chart:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import ascii_uppercase
@@ -54,8 +53,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     table = runs_table(runs, arguments.benchmark)
     if arguments.json:
         policies = json.loads(table.to_json(orient="records"))
-        json.dump({"runs": about(runs), **differing_in(runs), "policies": policies}, sys.stdout, indent=2)
-        say()
+        say(json.dumps({"runs": about(runs), **differing_in(runs), "policies": policies}, indent=2))
     else:
         for line in _lines(runs, table):
             say(line)
@@ -119,6 +117,8 @@ def _of_benchmark(title: str, rows: pd.DataFrame, first: str) -> Iterator[str]:
     for name, (_, row) in zip(names(rows), rows.iterrows(), strict=True):
         compared = pd.notna(row["difference"])
         difference = f"{signed(row['difference'])} {signed_interval(row['difference_low'], row['difference_high'])}"
+        reason = "" if pd.isna(row["not_compared"]) else row["not_compared"]
+        why_none = reason if not reason or reason.startswith("only in ") else "not comparable"
         cells.append(
             [
                 "" if name == last else name,
@@ -127,19 +127,13 @@ def _of_benchmark(title: str, rows: pd.DataFrame, first: str) -> Iterator[str]:
                 row["seeds"] or MISSING,
                 MISSING if pd.isna(row["device_hours"]) else f"{row['device_hours']:.3g}",
                 MISSING if pd.isna(row["tokens_generated"]) else f"{row['tokens_generated']:,.0f}",
-                difference if compared else _why_none(row["not_compared"]),
+                difference if compared else why_none,
                 f"{row['p_holm']:.2g}" if compared else "",
             ]
         )
         last = name
     yield from _aligned(cells)
     yield from sentences(rows, first)
-
-
-def _why_none(reason: str | None) -> str:
-    if pd.isna(reason):
-        return ""
-    return str(reason) if str(reason).startswith("only in ") else "not comparable"
 
 
 def _short(value: Any) -> str:

@@ -28,27 +28,16 @@ def panels(
     known: Marks,
     more: Mapping[str, tuple[str, ...]],
 ) -> list[dict[str, Any]]:
-    """The answer of every model and benchmark with its charts and, where there is a frontier, its sentences.
-
-    Args:
-        tables: by name.
-        specs: the charts are added to these.
-        more: further caveats by model.
-    """
-    about = {name: table for name, table in tables.items() if "model" in table}
+    """The answer of every model and benchmark with its charts, which are added to `specs`, and, where there is a
+    frontier, its sentences; `more` has further caveats by model."""
     main = tables["main"]
     found = []
     for benchmark in benchmarks:
         for model in main.loc[main["benchmark"] == benchmark, "model"].unique():
-            own = {name: _rows(table, model, benchmark) for name, table in about.items()}
+            own = {name: table[table["model"] == model] for name, table in tables.items() if "model" in table}
+            own |= {name: rows[rows["benchmark"] == benchmark] for name, rows in own.items() if "benchmark" in rows}
             found.append(_panel(own, model, benchmark, specs, known, more.get(model, ())))
     return found
-
-
-def _rows(table: pd.DataFrame, model: str, benchmark: str) -> pd.DataFrame:
-    """The rows of a model and, in tables that have benchmarks, of a benchmark."""
-    own = table["model"] == model
-    return table[own & (table["benchmark"] == benchmark) if "benchmark" in table else own]
 
 
 def _panel(

@@ -93,10 +93,8 @@ def log_of(
     """The log of one evaluation, as `inspect_ai.log.EvalLog` has it.
 
     Args:
-        found: the results.
         key: of the policy, with the K that tables show.
-        problems: of the benchmark.
-        attempt: the job that answered them; without its record, the log has the time at which the answers were written.
+        attempt: the job that answered; without its record, the log has the time at which the answers were written.
 
     Raises:
         ValueError: the answers cannot be read, or one belongs to no problem.
@@ -158,23 +156,11 @@ def log_of(
 def _results(answers: pd.DataFrame) -> dict[str, Any]:
     """Accuracy and its standard error over problems, as in the main table for this seed alone."""
     by_problem = answers.groupby("problem_id", sort=True)["reward"].mean()
-    metrics = {"accuracy": float(by_problem.mean()), "stderr": standard_error(by_problem.to_numpy())}
-    return {
-        "total_samples": len(answers),
-        "completed_samples": len(answers),
-        "scores": [
-            {
-                "name": SCORER,
-                "scorer": SCORER,
-                "reducer": "mean",
-                "scored_samples": len(by_problem),
-                "unscored_samples": 0,
-                "metrics": {
-                    name: {"name": name, "value": value} for name, value in metrics.items() if value is not None
-                },
-            }
-        ],
-    }
+    values = {"accuracy": float(by_problem.mean()), "stderr": standard_error(by_problem.to_numpy())}
+    metrics = {name: {"name": name, "value": value} for name, value in values.items() if value is not None}
+    score: dict[str, Any] = {"name": SCORER, "scorer": SCORER, "reducer": "mean", "metrics": metrics}
+    score |= {"scored_samples": len(by_problem), "unscored_samples": 0}
+    return {"total_samples": len(answers), "completed_samples": len(answers), "scores": [score]}
 
 
 def _sample(row: Mapping[Any, Any], problem: Problem, prompt: Prompt, model: str, log: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,9 @@ def look_sentences(config: Config, results: str | Path = "results") -> list[str]
     for model in config.models:
         own = looks_of(model, looks)
         found += [_sentence(look, list(looks.values())[look.number - 1], len(config.models) > 1) for look in own]
-        found += list(_verdicts(own[-1])) if own else []
+        for verdict in SETTLED if own else ():  # at which look each fell, by which boundary
+            fell = [_verdict(one) for one in own[-1].comparisons if one.verdict == verdict]
+            found += ["; ".join(fell) + "."] if fell else []
     if (last := last_of(looks)) and last["next"]:
         found += next_look_words(config, looks)
     return found
@@ -70,14 +72,6 @@ def _sentence(look: Look, file: Mapping[str, Any], several: bool) -> str:
     name = f"Look {look.number}" + (f", {next(iter(look.plan.policies)).partition('/')[0]}" if several else "")
     further = further_words(file) if look.next else "it was the last"
     return f"{name}: of {len(look.comparisons)} comparisons {verdicts}; {further}."
-
-
-def _verdicts(last: Look) -> Iterator[str]:
-    """At which look every verdict fell, by which boundary."""
-    for verdict in SETTLED:
-        own = [_verdict(one) for one in last.comparisons if one.verdict == verdict]
-        if own:
-            yield "; ".join(own) + "."
 
 
 def _verdict(own: Compared) -> str:

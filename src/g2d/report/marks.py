@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -40,6 +40,11 @@ class Mark:
 
 
 Marks = Mapping[tuple[str, int], Mark]  # by policy and group size; 0 stands for a policy without one
+
+
+def mark_number(number: int, series: str, color: str) -> Mark:
+    """The mark of a series that the grid has none for: its number tells it from the others by shape and dash, too."""
+    return Mark(series, color, SHAPES[number % len(SHAPES)], DASHES[number % len(DASHES)], of_warmup=False)
 
 
 def marks(config: Config) -> Marks:
@@ -108,11 +113,10 @@ def legend(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
 
 
 def marks_of_lines(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
-    """The marks of policies one by one, also of those that differ by K: the colour of the series, shape and dash of
-    their own."""
+    """The marks of policies one by one, also of those that differ by K, in the colours of their series."""
     policies = rows[["policy", "group_size"]].assign(name=names(rows)).drop_duplicates("name")
     return {
-        name: replace(mark_of(known, policy, size), shape=SHAPES[i % len(SHAPES)], dash=DASHES[i % len(DASHES)])
+        name: mark_number(i, name, mark_of(known, policy, size).color)
         for i, (policy, size, name) in enumerate(policies.itertuples(index=False))
     }
 

@@ -79,12 +79,8 @@ def plain(text: str) -> Markup:
 
 
 def mathml(latex: str, display: bool = False) -> Markup | None:
-    r"""LaTeX as MathML, None where it cannot be converted or defines macros.
-
-    Args:
-        latex: without delimiters.
-        display: as a formula in a line of its own.
-    """
+    """LaTeX without delimiters as MathML, `display` in a line of its own; None where it cannot be converted or defines
+    macros."""
     if len(latex) > MAX_FORMULA or _MACROS.search(latex):
         return None
     try:
@@ -101,13 +97,7 @@ def _formula(match: re.Match[str]) -> Markup:
 
 
 def _serialised(element: Element) -> str:
-    """An element as markup, rebuilt from known names and values.
-
-    The converter writes symbols as entities ("&#x0003C;") and does not unescape them.
-
-    Raises:
-        ValueError: an element that is not MathML.
-    """
+    """An element as markup, rebuilt from known names and values; a ValueError says what is not MathML."""
     name = element.tag
     if name not in _ELEMENTS:
         raise ValueError(f"<{name}> is not an element of a formula")
@@ -119,7 +109,7 @@ def _serialised(element: Element) -> str:
 
 
 def _text(text: str | None) -> str:
-    """Text inside a formula, where no HTML element may stand."""
+    """Text inside a formula, where no HTML element may stand; the converter writes symbols as entities (&#x0003C;)."""
     return html.escape("".join(_code(c) if _hidden(c) else c for c in html.unescape(text or "")))
 
 

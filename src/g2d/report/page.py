@@ -43,19 +43,7 @@ from g2d.report.synthesis import forest, synthesis_sentences
 from g2d.report.tables import Table, cells_of
 from g2d.report.vega import Spec
 from g2d.report.win_rates import win_rate_sentences
-from g2d.tables.catalogue import (
-    ADVISED,
-    CONTAMINATION,
-    GAINS,
-    OPEN_ENDED,
-    POWER,
-    RACE,
-    SECTIONS,
-    SWEEP,
-    SYNTHESIS,
-    TRAINING,
-    section_of,
-)
+from g2d.tables import catalogue
 from g2d.tables.results import read_by_name
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -108,12 +96,10 @@ def build(
         figures: SVG files by name.
         captions: reStructuredText with Jinja by name of the table or figure, as Snakemake's report renders it.
         description: the same, about the whole experiment.
-        methods: Markdown from `g2d.report.methods`.
+        methods: Markdown, as is `advice`, which is shown without its tables.
         folder: of the page; links are relative to it.
-        advice: the advice before the grid, Markdown from `g2d.advice.words`; shown without its tables.
-        looks: paragraphs about them, from `g2d.report.looks`.
+        looks: paragraphs about them.
     """
-    settings = config.model_dump(mode="json")
     benchmarks = list(config.benchmarks)
     specs: dict[str, Spec] = {}
     known = marks(config)
@@ -121,7 +107,7 @@ def build(
     caveats = {model: front.rounding_caveats(left, model, config) + staged for model in config.models}
     frames = {name: read_by_name(path) for name, path in tables.items()}
     panels = front.panels(frames, benchmarks, specs, known, caveats)
-    labelled_once = settings | {"demonstration": None}  # the page itself says it, always in view
+    labelled_once = config.model_dump(mode="json") | {"demonstration": None}  # the page says it, always in view
     caption = functools.partial(_caption, config=labelled_once, benchmark=benchmarks[0])
     entries = {
         name: Entry(
@@ -135,16 +121,16 @@ def build(
         for name, path in tables.items()
     }
     sections = []
-    for title in SECTIONS:
-        found = tuple(entry for name, entry in entries.items() if section_of(name) == title)
-        paragraphs = advice.strip().split("\n\n") if title == "Advice" else []
+    for title in catalogue.SECTIONS:
+        found = tuple(entry for name, entry in entries.items() if catalogue.section_of(name) == title)
+        paragraphs = advice.strip().split("\n\n") if title == catalogue.ADVISED else []
         demonstration = literal(config.demonstration or "")
         text = tuple(shown(own) for own in paragraphs if own != demonstration and not own.startswith(("# ", "|")))
         sentences, *read = _SECTION_SENTENCES.get(title, (None,))
         if sentences and frames.keys() >= set(read):
             text += tuple(sentences(*(frames[name] for name in read)))
-        text = tuple(looks) if title == RACE else text if found else ()
-        sections.append(Section(title.lower().replace(" ", "-"), title, found, title in SECTIONS[:2], text))
+        text = tuple(looks) if title == catalogue.RACE else text if found else ()
+        sections.append(Section(title.lower().replace(" ", "-"), title, found, title in catalogue.SECTIONS[:2], text))
     return rendered(
         "page.html",
         specs,
@@ -179,12 +165,8 @@ def build(
 
 
 def rendered(template: str, specs: Mapping[str, Spec], **values: Any) -> str:
-    """A page from a template that extends base.html, with its style, its scripts and its figures.
-
-    Args:
-        specs: figures by name.
-        values: what the template names besides; `title`, and `begins`, the section that it begins with.
-    """
+    """A page from a template that extends base.html, with its style, its scripts and its figures by name (`specs`);
+    `values` has what it names besides: `title`, `begins` (its first section) ..."""
     scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, finalize=_visible
@@ -220,14 +202,14 @@ def content_security_policy(scripts: Sequence[str]) -> str:
 # ------------------------------------------------------------------------------------------------------------- parts
 
 _SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions, and the tables that they are given
-    ADVISED: (score_words, "advice_check"),
-    SWEEP: (sweep_sentences, "sweep"),
-    POWER: (power_sentences, "power", "variance"),
-    SYNTHESIS: (synthesis_sentences, "synthesis"),
-    GAINS: (drift.equal_gain_sentences, "equal_gain"),
-    TRAINING: (training.saturation_sentences, "saturation"),
-    OPEN_ENDED: (win_rate_sentences, "win_rates"),
-    CONTAMINATION: (contamination_sentences, "contamination"),
+    catalogue.ADVISED: (score_words, "advice_check"),
+    catalogue.SWEEP: (sweep_sentences, "sweep"),
+    catalogue.POWER: (power_sentences, "power", "variance"),
+    catalogue.SYNTHESIS: (synthesis_sentences, "synthesis"),
+    catalogue.GAINS: (drift.equal_gain_sentences, "equal_gain"),
+    catalogue.TRAINING: (training.saturation_sentences, "saturation"),
+    catalogue.OPEN_ENDED: (win_rate_sentences, "win_rates"),
+    catalogue.CONTAMINATION: (contamination_sentences, "contamination"),
 }
 _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Marks], Spec | None]]] = {
     # A figure per group of rows, where there is something to draw.

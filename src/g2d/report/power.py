@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from g2d.forecast.power import needed_words
-from g2d.report.marks import DASHES, OKABE_ITO, SHAPES, Mark
+from g2d.report.marks import OKABE_ITO, mark_number
 from g2d.report.vega import Spec, finished, series_channels, tips
 from g2d.tables.power import POINTS
 
@@ -68,10 +68,7 @@ def difference_by_seeds(power: pd.DataFrame) -> Spec:
         columns = {"difference": f"as measured: {measured:.1f} points"} | columns
     rows = own.melt(id_vars=["n_seeds"], value_vars=list(columns), var_name="column", value_name="difference_found")
     rows = rows.assign(series=rows["column"].map(columns), points=100 * rows["difference_found"])
-    looks = {
-        name: Mark(name, OKABE_ITO[(i + 1) % len(OKABE_ITO)], SHAPES[i], DASHES[i % len(DASHES)], of_warmup=False)
-        for i, name in enumerate(columns.values())
-    }
+    looks = {name: mark_number(i, name, OKABE_ITO[i + 1]) for i, name in enumerate(columns.values())}
     x = alt.X("n_seeds:Q", title="seeds", axis=alt.Axis(values=sorted(own["n_seeds"].unique().tolist()), grid=False))
     y = alt.Y("points:Q", title=f"points found with 80 %, against {own['against'].iloc[0]}", scale=alt.Scale(zero=True))
     tooltip = tips({"series": None, "n_seeds": "", "points": ".1f"}, n_seeds="seeds")

@@ -41,7 +41,6 @@ def provenance(
     Args:
         policies: every policy of the grid, M0 included.
         manifests: of the pool and the benchmarks, by name.
-        devices: names of the devices that jobs ran on.
         workflow: a file of the workflow, whose repository names the commit.
     """
     base = {policy.model: policy for policy in policies if policy.regime == "base"}
@@ -118,10 +117,8 @@ def config_digest(config: Config) -> str:
 
 
 def commit(file: str | Path) -> dict[str, Any]:
-    """Commit of the repository that tracks a file, and whether it has changes that are not committed.
-
-    Both are None where the file is not under version control.
-    """
+    """Commit of the repository that tracks a file, and whether it has changes that are not committed; None where no
+    repository does."""
     file = Path(file).resolve()
     if _git(file.parent, "ls-files", "--error-unmatch", file.name) is None:
         return {"commit": None, "dirty": None}

@@ -117,7 +117,6 @@ class Push:
     """The repositories that a results folder becomes.
 
     Args:
-        folder: of the results.
         to: the data set repository; model repositories add the policy's name.
         bases: by model, what M0 is called on the Hub where the configuration does not say it.
         only: a pattern that the folders of policies match; the data set is always whole, as its card lists it.
@@ -252,12 +251,8 @@ class Push:
 
 
 def loadable(weights: Path, config: Path, base: Policy, m0: Path) -> dict[str, Path | str]:
-    """What a policy's repository has beside its card: an adapter that names M0, or all weights with M0's tokenizer.
-
-    Args:
-        base: M0, with its name on the Hub.
-        m0: its folder here.
-    """
+    """What a policy's repository has beside its card: an adapter that names M0 as the Hub does (`base`), or all weights
+    with the tokenizer in M0's folder here."""
     files: dict[str, Path | str] = {weights.name: weights, config.name: config}
     if weights.name == Path(ADAPTER_FILES[0]).name:
         named = {"base_model_name_or_path": base.public_base, "revision": base.revision}
@@ -274,12 +269,7 @@ def _on_hub(source: ProblemSource) -> dict[str, Any]:
 
 
 def upload(repositories: list[Repository], *, public: bool) -> None:
-    """Create what is not there and commit what is new.
-
-    Raises:
-        RuntimeError: there is no token, it may not write there, a repository is public that should not be, or the Hub
-            cannot be reached; a line that says what to do.
-    """
+    """Create what is not there and commit what is new; a RuntimeError says in a line why it cannot, and what to do."""
     from httpx import HTTPError
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled

@@ -8,7 +8,6 @@ not compared.
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -72,7 +71,8 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
             if recorded.get(file, digest) != digest:
                 raise ValueError(f"{file}: not as its job has left it: delete it to have it made again")
         if kind == "evaluation":  # also equal ones: they are of the family
-            before, after = (_right_answers(own) for own in files)
+            answers = (read_rollouts(file, ["problem_id", "reward"]) for file in files)
+            before, after = (own.groupby("problem_id")["reward"].sum() for own in answers)
             if before.index.equals(after.index):
                 answered[name] = before, after
             else:
@@ -180,11 +180,6 @@ def _other_rollouts(*files: Path) -> str:
     return f"{same:.1%} of the rollouts are identical"
 
 
-def _right_answers(file: Path) -> pd.Series:
-    """Their number by question."""
-    return read_rollouts(file, ["problem_id", "reward"]).groupby("problem_id")["reward"].sum()
-
-
 def _missing(kind: Kind, name: str, *files: Path) -> list[Difference]:
     return [Difference(kind, name, f"{file} is missing", "missing") for file in files if not file.is_file()]
 
@@ -194,8 +189,7 @@ def print_differences(a: Path, b: Path, as_json: bool) -> int:
     differences = compare_results(a, b)
     if as_json:
         rows = [asdict(difference) for difference in differences]
-        json.dump({"verdict": verdict(differences), "differences": rows}, sys.stdout, indent=2)
-        say()
+        say(json.dumps({"verdict": verdict(differences), "differences": rows}, indent=2))
     else:
         for difference in differences:
             say(f"{difference.weight:<9} {difference.kind:<14} {difference.name}: {difference.detail}")

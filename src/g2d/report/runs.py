@@ -33,10 +33,7 @@ def differing_in(
     runs: Mapping[str, Results], shown: Callable[[Any], Any] = lambda identity: identity
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """What differs in the configuration that results depend on, and in the software: by key, the value of every run.
-
-    Args:
-        shown: what of a configuration may be seen.
-    """
+    `shown` says what of a configuration may be seen."""
     found = {
         "configuration": other_settings(*(shown(run.config.identity) for run in runs.values())),
         "software": other_software(*(run.provenance for run in runs.values())),

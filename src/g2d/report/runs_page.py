@@ -29,13 +29,8 @@ CAPTION = Markup(
 
 
 def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequence[str] = ()) -> str:
-    """The page as HTML.
-
-    Args:
-        runs: by the names that they are called by; the others were compared with the first.
-        table: of `g2d.tables.runs.runs_table`.
-        benchmarks: those to show; all without any.
-    """
+    """The page as HTML, of the runs by their names with their `g2d.tables.runs.runs_table`; without `benchmarks`, of
+    all there are."""
     specs: dict[str, Spec] = {}
     first = next(iter(runs))
     sections = []

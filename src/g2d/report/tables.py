@@ -9,7 +9,7 @@ whose values they enclose.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,8 @@ def cells_of(frame: pd.DataFrame) -> Table:
     hidden = {column for columns in qualified.values() for column in columns}
     own = sorted((column for column in frame.columns if column not in hidden), key=_place)
     digits = {column: decimals(frame[column]) for column in own if _is_number(frame[column])}
-    of_measures = {measure: decimals(rows["value"]) for measure, rows in _by_measure(frame)}
+    by_measure = frame.groupby("measure") if {"measure", "value"} <= set(frame.columns) else ()
+    of_measures: dict[Any, int] = {measure: decimals(rows["value"]) for measure, rows in by_measure}
     constant = [column for column in own if _is_constant(frame[[column, *qualified.get(column, ())]])]
     shown = [column for column in own if column not in constant]
     records = frame.head(MAX_ROWS).to_dict("records")
@@ -96,10 +97,6 @@ def with_policies_named(frame: pd.DataFrame) -> pd.DataFrame:
             called = pd.Series(names(own[known]), own.index[known], dtype=object)
             frame = frame.drop(columns=[k, size]).assign(**{name: called.reindex(frame.index)})
     return frame
-
-
-def _by_measure(frame: pd.DataFrame) -> Iterable[tuple[Any, pd.DataFrame]]:
-    return frame.groupby("measure") if {"measure", "value"} <= set(frame.columns) else ()
 
 
 SPREADS = ("std_", "standard_error")  # not estimates, so no interval belongs to them

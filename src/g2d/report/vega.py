@@ -50,18 +50,11 @@ def series_channels(looks: Mapping[str, Mark], dash: bool = True) -> dict[str, A
 
 
 def tips(columns: Mapping[str, str | None], **titles: str) -> list[alt.Tooltip]:
-    """What a mark says under the pointer.
-
-    Args:
-        columns: with the format of their numbers; None for texts, "" for numbers as they are.
-        titles: of those that are not called as their column.
-    """
+    """What a mark says under the pointer: columns with the format of their numbers (None for texts, "" for numbers as
+    they are), and their titles where they are not called as the column."""
+    types = {name: "N" if digits is None else "Q" for name, digits in columns.items()}
     return [
-        alt.Tooltip(
-            f"{name}:{'N' if digits is None else 'Q'}",
-            format=digits or alt.Undefined,
-            title=titles.get(name, alt.Undefined),
-        )
+        alt.Tooltip(f"{name}:{types[name]}", format=digits or alt.Undefined, title=titles.get(name, alt.Undefined))
         for name, digits in columns.items()
     ]
 

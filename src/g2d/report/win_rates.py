@@ -35,9 +35,10 @@ def _sentence(row: dict[Any, Any]) -> str:
     longer = row["length"] / row["base_length"] - 1 if row["base_length"] else 0.0
     known = not math.isnan(row["equal_length"])
     at_equal = f", and at equal length in {percent_of(row, 'equal_length')}" if known else ""
+    trained_on = " and then on ".join(TRAINED_ON[kind] for kind in row["prompts"].split(THEN))
     said = (
         f"{sentence(these_weights(row['n_seeds'], before=True))}"
-        f"{called(row['policy'], row['K'])} of {row['model']}, trained on {_trained_on(row['prompts'])}, is preferred "
+        f"{called(row['policy'], row['K'])} of {row['model']}, trained on {trained_on}, is preferred "
         f"to M0 in {percent_of(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out "
         f"prompts{at_equal}; its replies have {signed(longer)}{NBSP}% characters. "
         f"{_verdict(row) if known else _unknown(row)}"
@@ -50,10 +51,6 @@ def _sentence(row: dict[Any, Any]) -> str:
     if row["not_judged"]:
         said += f" {row['not_judged']} of {row['n_replies']} comparisons have no score and are left out."
     return said
-
-
-def _trained_on(prompts: str) -> str:
-    return " and then on ".join(TRAINED_ON[kind] for kind in prompts.split(THEN))
 
 
 def _verdict(row: dict[Any, Any]) -> str:
