@@ -1,8 +1,7 @@
 """What is trained of a model, an adapter or all weights: handed to whoever generates, and copied to the reference.
 
-TRL refuses `sync_ref_model` with PEFT. Of a model that brings an adapter of its own, its trainers make a frozen copy,
-the adapter "ref", and take that for the reference; two of these functions change what is in it. Where all weights are
-trained, the reference is a second model, `frozen` here.
+Of a model that brings an adapter of its own, TRL's trainers make a frozen copy, the adapter "ref", and take that for
+the reference. Where all weights are trained, the reference is a second model, `frozen` here.
 """
 
 from __future__ import annotations
@@ -55,9 +54,8 @@ def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> 
 
 @contextmanager
 def merged(model: Any) -> Iterator[None]:
-    """The adapter in training, if there is one, is part of the weights in here, in float32 on one device; afterwards
-    they are the very tensors they were. PEFT's layers, whose calls are a tenth of decoding a small model, are out of
-    the way."""
+    """The adapter in training, if there is one, is part of the weights in here, in float32 on one device, and PEFT's
+    layers are out of the way; afterwards the weights are the very tensors they were."""
     from peft.tuners.lora import LoraLayer
 
     children = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]

@@ -1,22 +1,18 @@
 """Training that stops by itself (paper, recipe step 3 and appendix B): train, probe, train on, until H and mu decline.
 
-A run is a chain of segments of an online training, each of which continues the checkpoint of the one before and equals
-an uninterrupted run bit for bit. Between two of them the frozen adapter is harvested on a few prompts, with the
-harvest's own decoding. So the policy is the one that a fixed K of as many steps would have given, and a probe's rows
-are among those that the harvest of the same policy draws.
-
-K=0 is no candidate: the question is how long to warm up, and M0 has a row of its own.
+A run is a chain of segments of an online training. Between two of them the frozen adapter is harvested on a few
+prompts, with the harvest's own decoding (docs/architecture.md).
 """
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from g2d.analysis.informativeness import Informativeness, informativeness
@@ -54,6 +50,11 @@ class Probe:
     mid_band_low: float | None
     mid_band_high: float | None
 
+    @property
+    def h_and_mu(self) -> tuple[float, float]:
+        """To compare probes by; where no prompt was pairable, below those of any other."""
+        return (-1.0 if self.entropy is None else self.entropy), (-1.0 if self.mid_band is None else self.mid_band)
+
 
 # What a probe has in common with `Informativeness`.
 METRICS = tuple(entry.name for entry in fields(Probe) if entry.name not in ("step", "tokens_generated"))
@@ -74,25 +75,15 @@ def summarised(step: int, rollouts: Sequence[Rollout]) -> Probe:
 
 
 def has_declined(history: Sequence[Probe], patience: int) -> bool:
-    """Whether H and mu were both below their maxima so far in each of the last `patience` probes.
-
-    A probe without a pairable prompt has neither, and no pairs to train on: it is below any probe that has some.
-    """
-    below = [
-        _known(probe.entropy) < max(_known(past.entropy) for past in history[: i + 1])
-        and _known(probe.mid_band) < max(_known(past.mid_band) for past in history[: i + 1])
-        for i, probe in enumerate(history)
-    ]
+    """Whether H and mu were both below their maxima so far in each of the last `patience` probes."""
+    found = np.array([probe.h_and_mu for probe in history]).reshape(-1, 2)
+    below = [bool((own < highest).all()) for own, highest in zip(found, np.maximum.accumulate(found), strict=True)]
     return len(below) >= patience and all(below[-patience:])
 
 
 def best(history: Sequence[Probe]) -> Probe:
     """The probe with the highest H; mu breaks ties, then fewer steps."""
-    return max(history, key=lambda probe: (_known(probe.entropy), _known(probe.mid_band), -probe.step))
-
-
-def _known(value: float | None) -> float:
-    return -math.inf if value is None else value
+    return max(history, key=lambda probe: (*probe.h_and_mu, -probe.step))
 
 
 PROBES = "probes.json"  # in the work folder: the probes that are finished, and of which job
@@ -102,12 +93,10 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
     """Train until the policy's harvest declines, at most to K; leave `Lora.files` and `rollouts.parquet` of the best
     probe's policy in the work folder.
 
-    An attempt that was stopped leaves its segments and probes in `work`, and the next one goes on from them. The tokens
-    of steps and probes are added to the bill.
+    An attempt that was stopped leaves its segments and probes in `work`, and the next one goes on from them.
 
     Args:
         train: to `k`, from `resume_from`, as a regime does that passes through every step.
-        job: its data is the training set, whose first `auto.prompts` problems are the probe.
     """
     auto: AutoStop = job.settings.auto
     everything = identity(job) | {"auto": auto.params(), "harvest": job.harvest.params()}
@@ -134,7 +123,6 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
 
 
 def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
-    weights = segment / job.lora.files[0]
     return replace(
         job.base,
         policy_id=job.policy_id,
@@ -143,7 +131,7 @@ def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
         k=step,
         seed=job.seed,
         **job.lora.folders(segment),
-        weights_sha256=sha256(weights),
+        weights_sha256=sha256(segment / job.lora.files[0]),
         settings={"lora": job.lora.params()},
     )
 

@@ -1,8 +1,5 @@
-"""Passes of rows with alike lengths: the rows of one update are dealt anew, so that less of a pass is padding.
-
-Which rows an update has, and in which order updates follow each other, stays as it is; the samplers of transformers
-that group by length change both.
-"""
+"""Passes of rows with alike lengths: the rows of one update are dealt anew, so that less of a pass is padding. Which
+rows an update has, and in which order updates follow each other, stays as it is."""
 
 from __future__ import annotations
 
@@ -37,13 +34,8 @@ def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[
 
 
 class PassesByLength(EqualRows):
-    """Before one of TRL's trainers: a micro-batch, then all rows that a process has of an update, passes through the
-    model in parts. Its gradient and its loss are sums over them.
-
-    Args:
-        division: without `tokens`, a micro-batch is one pass.
-        arguments: the trainer's.
-    """
+    """Before one of TRL's trainers: with `division.tokens` a micro-batch, then all rows that a process has of an
+    update, passes through the model in parts. Its gradient and its loss are sums over them."""
 
     def __init__(self, *, division: Division, **arguments: Any) -> None:
         self.division = division
@@ -78,18 +70,17 @@ def regrouped(batches: Sequence[Batch], per_update: int) -> list[Batch]:
     found = []
     for start in range(0, len(batches), per_update):
         own = batches[start : start + per_update]
-        whole = {name: _joined([batch[name] for batch in own]) for name in own[0]}
+        # What is not by row is the same in all of them.
+        whole = {
+            name: torch.cat([batch[name] for batch in own]) if isinstance(value, torch.Tensor) and value.ndim else value
+            for name, value in own[0].items()
+        }
         order = whole["completion_mask"].sum(dim=1).argsort(descending=True, stable=True)
         for rows in order.chunk(len(own)):
             batch = rows_of(whole, rows, len(order))
             prompt = cut({name: batch[name] for name in PROMPT}, "prompt_mask")
             found.append(cut(batch, "completion_mask", but=PROMPT) | prompt)
     return found
-
-
-def _joined(parts: list[Any]) -> Any:
-    """What micro-batches have one after another; what is not by row is the same in all of them."""
-    return torch.cat(parts) if isinstance(parts[0], torch.Tensor) and parts[0].ndim else parts[0]
 
 
 def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:

@@ -1,8 +1,4 @@
-"""The catalogue: every way to train a policy. What may stand in a configuration, versions of stages, rules, labels and
-sentences are looked up here; nothing elsewhere tells regimes apart by their names.
-
-To add one, see CONTRIBUTING.md: a module, and its line below.
-"""
+"""The catalogue: every way to train a policy. CONTRIBUTING.md says how to add one."""
 
 from __future__ import annotations
 

@@ -1,11 +1,5 @@
-"""Checkpoints of a training in progress: complete or not there, made by this very job, gone when it is done.
-
-They live in a folder that is no output of a rule, because Snakemake removes the outputs of a job that failed. A
-checkpoint has a manifest: the digest of every file, and of everything the training depends on.
-
-A training asked to stop (SIGTERM: preemption, `scancel`, `kill`; Ctrl-C) finishes its step, saves it and fails with one
-line. The next attempt goes on from there and ends with the same bits as an uninterrupted run; tests hold that.
-"""
+"""Checkpoints of a training in progress: complete or not there, made by this very job, gone when it is done
+(docs/recovery.md). Each has a manifest: the digest of every file, and of everything the training depends on."""
 
 from __future__ import annotations
 
@@ -35,10 +29,7 @@ from g2d.settings import Section, key
 
 
 class Checkpointing(Section):
-    """How often GRPO and DPO save what they have, so that a job that was stopped goes on from there.
-
-    A job that is asked to stop saves in any case. Nothing here changes a result.
-    """
+    """How often GRPO and DPO save what they have, so that a job that was stopped goes on from there."""
 
     every_minutes: float | None = key(10.0, "Time between two checkpoints; null for none by time.", unit="min", gt=0)
     every_steps: int | None = key(None, "Gradient steps between two; null for none by steps.", unit="steps", ge=1)
@@ -75,9 +66,12 @@ class Checkpoints:
         self.draft = folder / "trainer"  # the trainer writes below it
         self.division: Mapping[str, Any] | None = None
 
+    def _newest_first(self) -> list[Path]:
+        return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)
+
     def newest(self) -> Path | None:
         """The newest checkpoint of this job, intact or not."""
-        for folder in sorted(self.folder.glob("step-*"), key=step_of, reverse=True):
+        for folder in self._newest_first():
             with suppress(OSError, ValueError):
                 if read_json(folder / MANIFEST)["job"] == self.job:
                     return folder
@@ -86,7 +80,7 @@ class Checkpoints:
     def latest(self) -> Path | None:
         """The newest usable checkpoint, its cost taken over; whatever else an earlier attempt left is removed."""
         shutil.rmtree(self.draft, ignore_errors=True)
-        for folder in sorted(self.folder.glob("step-*"), key=step_of, reverse=True):
+        for folder in self._newest_first():
             if is_usable(folder, self.job, self.meter):
                 return folder
             shutil.rmtree(folder)
@@ -100,7 +94,7 @@ class Checkpoints:
         folder = self.folder / f"step-{step}"
         shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
-        for old in sorted(self.folder.glob("step-*"), key=step_of)[:-KEPT]:
+        for old in self._newest_first()[KEPT:]:
             shutil.rmtree(old)
         say(f"checkpoint at step {step}")
 
@@ -135,11 +129,8 @@ def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
 
 
 def seal(folder: Path, step: int, job: str, spent: Cost | None = None) -> None:
-    """Write the manifest of a checkpoint: `step`, `job`, `files` with the digest of each, and what was `spent`.
-
-    Args:
-        spent: None where the checkpoint is a result, whose content must not hang on the clock.
-    """
+    """Write the manifest of a checkpoint: `step`, `job`, `files` with the digest of each, and what was `spent`; not of
+    a result, whose content must not hang on the clock."""
     files = {str(file.relative_to(folder)): sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()}
     files.pop(MANIFEST, None)
     cost = {} if spent is None else {"spent": asdict(spent)}
@@ -147,11 +138,7 @@ def seal(folder: Path, step: int, job: str, spent: Cost | None = None) -> None:
 
 
 def require_intact(folder: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint whose files are as they were written.
-
-    Raises:
-        ValueError: a file is missing or was changed; the message names it.
-    """
+    """The manifest of a checkpoint whose files are as they were written; a ValueError names one that is not."""
     if not (folder / MANIFEST).is_file():
         raise ValueError(f"{folder}: an unfinished checkpoint (no {MANIFEST}); delete the folder to have it made again")
     manifest = read_json(folder / MANIFEST)
@@ -207,12 +194,11 @@ def train(
         NotTheFirstError: the training is done, and this process is not the one that goes on from here.
         TrainingStoppedError: a signal stopped the training early.
         RuntimeError: it ended at any other step than the last, or weights that should be divided are not.
-        OSError: a checkpoint cannot be written.
         ValueError: `start` is damaged, or what is to be continued is of another `training.strategy`.
     """
-    if start is not None and until is not None and (step := require_intact(start)["step"]) >= until:
-        raise RuntimeError(f"{start} is at step {step}: nothing is left to train up to step {until}")
     if start is not None:
+        if until is not None and (step := require_intact(start)["step"]) >= until:
+            raise RuntimeError(f"{start} is at step {step}: nothing is left to train up to step {until}")
         require_same_strategy(start)
     if is_sharded():
         keep_precision(trainer)
@@ -267,10 +253,8 @@ def _of_the_first(checkpoint: Path) -> Path:
 
 
 def _schedule(settings: Checkpointing, until: int | None, every: int, requests: list[str], meter: Meter) -> Any:
-    """A callback that says when to save: by time, by steps, when asked to stop, and at the end of the run.
-
-    It tells the meter how far the training is; the record of the attempt has that with its next sign of life.
-    """
+    """A callback that says when to save, by time, by steps, when asked to stop, and at the end of the run; it tells
+    the meter how far the training is."""
     from transformers import TrainerCallback
 
     class Schedule(TrainerCallback):

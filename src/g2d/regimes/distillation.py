@@ -1,10 +1,5 @@
 """On-policy distillation: the policy answers, and a teacher says how likely it would have gone on otherwise at every
-token ("On-Policy Distillation of Language Models", arXiv 2306.13649).
-
-The loss is the mean over the completions' tokens of the divergence between the two next-token distributions, over the
-whole vocabulary; no reward enters it. With beta = 1 it is the reverse KL, sum_v p(v) log(p(v) / q(v)) with p the
-policy's and q the teacher's. Its gradient does not go through the sampling of the tokens before, as in that paper.
-"""
+token ("On-Policy Distillation of Language Models", arXiv 2306.13649; docs/regimes.md has the loss)."""
 
 from __future__ import annotations
 
@@ -17,8 +12,7 @@ from g2d.memory.workload import Training
 from g2d.policies.policy import Policy, load_model, load_tokenizer
 from g2d.policies.settings import HubModel, LocalModel, lora_config, parameters
 from g2d.regimes.adapters import save_trained
-from g2d.regimes.division import Division
-from g2d.regimes.fresh_training import numbered, on_card, train_on_fresh
+from g2d.regimes.fresh_training import on_card, train_on_fresh
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, Group, RolloutsAtOnce, drawn_summary
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import read_prompts
@@ -93,7 +87,7 @@ def require_same_vocabulary(teacher: Policy, base: Policy) -> None:
         )
 
 
-def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], division: Division) -> Any:
+def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], **parts: Any) -> Any:
     from trl import DistillationConfig
 
     from g2d.regimes.distillation_trainer import DistillationOnGivenRollouts
@@ -104,7 +98,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
         own = fresh.rollouts_for(step, hand_over_to)
         rows = zip(own["problem_id"], own["prompt_ids"], own["completion_ids"], strict=True)
         found = [Group(name, tuple(asked.tolist()), (tuple(drawn.tolist()),), (), ()) for name, asked, drawn in rows]
-        return found, len(found), drawn_summary(own) | (fresh.choice.metrics(step) if fresh.choice else {})
+        return found, len(found), drawn_summary(own) | fresh.metrics(step)
 
     def hand_over_to(folder: Path) -> None:
         save_trained(trainer.accelerator.unwrap_model(trainer.model), folder)
@@ -117,11 +111,9 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
         args=DistillationConfig(
             **arguments, beta=settings.beta, temperature=settings.temperature, shuffle_dataset=False
         ),
-        train_dataset=numbered(settings.total_steps),
-        processing_class=load_tokenizer(job.base),
         updates=updates,
-        division=division,
         peft_config=lora_config(job.lora) if job.start is None else None,
+        **parts,
     )
     return trainer
 

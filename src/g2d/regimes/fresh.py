@@ -1,12 +1,9 @@
 """Fresh rollouts: what an online training learns from, drawn by a generator that follows the policy in training.
 
 The generator takes the policy's adapter over, as a file, before every s-th update and answers with it until the next
-time: s = 1 is online, "never" leaves it M0 ("Bridging Offline and Online RL", arXiv 2506.21495, section 3).
-
-Random numbers belong to (seed, problem, how often the problem was asked before, sample). So runs with different s share
-them, the first pass of a run that never hands over is the harvest of M0, and a run that was stopped draws what it would
-have drawn. Of several processes each draws a part, and every one knows all of them. The random state of the process,
-which dropout reads, is left as it was.
+time: s = 1 is online, "never" leaves it M0 ("Bridging Offline and Online RL", arXiv 2506.21495, section 3). Random
+numbers belong to (seed, problem, how often the problem was asked before, sample). Of several processes each draws a
+part, and every one knows all of them. The random state of the process, which dropout reads, is left as it was.
 """
 
 from __future__ import annotations
@@ -25,11 +22,10 @@ from g2d.jobs.files import atomic, read_json, write_json
 from g2d.policies.policy import with_trained
 from g2d.problems import Problem
 from g2d.regimes.job import TrainingJob
-from g2d.regimes.online import vllm_beside_trainer
+from g2d.regimes.online import ROLLOUTS, vllm_beside_trainer
 from g2d.regimes.processes import gathered, n_processes, own_part
 from g2d.regimes.prompt_choice import AskedGroup, PromptChoice, order, times_before
-from g2d.regimes.training_rollouts import COLUMNS as RECORDED
-from g2d.regimes.training_rollouts import write_training_rollouts
+from g2d.regimes.training_rollouts import COLUMNS, Record
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import AGAIN, group_name
 from g2d.rollouts.draw import draw_rollouts
@@ -41,8 +37,6 @@ from g2d.rollouts.tokens import with_token_ids
 from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
 
-# Of rollouts.parquet. `generated_at` is the first update after those behind the generator.
-COLUMNS = ("step", "generated_at", *RECORDED[1:])
 TOGETHER = 1024  # rollouts of one draw, or those of one update: an engine is busy, and a run can stop in between
 BUFFER = "buffer.parquet"  # in a checkpoint: what was drawn for updates to come
 STATE = "fresh.json"
@@ -59,15 +53,11 @@ class FreshRollouts:
     Args:
         job: an online entry's; its seed is that of every draw, its K the last update that has rollouts, and `start`
             generates until the first hand-over.
-
-    Raises:
-        ValueError: the longest prompt and its completion do not fit the model (vLLM).
     """
 
     def __init__(self, job: TrainingJob) -> None:
-        settings = job.settings
-        self.base, self.rounding = job.base, job.lora.rounding
-        self.problems, self.prompt, self.reward = job.data, job.prompt, job.reward
+        self.job, settings = job, job.settings
+        self.problems: list[Problem] = job.data
         self.per_update, self.until = settings.prompts_per_update, job.k
         horizon = settings.total_steps * self.per_update
         self.order = order(settings, self.problems, horizon, self.per_update, job.seed)
@@ -81,12 +71,13 @@ class FreshRollouts:
             batch_size=settings.batch_size,
             seed=job.seed,
         )
-        self.keep, self.verifier = settings.keep_rollouts, shared_verifier(default_workers())
-        self.choice, self.margin = PromptChoice.of(len(self.problems), job.seed, settings), settings.margin
+        self.verifier = shared_verifier(default_workers())
+        self.choice = PromptChoice.of(len(self.problems), job.seed, settings)
         self._planned: dict[int, list[int]] = {}  # with a choice: places of the prompts of updates to come
-        self.columns = (*COLUMNS, *(["reward_status"] if self.reward != TRUTH else []))
+        # `generated_at` is the first update after those behind the generator.
+        columns = ["step", "generated_at", *COLUMNS[1:], *(["reward_status"] if job.reward != TRUTH else [])]
+        self.record = Record(settings.keep_rollouts, columns)
         self.buffer = pd.DataFrame()
-        self.rows: list[pd.DataFrame] = []
         self.tokens_generated = 0
         self.handed_over_at = 0  # updates before the last hand-over; 0 before the first
         self._first = Path(job.start.trained) if job.start and job.start.trained else None
@@ -116,11 +107,11 @@ class FreshRollouts:
         from g2d.rollouts.transformers_engine import TransformersEngine
 
         if self._m0 is None:
-            self._m0 = TransformersEngine.of(self.base)
+            self._m0 = TransformersEngine.of(self.job.base)
         if self.adapter is None:
             first: Engine = self._m0
             return first
-        model = with_trained(copy.deepcopy(self._m0.model), self.adapter, self.rounding)
+        model = with_trained(copy.deepcopy(self._m0.model), self.adapter, self.job.lora.rounding)
         return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
 
     def _take(self, folder: Path, step: int) -> None:
@@ -136,11 +127,7 @@ class FreshRollouts:
 
     def rollouts_for(self, step: int, hand_over: Callable[[Path], None]) -> pd.DataFrame:
         """The judged rollouts of the update after `step` updates, with their tokens; `problem_id` says how often it was
-        asked before.
-
-        Args:
-            hand_over: writes what is in training to a folder; called where the generator takes it over.
-        """
+        asked before. `hand_over` writes what is in training to a folder, where the generator takes it over."""
         if self._is_due(step):
             shutil.rmtree(self.own_folder, ignore_errors=True)
             hand_over(self.own_folder)
@@ -149,8 +136,15 @@ class FreshRollouts:
             self.buffer = self._drawn(step, self._last(step))
         own = self.buffer[self.buffer["update"] == step]
         self.buffer = self.buffer[self.buffer["update"] > step]
-        self._record(own, step)
-        return with_token_ids(own, self.base)  # a checkpoint of 0.1.0 may lack them
+        names = [*own["problem_id"]]
+        texts = self.record.texts(names, [*own["completion_text"]])
+        problems = [name.split(AGAIN)[0] for name in names]
+        self.record.add(own.assign(step=step + 1, problem_id=problems, completion_text=texts))
+        return with_token_ids(own, self.job.base)  # a checkpoint of 0.1.0 may lack them
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """What the choice of the prompts of an update was like; nothing where there is none."""
+        return {} if self.choice is None else self.choice.metrics(step)
 
     def _is_due(self, step: int) -> bool:
         """Whether the generator takes the policy's adapter over before this update; before the first they agree."""
@@ -195,7 +189,7 @@ class FreshRollouts:
 
     def _groups(self, numbers: Sequence[int]) -> list[AskedGroup]:
         frame, size = self._answered(numbers), self.decoding.samples_per_prompt
-        label = labels(frame, self.margin)
+        label = labels(frame, self.job.settings.margin)
         found = []
         for place, number in enumerate(numbers):
             own = slice(place * size, (place + 1) * size)
@@ -219,12 +213,11 @@ class FreshRollouts:
         return frame
 
     def _judged(self, asked: Sequence[Problem]) -> pd.DataFrame:
+        job, engine, verifier = self.job, self.engine(), self.verifier
         rollouts = draw_rollouts(
-            self.base, asked, self.prompt, self.decoding, verifier=self.verifier, engine=self.engine(), token_ids=True
+            job.base, asked, job.prompt, self.decoding, verifier=verifier, engine=engine, token_ids=True
         )
-        return with_rewards(
-            to_frame(rollouts), asked, self.reward, seed=self.decoding.seed, stream="training", verifier=self.verifier
-        )
+        return with_rewards(to_frame(rollouts), asked, job.reward, seed=job.seed, stream="training", verifier=verifier)
 
     def _at(self, number: int) -> tuple[Problem, int]:
         """The problem at a place of the order, and how often it was asked before."""
@@ -237,20 +230,6 @@ class FreshRollouts:
         by_id = {problem.problem_id: problem for problem in self.problems}
         return [replace(by_id[name.split(AGAIN)[0]], problem_id=name) for name in own["problem_id"].unique()]
 
-    def _record(self, own: pd.DataFrame, step: int) -> None:
-        if self.keep == "none":
-            return
-        with_text = {"completions": set(own["problem_id"]), "sampled": {own["problem_id"].iloc[0]}}.get(
-            self.keep, set()
-        )
-        texts = zip(own["problem_id"], own["completion_text"], strict=True)
-        rows = own.assign(
-            step=step + 1,
-            problem_id=[name.split(AGAIN)[0] for name in own["problem_id"]],
-            completion_text=pd.Series([text if name in with_text else None for name, text in texts], own.index),
-        )
-        self.rows.append(rows[list(self.columns)])
-
     def save(self, folder: Path) -> None:
         """Write into a checkpoint what goes on from it needs."""
         if self.handed_over_at:
@@ -258,25 +237,15 @@ class FreshRollouts:
             _rename(folder / GENERATOR, WEIGHTS, ASIDE)
         with atomic(folder / BUFFER) as draft:
             self.buffer.to_parquet(draft, index=False)
-        state: dict[str, Any] = {
-            "tokens_generated": self.tokens_generated,
-            "handed_over_at": self.handed_over_at,
-        }
+        state: dict[str, Any] = {"tokens_generated": self.tokens_generated, "handed_over_at": self.handed_over_at}
         if self.choice is not None:
             state |= {"choice": self.choice.state(), "planned": list(self._planned.items())}
         write_json(folder / STATE, state)
+        self.record.save(folder / ROLLOUTS)
 
-    def save_rollouts(self, path: Path) -> None:
-        """Write `COLUMNS` of the updates since the checkpoint of the K before."""
-        frame = pd.concat(self.rows) if self.rows else pd.DataFrame(columns=list(self.columns))
-        write_training_rollouts(path, frame)
-
-    def restore(self, folder: Path, rollouts: Path | None) -> None:
-        """Go on from a checkpoint.
-
-        Args:
-            rollouts: those of this job so far; None where the checkpoint is that of a smaller K, whose bill is paid.
-        """
+    def restore(self, folder: Path, *, own: bool) -> None:
+        """Go on from a checkpoint; from one that is not this job's `own`, but that of a smaller K, without its rollouts
+        and their tokens, which are on the bill of that K."""
         state = read_json(folder / STATE)
         self.buffer = pd.read_parquet(folder / BUFFER)
         if self.choice is not None:
@@ -287,9 +256,9 @@ class FreshRollouts:
             shutil.copytree(folder / GENERATOR, self.own_folder)
             _rename(self.own_folder, ASIDE, WEIGHTS)
             self._take(self.own_folder, state["handed_over_at"])
-        if rollouts is not None:
+        if own:
             self.tokens_generated = state["tokens_generated"]
-            self.rows = [pd.read_parquet(rollouts)]
+            self.record.restore(folder / ROLLOUTS)
 
 
 def _rename(folder: Path, name: str, other: str) -> None:

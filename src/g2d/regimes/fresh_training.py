@@ -11,15 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from g2d.memory.workload import Training
-from g2d.policies.policy import Policy
-from g2d.regimes.division import Division
+from g2d.policies.policy import Policy, load_tokenizer
 from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.online import ROLLOUTS, begin, train_to_k
+from g2d.regimes.online import begin, train_to_k
 from g2d.regimes.training import restore_token_count, trainer_arguments
 
 if TYPE_CHECKING:
-    from datasets import Dataset
-
     from g2d.regimes.fresh import FreshRollouts
 
 
@@ -40,28 +37,22 @@ def on_card(settings: Any, updates: int, **own: Any) -> Training:
     )
 
 
-def numbered(updates: int) -> Dataset:
-    """A data set with a row for every update, in the place of one that is read."""
-    from datasets import Dataset
-
-    return Dataset.from_list([{"update": i} for i in range(updates)])
-
-
 def train_on_fresh(
     job: TrainingJob,
-    make_trainer: Callable[[TrainingJob, FreshRollouts, dict[str, Any], Division], Any],
+    make_trainer: Callable[..., Any],
     restored: Callable[[Any, FreshRollouts], None] = lambda trainer, fresh: None,
 ) -> Trained:
     """Train M0, or the policy of `start`, for K updates; see `g2d.regimes.online.begin` and `train_to_k`.
 
-    `start` is needed from every checkpoint on: it may be the reference or the generator. Its training goes on with an
-    optimizer, a schedule and random numbers of its own.
+    `start` is needed from every checkpoint on: it may be the reference or the generator.
 
     Args:
-        make_trainer: a TRL trainer for a job and its rollouts, from the arguments common to all, of which a step is an
-            update, and the division of an update into passes, which the trainer makes.
+        make_trainer: a TRL trainer for a job and its rollouts, from the arguments common to all configurations, of
+            which a step is an update, and the keywords common to all trainers.
         restored: called with trainer and rollouts where they go on from a checkpoint.
     """
+    from datasets import Dataset
+
     from g2d.regimes.fresh import FreshRollouts
 
     settings, meter = job.settings, job.meter
@@ -78,26 +69,30 @@ def train_on_fresh(
             "per_device_train_batch_size": 1,
             "gradient_accumulation_steps": 1,
         }
-        trainer = make_trainer(job, fresh, arguments, division)
+        trainer = make_trainer(
+            job,
+            fresh,
+            arguments,
+            train_dataset=Dataset.from_list([{"update": step} for step in range(settings.total_steps)]),
+            processing_class=load_tokenizer(job.base),
+            division=division,
+        )
         before = meter.tokens_generated
 
         def save(folder: Path) -> None:
             shutil.rmtree(folder / "ref", ignore_errors=True)  # beside it, the trainer would not load our own
             fresh.save(folder)
-            fresh.save_rollouts(folder / ROLLOUTS)
             meter.tokens_generated = before + fresh.tokens_generated
 
-        def restore(folder: Path, rollouts: Path | None) -> None:
-            fresh.restore(folder, rollouts)
+        def restore(folder: Path, *, own: bool = True) -> None:
+            fresh.restore(folder, own=own)
             meter.tokens_generated = before + fresh.tokens_generated
             restore_token_count(trainer, folder)
             restored(trainer, fresh)
 
         if job.resume_from is not None:
-            restore(job.resume_from, None)
-        return train_to_k(
-            job, trainer, checkpoints, save=save, restore=lambda folder: restore(folder, folder / ROLLOUTS)
-        )
+            restore(job.resume_from, own=False)
+        return train_to_k(job, trainer, checkpoints, save=save, restore=restore)
     finally:
         fresh.close()
 

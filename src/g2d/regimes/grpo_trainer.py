@@ -152,7 +152,7 @@ class Grpo(GRPOTrainer):
         rewards: torch.Tensor = super()._calculate_rewards(*arguments, **keywords)
         self._rewards = rewards[:, 0]
         if self.replay is not None:
-            self.rollouts.leave_out(self.replay.replayed, len(rewards))
+            self.rollouts.leave_out(self.replay.replayed)
         return rewards
 
     def _get_per_token_logps_and_entropies(self, model: Any, *arguments: Any, **keywords: Any) -> Any:

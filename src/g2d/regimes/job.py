@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from g2d.jobs.cost import Meter
-from g2d.policies.policy import Policy
+from g2d.policies.policy import Policy, as_json
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.checkpoints import Checkpointing
@@ -57,11 +57,15 @@ class TrainingJob:
     policy_id: str = ""  # in the rows of its probes
     workers: int = 1  # processes that verify
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What every training depends on, as JSON."""
+        return {"version": self.version, "base": as_json(self.base), "lora": self.lora.params(), "seed": self.seed}
+
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training leaves beside the files in its work folder: those of `Lora.files`; of an online one
-    `rollouts.parquet` too, and `checkpoint` where another K may continue it."""
+    """What a training leaves beside the files in its work folder."""
 
     log: list[dict[str, Any]]  # the trainer's, one row per gradient step, those before `resume_from` included
     found: Mapping[str, Any] = field(default_factory=dict)  # for the record of the policy

@@ -1,10 +1,8 @@
 """What all offline trainings have in common: rows that are given, a start at M0 or at pi_K, weights that are left.
 
-A regime beside this is its settings, its rows, its trainer and its words. The trainer is one of TRL 1.16 after the
-mixins below, which add what it lacks. TRL renders conversations and takes no tokens in their place; it scores the
-reference in training mode, with dropout. The Trainer of transformers averages the micro-batches of a gradient step, so
-the rows of a smaller last one weigh more. Where processes share an epoch that they cannot divide, accelerate fills the
-last micro-batches up with rows of its beginning.
+The trainer is one of TRL 1.16 after the mixins below. TRL renders conversations and takes no tokens in their place; it
+scores the reference with dropout. The Trainer of transformers averages the micro-batches of a gradient step, so the
+rows of a smaller last one weigh more, and accelerate fills up the last ones with rows of the epoch's beginning.
 """
 
 from __future__ import annotations
@@ -61,25 +59,16 @@ def train_offline(
         found: of the data, for the record of the policy.
         trainer: makes the TRL trainer, from the arguments common to all configurations, the division into passes, and
             the keywords common to all trainers; where it is called, TRL may be imported.
-        lengths: of the rows.
         responses: of a prompt, at most, where they pass through the model together.
 
     Raises:
         TrainingStoppedError: a signal stopped it early.
         RuntimeError: the training does not begin at its reference.
     """
-    settings = job.settings
-    everything = {
-        "version": job.version,
-        "base": as_json(job.base),
-        **data,
-        regime: job.settings.params(without={"steps"}),
-        "lora": job.lora.params(),
-        "seed": job.seed,
-        "start": as_json(job.start) if job.start else None,
-    }
+    settings, start = job.settings, as_json(job.start) if job.start else None
+    everything = {**job.identity, **data, regime: settings.params(without={"steps"}), "start": start}
     checkpoints = Checkpoints(job.work, everything, job.meter)
-    training: Training = job.settings.on_card(responses, lengths[1])
+    training: Training = settings.on_card(responses, lengths[1])
     division = divide(job, checkpoints, training, lengths)
     update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
     if training.passes == "groups":  # the trainer makes the passes, and gives every process its part
@@ -196,11 +185,8 @@ class FixedReference:
 
 
 def require_same(policy: torch.Tensor, reference: torch.Tensor, tolerance: float) -> None:
-    """Check that log-probabilities of completions, (rows,), are those of the reference, but for a part of their sum.
-
-    Raises:
-        RuntimeError: a training does not begin at its reference.
-    """
+    """Raise a RuntimeError where log-probabilities of completions, (rows,), are not those of the reference, but for a
+    part of their sum: a training does not begin at its reference."""
     apart, whole = float((policy - reference).abs().sum()), float(reference.abs().sum())
     if not apart <= tolerance * whole:
         raise RuntimeError(

@@ -1,17 +1,15 @@
-"""What all online trainings have in common: what names their checkpoints, prompts that fit, vLLM beside the trainer,
-the run to K, and what a checkpoint leaves to the stages after it."""
+"""What all online trainings have in common: their begin, vLLM beside the trainer, the run to K and what it leaves."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from g2d.jobs.files import sha256
 from g2d.memory.workload import largest_part
-from g2d.policies.policy import Policy, as_json, context_limit, load_tokenizer
+from g2d.policies.policy import context_limit, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, render
 from g2d.regimes.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
@@ -36,12 +34,9 @@ def read_prompts(job: TrainingJob, inputs: Any) -> list[Problem]:
 def identity(job: TrainingJob) -> dict[str, Any]:
     """What a training depends on whatever its K, as JSON."""
     return {
-        "version": job.version,
-        "base": as_json(job.base),
+        **job.identity,
         "problems": [asdict(problem) for problem in job.data],
-        "lora": job.lora.params(),
         "prompt": job.prompt.params(),
-        "seed": job.seed,
         "engine": job.engine.identity if job.engine else None,
         **job.settings.identity(job),
     }
@@ -73,7 +68,14 @@ def train_to_k(job: TrainingJob, trainer: Any, checkpoints: Checkpoints, **own: 
         own: further arguments of `g2d.regimes.checkpoints.train`, which says what is raised.
     """
     reached = train(trainer, checkpoints, job.checkpointing, until=job.k, start=job.resume_from, **own)
-    return Trained(hand_over(reached, job.work, job.base))
+    hand_over_trained(reached, job.work, job.base)
+    left = job.work / "checkpoint"
+    shutil.rmtree(left, ignore_errors=True)
+    shutil.copy2(reached / ROLLOUTS, job.work / ROLLOUTS)
+    shutil.copytree(reached, left, ignore=shutil.ignore_patterns(ROLLOUTS, MANIFEST))
+    manifest = require_intact(reached)
+    seal(left, manifest["step"], manifest["job"])
+    return Trained(read_log(reached))
 
 
 def require_prompts_fit(job: TrainingJob) -> int:
@@ -98,9 +100,6 @@ def vllm_beside_trainer(job: TrainingJob, problems: Sequence[Problem], at_once: 
     Args:
         problems: every one that training will ask; the longest decides how much vLLM reserves.
         at_once: completions that all processes together ever ask for at once.
-
-    Raises:
-        ValueError: the longest prompt and its completion do not fit the model.
     """
     if job.engine is None or job.engine.name != "vllm":
         return None
@@ -117,17 +116,6 @@ def vllm_beside_trainer(job: TrainingJob, problems: Sequence[Problem], at_once: 
     prompts = {vllm.render(conversation(problem, job.prompt)) for problem in problems}
     vllm.start_for(prompts, job.settings.max_completion_length)
     return vllm
-
-
-def hand_over(reached: Path, work: Path, base: Policy) -> list[dict[str, Any]]:
-    """Copy what the stage leaves out of the last checkpoint, which stays until the stage is complete; its log."""
-    hand_over_trained(reached, work, base)
-    shutil.rmtree(work / "checkpoint", ignore_errors=True)
-    shutil.copy2(reached / ROLLOUTS, work / ROLLOUTS)
-    shutil.copytree(reached, work / "checkpoint", ignore=shutil.ignore_patterns(ROLLOUTS, MANIFEST))
-    manifest = require_intact(reached)
-    seal(work / "checkpoint", manifest["step"], manifest["job"])
-    return read_log(reached)
 
 
 def completions_tokens(log_history: Sequence[dict[str, Any]], completions_per_generation: int, after_step: int) -> int:

@@ -1,15 +1,8 @@
 """Semi-online DPO: DPO on pairs of fresh rollouts, whose generator takes the policy over every s updates.
 
 s = 1 is online DPO; with "never", M0 answers all prompts ("Bridging Offline and Online RL for LLMs", arXiv 2506.21495,
-section 3). A trajectory like GRPO's: K counts updates, a chain passes through every K, and a run that was stopped ends
-with the bits of an uninterrupted one.
-
-The reference is M0, or follows the generator (that paper's section 4.4). If it follows at s = 1, policy and reference
-agree before every update: the loss stays at ln 2 and the margins at 0, beta only scales the gradient, and its direction
-is GRPO's with another weight of each prompt (tests hold that).
-
-TRL's experimental online DPO has two completions a prompt, pairs of two right or two wrong ones, no s, and no resuming.
-An update without a pair is a step with a zero gradient, and regimes.csv counts them.
+section 3). A trajectory like GRPO's: K counts updates, and a chain passes through every K. The reference is M0, or
+follows the generator (section 4.4). docs/regimes.md has the rest.
 """
 
 from __future__ import annotations
@@ -21,11 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import model_validator
 
 from g2d.memory.workload import Training
-from g2d.policies.policy import load_tokenizer
 from g2d.policies.settings import lora_config
 from g2d.regimes.adapters import copy_to_reference, load_weights, save_trained, with_own_adapter
-from g2d.regimes.division import Division
-from g2d.regimes.fresh_training import numbered, on_card, train_on_fresh
+from g2d.regimes.fresh_training import on_card, train_on_fresh
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import read_prompts
@@ -119,7 +110,7 @@ def train_semi_online_dpo(job: TrainingJob) -> Trained:
     return train_on_fresh(job, _trainer, restored)
 
 
-def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], division: Division) -> Any:
+def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], **parts: Any) -> Any:
     from trl import DPOConfig
 
     from g2d.regimes.group_trainer import GroupTrainer
@@ -131,8 +122,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
         asked = fresh.asked(own)
         whole, margin = settings.grpo_weight > 0, settings.margin
         found = groups(own, asked, which=settings.pairs, seed=job.seed, whole=whole, margin=margin)
-        record = summary(own, found) | (fresh.choice.metrics(step) if fresh.choice else {})
-        return found, len(asked), record
+        return found, len(asked), summary(own, found) | fresh.metrics(step)
 
     def hand_over_to(folder: Path) -> None:
         model = trainer.accelerator.unwrap_model(trainer.model)
@@ -148,12 +138,10 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
         model=with_own_adapter(model, job.lora, job.seed) if own_adapter else model,
         ref_model=starting_model(job.base, None, job.lora) if from_m0 and job.lora.trains_all else None,
         args=DPOConfig(**arguments, beta=settings.beta, max_length=None, disable_dropout=False),
-        train_dataset=numbered(settings.total_steps),
-        processing_class=load_tokenizer(job.base),
         updates=updates,
         loss=settings,
-        division=division,
         peft_config=lora_config(job.lora) if job.start is None and not moving else None,
+        **parts,
     )
     if from_m0:
         if not job.lora.trains_all:

@@ -1,7 +1,5 @@
-"""What the TRL trainers share: explicit arguments, the adapter, and the hand-over of what they leave behind.
-
-Every value that matters is set here or by the caller, so that an upgrade cannot change a result in silence.
-"""
+"""What the TRL trainers share: explicit arguments, so that an upgrade changes no result in silence, the weights that
+they start from, and the hand-over of what they leave behind."""
 
 from __future__ import annotations
 
@@ -25,12 +23,7 @@ from g2d.settings import Section, key
 
 
 class OptimizerKeys(Section):
-    """AdamW beside its learning rate: a section with these keys is a subclass.
-
-    Learning rate, `adam_epsilon` and `max_grad_norm` belong together. Adam divides the scale of a gradient out, but
-    only of one that is large beside epsilon, and clipping sets that scale by the number of parameters: values for full
-    fine-tuning mean something else for an adapter.
-    """
+    """AdamW beside its learning rate: a section with these keys is a subclass."""
 
     adam_betas: tuple[float, float] = key(
         (0.9, 0.999), "Decay of AdamW's averages of the gradient and of its square.", neutral=(0.9, 0.999)
@@ -55,7 +48,7 @@ def trainer_arguments(
     *,
     checkpointing: bool | None = None,
 ) -> dict[str, Any]:
-    """Arguments common to GRPOConfig and DPOConfig: precision by device, every step logged.
+    """Arguments common to the configurations of TRL: precision by device, every step logged.
 
     Args:
         tracking: from `g2d.regimes.tracking`; nothing is reported if None.
@@ -66,9 +59,7 @@ def trainer_arguments(
 
     gpu = torch.cuda.is_available()
     keys = settings if isinstance(settings, OptimizerKeys) else OptimizerKeys()
-    rate = (
-        {} if settings is None else {"learning_rate": settings.learning_rate, "lr_scheduler_type": settings.lr_schedule}
-    )
+    rate = {"learning_rate": settings.learning_rate, "lr_scheduler_type": settings.lr_schedule} if settings else {}
     return {
         "output_dir": str(output_dir),
         "seed": seed,
@@ -94,9 +85,8 @@ def trainer_arguments(
 
 
 def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
-    """The weights that a training starts from: M0, or pi_K to train on.
-
-    All weights are trained in float32, also on a GPU: most of a step of bfloat16 weights would be rounded away.
+    """The weights that a training starts from: M0, or pi_K to train on. All weights are trained in float32, also on a
+    GPU: most of a step of bfloat16 weights would be rounded away.
 
     Raises:
         ValueError: `start` is not of this kind, or has not the weights that its record names.
@@ -176,8 +166,7 @@ def read_log(checkpoint: Path) -> list[dict[str, Any]]:
 
 
 def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
-    """Check that the reward of an online training had a number for some completion, of either kind of prompts; raises
-    as `require_numbers`."""
+    """As `require_numbers`, of an online training: its reward had a number for some completion of each kind."""
     for kind in ("", "/verifiable", "/open_ended"):
         rows = [row for row in log_history if f"rewards/judged{kind}" in row]
         names = get_args(Status) if not kind else ("judged", "without")
@@ -186,12 +175,12 @@ def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_metrics(path: str | Path, log_history: list[dict[str, Any]]) -> None:
-    """One JSON line per gradient step, as logged by the trainer; its closing summary is left out, NaN becomes null.
-    Raises as `require_rewards`."""
+    """One JSON line per gradient step, as logged by the trainer; its closing summary is left out, and what is no finite
+    number becomes null. Raises as `require_rewards`."""
     require_rewards(log_history)
+
+    def json_of(value: Any) -> Any:
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
     steps = [row for row in log_history if "loss" in row]
-    write_jsonl(path, [{name: n if _is_json(n) else None for name, n in row.items()} for row in steps])
-
-
-def _is_json(value: Any) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
+    write_jsonl(path, [{name: json_of(value) for name, value in row.items()} for row in steps])

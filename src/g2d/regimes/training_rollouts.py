@@ -1,11 +1,7 @@
-"""The rollouts of training as records: what GRPO was rewarded for, step by step, one Parquet row per completion.
-
-They are collected where every completion passes anyway, in the reward, so both engines leave the same file.
-"""
+"""The rollouts of training as records: what it was rewarded for, step by step, one Parquet row per completion."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,14 +29,53 @@ COLUMNS = (
 )
 
 
-class TrainingRollouts:
-    """Collects a row of every completion that the reward judges: `TrainingReward(..., on_judged=rollouts.record)`.
+class Record:
+    """The rows of the steps since the checkpoint of the K before, a frame of each draw.
 
-    The data set needs a column `problem_id`.
+    Args:
+        keep: nothing, the rows, the rows with the text of one prompt of a draw, or with all texts.
+    """
+
+    def __init__(self, keep: Keep, columns: Sequence[str]) -> None:
+        self.keep, self.columns = keep, [*columns]
+        self.frames: list[pd.DataFrame] = []
+
+    def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[Any]:
+        """The texts of a draw that are kept, given the name of each one's prompt; None for the others.
+
+        Args:
+            sampled: whether one prompt of this draw is the one to keep.
+        """
+        of = {"completions": {*prompts}, "sampled": {*prompts[:1]} if sampled else set()}.get(self.keep, set())
+        return [text if prompt in of else None for prompt, text in zip(prompts, texts, strict=True)]
+
+    def add(self, drawn: pd.DataFrame) -> None:
+        """Keep the columns of a draw."""
+        if self.keep != "none":
+            self.frames.append(drawn[self.columns])
+
+    def save(self, path: Path) -> None:
+        """Write the rows; a column without a value has no type of its own."""
+        import pandas as pd
+
+        frame = pd.concat(self.frames) if self.frames else pd.DataFrame(columns=self.columns)
+        numbers = dict.fromkeys(("step", "generated_at", "sample", "token_count"), "int64") | {"reward": "float64"}
+        types = {name: numbers.get(name, "string[pyarrow]") for name in self.columns}
+        with atomic(path) as draft:
+            frame.astype(types).to_parquet(draft, index=False)
+
+    def restore(self, path: Path) -> None:
+        """Go on from rows that were saved."""
+        import pandas as pd
+
+        self.frames = [pd.read_parquet(path)]
+
+
+class TrainingRollouts(Record):
+    """Collects a row of every completion that the reward judges: `TrainingReward(..., on_judged=rollouts.record)`.
 
     Args:
         eos_token_ids: tokens that end a completion.
-        keep: nothing, the rows, the rows with the text of one group a generation, or with all texts.
         stale: whether rollouts may be of an older policy than the one they train; the rows then have one more column,
             `generated_at`, the first step after the one that left the policy it was drawn from.
         lag: steps that this policy is behind at every generation.
@@ -56,11 +91,9 @@ class TrainingRollouts:
         lag: int = 0,
         statuses: bool = False,
     ) -> None:
-        self.eos_token_ids = frozenset(eos_token_ids)
-        self.keep = keep
-        self.lag = lag
-        self.columns = (*COLUMNS, *(["generated_at"] if stale else []), *(["reward_status"] if statuses else []))
-        self.rows: list[dict[str, Any]] = []
+        self.eos_token_ids, self.lag = frozenset(eos_token_ids), lag
+        more = {"generated_at": stale, "reward_status": statuses}
+        super().__init__(keep, [*COLUMNS, *(name for name, there in more.items() if there)])
 
     def record(
         self,
@@ -75,10 +108,10 @@ class TrainingRollouts:
     ) -> None:
         """Keep the completions of one generation step: the verifier's judgements, and what training sees; the other
         arguments have TRL's names."""
-        if self.keep == "none":
-            return
-        with_text = {"completions": set(problem_id), "sampled": set(problem_id[:1]) if is_first() else set()}
+        import pandas as pd
+
         step = trainer_state.global_step
+        texts = self.texts(problem_id, [completion_text(text) for text in completions], sampled=is_first())
         rows = [
             {
                 "step": step + 1,
@@ -89,53 +122,25 @@ class TrainingRollouts:
                 "reward": rewarded.reward,
                 "reward_status": rewarded.status,
                 "extracted_answer": judgement.extracted_answer,
-                "completion_text": completion_text(text) if problem in with_text.get(self.keep, ()) else None,
+                "completion_text": text,
                 "generated_at": max(0, step - self.lag) + 1,
             }
             for problem, judgement, rewarded, tokens, text in zip(
-                problem_id, judgements, rewards, completion_ids, completions, strict=True
+                problem_id, judgements, rewards, completion_ids, texts, strict=True
             )
         ]
-        seen: Counter[str] = Counter()
-        for row in gathered(rows):
-            self.rows.append(row | {"sample": seen[row["problem_id"]]})
-            seen[row["problem_id"]] += 1
+        frame = pd.DataFrame(gathered(rows))
+        self.add(frame.assign(sample=frame.groupby("problem_id").cumcount()))
 
-    def leave_out(self, rows: Collection[int], n: int) -> None:
-        """Drop some of the n completions that were judged last: those that were not drawn for this training."""
+    def leave_out(self, rows: Collection[int]) -> None:
+        """Drop some of the completions that were judged last: those that were not drawn for this training."""
         if self.keep != "none":
-            last = self.rows[-n:]
-            self.rows[-n:] = [row for place, row in enumerate(last) if place not in rows]
+            self.frames[-1] = self.frames[-1].drop(index=[*rows])
 
     def consumed_at(self, steps: Sequence[int]) -> None:
         """Say which gradient step consumes each completion of the last generation, in the order of the judgements."""
         if self.keep != "none":
-            for row, step in zip(self.rows[-len(steps) :], steps, strict=True):
-                row["step"] = step
-
-    def save(self, path: Path) -> None:
-        """Write the rows of this job so far: of the steps since the checkpoint of the K before it."""
-        import pandas as pd
-
-        write_training_rollouts(path, pd.DataFrame(self.rows, columns=list(self.columns)))
-
-    def restore(self, path: Path) -> None:
-        """Go on from rows that were saved."""
-        import pandas as pd
-
-        self.rows = [
-            {str(name): None if pd.isna(value) else value for name, value in row.items()}
-            for row in pd.read_parquet(path).to_dict("records")
-        ]
-
-
-def write_training_rollouts(path: Path, frame: pd.DataFrame) -> None:
-    """Write the record of a training; a column without a value has no type of its own."""
-    numbers = dict.fromkeys(("step", "generated_at", "sample", "token_count"), "int64") | {"reward": "float64"}
-    with atomic(path) as draft:
-        frame.astype({name: numbers.get(name, "string[pyarrow]") for name in map(str, frame)}).to_parquet(
-            draft, index=False
-        )
+            self.frames[-1] = self.frames[-1].assign(step=steps)
 
 
 def read_ages(path: str | Path) -> Any:
