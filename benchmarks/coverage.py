@@ -22,7 +22,7 @@ import scipy
 
 from g2d.advice.probe import step_advice
 from g2d.analysis.comparisons import compare
-from g2d.analysis.crossed import INFLATION, centre, error_of_difference
+from g2d.analysis.crossed import INFLATION, error_of_difference
 from g2d.analysis.informativeness import binary_entropy, corrected
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.analysis.power import Design, decompose, smallest_difference, smallest_margin
@@ -99,7 +99,7 @@ def grid(
 def rejected(difference: np.ndarray, pool: np.ndarray, paired: bool, family: int) -> bool:
     """Whether `g2d.analysis.comparisons.compare` has p <= LEVEL / family."""
     error = error_of_difference(difference, pool, paired)
-    return abs(centre(difference)) >= error.reach(LEVEL / family)
+    return abs(error.middle) >= error.reach(LEVEL / family)
 
 
 def tests(runs: int, seeds: Sequence[int], n_questions: int) -> None:
@@ -122,14 +122,14 @@ def tests(runs: int, seeds: Sequence[int], n_questions: int) -> None:
             deltas = policies[1:] - policies[0]
             against_m0 = any(rejected(policy - m0, pool, False, n_k + 1) for policy in policies)
             errors = [error_of_difference(delta, pool, True) for delta in deltas]
-            middles = [centre(delta) for delta in deltas]
-            best = int(pool[1:].mean(axis=1).argmax())
-            wrong = any(abs(m) >= e.reach(LEVEL / n_k) for m, e in zip(middles, errors, strict=True))
-            covers = [abs(middles[best]) < errors[best].reach(LEVEL / size) for size in (1, n_k)]
+            best = errors[int(pool[1:].mean(axis=1).argmax())]
+            wrong = any(abs(error.middle) >= error.reach(LEVEL / n_k) for error in errors)
+            covers = [abs(best.middle) < best.reach(LEVEL / size) for size in (1, n_k)]
             policies, _ = grid(rng, n_seeds, pattern, accuracy, gain, n_questions)
             pool, delta = policies.mean(axis=2), policies[1] - policies[0]
             hit = rejected(delta, pool, True, n_k)
-            covered = abs(centre(delta) - gain) < error_of_difference(delta, pool, True).reach(LEVEL)
+            error = error_of_difference(delta, pool, True)
+            covered = abs(error.middle - gain) < error.reach(LEVEL)
             found.append((wrong, against_m0, *covers, hit, covered))
         errs, errs_m0, single, family, power, covered = np.mean(found, axis=0)
         print(

@@ -15,23 +15,23 @@ from g2d.rollouts.settings import Calibration
 Level = int | None  # None: the problem has no level
 
 OUTCOMES = ["pairable", "all_wrong", "all_correct"]  # of a prompt's group of rollouts; exactly one holds
-SHARES = [f"{outcome}_share" for outcome in OUTCOMES]
 LEVEL_COLUMNS = {  # of levels.csv
     "levels": "object",
     "selected": "bool",
     "n": "int64",
     "pass_at_1": "float64",
     **dict.fromkeys(OUTCOMES, "int64"),
-    **dict.fromkeys(SHARES, "float64"),
+    **{f"{outcome}_share": "float64" for outcome in OUTCOMES},
 }
 
 
 def level_table(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """Success of M0 by level, the rows of Table 4, from the calibration rollouts.
+    """Success of M0 by level, ascending, problems without a level last: the rows of Table 4, from the calibration
+    rollouts.
 
     Returns:
-        One row per level, ascending, problems without a level last: level (nullable integer), n (problems), pass_at_1
-        (mean of p(x), 0..1), pairable, all_wrong, all_correct (numbers of problems).
+        level (nullable integer), n (problems), pass_at_1 (mean of p(x), 0..1), pairable, all_wrong, all_correct
+        (numbers of problems).
     """
     counts = success_counts(rollouts)
     counts = counts.assign(
@@ -42,18 +42,14 @@ def level_table(rollouts: pd.DataFrame) -> pd.DataFrame:
     table = counts.groupby("level", sort=True, dropna=False).agg(
         n=("problem_id", "size"),
         pass_at_1=("p_hat", "mean"),
-        pairable=("pairable", "sum"),
-        all_wrong=("all_wrong", "sum"),
-        all_correct=("all_correct", "sum"),
+        **{outcome: (outcome, "sum") for outcome in OUTCOMES},
     )
     return table.reset_index().astype({"level": "Int64"} | dict.fromkeys(["n", *OUTCOMES], "int64"))
 
 
 def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
-    """Levels of `level_table` to train on: the pinned ones, or those with pass@1 in the window (both ends included).
-
-    Returns:
-        Ascending levels; `[None]` where the pool has no levels and does as a whole.
+    """Levels of `level_table` to train on, ascending: the pinned ones, or those with pass@1 in the window (both ends
+    included); `[None]` where the pool has no levels and does as a whole.
 
     Raises:
         ValueError: a pinned level has no problems, or no level is in the window; the message says what to change.
@@ -88,14 +84,12 @@ def require_levels(settings: Calibration, levels: Collection[Level]) -> None:
 
 
 def with_mixes(table: pd.DataFrame, chosen: Sequence[Level]) -> pd.DataFrame:
-    """Table 4 as published: the levels of `level_table`, the chosen ones together (none where nothing is trained), and
-    all of them together.
+    """Table 4 as published: the levels of `level_table`, the chosen ones together, where there are several, and all of
+    them together.
 
     Returns:
         `LEVEL_COLUMNS`: levels ("3", "2-4", "none" for problems without a level, "all"), selected (whether every level
-        of the row was chosen), n, pass_at_1, pairable, all_wrong, all_correct, and the shares of n called
-        pairable_share, all_wrong_share, all_correct_share. A mix of one level is that level's row and is not
-        repeated.
+        of the row was chosen), and numbers of problems with their shares of n.
     """
     levels = _levels(table)
     groups: list[tuple[str, list[Level]]] = [(format_levels([level]), [level]) for level in levels]
@@ -105,11 +99,12 @@ def with_mixes(table: pd.DataFrame, chosen: Sequence[Level]) -> pd.DataFrame:
     rows = []
     for label, members in groups:
         part = table.loc[[level in members for level in levels]]
-        n, totals = int(part["n"].sum()), {outcome: int(part[outcome].sum()) for outcome in OUTCOMES}
+        totals = {name: int(part[name].sum()) for name in ("n", *OUTCOMES)}
+        n = totals["n"]
         pass_at_1 = float((part["n"] * part["pass_at_1"]).sum() / n) if n else None
-        shares = {share: total / n if n else None for share, total in zip(SHARES, totals.values(), strict=True)}
+        shares = {f"{outcome}_share": totals[outcome] / n if n else None for outcome in OUTCOMES}
         selected = bool(members) and set(members) <= set(chosen)
-        rows.append({"levels": label, "selected": selected, "n": n, "pass_at_1": pass_at_1} | totals | shares)
+        rows.append({"levels": label, "selected": selected, "pass_at_1": pass_at_1} | totals | shares)
     return pd.DataFrame(rows, columns=list(LEVEL_COLUMNS)).astype(LEVEL_COLUMNS)
 
 

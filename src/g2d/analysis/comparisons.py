@@ -44,8 +44,7 @@ def compare(policy: np.ndarray, reference: np.ndarray, pool: np.ndarray | None =
     Args:
         policy: (n_seeds, n_problems), the share of a problem's samples that are correct.
         reference: the same problems in the same order; the same seeds, or one row for a policy without seeds (M0).
-        pool: (n_policies, n_seeds), accuracies of the policies that were trained in the same way, with these two, over
-            which the variance between few seeds is pooled; None: these two alone.
+        pool: as for `crossed.seed_variance`; None: these two alone.
         family: number of comparisons of which one may be chosen afterwards.
 
     Raises:

@@ -44,15 +44,8 @@ def fisher_interval(r: float, degrees: int, p: float) -> tuple[float | None, flo
 
 def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Correlation:
     """Correlation of deviations from each subject's mean, with n - subjects - 1 degrees of freedom (Bakdash and
-    Marusich 2017, eq. 3); its interval by Fisher's z. Of one subject, Pearson's.
-
-    Args:
-        x, y: (n,) finite values.
-        subjects: (n,) what each point belongs to.
-
-    Returns:
-        n, and r, p and interval, null where no degree of freedom is left or one side does not vary within subjects.
-    """
+    Marusich 2017, eq. 3), of (n,) finite values and what each belongs to; of one subject, Pearson's. Not defined where
+    no degree of freedom is left or one side does not vary within subjects."""
     frame = pd.DataFrame({"x": np.asarray(x, dtype=float), "y": np.asarray(y, dtype=float)})
     centered = frame - frame.groupby(np.asarray(subjects)).transform("mean")
     n, degrees = len(frame), len(frame) - len(set(subjects)) - 1
@@ -72,13 +65,11 @@ def ranks_within(values: np.ndarray, subjects: np.ndarray) -> np.ndarray:
 
 
 def permutation_p(points: pd.DataFrame, x: str, y: str) -> float | None:
-    """Two-sided permutation p-value of the hypothesis that accuracy does not depend on which (K, G) a harvest is of.
+    """Two-sided permutation p-value of the hypothesis that accuracy does not depend on which (K, G) a harvest is of, of
+    `points` with model, seed, group_size, K and the columns x and y.
 
-    Of `points`, with model, seed, group_size, K and the columns x and y.
-
-    Returns:
-        None unless every seed of a model has every (K, G) once, because only then can they be exchanged. Exact for one
-        model with at most `EXACT_UP_TO` points, otherwise from `DRAWS` random permutations with a fixed seed.
+    None unless every seed of a model has every (K, G) once, because only then can they be exchanged. Exact for one
+    model with at most `EXACT_UP_TO` points, otherwise from `DRAWS` random permutations with a fixed seed.
     """
     products = []  # of each model: (i, j) sum over seeds of x at point i times y at point j, both centred
     for _, own in points.groupby("model", sort=False):

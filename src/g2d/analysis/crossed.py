@@ -38,7 +38,7 @@ class Error:
     seed_degrees: int = 1
     noise: float = 0.0  # of single answers alone
     expected_seeds: float = 0.0  # as `seeds`, without inflation: for the power of the test
-    middle: float = 0.0  # the mean (`centre`), in -1..1
+    middle: float = 0.0  # the mean, in -1..1
 
     @property
     def standard_error(self) -> float:
@@ -90,13 +90,10 @@ class Error:
 
 
 def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
-    """Mean squares between seeds, between questions and of the rest, each over the number of values: variances of the
-    mean, the last one of the noise of single answers.
+    """Mean squares of (n_seeds, n_questions) values between seeds, of which there are at least two, between questions
+    and of the rest, each over the number of values: variances of the mean, the last one of the noise of single answers.
 
     Of the two-way analysis of variance without replication (Searle, Casella and McCulloch 1992, section 4.3).
-
-    Args:
-        values: (n_seeds, n_questions), at least two seeds.
     """
     n_seeds, n_questions = values.shape
     seeds, questions = values.mean(axis=1), values.mean(axis=0)
@@ -107,15 +104,14 @@ def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def seed_variance(own: float, noise: float, pool: np.ndarray, paired: bool) -> tuple[float, float, int]:
-    """Variance from seeds of the mean of a policy's answers less the reference's, with the noise of single answers.
+    """Variance from seeds of the mean of a policy's answers less the reference's, with the noise of single answers: for
+    the test, without inflation, and the degrees of freedom of both.
 
     Args:
         own, noise: `mean_squares` of these differences, over at least two seeds.
-        pool: (n_policies, n_seeds), accuracies of the policies that were trained in the same way, with these two.
+        pool: (n_policies, n_seeds), accuracies of the policies that were trained in the same way, with these two, over
+            which the variance between few seeds is pooled.
         paired: the reference has seeds too, and the differences are by seed.
-
-    Returns:
-        The variance for the test, the variance without inflation, and the degrees of freedom of both.
     """
     n_policies, n_seeds = pool.shape
     if n_seeds >= ENOUGH_SEEDS or n_policies <= (2 if paired else 1):
@@ -145,7 +141,7 @@ def error_of_difference(values: np.ndarray, pool: np.ndarray | None = None, pair
     """
     n_seeds, n_questions = values.shape
     total = n_questions + 2
-    by_question, middle = values.mean(axis=0), centre(values)
+    by_question, middle = values.mean(axis=0), float(values.mean()) * n_questions / total
     questions = ((float(by_question @ by_question) + 2) / total - middle**2) / total
     if n_seeds == 1:
         return Error(questions, total - 1, middle=middle)
@@ -154,9 +150,3 @@ def error_of_difference(values: np.ndarray, pool: np.ndarray | None = None, pair
     own, _, noise = mean_squares(values)
     seeds, expected, degrees = seed_variance(own, noise, pool, paired)
     return Error(max(questions - noise, 0.0), total - 1, seeds, min(degrees, total - 1), noise, expected, middle)
-
-
-def centre(values: np.ndarray) -> float:
-    """Mean of (n_seeds, n_questions) differences with one more question gained and one more lost."""
-    n_questions = values.shape[1]
-    return float(values.mean()) * n_questions / (n_questions + 2)

@@ -28,27 +28,19 @@ def stages(verdicts: pd.Series) -> pd.DataFrame:
 
 
 def factors(reached: np.ndarray) -> np.ndarray:
-    """The conditional shares whose product is the accuracy, from the (3, ...) shares that reached each of `STAGES`.
-
-    Returns:
-        (3, ...): P(finished), P(parseable | finished), P(correct | parseable); NaN where no answer reached the stage.
-    """
+    """The conditional shares whose product is the accuracy, (3, ...), from those that reached each of `STAGES`; NaN
+    where no answer reached the stage before."""
     reached = np.asarray(reached, dtype=float)
     before = np.concatenate([np.ones_like(reached[:1]), reached[:-1]])
     return np.divide(reached, before, out=np.full_like(reached, np.nan), where=before > 0)
 
 
 def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
-    """Shapley contributions of `FACTORS` to the policy's gain over the reference.
+    """Shapley contributions of `FACTORS` to the policy's gain over the reference, (3, ...), from the shares that
+    reached each of `STAGES`; their sum is policy[2] - reference[2].
 
     A factor that is not defined for one of the two is taken from the other, so its contribution is 0; where it is not
     defined for either, all contributions are 0.
-
-    Args:
-        reference, policy: (3, ...) shares that reached each of `STAGES`.
-
-    Returns:
-        (3, ...), with sum over the first axis = policy[2] - reference[2].
     """
     old, new = factors(reference), factors(policy)
     old, new = np.where(np.isnan(old), new, old), np.where(np.isnan(new), old, new)

@@ -67,13 +67,12 @@ def binned(steps: pd.DataFrame, bins: int = 20) -> pd.DataFrame:
 
 
 def collapse(values: pd.Series, share: float) -> dict[str, Any] | None:
-    """Whether a measure fell below a share of its start.
-
-    The first mean over a tenth of the steps, at least five, is compared with the lowest later one.
+    """Whether a measure fell below a share of its start: the first mean over a tenth of the steps, at least five, is
+    compared with the lowest later one.
 
     Returns:
-        start, lowest, at_step (the last of the first stretch below the share; None if there is none) and collapsed;
-        None where there are too few steps for two stretches, or nothing was logged.
+        start, lowest, at_step (the last of the first stretch below the share) and collapsed; None where there are too
+        few steps for two stretches, or nothing was logged.
     """
     known = values.dropna()
     width = max(FEWEST_STEPS, ceil(SHARE_OF_STEPS * len(known)))

@@ -21,11 +21,8 @@ METRICS = ("pass_at_1", "pairability", "mid_band", "entropy")
 
 
 def factorial_cells(rollouts: Mapping[float, pd.DataFrame]) -> Iterator[dict[str, Any]]:
-    """The two-way table itself, from rollouts of the same problems by temperature.
-
-    Yields:
-        A row per level and temperature: n problems, pass@1, rho, mu, H (bits), and the shares of all-wrong and
-        all-correct problems. Problems without a level are left out.
+    """The two-way table itself, from rollouts of the same problems by temperature: a row per level and temperature.
+    Problems without a level are left out.
 
     Raises:
         ValueError: the problems differ between temperatures.
@@ -45,14 +42,10 @@ def factorial_cells(rollouts: Mapping[float, pd.DataFrame]) -> Iterator[dict[str
 def factorial_effects(
     rollouts: Mapping[float, pd.DataFrame], resamples: int = RESAMPLES, seed: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """The effects of level and temperature, and their interaction, on every metric, as for `factorial_cells`.
-
-    Yields:
-        A row per metric, source (level, temperature, interaction) and term: effect (difference from the mean of all
-        cells, in the metric's unit) with a 95 % percentile interval, and share, the source's part of the sum of squares
-        between the cells (it contains sampling noise). NaN where a cell has no value, such as mu without pairable
-        problems.
-    """
+    """The effects of level, temperature and their interaction on every metric, from rollouts as for `factorial_cells`:
+    the difference from the mean of all cells, in the metric's unit, with a 95 % percentile interval, and the source's
+    share of the sum of squares between the cells (it contains sampling noise). NaN where a cell has no value, such as
+    mu without pairable problems."""
     by_level = _by_level(rollouts)
     if not by_level or len(rollouts) < 2:
         return

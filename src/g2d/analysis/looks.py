@@ -15,6 +15,7 @@ import numpy as np
 import scipy
 
 from g2d.analysis.crossed import ENOUGH_SEEDS, Error, error_of_difference
+from g2d.analysis.margins import by_seed
 from g2d.analysis.spending import Spending, nominal_level
 from g2d.analysis.statistics import one_side
 
@@ -60,12 +61,9 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """A comparison at the last look that it took part in. Accuracies lie in 0..1, differences in -1..1."""
+class Compared(Asked):
+    """It at the last look that it took part in. Accuracies lie in 0..1, differences in -1..1."""
 
-    family: str
-    policy: str
-    reference: str
     n_seeds: int = 0  # that both have
     fractions: tuple[float, ...] = ()  # information at each of its looks, over that of the last
     estimate: float = 0.0  # accuracy of the policy less the reference's
@@ -125,7 +123,8 @@ def take_look(plan: Plan, results: Mapping[str, np.ndarray], earlier: Sequence[L
     compared = dict(enumerate(before))
     for family in dict.fromkeys(own.family for own in plan.asked):
         members = {i: own for i, own in enumerate(before) if own.family == family}
-        tests = {i: _Test.of(plan, own, answers) for i, own in members.items() if _is_tested(own, answers)}
+        left = {i: own for i, own in members.items() if own.verdict in ("open", "waiting")}
+        tests = {i: _Test.of(plan, c, answers) for i, c in left.items() if {c.policy, c.reference} <= set(answers)}
         compared |= _judged(plan, members, tests, number)
     return _decided(plan, number, _without_beaten(list(compared.values())), wanted)
 
@@ -152,10 +151,6 @@ def _cut(policy: str, results: Mapping[str, np.ndarray], n_seeds: int) -> np.nda
     return answers[:n_seeds]
 
 
-def _is_tested(own: Compared, answers: Mapping[str, np.ndarray]) -> bool:
-    return own.verdict in ("open", "waiting") and {own.policy, own.reference} <= set(answers)
-
-
 @dataclass(frozen=True)
 class _Test:
     """A difference at this look and the error of its estimate."""
@@ -168,10 +163,8 @@ class _Test:
 
     @classmethod
     def of(cls, plan: Plan, own: Compared, answers: Mapping[str, np.ndarray]) -> _Test:
-        policy, reference = answers[own.policy], answers[own.reference]
-        paired = own.reference not in plan.without_seeds
-        n = min(len(policy), len(reference)) if paired else len(policy)
-        deltas = policy[:n] - reference[:n]
+        deltas = by_seed(answers[own.policy], answers[own.reference])
+        n, paired = len(deltas), own.reference not in plan.without_seeds
         names = dict.fromkeys((*(p for p in plan.alike if p in answers), own.policy, own.reference))
         pool = np.stack(
             [answers[p][:n].mean(axis=1) for p in names if len(answers[p]) >= n and p not in plan.without_seeds]

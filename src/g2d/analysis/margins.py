@@ -36,7 +36,7 @@ class Differences:
     Args:
         answers: of each policy, (n_seeds, n_problems) shares of right answers in 0..1, the same problems in the same
             order, the same seeds as far as they go, or one row for a policy without seeds (M0).
-        pool: of two policies by index, the accuracies for `comparisons.compare`.
+        pool: of two policies by index, as for `crossed.seed_variance`.
     """
 
     def __init__(self, answers: Sequence[np.ndarray], pool: Pool = lambda i, j: None) -> None:

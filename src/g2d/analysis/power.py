@@ -57,14 +57,11 @@ class Decomposition:
 
 
 def decompose(answers: np.ndarray) -> Decomposition:
-    """The variance components of policies that answered the same questions with the same seeds.
+    """The variance components of policies that answered the same questions with the same seeds, (n_policies, n_seeds,
+    n_questions) shares of right answers in 0..1; at least two policies and questions.
 
     Negative estimates are set to zero. The interval of the seeds' standard deviation inverts the chi-square
     distribution of their mean square, the noise of single answers taken as known.
-
-    Args:
-        answers: (n_policies, n_seeds, n_questions), shares of right answers in 0..1; at least two policies and
-            questions.
     """
     n_policies, n_seeds, n_questions = answers.shape
     left = answers - answers.mean(axis=0)
@@ -174,7 +171,7 @@ class _Experiments:
         self.accuracies = rng.normal(0, math.sqrt(seeds + self.noise), shape)
         self.of_questions = rng.normal(0, math.sqrt(self.per_question / design.n_questions), shape[:2])
         self.of_effect = rng.normal(size=DRAWS)
-        self.shrunk = design.n_questions / (design.n_questions + 2)  # as `crossed.centre` shrinks a difference
+        self.shrunk = design.n_questions / (design.n_questions + 2)  # as `error_of_difference` shrinks it
 
     @functools.lru_cache(maxsize=64)  # noqa: B019  (of few objects, and few of them)
     def against(self, other: int) -> tuple[np.ndarray, _Errors]:

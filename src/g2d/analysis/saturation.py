@@ -58,10 +58,9 @@ def _shape(steps: np.ndarray, midpoint: float | np.ndarray, slope: float | np.nd
 
 
 def saturation(steps: Sequence[int], before: np.ndarray, answers: Sequence[np.ndarray]) -> Saturation:
-    """Fit a sigmoid to the accuracies of an online training.
+    """Fit a sigmoid to the accuracies of an online training at four or more K > 0, ascending.
 
     Args:
-        steps: K > 0, ascending, at least four.
         before: shares of right answers of M0, (1, n_questions).
         answers: the same at every K, (n_seeds, n_questions) each, with the same seeds and questions.
     """

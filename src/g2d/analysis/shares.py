@@ -56,18 +56,13 @@ class Share:
 def share_of_gain(
     control: np.ndarray, truth: np.ndarray, base: np.ndarray, pool: np.ndarray | None = None, alpha: float = LEVEL
 ) -> Share:
-    """The share of the truth's gain that a control gets.
+    """The share of the truth's gain that a control gets, with its interval of level 1 - alpha, which has no ends where
+    the truth's gain is not significant at alpha. Without a gain there is no share.
 
     Args:
-        control: (n_seeds, n_problems), the share of a problem's samples that are correct.
-        truth: the same.
+        control, truth: (n_seeds, n_problems), the share of a problem's samples that are correct.
         base: (1, n_problems), M0's.
-        pool: (n_policies, n_seeds), accuracies of the policies that were trained in the same way, with these two.
-        alpha: the interval holds the share with probability 1 - alpha.
-
-    Returns:
-        The share and its interval, which has no ends where the truth's gain is not significant at alpha. Without a gain
-        there is no share.
+        pool: as for `crossed.seed_variance`.
     """
     gain = float((truth - base).mean())
     if gain == 0:

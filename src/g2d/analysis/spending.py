@@ -28,11 +28,11 @@ def spent(fraction: float, level: float, spending: Spending) -> float:
 
 
 def nominal_level(fractions: Sequence[float], level: float, spending: Spending, power: float = 1.0) -> float:
-    """Two-sided level of the test at the last of these looks, with which all of them err together as `spent` says.
+    """Two-sided level of the test at the last of these looks, with which all of them err together as `spent` says. A
+    look without new information has the level of the look before it.
 
     Args:
-        fractions: information fraction of every look so far, in 0..1, not falling. A look without new information has
-            the level of the look before it.
+        fractions: information fraction of every look so far, in 0..1, not falling.
         level: two-sided error of the whole path, up to fraction 1.
         power: the error is spent at this power of the fractions; above 1, later.
     """

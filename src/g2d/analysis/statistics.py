@@ -20,7 +20,8 @@ LOWER, UPPER = (1 - 0.95) / 2, (1 + 0.95) / 2  # the quantiles of an interval of
 def resample(
     values: np.ndarray, weights: np.ndarray | None = None, resamples: int = RESAMPLES, seed: int = 0
 ) -> np.ndarray:
-    """Hierarchical bootstrap: the mean in every resample, seeds and questions resampled independently (crossed).
+    """Hierarchical bootstrap: means over seeds of the seeds' means, (resamples,), seeds and questions resampled
+    independently (crossed).
 
     A mean is w_seeds' V w_questions with multinomial weights (the pigeonhole bootstrap: Owen 2007, section 3). Of n
     seeds or questions n - 1 are drawn, which makes the variance of each factor unbiased (Rao and Wu 1988, section 2).
@@ -31,9 +32,6 @@ def resample(
         values: (n_seeds, n_questions), finite.
         weights: of the same shape, not negative; with them a seed's mean is the ratio sum(values) / sum(weights) over
             its questions, NaN in resamples where the weights of a drawn seed are all 0.
-
-    Returns:
-        (resamples,) means over seeds of the seeds' means.
 
     Raises:
         ValueError: the array is not two-dimensional, is empty or holds something that is not a number.
@@ -96,14 +94,12 @@ def calibrated(means: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def crossed_variance(values: np.ndarray) -> tuple[float, float]:
-    """Variance of the mean of crossed random seeds and questions, and its degrees of freedom.
+    """Variance of the mean of (n_seeds, n_questions) crossed random values, at least two of each, and its degrees of
+    freedom.
 
     (MS_seeds + MS_questions - MS_rest) / (seeds questions), the unbiased estimate of the two-way analysis of variance
     without replication (Searle, Casella and McCulloch 1992, section 4.3), with components that come out negative set to
     zero; degrees of freedom after Satterthwaite (1946, eq. 17).
-
-    Args:
-        values: (n_seeds, n_questions), at least two of each.
     """
     n_seeds, n_questions = values.shape
     seeds, questions, rest = mean_squares(values)
@@ -142,13 +138,11 @@ def percentile_interval(means: np.ndarray) -> tuple[float, float]:
 
 
 def accuracy_interval(correct: np.ndarray) -> tuple[float, float]:
-    """Interval of an accuracy over seeds and questions, or over questions with one seed (docs/analysis.md).
+    """Interval of an accuracy over seeds and questions, or over questions with one seed (docs/analysis.md), from the
+    shares of each question's answers that are right, (n_seeds, n_questions).
 
     t intervals, with two right and two wrong questions added, as Agresti and Coull (1998) do for one proportion. The
     variance is that of `crossed_variance`, and at most a crossed bootstrap's (Owen 2007).
-
-    Args:
-        correct: (n_seeds, n_questions), the share of a question's answers that are right.
     """
     correct = np.asarray(correct, dtype=float)
     n_seeds, n_questions = correct.shape
@@ -226,15 +220,11 @@ def one_side(low: float, high: float, above: bool, of: float = 0.0) -> tuple[flo
 def simultaneous(
     p_values: Sequence[float], intervals: Sequence[tuple[float, float]], effects: Sequence[float]
 ) -> list[tuple[float, float, float]]:
-    """By member of a family, Holm's p-value, and the ends of an interval that holds for all of it at once and agrees.
+    """By member of a family, Holm's p-value, and the ends of an interval that holds for all of it at once and agrees,
+    from uncorrected p-values, Bonferroni's intervals and estimates.
 
     Where Holm's procedure rejects and Bonferroni's interval holds 0, the interval ends at 0 (Strassburger and Bretz
     2008). So 0 lies inside an interval exactly where the corrected p is above `LEVEL`.
-
-    Args:
-        p_values: uncorrected.
-        intervals: Bonferroni's.
-        effects: estimates, whose signs say on which side of 0 an interval lies.
     """
     return [
         (float(p), *(one_side(*ends, effect > 0) if p <= LEVEL else ends))

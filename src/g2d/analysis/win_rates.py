@@ -43,14 +43,11 @@ def overlaps(longer: np.ndarray) -> bool:
 
 
 def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
-    """Values as of `raw` whose mean is the win rate at equal length; None where lengths hardly overlap.
+    """Values as of `raw` whose mean is the win rate at equal length; None where lengths hardly overlap. `longer`, of
+    the same shape as `won`, is by how much the policy's reply is longer than M0's.
 
     The preference is regressed on tanh(longer / its standard deviation), ties as half a win. The values are the
     influence function of the intercept by prompt and seed, so answers stay clustered.
-
-    Args:
-        won: as for `raw`.
-        longer: of the same shape, by how much the policy's reply is longer than M0's.
     """
     cells, judged = raw(won), np.isfinite(won)
     spread = float(longer[judged].std())

@@ -40,10 +40,6 @@ SECTIONS = (
 )
 
 
-def _always(config: Config) -> bool:
-    return True
-
-
 def _factorial(config: Config) -> bool:
     return any(grid.factorial_files(config, model) for model in config.models)
 
@@ -82,7 +78,7 @@ class Table:
     function: str = ""  # computes it: "module:function" of this package; empty where its rule has a script of its own
     reads: str = ""  # its arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
     section: str = OTHERS  # of the page
-    enabled: Callable[[Config], bool] = _always  # for this configuration
+    enabled: Callable[[Config], bool] = lambda config: True  # for this configuration
     rule: str = "make_tables"  # writes it
 
     @property
@@ -214,11 +210,7 @@ FIGURES = (
 
 
 def table(name: str) -> Table:
-    """The table of that name.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The table of that name; KeyError without one."""
     return {one.name: one for one in TABLES}[name]
 
 

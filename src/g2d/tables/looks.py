@@ -57,6 +57,7 @@ def plan_of(config: Config, model: str) -> Plan:
     if not asked:
         raise ConfigError(f"seeds.looks: {model} has no comparison to look at: write seeds as a list, or add a K")
     named = {name for one in asked for name in (one.policy, one.reference)}
+    own = [key for key in policies if key.name in named]
     return Plan(
         looks=tuple(looks.looks),
         asked=asked,
@@ -64,11 +65,9 @@ def plan_of(config: Config, model: str) -> Plan:
         spending=looks.spending,
         error=looks.error,
         futility=looks.futility,
-        alike=tuple(key.name for key in policies if key.role in ALIKE and key.name in named),
-        waiting=tuple(
-            key.name for key in policies if key.role == "dpo" and key.k in looks.waiting and key.name in named
-        ),
-        without_seeds=tuple(key.name for key in policies if key.role == "base" and key.name in named),
+        alike=tuple(key.name for key in own if key.role in ALIKE),
+        waiting=tuple(key.name for key in own if key.role == "dpo" and key.k in looks.waiting),
+        without_seeds=tuple(key.name for key in own if key.role == "base"),
     )
 
 

@@ -81,7 +81,8 @@ def bridging_table(main: pd.DataFrame, config: Config) -> Rows:
     `regimes` of DPO on fresh rollouts with the same s, whatever else differs. Null as in `published_table`."""
     paper = published("bridging_table1").to_dict("records")
     for model in models_of(config, {BRIDGING_MODEL}):
-        same = _is_sampled_alike(config, model)
+        sampled = config.for_model(model).evaluation.answers.sampled
+        same = sampled is not None and sampled.model_dump(include={*SAMPLING}) == SAMPLING
         for benchmark, column in benchmarks_of(config, BRIDGING_BENCHMARKS):
             rows = main[(main["model"] == model) & (main["benchmark"] == benchmark)]
             for printed in paper:
@@ -93,11 +94,6 @@ def bridging_table(main: pd.DataFrame, config: Config) -> Rows:
                         **_beside(float(printed[column]) / 100, found),
                         **{name: found.get(name) for name in ("policy", "K", "group_size")},
                     }
-
-
-def _is_sampled_alike(config: Config, model: str) -> bool:
-    sampled = config.for_model(model).evaluation.answers.sampled
-    return sampled is not None and sampled.model_dump(include={*SAMPLING}) == SAMPLING
 
 
 def _own(rows: pd.DataFrame, printed: dict[Any, Any], config: Config) -> Iterator[dict[Any, Any]]:

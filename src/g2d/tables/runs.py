@@ -51,17 +51,17 @@ def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> R
     }
     costs = {name: (run.device_hours, _tokens(run)) for name, run in runs.items()}
     for (model, benchmark), policies in by_grid(dict.fromkeys(at for own in grouped.values() for at in own)).items():
-        reasons = {name: _reasons(runs, grouped, (first, name), model, benchmark) for name in runs if name != first}
+        reasons = {name: _reasons([runs[first], runs[name]], model, benchmark) for name in runs if name != first}
         tests, refused = _tests(grouped, policies, reasons)
         found = [compare(policy, reference, family=len(tests)) for policy, reference in tests.values()]
-        compared = dict(zip(tests, corrected(found), strict=True)) if tests else {}
+        compared = dict(zip(tests, corrected(found), strict=True))
         for at in policies:
             owners = [name for name in runs if at in grouped[name]]
             for name in owners:
                 by_key, (hours, tokens) = grouped[name][at], costs[name]
                 seeds = [str(key.seed) for key in by_key if key.seed is not None]
                 row = accuracy_row(by_key, hours, benchmark) | {"run": name, "seeds": ", ".join(seeds)}
-                row["tokens_generated"] = mean([tokens[key] for key in by_key if key in tokens])
+                row["tokens_generated"] = mean(tokens.get(key) for key in by_key)
                 alone = f"only in {name}" if len(owners) == 1 else None
                 row["not_compared"] = alone or refused.get((at, name))
                 yield row | (_difference(compared[at, name]) if (at, name) in compared else {})
@@ -102,33 +102,22 @@ def _difference(found: Comparison) -> dict[str, Any]:
     return cells | estimate("difference", found.difference, (found.family_low, found.family_high))
 
 
-def _reasons(
-    runs: Mapping[str, Results], grouped: Mapping[str, Grouped], names: tuple[str, str], model: str, benchmark: str
-) -> list[str]:
+def _reasons(both: Sequence[Results], model: str, benchmark: str) -> list[str]:
     """Why no policy of a model can be compared over two runs on a benchmark; none where they can."""
-    both = [runs[name] for name in names]
     if not all(model in run.config.models for run in both):
         return []  # nothing to compare
-    settings = [_decoding(run, model) for run in both]
-    compared = differing(*settings)
+    # What an answer depends on, but for the prompt, which is read from the answers.
+    asked_for = [run.config.for_model(model).evaluation.answers for run in both]
+    compared = differing(*({"evaluation": own.params(without={"batch_size", "token_budgets"})} for own in asked_for))
     if all(run.provenance for run in both):  # written at the end of a run
         compared |= differing(*_verifiers(both))
     found = [f"{key}: {' | '.join(map(str, values))}" for key, values in compared.items()]
-    answered = [[key for at, own in grouped[name].items() if at[1] == benchmark for key in own] for name in names]
-    asked = [[key for key in keys if key.model == model] for keys in answered]
-    if all(asked):
-        files = [
-            run.folder / keys[0].folder / f"eval/{benchmark}.parquet" for run, keys in zip(both, asked, strict=True)
-        ]
+    answered = [[key.folder for key, name in run.answers if (key.model, name) == (model, benchmark)] for run in both]
+    if all(answered):
+        files = [run.folder / own[0] / f"eval/{benchmark}.parquet" for run, own in zip(both, answered, strict=True)]
         columns = ["problem_id", "reference_answer", "prompt_text"]
         found += _other_questions(*(read_rollouts(file, columns) for file in files))
     return found
-
-
-def _decoding(run: Results, model: str) -> dict[str, Any]:
-    """The settings that an answer depends on, but for the prompt, which is read from the answers."""
-    evaluation = run.config.for_model(model).evaluation.answers
-    return {"evaluation": evaluation.params(without={"batch_size", "token_budgets"})}
 
 
 def _verifiers(runs: Sequence[Results]) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import scipy
 from g2d.analysis.comparisons import POWER, Comparison, compare, corrected
 from g2d.analysis.win_rates import length_controlled, preferences, raw, share_longer
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import grid_order
+from g2d.tables.evaluations import Grouped, Row, by_grid, by_policy, m0_of, named
 from g2d.tables.frames import Rows, columns, interval, table_of
 
 WIN_RATE_COLUMNS = columns(
@@ -22,7 +21,7 @@ WIN_RATE_COLUMNS = columns(
     "length base_length longer score base_score not_judged cut_off",
 )
 NEEDED = ("problem_id", "sample", "completion_text", "finish_reason", "reward")
-BENCHMARK = "open-ended"  # what `grid_order` takes the prompts for
+BENCHMARK = "open-ended"  # what the prompts are grouped as
 
 Replies = Mapping[PolicyKey, pd.DataFrame]
 Rates = tuple[np.ndarray, np.ndarray | None]  # by seed and prompt, as it is and at equal length
@@ -41,12 +40,15 @@ def win_rate_table(replies: Replies, prompts: Mapping[str, str]) -> Rows:
     Raises:
         ValueError: replies are not to the same prompts.
     """
-    for model in dict.fromkeys(key.model for key in replies):
-        base = next(frame for key, frame in replies.items() if key.model == model and key.role == "base")
-        by_policy: dict[PolicyKey, list[pd.DataFrame]] = {}
-        for key in sorted(key for key in replies if key.model == model and key.role != "base"):
-            by_policy.setdefault(replace(key, seed=None), []).append(_aligned(replies[key], base, key.folder))
-        yield from _of_model(by_policy, prompts)
+    grouped = by_policy({(key, BENCHMARK): rows for key, rows in replies.items()})
+    for rows in by_grid(grouped).values():
+        [base] = grouped[m0_of(rows[0])].values()
+        aligned = {
+            at: {key: _aligned(own, base, key.folder) for key, own in grouped[at].items()}
+            for at in rows
+            if at[0].role != "base"
+        }
+        yield from _of_model(aligned, prompts)
 
 
 def _aligned(own: pd.DataFrame, base: pd.DataFrame, where: str) -> pd.DataFrame:
@@ -58,28 +60,26 @@ def _aligned(own: pd.DataFrame, base: pd.DataFrame, where: str) -> pd.DataFrame:
     return both[0].join(both[1], rsuffix="_of_base")
 
 
-def _of_model(by_policy: Mapping[PolicyKey, Sequence[pd.DataFrame]], prompts: Mapping[str, str]) -> Rows:
-    order = [policy for policy, _ in grid_order((policy, BENCHMARK) for policy in by_policy)]
-    rates = {policy: _rates(by_policy[policy]) for policy in order}
-    tested = {policy: _tested(policy, rates) for policy in order}
-    as_it_is = dict(zip(order, corrected([tested[policy][0] for policy in order]), strict=True))
-    with_rate = {policy: found for policy in order if (found := tested[policy][1]) is not None}
+def _of_model(aligned: Grouped, prompts: Mapping[str, str]) -> Rows:
+    rates = {at: _rates([*seeds.values()]) for at, seeds in aligned.items()}
+    tested = {at: _tested(at, rates) for at in aligned}
+    as_it_is = dict(zip(aligned, corrected([own for own, _ in tested.values()]), strict=True))
+    with_rate = {at: own for at, (_, own) in tested.items() if own is not None}
     at_equal = dict(zip(with_rate, corrected(list(with_rate.values())), strict=True))
-    for policy in order:
-        won, (rate, controlled) = as_it_is[policy], rates[policy]
-        every = pd.concat(by_policy[policy])
+    for at, seeds in aligned.items():
+        won, (rate, controlled) = as_it_is[at], rates[at]
+        every = pd.concat(seeds.values())
         scores = every[["reward", "reward_of_base"]]
         lengths = every[["completion_text", "completion_text_of_base"]].apply(lambda texts: texts.str.len())
-        row: dict[str, Any] = {"model": policy.model, "policy": policy.label, "K": policy.shown_k}
-        row |= {"group_size": policy.group_size or None, "prompts": prompts[policy.regime]}
-        row |= {"family_size": len(order), "n_seeds": won.n_seeds, "n_prompts": won.n_problems, "n_replies": len(every)}
+        row = named(seeds, BENCHMARK) | {"prompts": prompts[at[0].regime], "family_size": len(aligned)}
+        row |= {"n_seeds": won.n_seeds, "n_prompts": won.n_problems, "n_replies": len(every)}
         row |= {"win_rate": float(rate.mean())} | _interval("win", won)
         if controlled is not None:
-            row |= {"equal_length": float(controlled.mean())} | _interval("equal_length", at_equal[policy])
+            row |= {"equal_length": float(controlled.mean())} | _interval("equal_length", at_equal[at])
         row |= dict(zip(("length", "base_length"), lengths.mean(), strict=True))
         row |= dict(zip(("score", "base_score"), scores.mean(), strict=True))
         row |= {"longer": share_longer((lengths.iloc[:, 0] - lengths.iloc[:, 1]).to_numpy())}
-        row |= {"minimum_detectable": _detectable(tested[policy][0])}
+        row |= {"minimum_detectable": _detectable(tested[at][0])}
         row |= {"not_judged": int(scores.isna().any(axis=1).sum())}
         yield row | {"cut_off": int((every["finish_reason"] == "length").sum())}
 
@@ -104,14 +104,14 @@ def _rates(seeds: Sequence[pd.DataFrame]) -> Rates:
     return raw(won), length_controlled(won, longer)
 
 
-def _tested(policy: PolicyKey, rates: Mapping[PolicyKey, Rates]) -> tuple[Comparison, Comparison | None]:
+def _tested(at: Row, rates: Mapping[Row, Rates]) -> tuple[Comparison, Comparison | None]:
     """Both win rates against 1/2, what M0 has against itself."""
 
     def tested(found: Sequence[np.ndarray | None], own: np.ndarray) -> Comparison:
         pool = np.stack([rate.mean(axis=1) for rate in found if rate is not None and len(rate) == len(own)])
         return compare(own, np.full((1, own.shape[1]), 0.5), pool, len(rates))
 
-    as_it_is, at_equal = rates[policy]
+    as_it_is, at_equal = rates[at]
     return (
         tested([rate for rate, _ in rates.values()], as_it_is),
         None if at_equal is None else tested([rate for _, rate in rates.values()], at_equal),
