@@ -149,7 +149,7 @@ def answers(policy: Any, place: str, dtype: Any, setting: Setting, *, cuda_graph
     """Greedy answers of a policy to problems of arithmetic."""
     from g2d.policies import load_base, load_tokenizer
     from g2d.policies.policy import end_tokens
-    from g2d.problems.prompts import Prompt, messages
+    from g2d.problems.prompts import Prompt, conversation
     from g2d.problems.synthetic import generate
     from g2d.rollouts.engine import Decoding, Request
     from g2d.rollouts.transformers_engine import TransformersEngine
@@ -157,7 +157,7 @@ def answers(policy: Any, place: str, dtype: Any, setting: Setting, *, cuda_graph
     problems, tokenizer = generate("arithmetic", "test", tiny_or(setting, 20, 500), seed=0), load_tokenizer(policy)
     model = load_base(policy, exact=True).to(place, dtype).eval()
     engine = TransformersEngine(model, tokenizer, end_tokens(policy, tokenizer), cuda_graph=cuda_graph)
-    asked = [Request(p.problem_id, engine.render(messages(p.prompt, Prompt()))) for p in problems]
+    asked = [Request(p.problem_id, engine.render(conversation(p, Prompt()))) for p in problems]
     drawn = engine.generate(asked, Decoding(1, 0.0, 1.0, tiny_or(setting, 12, 48), 256, 0))
     return [completion.text for (completion,) in drawn]
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from g2d.policies import Policy, embedded
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, messages
+from g2d.problems.prompts import Prompt, conversation
 from g2d.problems.synthetic import generate
 from g2d.rollouts.engine import Completion, Decoding, Engine, Request, engine_for
 from g2d.rollouts.rollout import shard
@@ -127,7 +127,7 @@ def decoding(samples: int, batch_size: int) -> Decoding:
 
 
 def draw(engine: Engine, problems: Sequence[Problem], settings: Decoding) -> list[list[Completion]]:
-    requests = [Request(p.problem_id, engine.render(messages(p.prompt, Prompt()))) for p in problems]
+    requests = [Request(p.problem_id, engine.render(conversation(p, Prompt()))) for p in problems]
     return engine.generate(requests, settings)
 
 

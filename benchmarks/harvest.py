@@ -40,7 +40,7 @@ import torch
 from g2d.policies import Policy, embedded, load_base, load_model, load_tokenizer
 from g2d.policies.settings import Lora, lora_config
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, messages
+from g2d.problems.prompts import Prompt, conversation
 from g2d.problems.synthetic import generate
 from g2d.regimes.training import trainer_arguments
 from g2d.regimes.warmup import Warmup
@@ -180,7 +180,7 @@ def share_outside(way: Way, problems: list[Problem], clock: Clock) -> float:
 
 def engine(engine: Engine, decoding: Decoding, model: Callable[[], Any]) -> Way:
     def draw(problems: list[Problem]) -> int:
-        requests = [Request(p.problem_id, engine.render(messages(p.prompt, Prompt()))) for p in problems]
+        requests = [Request(p.problem_id, engine.render(conversation(p, Prompt()))) for p in problems]
         return sum(c.token_count for completions in engine.generate(requests, decoding) for c in completions)
 
     return Way(draw, model)
@@ -193,7 +193,7 @@ def loop(base: Policy, decoding: Decoding) -> Way:
         tokens = 0
         for problem in problems:
             encoded = tokenizer.apply_chat_template(
-                messages(problem.prompt, Prompt()), add_generation_prompt=True, return_tensors="pt", return_dict=True
+                conversation(problem, Prompt()), add_generation_prompt=True, return_tensors="pt", return_dict=True
             ).to(model.device)
             with torch.inference_mode():
                 generated = model.generate(
@@ -228,12 +228,12 @@ def trl(base: Policy, decoding: Decoding) -> Way:
             temperature=decoding.temperature,
             top_k=0,
         ),
-        train_dataset=Dataset.from_list([{"prompt": messages("1 + 1", Prompt())}]),
+        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": "1 + 1"}]}]),
         processing_class=load_tokenizer(base),
     )
 
     def draw(problems: list[Problem]) -> int:
-        asked = [messages(p.prompt, Prompt()) for p in problems for _ in range(decoding.samples_per_prompt)]
+        asked = [conversation(p, Prompt()) for p in problems for _ in range(decoding.samples_per_prompt)]
         tokens = 0
         for start in range(0, len(asked), size):
             _, completions, *_ = trainer._generate(asked[start : start + size])
@@ -251,7 +251,7 @@ def agreement(base: Policy) -> str:
     greedy = Decoding(1, 0.0, 1.0, 56, 512, 0)
     found = []
     for one in (VllmEngine(base), TransformersEngine.of(base)):
-        requests = [Request(p.problem_id, one.render(messages(p.prompt, Prompt()))) for p in problems]
+        requests = [Request(p.problem_id, one.render(conversation(p, Prompt()))) for p in problems]
         found.append(one.generate(requests, greedy))
     return f"{sum(a == b for a, b in zip(*found, strict=True))} of {len(problems)}"
 
@@ -262,7 +262,7 @@ def exchange(base: Policy, adapted: Policy, problem: Problem) -> float:
 
     assert adapted.adapter is not None
     running = VllmEngine(base, adapter_rank=16)
-    request = Request(problem.problem_id, running.render(messages(problem.prompt, Prompt())))
+    request = Request(problem.problem_id, running.render(conversation(problem, Prompt())))
     running.generate([request], Decoding(1, 0.0, 1.0, 1, 1, 0))
     seconds = []
     for _ in range(10):

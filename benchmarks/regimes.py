@@ -26,7 +26,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from g2d.policies.policy import Policy, load_base, load_tokenizer, read_policy
 from g2d.policies.settings import Lora, lora_config
 from g2d.problems import Problem, read_problems
-from g2d.problems.prompts import Prompt, messages
+from g2d.problems.prompts import Prompt, conversation
 from g2d.regimes.fresh import FreshRollouts
 from g2d.regimes.grpo import train_grpo
 from g2d.regimes.job import TrainingJob
@@ -125,7 +125,7 @@ def trl_online_dpo(base: Policy, problems: list[Problem], updates: int, engine: 
     from trl.experimental.online_dpo import OnlineDPOConfig, OnlineDPOTrainer
 
     asked = [problems[i] for i in prompt_order(len(problems), updates * PROMPTS, 0)]
-    rows = [{"prompt": messages(problem.prompt, Prompt()), "answer": problem.answer} for problem in asked]
+    rows = [{"prompt": conversation(problem, Prompt()), "answer": problem.answer} for problem in asked]
 
     def reward(prompts: Any, completions: Any, completion_ids: Any, answer: Any = None, **columns: Any) -> list[float]:
         items = [(own, completion_text(text)) for own, text in zip(answer, completions, strict=True)]

@@ -14,7 +14,7 @@ from typing import Any
 from g2d.jobs.files import sha256
 from g2d.policies import Policy, load_base, load_model, load_tokenizer
 from g2d.policies.settings import Lora, ScratchModel
-from g2d.problems.prompts import Prompt, messages, render
+from g2d.problems.prompts import Prompt, conversation, render
 from g2d.problems.synthetic import generate
 from tests.shared import made_once
 
@@ -45,7 +45,7 @@ def _make(folder: Path, heads: int) -> None:
     problems = generate("arithmetic", "train", 200, seed=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
     for _ in range(60):
-        prompts = [render(tokenizer, messages(rng.choice(problems).prompt, Prompt())) for _ in range(32)]
+        prompts = [render(tokenizer, conversation(rng.choice(problems), Prompt())) for _ in range(32)]
         asked = [tokenizer(prompt, add_special_tokens=False)["input_ids"] for prompt in prompts]
         answers = [tokenizer(_answer(rng), add_special_tokens=False)["input_ids"] for _ in prompts]
         length = max(len(a) + len(b) for a, b in zip(asked, answers, strict=True))

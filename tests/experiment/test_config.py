@@ -17,7 +17,8 @@ from g2d.experiment.config import Config, load, read
 from g2d.experiment.requirements import require_files, require_installed
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.problems.prompts import messages
+from g2d.problems import Problem
+from g2d.problems.prompts import conversation
 from g2d.regimes.checkpoints import Checkpointing
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.job import TrainingJob
@@ -121,7 +122,7 @@ def test_bridgings_settings_are_table_4_for_an_adapter() -> None:
         assert entry.adam_epsilon / scale == pytest.approx(grpo.adam_epsilon, rel=0.01)
         assert entry.max_grad_norm / scale == pytest.approx(grpo.max_grad_norm, rel=0.01)
     assert (grpo.beta, grpo.prompts_per_step, grpo.group_sizes) == (0.001, 64, [8])
-    (asked,) = messages("1 + 1?", config.prompt)
+    (asked,) = conversation(Problem("p", "1 + 1?", "2", None, None, "a test"), config.prompt)
     assert asked["content"].startswith("Given the following problem, reason and give a final answer")
     assert r"Problem: 1 + 1?" in asked["content"] and r"$\boxed{[answer]}$" in asked["content"]
 

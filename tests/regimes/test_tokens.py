@@ -19,6 +19,7 @@ import pytest
 import torch
 from peft import PeftModelForCausalLM
 
+from g2d.jobs.files import write_jsonl
 from g2d.policies import Policy, load_model, load_tokenizer
 from g2d.policies.policy import end_tokens, tokenizer_sha256
 from g2d.policies.settings import Lora
@@ -34,7 +35,7 @@ from g2d.rewards.catalogue import reward_settings
 from g2d.rollouts.continuous_batching import ContinuousBatch
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.pairs import build_pairs, read_pairs, write_pairs
+from g2d.rollouts.pairs import build_pairs, read_pairs
 from g2d.rollouts.rollout import IDS, OF_TOKENS, read_rollouts, to_frame, write_rollouts
 from g2d.rollouts.tokens import closing_token, pairs_with_token_ids, with_token_ids
 from tests.models import adapted
@@ -145,7 +146,7 @@ class Harvest:
         assert len(by_prompt) == len(PROBLEMS)
         self.sampled = dict(zip(names, (row for rows in by_prompt.values() for row in rows), strict=True))
         self.pairs = build_pairs(self.rollouts, PROBLEMS, Prompt(), 0, per_prompt=3)
-        write_pairs(folder / "pairs.jsonl", self.pairs)
+        write_jsonl(folder / "pairs.jsonl", self.pairs)
         assert read_pairs(folder / "pairs.jsonl") == self.pairs
 
     def of(self, rows: pd.DataFrame) -> list[Drawn]:

@@ -17,7 +17,7 @@ from g2d.jobs.files import sha256
 from g2d.policies import Policy, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, messages, render
+from g2d.problems.prompts import Prompt, conversation, render
 from g2d.problems.synthetic import generate
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.grpo import completions_tokens, train_grpo
@@ -120,7 +120,7 @@ def test_a_completion_may_end_by_any_token_that_the_model_declares(tmp_path: Pat
 def pairs(n: int = 24, base: Policy | None = None) -> list[Pair]:
     texts = [
         Pair(
-            prompt=messages(problem.prompt, Prompt()),
+            prompt=conversation(problem, Prompt()),
             chosen=[{"role": "assistant", "content": f"Clearly \\boxed{{{problem.answer}}}"}],
             rejected=[{"role": "assistant", "content": "Clearly \\boxed{99}"}],
             problem_id=problem.problem_id,
@@ -200,13 +200,14 @@ def test_trainers_and_engines_show_the_same_prompt() -> None:
     from trl.data_utils import apply_chat_template
 
     tokenizer = load_tokenizer(tiny_policy())
-    conversation = messages("Compute 1 + 2.", Prompt(system="Think.", template="Solve: {problem}"))
+    problem = Problem("p", "Compute 1 + 2.", "3", None, None, "a test")
+    asked = conversation(problem, Prompt(system="Think.", template="Solve: {problem}"))
     pair = {
-        "prompt": conversation,
+        "prompt": asked,
         "chosen": [{"role": "assistant", "content": "yes"}],
         "rejected": [{"role": "assistant", "content": "no"}],
     }
-    rendered = render(tokenizer, conversation)
+    rendered = render(tokenizer, asked)
     assert apply_chat_template(pair, tokenizer)["prompt"] == rendered
     assert rendered == "<|im_start|>system\nThink.<|im_end|><|im_start|>user\nSolve: Compute 1 + 2.<|im_end|>" + (
         "<|im_start|>assistant\n"

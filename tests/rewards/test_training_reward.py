@@ -30,7 +30,6 @@ def call(reward: Section, answers: list[str], groups: list[str], **more: Any) ->
     )
     found = function(
         completions=[[{"role": "assistant", "content": rf"\boxed{{{answer}}}"}] for answer in answers],
-        answer=["5"] * len(answers),
         problem_id=[group[0] for group in groups],
         group=groups,
         completion_ids=[[1]] * len(answers),
@@ -78,20 +77,20 @@ def test_half_a_group_cannot_vote() -> None:
 def test_completions_in_both_of_trls_formats(form: Any) -> None:
     texts = [r"so \boxed{5}", "so 5", r"so \boxed{5", r"so \boxed{\frac{10}{2}}"]
     function = TrainingReward(TRUTH, PROBLEMS, seed=0, group_size=4)
-    assert function([form(text) for text in texts], ["5"] * 4, ["p"] * 4, ["p"] * 4) == [1, 0, 0, 1]
-    assert function([], [], [], []) == []
+    assert function([form(text) for text in texts], ["p"] * 4, ["p"] * 4) == [1, 0, 0, 1]
+    assert function([], [], []) == []
 
 
 def test_the_end_token_tells_truncated_completions() -> None:
     function = TrainingReward(TRUTH, PROBLEMS, seed=0, group_size=4, eos_token_ids=[0])
     texts, ids = ["5", "5", r"\boxed{5}", "5"], [[7, 0], [7, 8], [7, 8], []]
-    judgements, _ = function.judged(texts, ["5"] * 4, ["p"] * 4, ["p"] * 4, ids)
+    judgements, _ = function.judged(texts, ["p"] * 4, ["p"] * 4, ids)
     assert [judgement.verdict for judgement in judgements] == ["no_boxed", "truncated", "correct", "truncated"]
 
 
-def test_as_many_answers_as_completions() -> None:
+def test_as_many_problems_as_completions() -> None:
     with pytest.raises(ValueError, match="longer"):
-        TrainingReward(TRUTH, PROBLEMS, seed=0, group_size=2)(["5", "5"], ["5"], ["p"] * 2, ["p"] * 2)
+        TrainingReward(TRUTH, PROBLEMS, seed=0, group_size=2)(["5", "5"], ["p"], ["p"] * 2)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from g2d.jobs.files import write_jsonl
 from g2d.problems.prompts import Prompt
-from g2d.rollouts.pairs import build_pairs, read_pairs, subsample, truncated_sides, write_pairs
+from g2d.rollouts.pairs import build_pairs, read_pairs, subsample, truncated_sides
 from g2d.rollouts.rollout import to_frame
 from tests.frames import SUCCESSES, group, groups, problems, rollout
 
@@ -179,7 +180,7 @@ def test_every_pair_is_kept_equally_often(pairs):
 
 
 def test_the_file_gives_back_what_was_written(tmp_path, pairs):
-    write_pairs(tmp_path / "pairs.jsonl", pairs)
+    write_jsonl(tmp_path / "pairs.jsonl", pairs)
     assert read_pairs(tmp_path / "pairs.jsonl") == pairs
 
 
@@ -188,7 +189,7 @@ def test_the_file_gives_back_what_was_written(tmp_path, pairs):
 )
 def test_a_broken_line_is_named(tmp_path, pairs, line, message):
     path = tmp_path / "pairs.jsonl"
-    write_pairs(path, pairs[:1])
+    write_jsonl(path, pairs[:1])
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(ValueError, match=rf"pairs\.jsonl, line 2: .*{message}"):
         read_pairs(path)

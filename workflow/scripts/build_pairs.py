@@ -4,11 +4,12 @@ how informative the harvest is (Table 2)."""
 from dataclasses import replace
 
 from g2d.analysis.informativeness import informativeness, write_informativeness
+from g2d.jobs.files import write_jsonl
 from g2d.jobs.stage import stage
 from g2d.policies import read_own_policy
 from g2d.problems import read_problems
 from g2d.problems.prompts import Prompt
-from g2d.rollouts.pairs import build_pairs, truncated_sides, write_pairs
+from g2d.rollouts.pairs import build_pairs, truncated_sides
 from g2d.rollouts.rollout import read_rollouts
 from g2d.rollouts.settings import Pairs
 from g2d.rollouts.tokens import with_token_ids
@@ -34,7 +35,7 @@ def main(snakemake):
             chosen, rejected = truncated_sides(pairs, rollouts)
             found = replace(informativeness(rollouts), n_chosen_truncated=chosen, n_rejected_truncated=rejected)
             write_informativeness(file, found)
-        write_pairs(snakemake.output.pairs, pairs)
+        write_jsonl(snakemake.output.pairs, pairs)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from g2d.jobs import attempts, orphans
 from g2d.jobs.kernels import AVX2, pin_embedded
@@ -223,16 +223,12 @@ def _be_the_job(connection: Connection, others: list[Connection], door: int, owe
     runpy.run_path(script)["main"](snakemake)
 
 
-def _obey(connection: Connection) -> NoReturn:
+def _obey(connection: Connection) -> None:
     """Forward the signals of the waiting process; stop if it is killed."""
-    while True:
-        try:
-            number = connection.recv()
-        except (EOFError, OSError):
-            number = signal.SIGTERM
-            os.kill(os.getpid(), number)
-            threading.Event().wait()
-        os.kill(os.getpid(), number)
+    with suppress(EOFError, OSError):
+        while True:
+            os.kill(os.getpid(), connection.recv())
+    stop()
 
 
 if __name__ == "__main__":

@@ -38,18 +38,13 @@ class Prompt(Section):
 Messages = list[dict[str, str]]
 
 
-def messages(problem_text: str, prompt: Prompt) -> Messages:
-    """The conversation that asks for a solution: an optional system message and one user message."""
-    system: Messages = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
-    return [*system, {"role": "user", "content": prompt.template.replace("{problem}", problem_text)}]
-
-
 def conversation(problem: Problem, prompt: Prompt) -> Messages:
     """The conversation that asks a problem; open-ended ones have a template of their own and no system message
     ("Bridging Offline and Online RL", arXiv 2506.21495, figures 4 and 5)."""
     if problem.kind == "open_ended":
         return [{"role": "user", "content": prompt.open_ended.replace("{problem}", problem.prompt)}]
-    return messages(problem.prompt, prompt)
+    system: Messages = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
+    return [*system, {"role": "user", "content": prompt.template.replace("{problem}", problem.prompt)}]
 
 
 def document(tokenizer: Any, text: str) -> str:

@@ -125,7 +125,6 @@ def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
     """A row of the data set: a problem that was asked so often before."""
     return {
         "prompt": conversation(problem, job.prompt),
-        "answer": problem.answer,
         "problem_id": problem.problem_id,
         "group": group_name(problem.problem_id, before),
     }

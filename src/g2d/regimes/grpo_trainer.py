@@ -214,7 +214,7 @@ class Grpo(GRPOTrainer):
         prompt_ids, _, _ = self._tokenize_prompts([row["prompt"] for row in rows])
         ids, log_probs = self.generation.draw(prompt_ids)
         texts = self.processing_class.batch_decode(ids, skip_special_tokens=True)
-        columns = {name: [row[name] for row in rows] for name in ("answer", "problem_id", "group")}
+        columns = {name: [row[name] for row in rows] for name in ("problem_id", "group")}
         _, judged = self.reward_funcs[0].judged(texts, **columns, completion_ids=ids)
         rewards = [judgement.reward for judgement in judged]
         found = []

@@ -26,7 +26,7 @@ Completion = str | Sequence[dict[str, Any]]
 
 
 class TrainingReward:
-    """The reward function of a training; the data set needs the columns `answer`, `problem_id` and `group`.
+    """The reward function of a training; the data set needs the columns `problem_id` and `group`.
 
     Args:
         settings: of the reward.
@@ -58,7 +58,6 @@ class TrainingReward:
     def __call__(
         self,
         completions: Sequence[Completion],
-        answer: Sequence[str | None],
         problem_id: Sequence[str],
         group: Sequence[str],
         completion_ids: Sequence[Sequence[int]] | None = None,
@@ -68,7 +67,6 @@ class TrainingReward:
 
         Args:
             completions: texts, or conversations that end with the assistant's message; whole groups.
-            answer: reference answers, one per completion; None where the problem is open-ended.
             problem_id: of each completion's problem.
             group: of each completion, from `group_name`.
             completion_ids: tokens of the completions, without padding.
@@ -77,7 +75,7 @@ class TrainingReward:
         Raises:
             RuntimeError: a group is not whole; as `judge`.
         """
-        verified, judgements = self.judged(completions, answer, problem_id, group, completion_ids)
+        verified, judgements = self.judged(completions, problem_id, group, completion_ids)
         log_metric = columns.get("log_metric")
         log_verdicts(verified, log_metric)
         if self.settings != TRUTH and judgements and log_metric:
@@ -97,7 +95,6 @@ class TrainingReward:
     def judged(
         self,
         completions: Sequence[Completion],
-        answer: Sequence[str | None],
         problem_id: Sequence[str],
         group: Sequence[str],
         completion_ids: Sequence[Sequence[int]] | None = None,
@@ -107,11 +104,13 @@ class TrainingReward:
         texts, reasons = [completion_text(completion) for completion in completions], None
         if self.eos_token_ids and completion_ids is not None:
             reasons = ["stop" if ids and ids[-1] in self.eos_token_ids else "length" for ids in completion_ids]
-        verified = verifier.verify(list(zip(answer, texts, strict=True)), reasons)
+        problems = [self.problems[name] for name in problem_id]
+        answers = [problem.answer for problem in problems]
+        verified = verifier.verify(list(zip(answers, texts, strict=True)), reasons)
         seen: Counter[str] = Counter()
         attempts = []
-        for name, visit, text, found in zip(problem_id, group, texts, verified, strict=True):
-            attempts.append(Attempt(self.problems[name], visit, seen[visit], text, found))
+        for problem, visit, text, found in zip(problems, group, texts, verified, strict=True):
+            attempts.append(Attempt(problem, visit, seen[visit], text, found))
             seen[visit] += 1
         if self.settings != TRUTH and (broken := [name for name, n in seen.items() if n != self.group_size]):
             raise RuntimeError(

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from g2d.jobs.files import parse_json, read_lines, write_jsonl
+from g2d.jobs.files import parse_json, read_lines
 from g2d.problems import Problem
 from g2d.problems.prompts import Messages, Prompt, conversation
 from g2d.rollouts.labels import labels
@@ -93,8 +93,8 @@ def build_pairs(
             chosen, rejected = own[chosen_sample], own[rejected_sample]
             pair = Pair(
                 prompt=conversation(problem, prompt),
-                chosen=_answer(chosen["completion_text"]),
-                rejected=_answer(rejected["completion_text"]),
+                chosen=[{"role": "assistant", "content": chosen["completion_text"]}],
+                rejected=[{"role": "assistant", "content": rejected["completion_text"]}],
                 problem_id=name,
                 p_hat=len(right) / int(counts[name]),
                 chosen_sample=chosen_sample,
@@ -159,13 +159,8 @@ def subsample(pairs: Sequence[Pair], n: int, seed: int) -> list[Pair]:
     return [pairs[i] for i in sorted(ranked[:n])]
 
 
-def write_pairs(path: str | Path, pairs: Sequence[Pair]) -> None:
-    """One JSON object a line, as `datasets.load_dataset("json", ...)` reads it."""
-    write_jsonl(path, pairs)
-
-
 def read_pairs(path: str | Path) -> list[Pair]:
-    """Read what `write_pairs` wrote; a ValueError names file and line."""
+    """Read pairs from JSONL, which `datasets.load_dataset("json", ...)` reads too; a ValueError names file and line."""
     pairs: list[Pair] = []
     for number, line in read_lines(path):
         try:
@@ -181,10 +176,6 @@ def read_pairs(path: str | Path) -> list[Pair]:
             )
         pairs.append(pair)  # type: ignore[arg-type]
     return pairs
-
-
-def _answer(text: str) -> Messages:
-    return [{"role": "assistant", "content": text}]
 
 
 def uniform(seed: int, problem_id: str, purpose: str) -> int:
