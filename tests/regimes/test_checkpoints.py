@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from g2d.jobs.cost import Meter
-from g2d.jobs.disk import DiskError
+from g2d.jobs.files import DiskError
 from g2d.regimes.checkpoints import Checkpointing, Checkpoints, _schedule, require_intact, train
 
 

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from g2d.experiment.config import load
 from g2d.jobs.cost import Meter
-from g2d.jobs.disk import DiskError
-from g2d.jobs.files import read_json, sha256
+from g2d.jobs.files import DiskError, read_json, sha256
 from g2d.regimes import grpo_generation
 from g2d.regimes.checkpoints import MANIFEST, TrainingStoppedError
 from g2d.regimes.grpo import GRPO

@@ -62,13 +62,11 @@ def seconds(work: Work, size: float, engine: str) -> float:
 
 
 def guess(config: Config, stage: str, model: str, wildcards: Wildcards, units: float, arm: Arm | None) -> float:
-    """GPU-hours of a job.
+    """GPU-hours of a job of a model, by its configuration.
 
     Args:
-        config: as its model sees it.
         stage: its rule, without `_shard`.
         units: completions of an online training; of a job that generates, its share of the prompts.
-        arm: of a training.
     """
     if stage == "measure_drift":  # transformers draws, whatever the engine
         config = config.model_copy(update={"engine": config.engine.model_copy(update={"name": "transformers"})})

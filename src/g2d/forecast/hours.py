@@ -56,11 +56,8 @@ def continued_step(plan: Plan, rule: str, wildcards: Wildcards) -> int:
 
 
 def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = None) -> GpuJob:
-    """A job that trains or generates, on whatever device.
-
-    Args:
-        before: K of the checkpoint that a training continues; None: `continued_step`. (The workflow's rules set it.)
-    """
+    """A job that trains or generates, on whatever device; the workflow's rules say `before`, K of the checkpoint that a
+    training continues, which is `continued_step` otherwise."""
     before = continued_step(plan, rule, wildcards) if before is None else before
     model, stage = model_of(wildcards), rule.removesuffix("_shard")
     config, arm = plan.for_model(model), None
@@ -127,12 +124,8 @@ def report(lines: Sequence[Line], price: Price | None = None) -> str:
 
 def next_cost(config: Config, look: Mapping[str, Any], results: str | Path = "results") -> dict[str, Any]:
     """What the next look costs after this one, at the rates of the jobs that have finished here; null where one is not
-    known.
-
-    Returns:
-        Until the next look, device-`hours` and, where an hour has a price, `money` in a `currency`; and the same
-        `_at_most`: where every policy that gets seeds then gets all there are.
-    """
+    known: device-`hours` and, where an hour has a price, `money` in a `currency`; and the same `_at_most`, where every
+    policy that gets seeds then gets all there are."""
     plan, price = Plan(config), config.price_per_device_hour
     worths: dict[str, Callable[[Cost], float]] = {"hours": lambda cost: cost.device_s / 3600}
     if price:

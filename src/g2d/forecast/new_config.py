@@ -101,11 +101,8 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file, which `g2d config check` accepts, and print whether it fits and what to type next.
-
-    Raises:
-        ConfigError: an answer is missing or cannot be used; nothing is written.
-    """
+    """Write the file, which `g2d config check` accepts, and print whether it fits and what to type next; a ConfigError
+    where an answer is missing or cannot be used."""
     from g2d.forecast.command import memory_here
 
     file = arguments.file
@@ -138,11 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def written(model: str, problems: str, benchmark: str | None, memory: float, budget: int) -> dict[str, Any]:
-    """The keys of the configuration and their values.
-
-    Raises:
-        ConfigError: a file or a repository cannot be used.
-    """
+    """The keys of the configuration and their values; a ConfigError names a file or repository that cannot be used."""
     demonstration = model == DEMONSTRATION
     if demonstration and (problems != "arithmetic" or benchmark not in (None, "arithmetic")):
         raise ConfigError(f"--problems {problems}: the model {DEMONSTRATION} knows generated ones alone: arithmetic")
@@ -288,11 +281,8 @@ def _fits(config: Config, memory: float) -> Iterator[str]:
 def commented(
     section: Section, values: Mapping[str, Any], indent: str = "", said: set[str] | None = None
 ) -> Iterator[str]:
-    """YAML with the description of every key above it, where it has not been said before.
-
-    Args:
-        section: what `values` were read as.
-    """
+    """YAML of values that were read as a section, with the description of every key above it, where it has not been
+    said before."""
     said = set() if said is None else said
     for name, value in values.items():
         read, words = getattr(section, name), _words(type(section).model_fields[name])

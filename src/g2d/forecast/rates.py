@@ -64,13 +64,8 @@ def gpu_hours(cost: Cost) -> float:
 
 
 def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[Cost], float] = gpu_hours) -> Rates:
-    """The rates of everything that has finished, from the bills below the results folder.
-
-    A bill that cannot be read is left out: the job that needs it reports it.
-
-    Args:
-        worth: what is counted; jobs that have 0 of it are left out.
-    """
+    """The rates of everything that has finished, from the bills below the results folder; jobs that have 0 of `worth`
+    are left out, and bills that cannot be read: the jobs that need them report them."""
     rates: Rates = {}
     for model in models:
         for path in sorted(Path(results, model).rglob("*cost.json")):

@@ -146,13 +146,11 @@ def _is_hidden(pid: int) -> bool:
 
 
 def read_attempts(folder: str | Path) -> list[Attempt]:
-    """All attempts below a folder that have ended, sorted by stage, job and start.
+    """All attempts below a folder that have ended, sorted by stage, job and start; a ValueError names a file that is no
+    record of one.
 
     One without a final record was killed if the job was attempted again, or if its record is older than `SILENT_S`
     seconds. Otherwise it is running and left out.
-
-    Raises:
-        ValueError: a file is no record of an attempt; the message names it.
     """
     attempts = sorted(
         map(read_attempt, Path(folder).rglob("*.json")),
@@ -205,12 +203,8 @@ _NAME = re.compile(r"(.*)\.\d{8}T\d{6}-.*-\d+\.json")  # what `attempt_file` mak
 
 
 def log_of(record: Path, folder: Path) -> Path | None:
-    """The log of an attempt's job, the reverse of `attempt_file`; None for a file with another name.
-
-    Args:
-        record: of the attempt.
-        folder: `attempts`, in the results folder.
-    """
+    """The log of the job whose attempt has this record below `folder` (`attempts` in the results folder), the reverse
+    of `attempt_file`; None for a file with another name."""
     named = _NAME.fullmatch(record.name)
     return folder.with_name("logs") / record.parent.relative_to(folder) / f"{named[1]}.log" if named else None
 

@@ -165,15 +165,10 @@ class Meter:
 
 
 def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str | Path] = ()) -> None:
-    """Write a job's record with its ancestry.
+    """Write a job's record with its ancestry; a ValueError if a parent is malformed, or the job is its own ancestor.
 
     Args:
-        path: the cost.json to write.
-        cost: the job's own record.
         parents: the cost.json of every job whose output this one read; Snakemake hands over a single one bare.
-
-    Raises:
-        ValueError: a parent is malformed, or the job is its own ancestor (two jobs share a name).
     """
     ancestry: dict[str, Cost] = {}
     for parent in map(read_cost, [parents] if isinstance(parents, (str, Path)) else parents):

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from g2d.jobs.disk import names_the_disk
-from g2d.jobs.files import read_json, read_lines, sha256, write_json, write_text
+from g2d.jobs.files import names_the_disk, read_json, read_lines, sha256, write_json, write_text
 from g2d.jobs.trash import FOLDER as TRASH
 
 FOLDER = "digests"
@@ -32,22 +31,15 @@ def digest_file(log: str | Path) -> Path:
 
 
 def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str] | None = None) -> None:
-    """Write the digests of files, and of those in folders, for the job with this log.
-
-    Args:
-        read: digests of inputs from outside of `results`, taken before the job read them: if one changes meanwhile, the
-            job runs again.
-    """
+    """Write the digests of files, and of those in folders, for the job with this log, and those of inputs from outside
+    of `results`, taken before the job `read` them: if one changes meanwhile, the job runs again."""
     digests = {**(read or {}), **{str(file): sha256(file) for path in paths for file in _files(Path(path))}}
     write_text(digest_file(log), "".join(f"{digest}  {file}\n" for file, digest in digests.items()))
 
 
 def read_digests(results: Path) -> dict[Path, str]:
-    """The digest of every file that a job wrote to a results folder or read from outside of it.
-
-    Raises:
-        ValueError: a list cannot be read; the message names it.
-    """
+    """The digest of every file that a job wrote to a results folder or read from outside of it; a ValueError names a
+    list that cannot be read."""
     lists = sorted((results / FOLDER).rglob("*.sha256"))
     return {Path(file): digest for listed in lists for file, digest in _read_list(listed).items()}
 

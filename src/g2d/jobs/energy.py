@@ -16,11 +16,7 @@ Readings = Mapping[str, int]  # mJ since the driver was loaded, by UUID of the c
 
 
 def read(gpus: Sequence[str]) -> Readings | None:
-    """The counters of some cards; None where one of them cannot be read, or none is named.
-
-    Args:
-        gpus: indices or UUIDs, as in CUDA_VISIBLE_DEVICES.
-    """
+    """The counters of cards, named as in CUDA_VISIBLE_DEVICES; None where one cannot be read, or none is named."""
     if not gpus:
         return None
     try:

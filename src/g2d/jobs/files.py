@@ -1,8 +1,10 @@
-"""Files that are either complete or absent: every output gets its name by one rename."""
+"""Files that are either complete or absent: every output gets its name by one rename. Errors of a full or read-only
+disk have one message that names file and reason, whichever library failed."""
 
 from __future__ import annotations
 
 import codecs
+import errno
 import hashlib
 import json
 import math
@@ -15,22 +17,49 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TextIO, TypeVar, get_args, get_type_hints
-
-from g2d.jobs.disk import names_the_disk
 
 Record = TypeVar("Record")
 
 
+class DiskError(OSError):
+    """A file could not be written because of the disk; the message names file, reason and fix."""
+
+
+@contextmanager
+def names_the_disk(path: str | Path) -> Iterator[None]:
+    """Raise `DiskError` for any error on a full or read-only disk: most libraries' do not name the file."""
+    try:
+        yield
+    except DiskError:
+        raise
+    except Exception as error:
+        if (reason := _disk_trouble(Path(path), error)) is None:
+            raise
+        raise DiskError(
+            f"{path}: cannot be written ({reason}): make room or permit writing there, then run the same command again"
+        ) from error
+
+
+def _disk_trouble(path: Path, error: Exception) -> str | None:
+    """What is wrong with the disk below a path, by the error or by writing a little; None if nothing is."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return os.strerror(error.errno)
+    folder = next(parent for parent in (path, *path.absolute().parents) if parent.is_dir())
+    try:
+        with TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(2**20))
+    except OSError as found:
+        return found.strerror
+    return None
+
+
 @contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
-    """A draft beside `path`, which replaces it on success and is removed on an exception.
+    """A draft beside `path`, which replaces it on success and is removed on an exception, a `DiskError` among others.
 
-    The target of a link is replaced. A replaced file's mode is kept.
-
-    Raises:
-        OSError: as `require_replaceable`.
-        DiskError: the disk is full or read-only; the file that was there is untouched.
+    The target of a link is replaced, if it may be (`require_replaceable`). A replaced file's mode is kept.
     """
     with names_the_disk(path):
         target = require_replaceable(path)
@@ -51,13 +80,9 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """A draft beside `path` to make as a folder, which replaces it on success.
+    """The same for a draft that is made as a folder; a NotADirectoryError where a file has that name.
 
     The old folder is deleted: only for folders that are a stage's own, never for names that a user gives.
-
-    Raises:
-        NotADirectoryError: a file has that name; it is not replaced.
-        DiskError: as in `atomic`.
     """
     target = Path(os.path.realpath(path))
     if os.path.lexists(target) and not target.is_dir():
@@ -188,11 +213,8 @@ def _fields(kind: type[Any]) -> dict[str, tuple[str, tuple[Any, ...]]]:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a file that the workflow made, UTF-8 with or without a byte-order mark.
-
-    Raises:
-        ValueError: it is in another encoding; the message names file and line.
-    """
+    """The text of a file that the workflow made, UTF-8 with or without a byte-order mark; a ValueError names file and
+    line of another encoding."""
     content = Path(path).read_bytes()
     try:
         return content.removeprefix(codecs.BOM_UTF8).decode()
@@ -231,14 +253,8 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_line(line: bytes, *, surrogates: bool = False) -> dict[str, Any]:
-    """The object in a line of a JSONL file that a user gives.
-
-    Args:
-        surrogates: as in `parse_json`.
-
-    Raises:
-        ValueError: it is not one; the message says why and what to do, without file and line.
-    """
+    """The object in a line of a JSONL file that a user gives (`surrogates`: as in `parse_json`); a ValueError says why
+    it is none and what to do, without file and line."""
     try:
         value = parse_json(line.decode("utf-8-sig"), surrogates=surrogates)
     except UnicodeDecodeError as error:
@@ -254,14 +270,8 @@ def parse_line(line: bytes, *, surrogates: bool = False) -> dict[str, Any]:
 
 
 def read_rows(path: str | Path, *, surrogates: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and object of every line of a JSONL file that a user gives; blank lines are skipped.
-
-    Args:
-        surrogates: as in `parse_json`.
-
-    Raises:
-        ValueError: a line holds none; the message names file, line and fix.
-    """
+    """Number and object of every line of a JSONL file that a user gives, but blank ones; a ValueError as `parse_line`,
+    with file and line."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -281,11 +291,8 @@ def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Number and text of every line of a file that ends with a line break.
-
-    Raises:
-        ValueError: it is empty, cut short (but for a cut between two lines) or not UTF-8; the message names it.
-    """
+    """Number and text of every line of a file that ends with a line break; a ValueError names one that is empty, cut
+    short (but for a cut between two lines) or not UTF-8."""
     text = read_text(path)
     if not text.endswith("\n"):
         raise ValueError(f"{path}: {'cut short' if text else 'empty'}; delete it to have it made again")

@@ -34,11 +34,7 @@ def visible() -> list[str]:
 def take(wanted: int) -> list[str]:
     """Hold so many GPUs until this process ends, and hide the others. Waits while other jobs of this user have them.
 
-    Returns:
-        The GPUs that it holds: fewer than it asks for where it was given fewer.
-
-    Raises:
-        RuntimeError: there is no folder for the locks.
+    Returns those that it holds: fewer than it asks for where it was given fewer. Raises as `own_folder`.
     """
     # Else `is_available` initialises CUDA, and processes forked after that cannot use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")

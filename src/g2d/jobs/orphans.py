@@ -33,22 +33,14 @@ def this_machine() -> str:
 
 
 def name_of(pid: int) -> str:
-    """A name that no other process ever has: PID, start time and boot.
-
-    Raises:
-        ProcessLookupError: there is no such process.
-    """
+    """A name that no other process ever has: PID, start time and boot; a ProcessLookupError without such a process."""
     return f"{pid} {_ticks(pid)} {this_machine()}"
 
 
 def watched(name: str) -> int | None:
-    """A file descriptor that is readable once the named process has ended.
+    """A file descriptor that is readable once the named process has ended; a ProcessLookupError if it has.
 
-    Returns:
-        None for a process of another machine or container, or without `pidfd_open` (Linux has it).
-
-    Raises:
-        ProcessLookupError: it has ended.
+    None for a process of another machine or container, or without `pidfd_open` (Linux has it).
     """
     pid, ticks, machine = name.split(" ", 2)
     if not hasattr(os, "pidfd_open") or machine != this_machine():
@@ -79,11 +71,8 @@ def has_ended(name: str) -> bool | None:
 
 
 def when_ends(name: str, then: Callable[[], object]) -> None:
-    """Call a function in a thread once the named process has ended; never where `watched` returns None.
-
-    Raises:
-        ProcessLookupError: it has ended already.
-    """
+    """Call a function in a thread once the named process has ended; never where `watched` returns None, whose errors
+    are raised."""
     if (process := watched(name)) is None:
         return
 

@@ -171,10 +171,8 @@ def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _marked(incomplete: Path) -> list[Path]:
-    """The outputs of started jobs: Snakemake 9 has a file for each, whose name is the output's in base64.
-
-    A name that is too long for the file system is a path whose folders begin with `@`.
-    """
+    """The outputs of started jobs: Snakemake 9 has a file for each, whose name is the output's in base64; one that is
+    too long for the file system is a path whose folders begin with `@`."""
     found = []
     for mark in sorted(file for file in incomplete.rglob("*") if file.is_file()):
         name = "".join(part.removeprefix("@") for part in mark.relative_to(incomplete).parts)

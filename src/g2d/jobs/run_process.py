@@ -45,11 +45,8 @@ def _sees_files_of(run: str) -> bool:
 
 
 def own_folder() -> Path:
-    """A folder for sockets and locks that no other user can enter.
-
-    Raises:
-        RuntimeError: it cannot be made or belongs to somebody else.
-    """
+    """A folder for sockets and locks that no other user can enter; a RuntimeError if it cannot be made or belongs to
+    somebody else."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # a job may inherit it from another machine
     folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
     try:
@@ -89,9 +86,7 @@ def connect(
 
     Args:
         module: what it runs.
-        socket: where it will listen.
-        run: see `current_run`.
-        arguments: further words of its command line.
+        arguments: further words of its command line, behind socket and run (`current_run`).
         output: where it prints; None: where this process prints.
 
     Raises:

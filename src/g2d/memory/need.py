@@ -206,12 +206,9 @@ class Forecast:
         return VllmCache(parts, max(rest, 0), 2 * shape.cache_per_token // split, length, wanted)
 
     def divided(self, training: Training, free: int | None = None) -> Training:
-        """The training with what is left to the card filled in: the most rows of a pass that fit, one unit if none do;
-        then, of these, all activations kept if they fit. Where passes are equal, their rows divide those of an update.
-
-        Args:
-            free: bytes of the card; all of it if None.
-        """
+        """The training with what is left to the card, of which so many bytes are `free`, filled in: the most rows of a
+        pass that fit, one unit if none do; then, of these, all activations kept if they fit. Where passes are equal,
+        their rows divide those of an update."""
         free = self.memory if free is None else free
 
         def has_room(found: Training) -> bool:

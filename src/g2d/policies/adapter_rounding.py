@@ -90,11 +90,8 @@ def recorded_effect(base: str | Path, adapter: str | Path) -> float | None:
 
 def effect_left(base: str | Path, adapter: str | Path) -> float | None:
     """The share of an adapter's effect that two roundings leave, mean over layers, from the weights alone and random
-    inputs: it depends on how large the adapter's part is beside the output, not on the scale of the inputs.
-
-    Returns:
-        1 where nothing is lost; None where the adapter does nothing, or where M0's file has its layers otherwise.
-    """
+    inputs: it depends on how large the adapter's part is beside the output, not on the scale of the inputs. None where
+    the adapter does nothing, or where M0's file has its layers otherwise."""
     settings = read_json(Path(adapter) / "adapter_config.json")
     weights = load_file(Path(adapter) / "adapter_model.safetensors")
     names = [name.removeprefix(PREFIX).removesuffix(A) for name in sorted(weights) if name.endswith(A)]

@@ -232,12 +232,8 @@ def require_own_weights(policy: Policy) -> None:
 
 
 def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
-    """The weights of M0, or all that were trained in its place: safetensors only, in `precision`. A ValueError names
-    what is cut short or was changed.
-
-    Args:
-        exact: float32 on a GPU as well.
-    """
+    """The weights of M0, or all that were trained in its place: safetensors only, in `precision` or, `exact`, in
+    float32. A ValueError names what is cut short or was changed."""
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
@@ -262,11 +258,8 @@ def precision() -> torch.dtype:
 
 
 def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
-    """The policy's weights with its adapter, in evaluation mode, on the GPU where there is one.
-
-    Args:
-        exact: see `load_base`, which says what is raised; the adapter is then merged.
-    """
+    """The policy's weights with its adapter, which is merged if `exact`, in evaluation mode, on the GPU where there is
+    one. Raises as `load_base`."""
     import torch
 
     require_own_weights(policy)

@@ -191,11 +191,8 @@ def draw_documents(
 
 
 def backward(model: LlamaForCausalLM, documents: Sequence[Document], padding: int, group: int | None) -> float:
-    """Gradients of the mean cross-entropy of all tokens of the completions, which is returned.
-
-    Args:
-        group: documents per forward pass, of similar length; None: all of them.
-    """
+    """Gradients of the mean cross-entropy of all tokens of the completions, which is returned; `group` documents of
+    similar length per forward pass, or all of them."""
     if group is not None:
         documents = sorted(documents, key=lambda document: sum(map(len, document)))
     n_tokens = sum(len(completion) for _, completion in documents)

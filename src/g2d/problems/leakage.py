@@ -53,14 +53,11 @@ def find_leaks(train: Sequence[Problem], test: Sequence[Problem]) -> dict[str, s
 def assert_no_leakage(
     train: Sequence[Problem], test: Sequence[Problem], place: str, among: str = "the training pool"
 ) -> None:
-    """Check that no benchmark problem is in the training pool.
+    """Raise a ValueError where benchmark problems are in the training pool: how many, the first ids, and the fix.
 
     Args:
-        place: of the benchmark in the configuration, for the message.
-        among: name of the pool in the message.
-
-    Raises:
-        ValueError: one line: how many, the first ids, and the fix.
+        place: of the benchmark in the configuration.
+        among: name of the pool.
     """
     if leaks := find_leaks(train, test):
         first = ", ".join(f"{test_id} = {train_id}" for test_id, train_id in islice(leaks.items(), 3))

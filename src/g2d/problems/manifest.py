@@ -24,12 +24,7 @@ Verify = Callable[[Sequence[tuple[str, str]]], Sequence[Judgement]]
 def manifest(
     name: str, source: ProblemSource, problems: Sequence[Problem], verify: Verify, working_dir: str | Path = "."
 ) -> dict[str, Any]:
-    """Describe the problems loaded from a source.
-
-    Args:
-        verify: judges the reference answers against themselves.
-        working_dir: folder that a local path is relative to.
-    """
+    """Describe the problems loaded from a source, whose local path is relative to `working_dir`."""
     record: dict[str, Any] = {
         "name": name,
         "source": source.model_dump(),

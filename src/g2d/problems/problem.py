@@ -42,11 +42,7 @@ def write_problems(path: str | Path, problems: Iterable[Problem]) -> None:
 
 
 def read_problems(path: str | Path) -> list[Problem]:
-    """Read what `write_problems` wrote.
-
-    Raises:
-        ValueError: the file is empty or cut short, or a line is not a Problem; the message names file and line.
-    """
+    """Read what `write_problems` wrote; a ValueError names file and line where it is no Problem, or cut short."""
     problems = []
     for number, line in read_lines(path):
         try:

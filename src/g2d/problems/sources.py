@@ -41,15 +41,12 @@ class ProblemError(ValueError):
 
 
 def load_problems(name: str, source: ProblemSource, working_dir: str | Path = ".") -> list[Problem]:
-    """Read the problems of the pool or of a benchmark, in the order of their source.
+    """Read the problems of the pool or of a benchmark, in the order of their source. A ProblemError if a row cannot be
+    read as configured, ids repeat, or the source cannot be reached.
 
     Args:
         name: "pool", or the benchmark's name; the prefix of ids where rows have none.
-        source: its section of the configuration.
         working_dir: folder that a local path is relative to.
-
-    Raises:
-        ProblemError: a row cannot be read as configured, ids repeat, or the source cannot be reached.
     """
     key = place_of(name)
     rows: Iterable[Row]
@@ -116,11 +113,8 @@ def parse_level(value: Any) -> int | None:
 
 
 def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
-    """The reference answer in a data set's column; an empty box gives "", as in two solutions of MATH's train split.
-
-    Raises:
-        ValueError: the column holds no answer in this format; one line that says why.
-    """
+    """The reference answer in a data set's column; an empty box gives "", as in two solutions of MATH's train split. A
+    ValueError says why the column holds none in this format."""
     if value is None or isinstance(value, (bool, list, dict)):
         raise ValueError(f"expected text or a number, not {value!r}")
     match answer_format:

@@ -32,10 +32,7 @@ def hold_out(pool: Sequence[Problem], n: int) -> tuple[list[Problem], list[Probl
     """Problems held out of a pool, and those that remain, both in its order.
 
     Held out are the identifiers with the smallest digests, whatever the seeds of a grid. Repetitions of a held-out
-    problem are in neither list.
-
-    Raises:
-        ValueError: none would remain.
+    problem are in neither list. A ValueError if none would remain.
     """
     by_digest = sorted(pool, key=lambda problem: hashlib.sha256(f"development/{problem.problem_id}".encode()).digest())
     chosen = {problem.problem_id for problem in by_digest[:n]}

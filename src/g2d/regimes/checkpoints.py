@@ -17,8 +17,7 @@ from typing import Any, Literal
 from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.digests import MARK
-from g2d.jobs.disk import names_the_disk
-from g2d.jobs.files import parse_record, read_json, sha256, write_json
+from g2d.jobs.files import names_the_disk, parse_record, read_json, sha256, write_json
 from g2d.plain import say
 from g2d.regimes.adapters import save_trained
 from g2d.regimes.processes import NotTheFirstError, charge_others, from_first, is_first, largest, wait

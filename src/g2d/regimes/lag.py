@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.cost import Meter
-from g2d.jobs.disk import DiskError, names_the_disk
+from g2d.jobs.files import DiskError, names_the_disk
 from g2d.plain import say
 from g2d.regimes.adapters import load_weights, save_trained
 from g2d.regimes.checkpoints import KEPT

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from g2d.jobs.disk import names_the_disk
+from g2d.jobs.files import names_the_disk
 from g2d.jobs.orphans import RUN, has_ended
 from g2d.plain import say
 

@@ -35,11 +35,7 @@ class LateError(BaseException):
 
 @contextmanager
 def deadline(seconds: float | None) -> Iterator[None]:
-    """End the block after so many seconds; None: never.
-
-    Raises:
-        LateError: the block was not done by then.
-    """
+    """End the block with a LateError if it is not done after so many seconds; None: never."""
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -63,11 +59,7 @@ def deadline(seconds: float | None) -> Iterator[None]:
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """Turn `sys.exit` and `os._exit` of a plugin into an exception, but not in its child processes.
-
-    Raises:
-        RuntimeError: it called one of them.
-    """
+    """Turn `sys.exit` and `os._exit` of a plugin into a RuntimeError, but not in its child processes."""
 
     def leave(status: int) -> None:
         if os.getpid() != own:

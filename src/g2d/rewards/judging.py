@@ -25,12 +25,9 @@ GROUPS_AT_ONCE = 32  # of a reward with a time limit, in one call
 
 
 def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Judge whole groups, each by the reward of its problem.
+    """Judge whole groups, each by the reward of its problem; a RuntimeError where that fails on every group of a call.
 
     A reward that raises or is late is called again group by group, so that a failure costs one group only.
-
-    Raises:
-        RuntimeError: the reward fails on every group of a call, or does not return one judgement for each attempt.
     """
     if isinstance(settings, ByKind):
         kinds = {kind: [own for own in attempts if own.problem.kind == kind] for kind in ByKind.model_fields}
@@ -47,14 +44,11 @@ def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> l
 
 
 def require_numbers(statuses: Mapping[str, float], name: str) -> None:
-    """Check that a reward had a number for some completion, and log where it had none for others.
+    """Raise a RuntimeError if a reward had no number for any completion, and log where it had none for some.
 
     Args:
         statuses: number, or share, of completions by `Status`.
         name: of the reward.
-
-    Raises:
-        RuntimeError: it had none at all.
     """
     without = {status: n for status, n in statuses.items() if status != "judged" and n}
     said = ", ".join(f"{n:g} {status}" for status, n in without.items())

@@ -157,15 +157,8 @@ class Score:
 
 
 class Scorer:
-    """A reward model in memory: on the GPU in bfloat16 where there is one, else float32.
-
-    Args:
-        batch_size: conversations in a forward pass.
-        max_length: tokens of a conversation that are read; None for as many as the model can.
-
-    Raises:
-        UnusableError: weights are missing.
-    """
+    """A reward model in memory: on the GPU in bfloat16 where there is one, else float32. An UnusableError if weights
+    are missing."""
 
     def __init__(self, folder: str | Path, *, batch_size: int, max_length: int | None = None) -> None:
         import torch

@@ -49,12 +49,8 @@ class PythonReward(TimeLimited):
 
 
 def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """What the function returns, called for one group at a time, so that no other group can change a judgement.
-
-    Raises:
-        UnusableError: the file or its function cannot be used.
-        ValueError: it does not return one number per completion.
-    """
+    """What the function returns, called for one group at a time, so that no other group can change a judgement; a
+    ValueError if that is not one number per completion."""
     function, names = _function(settings.file, settings.function)
     judgements: list[Judgement] = []
     for group in in_groups(attempts):

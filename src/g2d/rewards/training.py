@@ -29,10 +29,6 @@ class TrainingReward:
     """The reward function of a training; the data set needs the columns `problem_id` and `group`.
 
     Args:
-        settings: of the reward.
-        problems: the training set.
-        seed: of the run.
-        group_size: G.
         eos_token_ids: tokens that end a completion. TRL does not say why one ended; with these, one that ends in
             another token and has no box counts as `truncated` instead of `no_boxed`.
         on_judged: called with the verifier's judgements, `rewards`, the reward's, and everything TRL passed.
@@ -63,17 +59,14 @@ class TrainingReward:
         completion_ids: Sequence[Sequence[int]] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Rewards in the order of the completions; None where there is none.
+        """Rewards in the order of the completions; None where there is none. A RuntimeError if a group is not whole, or
+        as `judge`.
 
         Args:
             completions: texts, or conversations that end with the assistant's message; whole groups.
-            problem_id: of each completion's problem.
             group: of each completion, from `group_name`.
             completion_ids: tokens of the completions, without padding.
             columns: further arguments of TRL; `log_metric` receives the share of each verdict and status.
-
-        Raises:
-            RuntimeError: a group is not whole; as `judge`.
         """
         verified, judgements = self.judged(completions, problem_id, group, completion_ids)
         log_metric = columns.get("log_metric")

@@ -53,11 +53,8 @@ class CudaGraphs:
 
 
 class FixedRows:
-    """Rows whose number and place in memory stay, from call to call while the same is asked for.
-
-    Args:
-        graphs: makes what takes the steps of the rows, and may record them.
-    """
+    """Rows whose number and place in memory stay, from call to call while the same is asked for; `graphs` makes what
+    takes their steps, and may record them."""
 
     def __init__(self, graphs: Callable[[], Callable[[Step, int], None]] = CudaGraphs) -> None:
         self._make = graphs

@@ -33,15 +33,11 @@ COLUMNS = ("problem_id", "sample", "token_count", "kl")
 def own_answers(
     policy: Policy, base: Policy, problems: Sequence[Problem], prompt: Prompt, decoding: Decoding
 ) -> pd.DataFrame:
-    """Draw answers of a policy and measure how far it is from M0 on them.
+    """Draw answers of a policy and measure how far it is from M0 on them: `COLUMNS`, a row per problem and sample, with
+    kl in nats, over all tokens of the answer.
 
-    Drawn by transformers whatever the engine, so that the probabilities are those that the answers were drawn with.
-
-    Returns:
-        `COLUMNS`, a row per problem and sample: kl in nats, over all tokens of the answer.
-
-    Raises:
-        ValueError: the answers are not samples of the policy itself; or as the engine.
+    Drawn by transformers whatever the engine, so that the probabilities are those that the answers were drawn with. A
+    ValueError if they are not samples of the policy itself.
     """
     if (decoding.temperature, decoding.top_p) != (1.0, 1.0):
         raise ValueError("the divergence is a mean over samples at temperature 1 with top_p 1")

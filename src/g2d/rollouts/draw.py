@@ -54,9 +54,8 @@ def draw_rollouts(
 
     Args:
         prompt: template of the messages; None: the bare text of a problem is continued, without a chat template.
-        workers: processes that verify.
         engine: one that already holds the policy; None: the policy is loaded.
-        verifier: one that stays open; None: one for this draw.
+        verifier: one that stays open; None: one of so many `workers` for this draw.
         token_ids: keep the tokens, for training.
     """
     engine = engine or engine_for(policy)

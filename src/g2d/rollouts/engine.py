@@ -124,16 +124,11 @@ class ModelEngine:
 def require_room(
     prompts: Sequence[Sequence[int]], names: Sequence[str], budget: int, context: tuple[str, int | None]
 ) -> None:
-    """Check that every prompt leaves room for a completion.
+    """Raise a ValueError that names the longest prompt where it leaves no room for a completion of `budget` tokens.
 
     Args:
-        prompts: tokens of each.
-        names: of each in the message.
-        budget: tokens of a completion, at most.
+        names: of the prompts, in the message.
         context: as of `ModelEngine`.
-
-    Raises:
-        ValueError: the longest prompt is too long; the message names it.
     """
     model, limit = context
     longest = max(range(len(prompts)), key=lambda i: len(prompts[i]), default=None)

@@ -2,9 +2,8 @@
 
     python -m g2d.rollouts.engine_host SOCKET RUN KEEP_ALIVE       started by the first job that generates
 
-M0 and its applied adapters are exchanged in one running engine, which is made for all of its jobs; every merged policy
-has an engine of its own, started in turn. A connection is a job's turn. It ends when no job has asked for `keep_alive`
-seconds, when its Snakemake ends, or when a job needs the GPU for something else (`run_process.release`). See
+A connection is a job's turn. The process ends when no job has asked for `keep_alive` seconds, when its Snakemake ends,
+or when a job needs the GPU for something else (`run_process.release`). Which policies share the engine:
 docs/architecture.md.
 """
 
@@ -40,8 +39,6 @@ class SharedEngine:
 
     Args:
         run: see `run_process.current_run`.
-        policy: M0 with or without an adapter.
-        settings: how to run it.
         expected: adapter_rank and longest, see `engine_for`.
     """
 

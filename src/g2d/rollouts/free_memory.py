@@ -21,11 +21,8 @@ def free_unused() -> None:
 
 
 def require_free(share: float) -> None:
-    """Free what can be freed, and check that a share of the first visible card is free.
-
-    Raises:
-        RuntimeError: it is not; one line says what holds the memory and what to do.
-    """
+    """Free what can be freed; a RuntimeError says what holds the memory where a share of the first visible card is not
+    free then."""
     import torch
 
     free_unused()

@@ -25,10 +25,10 @@ def is_open_ended(rollouts: pd.DataFrame) -> pd.Series:
 
 
 def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
-    """True: positive; False: negative; NA: neither. Indexed as `rollouts`.
+    """True: positive; False: negative; NA: neither. Indexed as `rollouts`, whose index has no duplicates; NaN is no
+    reward.
 
     Args:
-        rollouts: problem_id, reward and verdict are read; NaN is no reward. The index has no duplicates.
         margin: smallest distance of the best and the worst scalar reward of a prompt; None: above 0.
     """
     open_ended = is_open_ended(rollouts)

@@ -63,11 +63,8 @@ def build_pairs(
     Args:
         rollouts: the harvest; rows in any order. The pairs have tokens where every row has them.
         problems: of the harvest; the pairs are in this order.
-        prompt: template of the messages.
-        seed: of the draws.
         per_prompt: pairs of a prompt, at most. The first does not depend on it.
-        truncated_chosen: whether a truncated right rollout can be chosen where another one ended by itself.
-        margin: smallest distance of a scalar reward's best and worst.
+        truncated_chosen, margin: as in the section `pairs`.
 
     Raises:
         ValueError: rollouts of a problem that is not among `problems`, or no prompt is pairable.

@@ -1,7 +1,4 @@
-"""An engine in another process: one request and one answer at a time over a connection, and who pays for the answer.
-
-Both `engine_host` (one engine for the jobs of a run) and `trainer_engine` (one beside each process that trains) use it.
-"""
+"""An engine in another process: one request and one answer at a time over a connection, and who pays for the answer."""
 
 from __future__ import annotations
 
@@ -18,11 +15,7 @@ OWN = ("open", "leave")  # requests to whoever holds the engine; every other is 
 
 
 class RemoteEngine:
-    """The asking end: every method of the engine is a request.
-
-    Args:
-        died: what to say when the other process has died.
-    """
+    """The asking end: every method of the engine is a request; `died` is said when the other process has died."""
 
     name = "vllm"
 

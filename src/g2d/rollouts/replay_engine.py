@@ -42,11 +42,8 @@ class ReplayEngine:
         return shown if isinstance(shown, str) else shown[-1]["content"]
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """The first `samples_per_prompt` recorded completions of every request.
-
-        Raises:
-            ValueError: a problem has fewer; the message names it.
-        """
+        """The first `samples_per_prompt` recorded completions of every request; a ValueError names a problem that has
+        fewer."""
         drawn = []
         for request in requests:
             found = self.completions.get(request.problem_id if self.by == "problem_id" else request.prompt_text, [])
@@ -60,12 +57,8 @@ class ReplayEngine:
 
 
 def read_recorded(path: Path) -> list[dict[str, Any]]:
-    """Read a file of recorded completions, one row per completion.
-
-    Raises:
-        ValueError: the file cannot be read or is empty, or a row lacks a column or has a wrong type in it; the message
-            names it.
-    """
+    """Read a file of recorded completions, one row per completion; a ValueError names a file that cannot be read or is
+    empty, or a row that lacks a column or has a wrong type in it."""
     if path.suffix == ".parquet":
         numbered, place = [*enumerate(_parquet_rows(path), 1)], f"{path}, row"
     else:

@@ -31,18 +31,11 @@ def with_rewards(
     stream: str,
     verifier: Verifier,
 ) -> pd.DataFrame:
-    """The rows with the reward's numbers, and its statuses and details unless it is the truth.
+    """The rows with the reward's numbers, and its statuses and details unless it is the truth; raises as `judge`.
 
     Args:
         rollouts: whole groups, by problem_id.
-        problems: of the rollouts.
-        reward: its settings.
-        seed: of the run.
-        stream: use of the rollouts, "training" or "harvest", which have random numbers of their own.
-        verifier: for rewards that compare answers.
-
-    Raises:
-        RuntimeError: as `judge`.
+        seed, stream: as of `Context`.
     """
     if reward == TRUTH:
         return rollouts.assign(reward=(rollouts["verdict"] == "correct").astype("float64"))

@@ -86,14 +86,8 @@ def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout])
 
 
 def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
-    """Read rollouts as a frame.
-
-    Args:
-        columns: to read; those of `LEFT_OUT` are missing where the file has none.
-
-    Raises:
-        ValueError: the file is not Parquet or lacks a column; the message names it.
-    """
+    """Read columns as a frame, without those of `LEFT_OUT` that the file lacks; a ValueError names a file that is not
+    Parquet or lacks another column."""
     import pandas as pd
     import pyarrow.parquet
 
@@ -112,11 +106,7 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
 
 def at_budgets(rollouts: pd.DataFrame) -> dict[int, pd.Series]:
     """Verdicts at every token budget that was evaluated, ascending, each indexed like the rollouts; empty without
-    budgets.
-
-    Raises:
-        ValueError: the rows have different budgets.
-    """
+    budgets. A ValueError if the rows have different ones."""
     import pandas as pd
 
     recorded = [{} if pd.isna(text) else json.loads(text) for text in rollouts[BUDGET_VERDICTS]]
@@ -130,11 +120,8 @@ def at_budgets(rollouts: pd.DataFrame) -> dict[int, pd.Series]:
 
 
 def shard(problems: Sequence[Problem], index: int, count: int) -> list[Problem]:
-    """Every `count`-th problem from the `index`-th on, counted from 1: problems are often sorted by level.
-
-    Raises:
-        ValueError: there are fewer problems than shards.
-    """
+    """Every `count`-th problem from the `index`-th on, counted from 1: problems are often sorted by level. A ValueError
+    if there are fewer problems than shards."""
     if len(problems) < count:
         raise ValueError(f"{len(problems)} problems cannot be split into {count} shards: lower it in engine.shards")
     return list(problems[index - 1 :: count])

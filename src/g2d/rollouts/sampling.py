@@ -39,7 +39,6 @@ def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: flo
     Args:
         logits: (rows, vocabulary).
         uniforms: (rows,) in [0, 1), float64.
-        temperature: 0 is greedy.
         top_p: mass of the nucleus, the most probable tokens until their sum reaches it.
     """
     if temperature == 0:

@@ -1,9 +1,5 @@
-"""The tokens that are trained on: those that were drawn, since text does not determine them (docs/architecture.md).
-
-Files of 0.1.0 and pairs from elsewhere have text alone. Their tokens are those of the prompt's text, those of the
-completion's text and, where the completion ended by itself, the token that ends a turn; a pair from elsewhere counts as
-ended.
-"""
+"""The tokens that are trained on: those that were drawn, and made from text where there is text alone, as in files of
+0.1.0 and pairs from elsewhere, which count as ended (docs/architecture.md, Trained is what was sampled)."""
 
 from __future__ import annotations
 
@@ -21,15 +17,8 @@ if TYPE_CHECKING:
 
 
 def with_token_ids(rollouts: pd.DataFrame, base: Policy) -> pd.DataFrame:
-    """Rollouts with prompt_ids and completion_ids in every row, arrays of int32.
-
-    Args:
-        rollouts: of rows without tokens, prompt_text, completion_text and finish_reason are read.
-        base: M0; its tokenizer is loaded only where tokens are missing.
-
-    Raises:
-        ValueError: the tokens are of another tokenizer.
-    """
+    """Rollouts with prompt_ids and completion_ids in every row, arrays of int32; M0's tokenizer is loaded only where
+    some are missing. Raises a ValueError where the tokens are of another tokenizer."""
     import numpy as np
     import pandas as pd
 
@@ -49,15 +38,7 @@ def with_token_ids(rollouts: pd.DataFrame, base: Policy) -> pd.DataFrame:
 
 
 def pairs_with_token_ids(pairs: Sequence[Pair], base: Policy) -> list[Pair]:
-    """Pairs with prompt_ids, chosen_ids and rejected_ids.
-
-    Args:
-        pairs: those without tokens count as completions that ended by themselves.
-        base: M0; its tokenizer is loaded only where tokens are missing.
-
-    Raises:
-        ValueError: the tokens are of another tokenizer.
-    """
+    """Pairs with prompt_ids, chosen_ids and rejected_ids, as `with_token_ids`."""
     bare = [pair for pair in pairs if "chosen_ids" not in pair]
     _require_own((pair["tokenizer_sha256"] for pair in pairs if "chosen_ids" in pair), base, "the pairs")
     if not bare:

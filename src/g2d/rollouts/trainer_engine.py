@@ -27,12 +27,7 @@ from g2d.rollouts.vllm_engine import VllmEngine
 
 
 class EngineAside(RemoteEngine):
-    """A `VllmEngine` in a process of its own.
-
-    Args:
-        policy: M0.
-        settings: as for `VllmEngine`, whose other arguments are `keywords`.
-    """
+    """A `VllmEngine` in a process of its own."""
 
     def __init__(self, policy: Policy, settings: EngineSettings, **keywords: Any) -> None:
         self._charged = 0.0  # CPU seconds

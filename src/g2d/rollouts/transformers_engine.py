@@ -75,11 +75,8 @@ class TransformersEngine(ModelEngine):
         return [[with_reason(drawn[i, j]) for j in range(decoding.samples_per_prompt)] for i in range(len(prompts))]
 
     def draw(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[int]]:
-        """A completion of every tokenized prompt, for a trainer: its tokens, the end of the turn included.
-
-        Args:
-            names: of each completion, which its random numbers belong to.
-        """
+        """A completion of every tokenized prompt, for a trainer: its tokens, the end of the turn included. Random
+        numbers belong to a name."""
         alike = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read once
         samples = [(alike[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
         drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[1]], 0), samples)

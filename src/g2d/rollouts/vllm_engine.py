@@ -1,9 +1,7 @@
 """Completions from vLLM in this process: one call per set of prompts, continuous batching, cached prefixes.
 
 vLLM sees tokens only. Each prompt has a seed from (seed, problem), so a rollout does not depend on other prompts: on a
-CPU in float32 bit for bit (a test says so), in bfloat16 on a GPU but for near-ties. Adapters are merged into a copy of
-the weights before the start (`merge`) or applied at every step (`lora`), where they can be exchanged in a running
-engine.
+CPU in float32 bit for bit (a test says so), in bfloat16 on a GPU but for near-ties.
 """
 
 from __future__ import annotations
@@ -39,8 +37,6 @@ class VllmEngine(ModelEngine):
     longer context.
 
     Args:
-        policy: M0 with or without an adapter.
-        settings: of the engine.
         adapter_rank: expect adapters of this rank from `use_adapter`; None for the policy's own adapter only.
         memory_utilization: share of the GPU's memory, if not the one in `settings`.
         most_sequences: completions at once, if fewer than vLLM would prepare memory and CUDA graphs for; further ones
@@ -101,10 +97,7 @@ class VllmEngine(ModelEngine):
         log_probabilities: int | None = None,
     ) -> list[Any]:
         """vLLM's own outputs, in order. Sample j of a prompt is drawn with the seed of its name + j.
-
-        Args:
-            log_probabilities: 0 for those of the tokens drawn, with the temperature.
-        """
+        `log_probabilities` is 0 for those of the tokens drawn, with the temperature."""
         self._reach(prompts, decoding.max_completion_length)
         from vllm import SamplingParams
 
@@ -129,11 +122,7 @@ class VllmEngine(ModelEngine):
         self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding
     ) -> tuple[list[list[int]], list[list[float]]]:
         """A completion of every tokenized prompt, for a trainer: its tokens, the end of the turn included, and the
-        log-probability of each under the distribution that it was drawn from.
-
-        Args:
-            names: of each completion, which its random numbers belong to.
-        """
+        log-probability of each under the distribution that it was drawn from. Random numbers belong to a name."""
         outputs = self._complete(prompts, names, decoding, log_probabilities=0)
         drawn = [output.outputs[0] for output in outputs]
         log_probabilities = [
@@ -143,11 +132,8 @@ class VllmEngine(ModelEngine):
         return [list(sample.token_ids) for sample in drawn], log_probabilities
 
     def use_adapter(self, folder: str | Path | None) -> None:
-        """Generate with the adapter in a folder from now on, which is read again; None: with M0.
-
-        Raises:
-            ValueError: the engine was not made for adapters, or for smaller ones.
-        """
+        """Generate with the adapter in a folder from now on, which is read again; None: with M0. A ValueError if the
+        engine was not made for adapters, or for smaller ones."""
         if folder is None:
             self._adapter = None
             return
@@ -257,15 +243,8 @@ class VllmEngine(ModelEngine):
 
 
 def cpu_cache_bytes(base: str | Path, sequences: int, context: int) -> int:
-    """Bytes of the keys and values of so many sequences in float32, at most a GiB, for vLLM's CPU build.
-
-    It fills all of it with zeros at every start, which takes seconds for a GiB.
-
-    Args:
-        base: folder of M0.
-        sequences: completed at once.
-        context: tokens of each.
-    """
+    """Bytes of the keys and values of so many sequences of `context` tokens in float32, at most a GiB: vLLM's CPU build
+    fills all of it with zeros at every start, which takes seconds for a GiB."""
     config = read_json(Path(base) / "config.json")
     try:
         heads = config["num_attention_heads"]

@@ -62,12 +62,7 @@ class Section(BaseModel):
         return value
 
     def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
-        """The keys as parameters of a job, which is stale when they change; neutral ones are left out (`key`).
-
-        Args:
-            only: keys to take; all if None.
-            without: keys to leave out.
-        """
+        """The keys as parameters of a job, which is stale when they change; neutral ones are left out (`key`)."""
         return self.model_dump(mode="json", include=only, exclude=without, context=PARAMS)
 
     @model_serializer(mode="wrap")

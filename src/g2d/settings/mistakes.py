@@ -16,11 +16,8 @@ DISCRIMINATORS = ("source", "regime", "reward")  # keys that tell the types of a
 
 
 def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
-    """A section with other values for some of its keys, whose names validators find as `changed` in their context.
-
-    Raises:
-        ValueError: one line per mistake, each beginning with `where`, the path of the section.
-    """
+    """A section with other values for some of its keys, whose names validators find as `changed` in their context; a
+    ValueError has a line per mistake, each beginning with `where`, the path of the section."""
     values = common.model_dump() | dict(own)
     try:
         return type(common).model_validate(values, context={"changed": own.keys()})
@@ -29,12 +26,7 @@ def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
 
 
 def messages(error: ValidationError, values: Any, root: type[Section]) -> list[str]:
-    """pydantic's errors as lines that name the key and the fix.
-
-    Args:
-        values: that were validated.
-        root: type of the section.
-    """
+    """pydantic's errors about the values of a section, whose type is `root`, as lines that name the key and the fix."""
     found: dict[tuple[tuple[Any, ...], int | None], list[dict[str, Any]]] = {}
     for number, item in enumerate(error.errors()):
         path, of_a_union = _written_path(item, values)

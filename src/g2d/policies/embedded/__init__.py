@@ -25,11 +25,7 @@ def digests() -> dict[str, str]:
 
 
 def copy_embedded(folder: Path) -> None:
-    """Copy the model into a folder.
-
-    Raises:
-        ValueError: a file of this installation is not the shipped one; the message names it.
-    """
+    """Copy the model into a folder; a ValueError names a file of this installation that is not the shipped one."""
     for name, digest in digests().items():
         if not (FOLDER / name).is_file() or sha256(FOLDER / name) != digest:
             raise ValueError(f"{FOLDER / name}: missing or not the file that g2d ships; install the package again")
