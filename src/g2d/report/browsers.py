@@ -1,11 +1,8 @@
-"""The page's browsers: rollouts of one problem across K, as in the paper's appendix C, and the answers of policies to a
-question of a benchmark.
+"""The page's browsers: rollouts of a problem across K (the paper's appendix C), and policies' answers to a question.
 
-A grid can have a million rollouts and a page has room for a few thousand. The pair browser shows problems with pairs at
-the most values of K first; harvests that another reward has judged are series of their own, with fewer problems. The
-answer browser counts all questions and shows the first of every pattern of right and wrong over the policies, then the
-second of every pattern, so that every kind of disagreement is shown. Equals come in the order of a hash of their names,
-so no model decides which are shown.
+A page has room for a few thousand of a grid's rollouts. The pair browser shows problems with pairs at the most values
+of K first, the answer browser the first question of every pattern of right and wrong over the policies, then the second
+of each. Equals come in the order of a hash of their names, so no model decides which are shown.
 """
 
 from __future__ import annotations
@@ -189,12 +186,8 @@ def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
 def browse_answers(
     config: Config, answers: Callable[[PolicyKey, str], pd.DataFrame], problems: Callable[[str], Iterable[Problem]]
 ) -> list[Answered]:
-    """The answers of a grid, with the questions that are shown, fewer where all together exceed `MAX_CHARACTERS`.
-
-    Args:
-        answers: of a policy to a benchmark, with `ROLLOUT_COLUMNS`; of several samples the first counts.
-        problems: of a benchmark.
-    """
+    """The answers of a grid, with the questions that are shown, fewer where all together exceed `MAX_CHARACTERS`. Those
+    of a policy to a benchmark have `ROLLOUT_COLUMNS`; of several samples the first counts."""
     asked = {name: {problem.problem_id: problem for problem in problems(name)} for name in config.benchmarks}
     found = [
         _answered(model, benchmark, asked[benchmark], _called(keys), (answers(key, benchmark) for key in keys))
@@ -204,12 +197,8 @@ def browse_answers(
 
 
 def browse_runs(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> list[Answered]:
-    """The same of several runs: each one's policies that answered the questions of the first run with the benchmark.
-
-    Args:
-        runs: by the names that policies get before theirs.
-        benchmarks: those to show; all without any.
-    """
+    """The same of several runs, on these benchmarks or on all: each one's policies, called after it, that answered the
+    questions of the first run with the benchmark."""
     places = dict.fromkeys(at for run in runs.values() for at in side_by_side(run.config))
     found = [_over_runs(runs, *at) for at in places if not benchmarks or at[1] in benchmarks]
     return within_budget([own for own in found if len(own.policies) > 1])

@@ -1,8 +1,5 @@
-"""Model and data set cards: the README.md that the Hugging Face Hub shows, beside every policy and every harvest.
-
-They have the base model and its revision, how it was trained, its results, and the mark of a demonstration. Those that
-`g2d push` uploads also name their repositories, and each other.
-"""
+"""Model and data set cards: the README.md that the Hugging Face Hub shows, beside every policy and every harvest. Those
+that `g2d push` uploads also name their repositories, and each other."""
 
 from __future__ import annotations
 
@@ -52,9 +49,7 @@ def model_card(
     """The card of one policy: an adapter, or all weights.
 
     Args:
-        base: M0.
         results: its rows of the main or the ablations table; they average over seeds.
-        demonstration: the sentence that marks a demonstration.
         place: what PEFT or transformers is to load: a folder, or a repository of the Hub.
         metadata: what else the Hub reads.
     """

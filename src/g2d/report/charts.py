@@ -101,7 +101,7 @@ def against_cost(
     joined: pd.DataFrame | None = None,
     named: pd.Series | None = None,
     under: Sequence[alt.Chart] = (),
-    opacity: Any = None,
+    opacity: Any = alt.Undefined,
 ) -> Spec:
     """Accuracy against a cost, a mark per policy with its interval and its name.
 
@@ -117,14 +117,13 @@ def against_cost(
     axis, scale = alt.Axis(grid=False, tickCount=5, format="~s"), alt.Scale(domain=[0, span], nice=False)
     x, y = alt.X("at:Q", title=title, axis=axis, scale=scale), _accuracy_axis(rows)
     channels = series_channels(legend(rows, known), dash=False)
-    styled = {"opacity": opacity} if opacity is not None else {}
     layers: list[Any] = [chart.encode(x=x, y=y) for chart in under]
     if joined is not None:
         together = alt.Chart(joined.assign(at=joined["cost"])).mark_line(strokeWidth=1.3)
         layers.append(together.encode(x=x, y=y, color=channels["color"], order="K:Q"))
     bars, points = alt.Chart(rows).mark_rule(strokeWidth=1.5), alt.Chart(rows).mark_point(**POINT)
-    layers.append(bars.encode(x=x, color=channels["color"], **_interval(rows), **styled))
-    layers.append(points.encode(x=x, y=y, tooltip=tooltip, **channels, **styled))
+    layers.append(bars.encode(x=x, color=channels["color"], opacity=opacity, **_interval(rows)))
+    layers.append(points.encode(x=x, y=y, tooltip=tooltip, opacity=opacity, **channels))
     names_beside = placed(rows if named is None else rows[named], rows, span, high - low)
     for i, place in enumerate(PLACES):
         own = names_beside[names_beside["place"] == i]
@@ -315,9 +314,6 @@ def pass_at_k(samples: pd.DataFrame, known: Marks) -> Spec:
     tooltip = tips(shown, series="policy", share="pass@k", interval="95 %")
     lines = alt.Chart(rows).encode(x=x, y=y, tooltip=tooltip, **series_channels(looks))
     return finished(lines.mark_line(), lines.mark_point(filled=True, size=60, opacity=1))
-
-
-# ------------------------------------------------------------------------------------------------------------- parts
 
 
 def _stacked(rows: pd.DataFrame) -> alt.Chart:

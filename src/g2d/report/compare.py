@@ -77,12 +77,8 @@ def _require_several(folders: Sequence[Path]) -> None:
 
 
 def opened(folders: Sequence[Path], benchmarks: Sequence[str] = ()) -> dict[str, Results]:
-    """Runs by the letters that they are called by.
-
-    Raises:
-        FileNotFoundError: a folder is not that of a run.
-        ValueError: a run has evaluated nothing, or none of these benchmarks.
-    """
+    """Runs by the letters that they are called by; a FileNotFoundError names a folder that is none, a ValueError a run
+    that has evaluated nothing, or none of these benchmarks."""
     runs = {letter: Results(folder) for letter, folder in zip(ascii_uppercase, folders, strict=False)}
     known = list(dict.fromkeys(name for run in runs.values() for name in run.config.benchmarks))
     if unknown := [name for name in benchmarks if name not in known]:

@@ -25,8 +25,6 @@ def memory_warnings(table: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _may_be_memory(row: dict[Any, Any]) -> bool:
-    if pd.isna(row["p_holm"]):
-        return False
     return row["p_holm"] <= LEVEL and row["verbatim_share"] > row["fresh_verbatim"] / row["fresh_asked"]
 
 

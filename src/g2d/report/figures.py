@@ -30,12 +30,7 @@ def below_each_other(upper: Panels, lower: Panels) -> Panels:
 
 
 def save_figure(path: str | Path, panels: Panels, note: str | None, nothing: str) -> None:
-    """Write a figure as SVG; the same tables give the same bytes.
-
-    Args:
-        note: printed small below the panels.
-        nothing: what the figure says without panels.
-    """
+    """Write a figure as SVG, with a note below its panels, or `nothing` where it has none; equal ones, equal bytes."""
     blank: Spec = {"data": {"values": [{}]}, "mark": {"type": "text", "text": nothing}, "width": WIDTH}
     columns = [_column(model, specs) for model, specs in panels.items()] or [blank]
     figure: Spec = {

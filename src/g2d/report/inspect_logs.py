@@ -57,13 +57,8 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write `{folder of the policy}/{benchmark}.eval` for every finished evaluation.
-
-    Raises:
-        RuntimeError: inspect_ai is not installed.
-        FileNotFoundError: there is no such folder, or no evaluation has finished in it.
-        ValueError: a file of the folder cannot be read, or an answer belongs to no problem.
-    """
+    """Write `{folder of the policy}/{benchmark}.eval` for every finished evaluation; a RuntimeError, FileNotFoundError
+    or ValueError says what is not installed, not there, or cannot be read."""
     try:
         from inspect_ai.log import EvalLog, write_eval_log
     except ImportError:
@@ -90,15 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
 def log_of(
     found: Results, key: PolicyKey, benchmark: str, problems: Sequence[Problem], attempt: Attempt | None
 ) -> dict[str, Any]:
-    """The log of one evaluation, as `inspect_ai.log.EvalLog` has it.
-
-    Args:
-        key: of the policy, with the K that tables show.
-        attempt: the job that answered; without its record, the log has the time at which the answers were written.
-
-    Raises:
-        ValueError: the answers cannot be read, or one belongs to no problem.
-    """
+    """The log of one evaluation, as `inspect_ai.log.EvalLog` has it; without a record of the job that answered
+    (`attempt`), with the time at which the answers were written."""
     file = found.folder / key.folder / f"eval/{benchmark}.parquet"
     answers = read_rollouts(file)
     by_id = {problem.problem_id: problem for problem in problems}
@@ -115,8 +103,8 @@ def log_of(
         "max_tokens": decoding.max_completion_length,
         **({"seed": decoding.seed} if decoding.temperature else {}),
     }
-    written = file.stat().st_mtime
-    began, ended = (_moment(end) for end in ((attempt.started, attempt.updated) if attempt else (written, written)))
+    times = (attempt.started, attempt.updated) if attempt else (file.stat().st_mtime,) * 2
+    began, ended = (datetime.fromtimestamp(int(time), UTC).isoformat() for time in times)
     identity = _identity(key.folder, benchmark, sha256(file))
     return {
         "status": "success",
@@ -204,7 +192,3 @@ def _usage(tokens: int) -> dict[str, int]:
 def _identity(*parts: str) -> str:
     """As long as Inspect's random identifiers."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:22]
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(int(seconds), UTC).isoformat()

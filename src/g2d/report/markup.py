@@ -57,7 +57,9 @@ def render(text: str) -> Markup:
     shown = text[:MAX_CHARACTERS]
     parts, position = [], 0
     for match in _FORMULA.finditer(shown):
-        parts += [plain(shown[position : match.start()]), _formula(match)]
+        latex = next(text for name, text in match.groupdict().items() if text is not None and name != "name")
+        formula = mathml(latex, display=bool(match["double"] or match["bracket"]))
+        parts += [plain(shown[position : match.start()]), plain(match.group()) if formula is None else formula]
         position = match.end()
     return Markup().join([*parts, plain(shown[position:]), cut(text, MAX_CHARACTERS)])
 
@@ -88,12 +90,6 @@ def mathml(latex: str, display: bool = False) -> Markup | None:
         return Markup(_serialised(tree))
     except Exception:  # the converter raises many unrelated types; RecursionError is one of them
         return None
-
-
-def _formula(match: re.Match[str]) -> Markup:
-    latex = next(value for name, value in match.groupdict().items() if value is not None and name != "name")
-    rendered = mathml(latex, display=bool(match["double"] or match["bracket"]))
-    return plain(match.group()) if rendered is None else rendered
 
 
 def _serialised(element: Element) -> str:

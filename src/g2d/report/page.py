@@ -93,12 +93,10 @@ def build(
 
     Args:
         tables: CSV files by name, in order; every one gets a table that sorts and filters.
-        figures: SVG files by name.
         captions: reStructuredText with Jinja by name of the table or figure, as Snakemake's report renders it.
         description: the same, about the whole experiment.
         methods: Markdown, as is `advice`, which is shown without its tables.
         folder: of the page; links are relative to it.
-        looks: paragraphs about them.
     """
     benchmarks = list(config.benchmarks)
     specs: dict[str, Spec] = {}
@@ -198,8 +196,6 @@ def content_security_policy(scripts: Sequence[str]) -> str:
         "base-uri 'none'; form-action 'none'"
     )
 
-
-# ------------------------------------------------------------------------------------------------------------- parts
 
 _SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions, and the tables that they are given
     catalogue.ADVISED: (score_words, "advice_check"),

@@ -36,13 +36,8 @@ def provenance(
     devices: Iterable[str],
     workflow: str | Path,
 ) -> dict[str, Any]:
-    """The record, JSON-ready.
-
-    Args:
-        policies: every policy of the grid, M0 included.
-        manifests: of the pool and the benchmarks, by name.
-        workflow: a file of the workflow, whose repository names the commit.
-    """
+    """The record, JSON-ready, of all policies (M0 included) and of the problems with these manifests; the repository of
+    `workflow`, a file of it, names the commit."""
     base = {policy.model: policy for policy in policies if policy.regime == "base"}
     effects = {policy.policy_id: policy.effect_left for policy in policies if policy.effect_left is not None}
     return {

@@ -48,12 +48,8 @@ class Difference:
 
 
 def compare_results(a: Path, b: Path) -> list[Difference]:
-    """Everything that differs between two results folders, the configuration first.
-
-    Raises:
-        ValueError: a folder is not the results of this workflow, or a file in it cannot be read or is not as its job
-            has left it.
-    """
+    """Everything that differs between two results folders, the configuration first; a ValueError names a folder that is
+    none, or a file that cannot be read or is not as its job has left it."""
     configs, recorded = _configs(a, b), digests_in(a) | digests_in(b)
     settings = other_settings(*(config.identity for config in configs))
     found = [*_differences("configuration", settings, "asked"), *_software(a, b)]
