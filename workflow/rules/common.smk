@@ -31,7 +31,7 @@ try:
     )
     from g2d.experiment.sections import Contamination
     from g2d.experiment.stages import VERSIONS
-    from g2d.experiment.sweep import development_of, held_out, section_name
+    from g2d.experiment.sweep import development_of, held_out, swept_section
     from g2d.jobs import recover
     from g2d.jobs.digests import recorded_inputs
     from g2d.jobs.orphans import name_of

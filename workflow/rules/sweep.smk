@@ -45,7 +45,7 @@ rule choose_settings:
     threads: 1
     params:
         version=VERSIONS["choose_settings"],
-        section=lambda w: section_name(CONFIG, w.swept),
+        section=lambda w: swept_section(CONFIG, w.swept)[0],
     message:
         "Choose the settings of {wildcards.swept} for {wildcards.model}"
     script:

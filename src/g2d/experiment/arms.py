@@ -176,8 +176,7 @@ def group_sizes(found: Iterable[Arm]) -> list[int]:
 
 
 def online_arm(found: Arms, variant: str) -> Arm:
-    """The training, online or in rounds, whose policies a variant's harvests are drawn from; the main warm-up where
-    there is none of that name."""
+    """The training whose policies a variant's harvests are drawn from; the main warm-up where none has that name."""
     own = (found.get(name) for name in (variant, f"{variant}/grpo"))
     return next((arm for arm in own if arm is not None and arm.phase != "offline"), found["grpo"])
 

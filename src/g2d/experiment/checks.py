@@ -10,16 +10,7 @@ from typing import Any
 
 from g2d.experiment.model_checks import first_mistake
 from g2d.experiment.sections import Config
-from g2d.experiment.sweep import (
-    COUNTS,
-    SECTIONS,
-    candidates,
-    held_out,
-    section_name,
-    swept_section,
-    with_candidates,
-    with_choices,
-)
+from g2d.experiment.sweep import COUNTS, SECTIONS, candidates, held_out, swept_section, with_candidates, with_choices
 from g2d.policies.settings import RecordedModel
 from g2d.problems import generated
 from g2d.problems.settings import DEVELOPMENT, OPEN_ENDED_SETS, SyntheticProblems, is_open_ended, place_of
@@ -205,20 +196,15 @@ def _of_the_sweep(config: Config) -> Iterator[str]:
             if both := sorted(set(keys) & set(source.settings.get(name, {}))):
                 yield f"models.{model}.settings.{name}.{both[0]}: the sweep chooses it: drop one of them"
     n, pool = held_out(config), config.pool
-    for model in config.models:
-        if not n or not isinstance(pool, SyntheticProblems):
-            break
-        if n + (wanted := config.for_model(model).training_set.n) > pool.n:
+    for model in config.models if n else ():
+        if isinstance(pool, SyntheticProblems) and n + (wanted := config.for_model(model).training_set.n) > pool.n:
             yield (
                 f"sweep.development: {n} problems held out of the pool's {pool.n} leave fewer than the training_set.n="
                 f"{wanted} of {model}: lower one of them or enlarge the pool"
             )
     if unknown := sorted(set(sweep.at) - set(sweep.regimes)):
         yield f"sweep.at.{unknown[0]}: is not swept: choose from {', '.join(sweep.regimes)}"
-    found = [line for name in sweep.regimes for line in _of_swept_keys(config, name)]
-    yield from found
-    if not found:
-        yield from _of_candidates(config)
+    yield from [line for name in sweep.regimes for line in _of_swept_keys(config, name)] or _of_candidates(config)
 
 
 def _of_swept_keys(config: Config, name: str) -> Iterator[str]:
@@ -229,7 +215,8 @@ def _of_swept_keys(config: Config, name: str) -> Iterator[str]:
         return
     if not lists:
         yield f"{where}: name a key with the values to try"
-    tuned, section = tuning_keys(type(swept_section(config, name))), section_name(config, name)
+    section, tried = swept_section(config, name)
+    tuned = tuning_keys(type(tried))
     for own, values in lists.items():
         if name in config.ablations and own in getattr(config.ablations[name], section):
             yield f"ablations.{name}.{section}.{own}: the sweep chooses it: drop one of them"

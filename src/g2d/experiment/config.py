@@ -23,15 +23,7 @@ __all__ = ["Config", "load", "read"]
 
 
 def load(values: Mapping[str, Any], file: str = "config") -> Config:
-    """Validate a configuration that Snakemake has read.
-
-    Args:
-        values: the parsed YAML.
-        file: name of the file, for the message.
-
-    Raises:
-        ConfigError: one line per mistake, each with file, key and fix.
-    """
+    """Validate the values of a configuration; a ConfigError has a line per mistake, each with file, key and fix."""
     values = with_looks(with_file_rewards(values))
     try:
         config = Config.model_validate(values)
@@ -43,10 +35,8 @@ def load(values: Mapping[str, Any], file: str = "config") -> Config:
 
 
 def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with an entry of `rewards` for every `reward: {file: my_reward.py}`, named after the file.
-
-    In `rewards` itself such an entry needs no `reward: python` either.
-    """
+    """The values with an entry of `rewards` for every `reward: {file: my_reward.py}`, named after the file; those in
+    `rewards` itself need no `reward: python` either."""
     copied = copy.deepcopy(dict(values))
     rewards = copied.get("rewards", {})
     if not isinstance(rewards, dict):
@@ -73,11 +63,9 @@ def with_looks(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _named_rewards(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
     """Sections that name rewards, each with such a key."""
-    entries = [values.get(name) for name in ("ablations", "regimes")]
-    sections = [
-        values.get("open_ended"),
-        *(own for group in entries if isinstance(group, dict) for own in group.values()),
-    ]
+    sections = [values.get("open_ended")]
+    for group in (values.get("ablations"), values.get("regimes")):
+        sections += group.values() if isinstance(group, dict) else []
     for section in sections:
         if isinstance(section, dict):
             yield from ((section, key) for key in ("reward", "judge") if key in section)
@@ -94,11 +82,7 @@ def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
 
 
 def read(path: str | Path) -> Config:
-    """Read and validate a YAML file; that of a results folder has the seeds that its looks ask for.
-
-    Raises:
-        ConfigError: one line per mistake, each with file, key and fix.
-    """
+    """The same of a YAML file; that of a results folder has the seeds that its looks ask for."""
     values = read_file(path)
     require_whole(values, [path])
     return decided(load(values, str(path)), Path(path).parent)

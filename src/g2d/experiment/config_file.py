@@ -21,12 +21,8 @@ MERGE = "tag:yaml.org,2002:merge"  # of `<<`, whose keys may be given again: tha
 
 
 def read_file(path: str | Path) -> dict[str, Any]:
-    """The keys and values of a YAML file.
-
-    Raises:
-        ConfigError: it cannot be read, is not UTF-8, not YAML, or no mapping; or one line per key given twice and per
-            number that YAML does not read as it looks.
-    """
+    """The keys and values of a YAML file; a ConfigError says why it cannot be read, or has a line per key given twice
+    and per number that YAML does not read as it looks."""
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -48,10 +44,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
 def _misread(
     node: yaml.Node | None, path: str = "", seen: set[int] | None = None, above: frozenset[int] = frozenset()
 ) -> Iterator[str]:
-    """What a YAML reader takes in a node and all below it for something else than it looks like.
-
-    What aliases name is looked at once.
-    """
+    """What a YAML reader takes for something else than it looks, in a node and all below it; of aliases, once."""
     seen = set() if seen is None else seen
     if id(node) in above:
         yield f"{path}: an alias of what it stands in, which has no end: write the values out"
@@ -95,12 +88,8 @@ COMMAND = re.compile(r"^#.*--configfile +(.+?) *$", re.M)
 
 
 def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> None:
-    """Check that files together are a configuration, and not only a change to one.
-
-    Raises:
-        ConfigError: most of what every configuration has is missing; the message has the command that the last file
-            names on top, where it names one.
-    """
+    """Check that files together are a configuration, and not only a change to one, which lacks most of what every
+    configuration has; the error has the command that the last file names on top, where it names one."""
     missing = [name for name in NEEDED if name not in values]
     if not paths or len(missing) < 2 or not all(isinstance(name, str) for name in values):
         return

@@ -46,15 +46,8 @@ def generate_rollouts(
     *,
     token_ids: bool = False,
 ) -> None:
-    """Write `output.rollouts` for `input.policy`, and add the tokens that were generated to the bill.
-
-    Args:
-        reward: what training will see of them.
-        token_ids: keep the tokens, of rollouts that are to be trained on.
-
-    Raises:
-        ValueError: the problems cannot be split or a shard cannot be used; as the engine and the readers do.
-    """
+    """Write `output.rollouts` for `input.policy`, with the `reward` that training will see and, where they are to be
+    trained on, the tokens themselves; add the tokens that were generated to the bill."""
     given, out = snakemake.input, snakemake.output.rollouts
     if given.shards:
         write_rollouts(out, merge_shards(given.shards, problems))
@@ -118,7 +111,6 @@ def draw_in_parts(
 
     Args:
         folder: keeps the parts; it vanishes when all are there.
-        draw: the rollouts of some problems, in order.
         job: everything the rollouts depend on, as JSON; parts of another job are not used.
         meter: gets the tokens of this attempt, and what is carried from earlier ones.
     """

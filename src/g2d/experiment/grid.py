@@ -1,7 +1,6 @@
 """The grid: the policies, harvests and trainings of a configuration, from its arms (`g2d.experiment.arms`).
 
-Pure functions of the configuration; the Snakefile turns them into jobs and the tables into rows, so both agree on what
-exists.
+The Snakefile turns them into jobs and the tables into rows, so both agree on what exists.
 """
 
 from __future__ import annotations
@@ -85,11 +84,9 @@ def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
     """The policies whose answers the page shows beside each other, by model and benchmark: the main grid's, first seed.
     A model with fewer than two of them is left out."""
     main = [key for key in policies(config) if key.role in ("base", "dpo", "auto", "grpo")]
-    found: dict[tuple[str, str], list[PolicyKey]] = {}
-    for model in config.models:
-        own = [key for key in main if key.model == model and key.seed in (None, config.seeds[0])]
-        found |= {(model, benchmark): own for benchmark in config.benchmarks if len(own) > 1}
-    return found
+    first = [key for key in main if key.seed in (None, config.seeds[0])]
+    by_model = {model: [key for key in first if key.model == model] for model in config.models}
+    return {(model, name): own for model, own in by_model.items() if len(own) > 1 for name in config.benchmarks}
 
 
 def has_curves(config: Config) -> bool:
@@ -133,10 +130,8 @@ def with_all_behind(config: Config, found: Iterable[PolicyKey]) -> list[PolicyKe
 
 
 def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
-    """The stops of every online training, K ascending, by the last of them: its log has all steps up to its K.
-
-    Where every K is a training of its own (`warmup.schedule: per_k`) the last one stands alone.
-    """
+    """The stops of every online training, K ascending, by the last of them, whose log has all steps up to its K; where
+    every K is a training of its own (`warmup.schedule: per_k`) the last one stands alone."""
     found: dict[PolicyKey, list[PolicyKey]] = {}
     for key in trainings(config):
         if key.trained_online:
@@ -180,10 +175,8 @@ def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
 
 
 def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
-    """The policies with the K that tables show, which is the same for all seeds, as a row is about all of them.
-
-    Where one stops by itself, or is selected, every seed decides alone; K is then the mean of their steps, rounded.
-    """
+    """The policies with the K that tables show; where one stops by itself or is selected, every seed decides alone, and
+    K is the mean of their steps, rounded."""
     taken: dict[PolicyKey, list[int]] = {}
     for key, record in records.items():
         if key.stops or key.selected:
@@ -254,14 +247,12 @@ def sample_files(config: Config) -> dict[tuple[PolicyKey, str], str]:
 
 
 def drawn_beside(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """By policy and benchmark, where a job of its own leaves samples and their bill: below the results folder, without
-    an ending."""
+    """By policy and benchmark, where a job of its own leaves samples and their bill: relative and without an ending."""
     return _samples(config, "samples")
 
 
 def drifts(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """By trained policy and benchmark, where its divergence from M0 is, and the bill of that: below the results folder,
-    without an ending."""
+    """By trained policy and benchmark, where its divergence from M0 and the bill of that are, in the same way."""
     measured = [key for key in policies(config) if key.role != "base"] if config.drift else []
     return {(key, name): f"{key.folder}/drift/{name}" for key in measured for name in config.benchmarks}
 
@@ -301,8 +292,7 @@ def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def other_reward(config: Config, variant: str) -> str:
-    """In words, what the policies behind a variant's harvests are trained on where that is not the truth; "" where it
-    is."""
+    """In words, what the policies behind a variant's harvests are trained on; "" where that is the truth."""
     arm = online_arm(any_arms(config), variant)
     settings = TRUTH if arm.reward is None else config.rewards[arm.reward]
     return "" if settings == TRUTH else words_of(settings)

@@ -63,12 +63,7 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
 
 
 def _missing(where: str, wanted: Any, whose: str, there: Sequence[int], model: str) -> Iterator[str]:
-    """The K that are not there.
-
-    Args:
-        wanted: one K or a list; words and null name none.
-        whose: the key that has those that are there.
-    """
+    """The K that are `wanted` (one or a list; words and null name none) and not `there`, in the key `whose`."""
     for step in [wanted] if isinstance(wanted, int) else wanted if isinstance(wanted, list) else ():
         if step not in there:
             yield f"{where}: K={step} is not in {whose} {there} of {model}: add it there or choose another"

@@ -135,8 +135,7 @@ class Plan:
             raise
 
     def generating_gpus(self, wildcards: Wildcards, input: Any) -> int:
-        """Resource: GPUs of a job that generates with a frozen policy; merging shards takes none, nor
-        does judging again, unless a reward model does."""
+        """Resource: GPUs of a job that generates; to merge shards takes none, to judge again what the reward does."""
         if getattr(input, "judged", []):
             name = self.online(wildcards).reward
             return int(name is not None and reward_of(self.config.rewards[name])[0].gpu)
@@ -283,8 +282,7 @@ class Plan:
         return [] if k is None else [f"{policy_folder(wildcards, arm, (wildcards.g, k))}/checkpoint"]
 
     def previous_costs(self, wildcards: Wildcards) -> list[str]:
-        """Bills of the steps before this K, of what an online entry starts from or imitates, of what is replayed, and
-        of the calibration."""
+        """Bills of the calibration, of what a training starts from, imitates or replays, and of its smaller K."""
         before = [*self.started_from(wildcards)[:1], *self._taught_by(wildcards)[:1], *self.replayed_harvest(wildcards)]
         before += self.previous_checkpoint(wildcards)
         return [f"results/{wildcards.model}/calibration/cost.json", *(f"{Path(b).parent}/cost.json" for b in before)]
@@ -318,8 +316,7 @@ class Plan:
     # --------------------------------------------------------------------------------------------- the offline phase
 
     def several_pairs_settings(self, wildcards: Wildcards) -> dict[str, Any]:
-        """What several pairs per prompt depend on: not on `pairs.seed`, and on its younger keys where they change
-        anything."""
+        """What several pairs per prompt depend on: not `pairs.seed`, and younger keys where they change anything."""
         pairs = self.for_model(wildcards.model).pairs.params(without={"seed"})
         return self.settings(["prompt"], wildcards) | ({"pairs": pairs} if pairs else {})
 
@@ -338,8 +335,7 @@ class Plan:
     def round_before(self, wildcards: Wildcards) -> list[str]:
         """Record and weights of the policy of the round before; none of the first one's, which is M0."""
         before = int(wildcards.k) - 1
-        arm = self.trained(wildcards)
-        return self.made(policy_folder(wildcards, arm, (wildcards.g, before))) if before else []
+        return self.made(policy_folder(wildcards, self.trained(wildcards), (wildcards.g, before))) if before else []
 
     def start_files(self, wildcards: Wildcards) -> list[str]:
         """The policy to start from where it is not M0."""

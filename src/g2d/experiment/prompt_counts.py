@@ -50,11 +50,8 @@ def online_phases(config: Config, key: PolicyKey) -> Iterator[tuple[str, int, in
 
 
 def prompts_behind(config: Config, regime: str) -> str:
-    """The kinds of prompts that policies of that name were trained on, in order: "verifiable, then open_ended"; "" of
-    M0.
-
-    "Bridging Offline and Online RL" (arXiv 2506.21495, section 3.3) has one kind alone, one after the other, or both.
-    """
+    """The kinds of prompts that policies of that name were trained on, in order ("verifiable, then open_ended"; "" of
+    M0): one alone, one after the other, or both (arXiv 2506.21495, section 3.3)."""
     arm: Arm | None = any_arms(config)[regime].online if regime != "base" else None
     kinds: list[str] = []
     while arm is not None:

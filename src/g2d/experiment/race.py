@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -65,19 +65,12 @@ def last_of(looks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 
 def taken(looks: Looks, results: str | Path = "results") -> dict[str, dict[str, Any]]:
-    """The looks that were taken, by file, first to last.
-
-    Raises:
-        ConfigError: one cannot be read, or one before it is missing.
-    """
+    """The looks that were taken, by file, first to last; a ConfigError names one that cannot be read or is missing."""
     found: dict[str, dict[str, Any]] = {}
     folder = Path(results, looks.folder)
-    for number in count(1):
-        file = folder / f"look{number}.json"
-        if not file.exists():
-            break
+    while (file := folder / f"look{len(found) + 1}.json").exists():
         try:
-            found[look_name(looks, number)] = look = read_json(file)
+            found[look_name(looks, len(found) + 1)] = look = read_json(file)
             look["seeds"], look["next"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{file}: no look that can be read ({error}): put it back as it was") from None

@@ -135,10 +135,9 @@ def _number_of(source: ModelSource, name: str) -> int | None:
 
 def budgets(config: Config) -> Iterator[tuple[str, int]]:
     """Section and tokens of every kind of completion that is drawn, of the configuration as the model sees it."""
-    always = {name: getattr(config, name) for name in ("calibration", "harvest", "evaluation")}
-    sometimes = {name: getattr(config, name) for name in ("contamination", "open_ended")}
+    drawn = ("calibration", "harvest", "evaluation", "contamination", "open_ended")
     trained = {section: found[0].settings for section, found in by_section(expanded(config)).items()}
-    for name, section in (always | sometimes | trained).items():
+    for name, section in ({name: getattr(config, name) for name in drawn} | trained).items():
         budget = getattr(section, "max_completion_length", None)
         if budget is not None:
             yield name, budget
@@ -151,8 +150,7 @@ def teachers(config: Config) -> dict[str, LocalModel | HubModel]:
 
 
 def fetched_models(config: Config) -> dict[str, ModelSource]:
-    """What the workflow makes or fetches a record of, by its folder: every M0, and the teachers that are no policies of
-    the grid."""
+    """What there is a record of that is not trained, by its folder: every M0, and teachers that are other models."""
     others = {teacher_folder(place.split(".")[1]): source for place, source in teachers(config).items()}
     return {**config.models, **others}
 
@@ -217,14 +215,8 @@ def require_repositories(config: Config) -> None:
 
 
 def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> None:
-    """Download and check the reward models of the Hub that jobs judge by, which run without a network. They are no
-    inputs of these jobs: another set of inputs would run finished trainings again.
-
-    Args:
-        judged_by: the rewards of the jobs, from `reward_params`.
-
-    Raises:
-        ConfigError: one cannot be fetched or used; the message names its entry.
+    """Download and check the reward models of the Hub that jobs judge by (`judged_by`: their `reward_params`), which
+    run without a network. They are no inputs of these jobs: another set of inputs would run finished trainings again.
     """
     needed = [part for params in judged_by for part in parts(reward_settings(params))]
     for name, settings in config.rewards.items():

@@ -3,10 +3,8 @@
 Here are the sections that are about the grid as a whole, and `Config`, which puts all sections together; the others are
 declared in the rooms that read them. `config/schema.json` and `config/README.md` are generated from these classes
 (`g2d config docs`). What one key demands of another is checked when a configuration is read (`g2d.experiment.checks`).
-Nothing here imports torch: a mistake in the configuration is reported in a second.
-
-Defaults are the paper's values (G2D, arXiv 2605.21266) wherever it states one; `config/config.yaml` overrides them
-for the demonstration model.
+Nothing here imports torch: a mistake in the configuration is reported in a second. Defaults are the paper's values
+(G2D, arXiv 2605.21266) wherever it states one.
 """
 
 from __future__ import annotations
@@ -302,12 +300,10 @@ class Sweep(Section):
     seed: Seed | None = key(None, "Seed of the candidates; null: the grid's first one, whose harvests are there.")
 
 
-MODEL_SECTIONS = frozenset(
-    {
-        *("prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "pairs", "dpo"),
-        *("evaluation", "training"),
-    }
-)
+MODEL_SECTIONS = {
+    *("prompt", "engine", "lora", "calibration", "training_set", "warmup", "harvest", "pairs", "dpo"),
+    *("evaluation", "training"),
+}
 
 
 @dataclass(frozen=True)
@@ -403,8 +399,7 @@ class Config(Section):
 
     @property
     def problem_sources(self) -> dict[str, SyntheticProblems | LocalProblems | HubProblems]:
-        """The training pool, under the name pool, the benchmarks, open-ended prompts, and a sweep's problems where they
-        have a source."""
+        """The training pool, as pool, the benchmarks, open-ended prompts, and a sweep's problems if from a source."""
         sources = {"pool": self.pool, **self.benchmarks, **(self.open_ended.sources if self.open_ended else {})}
         if self.sweep is None or isinstance(self.sweep.development, int):
             return sources
@@ -455,8 +450,7 @@ class Config(Section):
         return self.model_copy(update=merged)
 
     def save(self, path: str | Path, files: Sequence[str] = ()) -> None:
-        """Write the configuration with every default filled in, and the files that it was given in; reading it again
-        gives an equal one."""
+        """Write it with every default and the files that it was given in; reading it again gives an equal one."""
         values = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
         write_text(path, f"{FILES}{json.dumps(list(files))}\n{values}" if files else values)
 
@@ -482,10 +476,8 @@ class Config(Section):
 
     @cached_method
     def warmup_of(self, variant: str) -> Warmup:
-        """The warmup section of the main grid ("", and `AUTO`), or of the ablation that has a warm-up of its own.
-
-        The horizon stays the main grid's unless the ablation gives another, so that learning rates stay comparable.
-        """
+        """The warmup section of the main grid ("", and `AUTO`), or of the ablation that has its own, whose horizon is
+        the main grid's unless it gives another, so that learning rates stay comparable."""
         if variant in ("", AUTO):
             return self.warmup
         own, where = self.ablations[variant].warmup, f"ablations.{variant}.warmup"

@@ -60,26 +60,19 @@ def development_of(config: Config) -> dict[str, str]:
     return {name: problems for name, problems in chosen_by.items() if problems in config.problem_sources}
 
 
-def section_name(config: Config, name: str) -> str:
-    """Under which name a training's settings hold what is swept: the section's, or the regime's of an entry."""
+def swept_section(config: Config, name: str) -> tuple[str, Section]:
+    """What is swept, as it is configured, after the name of the section or the regime that settings hold it under."""
     if name in config.ablations:
-        return "warmup" if config.ablations[name].has_warmup else "dpo"
-    return name if name in SECTIONS else str(config.regimes[name].regime)
-
-
-def swept_section(config: Config, name: str) -> Section:
-    """What is swept, as it is configured."""
-    if name in config.ablations:
-        return config.warmup_of(name) if config.ablations[name].has_warmup else config.ablation_dpo(name)
-    section: Section = getattr(config, name) if name in SECTIONS else config.regimes[name]
-    return section
+        has_warmup = config.ablations[name].has_warmup
+        return ("warmup", config.warmup_of(name)) if has_warmup else ("dpo", config.ablation_dpo(name))
+    return (name, getattr(config, name)) if name in SECTIONS else (config.regimes[name].regime, config.regimes[name])
 
 
 def candidates(config: Config) -> list[Candidate]:
     """All candidates, by what is swept; of each, in ascending order of the values."""
     found: list[Candidate] = []
     for name, lists in config.sweep.regimes.items() if config.sweep else ():
-        base, k = swept_section(config, name), k_of(config, name)
+        (_, base), k = swept_section(config, name), k_of(config, name)
         combined = []
         for values in product(*lists.values()):
             tried = changed(f"sweep.regimes.{name}", base, dict(zip(lists, values, strict=True)))
@@ -120,7 +113,7 @@ def with_candidates(config: Config) -> Config:
                 own |= {"policies": ["online"], "horizon": entry.total_steps, "auto": None, "select": False}
             regimes[candidate.name] = _tuned(config, name, values | own)
             continue
-        section = section_name(config, name)
+        section, _ = swept_section(config, name)
         own["policies"] = ["grpo" if section == "warmup" else "dpo"]
         if name in config.ablations:
             ablations[candidate.name] = _tuned(config, name, values).model_copy(update=own | {"select": False})
@@ -131,10 +124,10 @@ def with_candidates(config: Config) -> Config:
 
 def _tuned(config: Config, name: str, values: dict[str, Any]) -> Any:
     """The warm-up, DPO, an ablation or an entry with other values of what is swept."""
-    if name in config.ablations:
-        ablation, section = config.ablations[name], section_name(config, name)
+    section, own = swept_section(config, name)
+    if ablation := config.ablations.get(name):
         return ablation.model_copy(update={section: getattr(ablation, section) | values})
-    return changed(f"sweep.regimes.{name}", swept_section(config, name), values)
+    return changed(f"sweep.regimes.{name}", own, values)
 
 
 def with_choice(settings: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:

@@ -179,15 +179,8 @@ def _settings(regime: Regime, plan: Plan, params: Mapping[str, Any], wildcards: 
 
 
 def take_over(chosen: Policy, folder: Path, regime: str, steps: Sequence[int]) -> None:
-    """Copy the chosen checkpoint's weights and record to the folder of the policy that is evaluated.
-
-    Args:
-        regime: what the policy is called.
-        steps: K of all that it was selected from.
-
-    Raises:
-        ValueError: the weights are not those that were trained.
-    """
+    """Copy weights and record of the checkpoint that was chosen among `steps` to the folder of the policy that is
+    evaluated, which is called `regime`; a ValueError says where the weights are not those that were trained."""
     require_own_weights(chosen)
     here = "adapter" if chosen.adapter else "weights"
     for file in chosen.files:
