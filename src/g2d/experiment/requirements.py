@@ -13,22 +13,12 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from g2d.experiment.arms import by_section, expanded, teacher_folder
+from g2d.experiment.grid import trained_models
 from g2d.experiment.sections import Config
 from g2d.jobs.files import read_json
 from g2d.plain import first_line, plain
 from g2d.policies import embedded
-from g2d.policies.settings import (
-    CONTEXT_LENGTH,
-    EmbeddedModel,
-    HubModel,
-    LocalModel,
-    ModelSource,
-    RecordedModel,
-    ScratchModel,
-    file_of,
-    model_files,
-    snapshot,
-)
+from g2d.policies.settings import CONTEXT_LENGTH, HubModel, LocalModel, ModelSource, file_of, model_files, snapshot
 from g2d.problems.settings import HubProblems, place_of, problem_files
 from g2d.rewards.catalogue import parts, reward_of, reward_settings
 from g2d.rewards.foreign_code import contained
@@ -95,11 +85,7 @@ def require_installed(config: Config) -> None:
             f"logging.report_to: {tracker} is not installed in this environment: pip install -e '.[{tracker}]', "
             "or set it to none"
         )
-    wanted = {
-        config.for_model(name).engine.name
-        for name, source in config.models.items()
-        if not isinstance(source, RecordedModel)
-    }
+    wanted = {config.for_model(name).engine.name for name in trained_models(config)}
     if "vllm" in wanted and importlib.util.find_spec("vllm") is None:
         raise ConfigError(
             "engine.name: vllm is not installed in this environment: pip install -e '.[vllm]' (NVIDIA GPU), "
@@ -111,7 +97,7 @@ def require_windows(config: Config) -> None:
     """Check that every completion that may be drawn leaves room for a prompt."""
     found: list[str] = []
     for model, source in config.models.items():
-        small = isinstance(source, (ScratchModel, EmbeddedModel))
+        small = source.source in ("embedded", "scratch")
         limit = CONTEXT_LENGTH if small else _number_of(source, "max_position_embeddings")
         found += [
             f"{section}.max_completion_length={budget} leaves no room for a prompt in the {limit} tokens that {model} "
@@ -150,7 +136,7 @@ def teachers(config: Config) -> dict[str, LocalModel | HubModel]:
 
 
 def fetched_models(config: Config) -> dict[str, ModelSource]:
-    """What there is a record of that is not trained, by its folder: every M0, and teachers that are other models."""
+    """By folder, the models that are made or fetched: every M0, and the teachers that are no policies of the grid."""
     others = {teacher_folder(place.split(".")[1]): source for place, source in teachers(config).items()}
     return {**config.models, **others}
 
@@ -186,7 +172,7 @@ def _vocabulary(source: ModelSource, fetch: bool) -> dict[str, int] | None:
 
         with suppress(EntryNotFoundError):  # its tokenizer is in other files: the training compares
             hf_hub_download(source.id, TOKENIZER, revision=source.revision)
-    file = embedded.FOLDER / TOKENIZER if isinstance(source, EmbeddedModel) else file_of(source, TOKENIZER)
+    file = embedded.FOLDER / TOKENIZER if source.source == "embedded" else file_of(source, TOKENIZER)
     try:
         return None if file is None else Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
     except Exception:  # tokenizers raises nothing narrower; whoever loads the model says so

@@ -22,17 +22,7 @@ from g2d.jobs.files import write_text
 from g2d.plain import plain
 from g2d.policies.settings import ALL_WEIGHTS, NONE, Lora, ModelSource
 from g2d.problems.prompts import Prompt
-from g2d.problems.settings import (
-    DEVELOPMENT,
-    HELD_OUT,
-    OPEN_ENDED,
-    OPEN_ENDED_DEVELOPMENT,
-    HubProblems,
-    LocalProblems,
-    ProblemSource,
-    SyntheticProblems,
-    TrainingSet,
-)
+from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, ProblemSource, TrainingSet
 from g2d.regimes.catalogue import AnyEntry
 from g2d.regimes.checkpoints import Checkpointing
 from g2d.regimes.dpo import Dpo
@@ -398,7 +388,7 @@ class Config(Section):
         return None if text is None else plain(text, lines=True)
 
     @property
-    def problem_sources(self) -> dict[str, SyntheticProblems | LocalProblems | HubProblems]:
+    def problem_sources(self) -> dict[str, ProblemSource]:
         """The training pool, as pool, the benchmarks, open-ended prompts, and a sweep's problems if from a source."""
         sources = {"pool": self.pool, **self.benchmarks, **(self.open_ended.sources if self.open_ended else {})}
         if self.sweep is None or isinstance(self.sweep.development, int):
