@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -78,8 +79,9 @@ def in_two(
     folder.mkdir(exist_ok=True)
     if training == DIVIDED:
         function, arguments = divided, (function, *arguments)
+    log = folder / "job.log"
     return launched(
-        function, arguments, keywords, training=training, work=folder, log=folder / "job.log", meter=own or meter()
+        partial(function, **keywords), arguments, training=training, work=folder, log=log, meter=own or meter()
     )
 
 
@@ -438,7 +440,7 @@ def test_what_one_of_them_fails_of_is_said_with_its_log(tmp_path: Path) -> None:
     said = r"process [01] of 2 failed: training\.strategy: fsdp needs GPUs, .*; its log: .*/job\.(rank1\.)?log"
     job = {"training": DIVIDED, "work": tmp_path, "log": tmp_path / "job.log", "meter": meter()}
     with pytest.raises(RuntimeError, match=said):
-        launched(train_on, (train_dpo, dpo(tmp_path, tiny_policy())), {}, **job)
+        launched(train_on, (train_dpo, dpo(tmp_path, tiny_policy())), **job)
 
 
 def test_their_meter_knows_what_the_cards_had_used_before(tmp_path: Path) -> None:

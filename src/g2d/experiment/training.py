@@ -61,7 +61,7 @@ class GridTraining:
 
         given, log = (self.regime.train, replace(job, meter=Meter("", ""))), Path(self.snakemake.log[0])
         trained: Trained = launched(
-            train_on, given, {}, training=self.config.training, work=job.work, log=log, meter=job.meter
+            train_on, given, training=self.config.training, work=job.work, log=log, meter=job.meter
         )
         return trained
 

@@ -45,8 +45,7 @@ class PassesByLength(EqualRows):
         """As the Trainer's."""
         step: Any = super().training_step  # type: ignore[misc]
         if not self.division.tokens:
-            loss: torch.Tensor = step(model, inputs, num_items_in_batch)
-            return loss
+            return step(model, inputs, num_items_in_batch)
         n = self.rows(inputs)
         of_unit = inputs["attention_mask"].sum(dim=1).view(-1, n)  # a pair has two sequences
         lengths: list[int] = (of_unit.amax(dim=0) * len(of_unit)).tolist()

@@ -28,7 +28,10 @@ from g2d.settings import Section, key
 
 
 class Checkpointing(Section):
-    """How often GRPO and DPO save what they have, so that a job that was stopped goes on from there."""
+    """How often GRPO and DPO save what they have, so that a job that was stopped goes on from there.
+
+    A job that is asked to stop saves in any case. Nothing here changes a result.
+    """
 
     every_minutes: float | None = key(10.0, "Time between two checkpoints; null for none by time.", unit="min", gt=0)
     every_steps: int | None = key(None, "Gradient steps between two; null for none by steps.", unit="steps", ge=1)

@@ -64,7 +64,6 @@ class Distillation(OptimizerKeys, OnlineEntry):
         return self
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """As `OfflineEntry.on_card`."""
         teacher = 0.0 if isinstance(self.teacher, str) else parameters(self.teacher)
         return on_card(self, 1, reference=True, teacher=teacher)
 

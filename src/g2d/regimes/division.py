@@ -1,8 +1,5 @@
-"""How the rows of an update are divided into passes through the model: as configured, or as the card has room for.
-
-The choice is made where a training begins, with the memory that is free then and the longest row that there is. What
-follows a checkpoint keeps the choice of the training that wrote it: another one would round otherwise.
-"""
+"""How the rows of an update are divided into passes through the model: as configured, or as the card has room for where
+a training begins. What follows a checkpoint keeps the choice of the training that wrote it."""
 
 from __future__ import annotations
 
@@ -44,11 +41,8 @@ def longest(prompts: Iterable[Sequence[int]], completions: Iterable[Sequence[int
 
 
 def divide(job: TrainingJob, checkpoints: Checkpoints, training: Training, lengths: Lengths) -> Division:
-    """The passes of a training, which its checkpoints will name.
-
-    Args:
-        training: what its settings need of a card, for one process that has the whole model.
-    """
+    """The passes of a training, which its checkpoints will name, by what its settings need of a card, for one process
+    that has the whole model."""
     own = training.shared(n_processes(), "fsdp" if is_sharded() else "ddp", job.gradient_checkpointing)
     memory, before = card_memory(), checkpoints.newest() or job.resume_from
     if before is not None and (before / DIVISION).is_file():

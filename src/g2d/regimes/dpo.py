@@ -1,11 +1,7 @@
-r"""Offline DPO on harvested pairs, from a fresh copy of M0 (paper, section 2.1, stage 3; appendix B).
+"""Offline DPO on harvested pairs, from a fresh copy of M0 (paper, section 2.1, stage 3; appendix B).
 
 The reference policy is the starting point: for a fresh adapter, M0 with the adapter switched off. `start: warmup`
 continues the adapter of pi_K instead, with a frozen copy of it, without dropout, as the reference.
-
-It trains on the tokens that were drawn: with the end of turn where the policy wrote it, and without where the token
-budget cut the completion off. A chosen completion that was cut off after its box (`\boxed{5}. Let me double-check by`)
-teaches to go on after the box; `pairs.truncated_chosen: avoid` chooses a rollout that ended by itself, if there is one.
 """
 
 from __future__ import annotations

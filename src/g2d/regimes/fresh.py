@@ -102,15 +102,13 @@ class FreshRollouts:
     def engine(self) -> Engine:
         """What generates: vLLM, or transformers with these weights in a copy of M0, which is read from disk once."""
         if self._engine is not None:
-            running: Engine = self._engine
-            return running
+            return self._engine
         from g2d.rollouts.transformers_engine import TransformersEngine
 
         if self._m0 is None:
             self._m0 = TransformersEngine.of(self.job.base)
         if self.adapter is None:
-            first: Engine = self._m0
-            return first
+            return self._m0
         model = with_trained(copy.deepcopy(self._m0.model), self.adapter, self.job.lora.rounding)
         return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
 

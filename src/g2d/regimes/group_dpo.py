@@ -1,11 +1,6 @@
 """GroupDPO on a harvest: DPO's loss over every combination of a right and a wrong rollout of a prompt, prompts weighted
-equally ("Bridging Offline and Online RL", arXiv 2506.21495, equation 4, offline).
-
-Every rollout passes through the model once, however many pairs it stands in (`g2d.regimes.group_trainer`). Several
-pairs a prompt without weights, `dpo.pairs_per_prompt`, is another loss: there a prompt counts by its pairs.
-
-Truncated rollouts are treated as DPO's pairs are by default: kept on both sides, as they were drawn.
-"""
+equally ("Bridging Offline and Online RL", arXiv 2506.21495, equation 4, offline). Truncated rollouts are kept on both
+sides, as DPO's pairs are by default."""
 
 from __future__ import annotations
 
@@ -62,21 +57,16 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
         return self.max_steps or math.ceil(self.epochs * n_groups / self.prompts_per_update)
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """As every offline entry's: all of a pairable prompt."""
+        """All of a pairable prompt."""
         return pairable * samples
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """As every offline entry's."""
         update = self.prompts_per_update * group_size if self.per_device_batch_size == "auto" else None
         return replace(super().on_card(group_size, budget), update=update, passes="groups")
 
 
 def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settings: GroupDpo, seed: int) -> list[Group]:
-    """The groups of a harvest's pairable prompts.
-
-    Raises:
-        ValueError: rollouts of a problem that is not among `problems`, or no prompt is pairable.
-    """
+    """The groups of a harvest's pairable prompts; raises a ValueError where there is none."""
     require_known_problems(rollouts, problems)
     harvested = [problem for problem in problems if problem.problem_id in set(rollouts["problem_id"])]
     found = groups(rollouts, harvested, which=settings.pairs, seed=seed, margin=settings.margin)
@@ -94,10 +84,7 @@ def read_group_dpo(job: TrainingJob, inputs: Any) -> list[Group]:
 
 
 def train_group_dpo(job: TrainingJob) -> Trained:
-    """Train on groups (`harvested_groups`); see `g2d.regimes.offline.train_offline`.
-
-    Every pass goes through them in an order of its own, made from the seed.
-    """
+    """Train on groups, in every pass in an order of its own; see `g2d.regimes.offline.train_offline`."""
     group_dpo: GroupDpo = job.settings
     found: Sequence[Group] = job.data
     steps, per_update = group_dpo.gradient_steps(len(found)), group_dpo.prompts_per_update

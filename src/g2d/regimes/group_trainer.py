@@ -1,10 +1,7 @@
 """DPO's trainer on groups: every rollout passes through the model once, and the pairs are formed in the loss.
 
-TRL's `DPOTrainer` reads a data set of pairs: a rollout that stands in four pairs passes through policy and reference
-four times, and pairs have no weights. Here an update asks for its groups (`Updates`) when it needs them, which may be
-rollouts of the policy in training; what the model, the reference, the adapter and the optimizer do stays TRL's.
-
-Imports TRL.
+An update asks for its groups (`Updates`) when it needs them, which may be rollouts of the policy in training; what the
+model, the reference, the adapter and the optimizer do stays TRL's. Imports TRL.
 """
 
 from __future__ import annotations
@@ -36,10 +33,6 @@ class OnGroups:
 
     The data set is a row per update, of which nothing is read; `per_device_train_batch_size` and
     `gradient_accumulation_steps` are 1. Several processes share the passes, and every one of them knows all groups.
-
-    Args:
-        updates: the groups of every update.
-        division: rollouts, or tokens, that pass through the model together.
     """
 
     def __init__(self, *args: Any, updates: Updates, division: Division, **kwargs: Any) -> None:
@@ -48,10 +41,7 @@ class OnGroups:
         super().__init__(*args, **kwargs)
 
     def training_step(self: Any, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """One update. Without a group its gradient is zero, not missing.
-
-        Of several processes each makes every n-th pass, and one with nothing in it where the others still have one.
-        """
+        """One update. Without a group its gradient is zero, not missing."""
         found, asked, record = self.updates(self.state.global_step)
         for name, value in record.items():
             self._metrics["train"][name].append(value)
@@ -151,14 +141,8 @@ def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tupl
 
 
 def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The rollouts of groups as rows: tokens, 1 where there is one, and 1 where it is one of a completion.
-
-    Args:
-        padding: token that fills up shorter rows, at their end.
-
-    Returns:
-        Three of (rollouts, tokens).
-    """
+    """The rollouts of groups as rows, (rollouts, tokens): tokens, shorter rows filled up at their end, 1 where there is
+    one, and 1 where it is one of a completion."""
     rows = [(group.prompt, completion) for group in passing for completion in group.completions]
     ids = [torch.tensor(prompt + completion) for prompt, completion in rows]
     masks = [torch.tensor([0] * len(prompt) + [1] * len(completion)) for prompt, completion in rows]
@@ -170,15 +154,11 @@ def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.
 
 
 def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str, torch.Tensor]:
-    """A batch of groups.
-
-    Args:
-        n_prompts: that the update's loss is divided by.
-        padding: token that fills up shorter rows.
+    """A batch of groups, of an update whose loss is divided by `n_prompts`.
 
     Returns:
         input_ids, attention_mask, completion_mask (rollouts, tokens); pairs (pairs, 2), rows of chosen and rejected;
-        weights (pairs,); chosen, advantages and share (rollouts,), the last the weight of a rollout's prompt.
+        weights (pairs,); chosen, advantages (rollouts,); and share, the weight of a rollout's prompt.
     """
     pairs: list[tuple[int, int]] = []
     weights: list[float] = []

@@ -1,9 +1,5 @@
-"""Groups: what an update learns from one prompt, its rollouts and the pairs formed among them.
-
-GroupDPO forms all of them: the mean of DPO's loss over every combination of a right and a wrong rollout of a prompt,
-prompts weighted equally ("Bridging Offline and Online RL", arXiv 2506.21495, equation 4). DPO forms one. Which rollouts
-make a pair is `g2d.rollouts.pairs`' to say, here as for a harvest.
-"""
+"""Groups: what an update learns from one prompt, its rollouts and the pairs formed among them. GroupDPO forms all of
+them, prompts weighted equally ("Bridging Offline and Online RL", arXiv 2506.21495, equation 4); DPO forms one."""
 
 from __future__ import annotations
 
@@ -95,7 +91,7 @@ def groups(
     whole: bool = False,
     margin: float | None = None,
 ) -> list[Group]:
-    """The groups of the pairable prompts, in the order of the problems; none where no prompt is pairable.
+    """The groups of the pairable prompts, in the order of the problems.
 
     Args:
         rollouts: of these problems, with their tokens; rows in any order.
@@ -177,10 +173,13 @@ def _by_kind(rollouts: pd.DataFrame) -> dict[str, float]:
     kinds = is_open_ended(rollouts).map({True: "open_ended", False: "verifiable"})
     found: dict[str, float] = {}
     for kind, own in rollouts.groupby(kinds):
-        found |= {f"reward/{kind}": float(own["reward"].mean())}
-        found |= {f"completions/mean_length/{kind}": float(own["token_count"].mean())}
         judged = float(own["reward"].notna().mean())
-        found |= {f"rewards/judged/{kind}": judged, f"rewards/without/{kind}": 1 - judged}
+        found |= {
+            f"reward/{kind}": float(own["reward"].mean()),
+            f"completions/mean_length/{kind}": float(own["token_count"].mean()),
+            f"rewards/judged/{kind}": judged,
+            f"rewards/without/{kind}": 1 - judged,
+        }
     return found
 
 

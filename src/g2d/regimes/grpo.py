@@ -1,9 +1,7 @@
 """GRPO warm-up: K gradient steps of online RL on M0 with a LoRA adapter (paper, section 2.1, stage 1).
 
-One trajectory passes through every K of a chain: the run to K=300 continues the checkpoint at K=150. That equals a
-single uninterrupted run bit for bit, because the learning-rate horizon does not depend on K and because the order of
-the prompts is fixed for the whole horizon (`prompt_choice.order`): the sampler of the trainer would begin every resumed
-run with the order of the first epoch. With `schedule: per_k` every K is a run of its own.
+One trajectory passes through every K of a chain, as a single uninterrupted run bit for bit: the learning-rate horizon
+and the order of the prompts do not depend on K. With `schedule: per_k` every K is a run of its own.
 """
 
 from __future__ import annotations
@@ -38,10 +36,7 @@ from g2d.rollouts.tokens import with_token_ids
 
 
 def train_grpo(job: TrainingJob) -> Trained:
-    """Train M0 to step K; see `g2d.regimes.online.begin` and `train_to_k`.
-
-    One step consumes `Warmup.completions_per_step(G)` completions, G of every prompt, of all processes together.
-    """
+    """Train M0 to step K; see `g2d.regimes.online.begin` and `train_to_k`."""
     warmup: Warmup = job.settings
     problems: Sequence[Problem] = job.data
     checkpoints, division = begin(job)

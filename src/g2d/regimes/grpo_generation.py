@@ -1,16 +1,9 @@
 """GRPO's completions from `g2d.rollouts`, whichever engine is configured; TRL's own generation is not used.
 
 transformers decodes the trainer's own model, in evaluation mode: what samples is the policy in training, so no
-importance correction is needed, but with a `lag` (`g2d.regimes.lag`).
-
-vLLM gets the adapter, as a file, under a new number; TRL's backend pushes all weights at every step. Its kernels give
-other log-probabilities than the trainer's, and adapters older than the current step (`sync_every` above 1) are another
-policy, so completions are weighed. TRL 1.16 does so only where `use_vllm` is set, and not with `rollout_func`, its hook
-for own generation.
-
-The random numbers of a completion belong to its step and its place in the batch of all processes, so a run that was
-stopped, and several processes, draw what one run would have drawn. The random state of the process, which dropout
-reads, is left as it was.
+importance correction is needed, but with a `lag`. vLLM gets the adapter, as a file; its kernels give other
+log-probabilities, and an adapter older than the current step (`sync_every` above 1) is another policy, so completions
+are weighed. The random numbers of a completion belong to its step and its place in the batch of all processes.
 """
 
 from __future__ import annotations
@@ -36,10 +29,8 @@ from g2d.rollouts.transformers_engine import TransformersEngine
 
 
 class EngineGeneration:
-    """Draws the completions of a `Grpo`.
-
-    Create it before the trainer, because vLLM seeds the random numbers of the process when it starts, and `close` it
-    after the training.
+    """Draws the completions of a `Grpo`. Create it before the trainer, because vLLM seeds the random numbers of the
+    process when it starts, and `close` it after the training.
 
     Args:
         problems: every one that training will ask.
@@ -62,19 +53,15 @@ class EngineGeneration:
         self._vllm = vllm_beside_trainer(job, problems, at_once)
 
     def attach(self, trainer: Any) -> None:
-        """Draw for this trainer, which was built with `use_vllm=False`. Where that is set, TRL corrects by the
-        log-probabilities that come with completions, whatever drew them."""
+        """Draw for this trainer. Where `use_vllm` is set, TRL corrects by the log-probabilities that come with
+        completions, whatever drew them; it does not with `rollout_func`, its hook for own generation."""
         self._trainer = trainer
         trainer.use_vllm = self._vllm is not None or self._corrects_lag
         trainer.eos_token_ids = sorted(self.end_ids)  # TRL has them from M0's file
 
     def draw(self, prompts: list[list[int]]) -> tuple[list[list[int]], list[list[float]] | None]:
-        """A completion of every tokenized prompt of this process's part of the batch.
-
-        Returns:
-            The tokens of the completions, the end of the turn included, and with vLLM or a lag the log-probability of
-            each under the distribution it was drawn from.
-        """
+        """A completion of every tokenized prompt of this process's part of the batch: its tokens, the end of the turn
+        included, and with vLLM or a lag the log-probability of each under the distribution it was drawn from."""
         step = self._trainer.state.global_step
         again = self._last_draw[1] + 1 if self._last_draw[0] == step else 0
         self._last_draw = (step, again)
@@ -88,8 +75,7 @@ class EngineGeneration:
                 return completions, self._trainer.log_probs(prompts, completions) if self._corrects_lag else None
             if not self.handed_over_at or (again == 0 and step % self.sync_every == 0):
                 self.hand_over(step)
-            drawn: tuple[list[list[int]], list[list[float]]] = self._vllm.draw(prompts, names, self._decoding)
-            return drawn
+            return self._vllm.draw(prompts, names, self._decoding)
 
     @property
     def _model(self) -> Any:
@@ -109,7 +95,7 @@ class EngineGeneration:
         model = self._trainer.model
         merges = not is_sharded() and model.device.type == "cpu" and model.dtype == torch.float32
         if self._transformers is None:
-            # The call of PEFT's wrapper is a tenth of a small model's; on a GPU accelerate's autocast is around it.
+            # The call of PEFT's wrapper takes time; on a GPU accelerate's autocast is around it.
             self._transformers = TransformersEngine(
                 model.get_base_model() if merges and hasattr(model, "get_base_model") else model,
                 self._trainer.processing_class,

@@ -9,11 +9,7 @@ from g2d.settings import Section, key
 
 
 class Objective(Section):
-    """GRPO's objective beside `loss` and `beta`, as TRL 1.16 has it (docs/off_policy.md says which keys are whose).
-
-    At `updates_per_generation` and `iterations` 1 the policy is the one that sampled, the ratio is 1, and no clip can
-    act.
-    """
+    """GRPO's objective beside `loss` and `beta`, as TRL 1.16 has it (docs/off_policy.md says which keys are whose)."""
 
     epsilon: float = key(0.2, "Clip of the ratio: from 1 - epsilon on.", gt=0, neutral=0.2)
     epsilon_high: float | None = key(
@@ -87,10 +83,7 @@ class Objective(Section):
 
 
 class Signs(Section):
-    """What right and wrong answers weigh: signed reinforcement (docs/regimes.md).
-
-    The weights are of the policy's loss; a KL or an entropy term is over all completions.
-    """
+    """What right and wrong answers weigh in the policy's loss: signed reinforcement (docs/regimes.md)."""
 
     advantages: Literal["group", "sign"] = key(
         "group",
@@ -114,11 +107,7 @@ class Signs(Section):
 
 
 class OffPolicy(Section):
-    """How stale the rollouts and the reference of GRPO may be (Revisiting GRPO, arXiv 2505.22257, algorithm 1).
-
-    TRL draws the rollouts of v updates at once, from the policy before the first, and deals them out in random order:
-    an update holds as many completions as ever, but not whole groups; their advantages are those of whole groups.
-    """
+    """How stale the rollouts and the reference of GRPO may be (docs/off_policy.md)."""
 
     updates_per_generation: int = key(
         1,
@@ -181,12 +170,8 @@ class OffPolicy(Section):
 
 
 class Mismatch(Section):
-    """What GRPO does about completions whose log-probabilities are not those of the policy in training
-    (docs/off_policy.md).
-
-    The weight of a token or a completion is the trainer's probability over the sampler's, as TRL 1.16 has it. The
-    neutral values are those that were fixed before.
-    """
+    """What GRPO does about completions whose log-probabilities are not those of the policy in training: weights of
+    tokens or completions, the trainer's probability over the sampler's (docs/off_policy.md)."""
 
     correction: Literal["sequence_mask", "sequence_truncate", "token_mask", "token_truncate", "m2"] = key(
         "sequence_mask",

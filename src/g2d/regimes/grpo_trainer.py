@@ -2,9 +2,8 @@
 nothing (its eq. 8), stale rollouts taken as fresh ones, a reference that follows the policy.
 
 TRL 1.16 multiplies its loss by a batch's `tool_mask`, made for the tokens that a tool wrote; it serves as the mask of
-eq. 8. It takes the ratio as 1 where a batch has no `old_per_token_logps`. It refuses to synchronise the reference of a
-model with adapters, so the weights are copied here. With none of these keys and without dropout, the trainer does what
-TRL's does on the same completions, bit for bit.
+eq. 8. It takes the ratio as 1 where a batch has no `old_per_token_logps`. With none of these keys and without dropout,
+the trainer does what TRL's does on the same completions, bit for bit.
 
 Importing this imports TRL, but not vLLM, which TRL's own backend would import and which takes longer than all else.
 """
@@ -51,8 +50,6 @@ class Grpo(GRPOTrainer):
     """The trainer of a warm-up.
 
     Args:
-        warmup: its keys about staleness; TRL's arguments have the others.
-        generation: draws the completions.
         rollouts: told which step consumes a rollout.
         n_problems: of the training set.
         by_length: the completions of an update are sorted by length into its passes.

@@ -1,9 +1,5 @@
-"""Weights of tokens and completions that another policy sampled than the one in training.
-
-It does not matter why the two differ: vLLM rounds otherwise, its adapter is older, the rollouts were kept. Whatever
-samples says with which log-probabilities (`EngineGeneration.draw`). TRL 1.16 makes weights of them, of tokens or of
-completions, masked or truncated at a cap; what it lacks is here. Pure functions over tensors.
-"""
+"""Weights of tokens and completions that another policy sampled than the one in training: what TRL 1.16 lacks, which
+makes them of tokens or of completions, masked or truncated at a cap. Pure functions over tensors."""
 
 from __future__ import annotations
 
@@ -22,12 +18,8 @@ def masked_log_ratios(log_probs: torch.Tensor, sampled: torch.Tensor, mask: torc
 
 
 def above_cap(log_ratios: torch.Tensor, mask: torch.Tensor, cap: float, *, of_tokens: bool) -> torch.Tensor:
-    """How many weights exceed the cap, and how many there are, (2,).
-
-    Args:
-        log_ratios: from `masked_log_ratios`, (B, T).
-        of_tokens: a weight is a token's; else the product over a completion.
-    """
+    """How many weights exceed the cap, and how many there are, (2,). A weight is a token's, or the product over a
+    completion. `log_ratios` are from `masked_log_ratios`."""
     of_weights = log_ratios[mask.bool()] if of_tokens else log_ratios.sum(dim=1)
     return torch.stack([(of_weights.exp() > cap).sum(), torch.tensor(len(of_weights), device=of_weights.device)])
 

@@ -1,12 +1,8 @@
 """Iterative DPO: rounds of harvest, pairs and DPO, each from the policy of the round before (Xu et al. 2023, arXiv
 2312.16682; Yuan et al. 2024, arXiv 2401.10020; Pang et al. 2024, arXiv 2404.19733).
 
-Round r harvests the policy of round r-1 (M0 first) on the whole training set, pairs its rollouts, and trains that
-policy on with DPO and with itself as the reference, as Pang et al. do. It is the iterative setting of "Bridging Offline
-and Online RL" (arXiv 2506.21495, section 2.2), but every round has an optimizer and a schedule of its own. Round 1 is
-DPO at K=0 of the main grid, bit for bit at equal keys, on the same harvest.
-
-Rounds are steps of the graph. All draw with the seed of the run, so their harvests differ by the policy alone.
+Round r harvests the policy of round r-1 (M0 first), pairs its rollouts, and trains that policy on with DPO and with
+itself as the reference, as Pang et al. do. Rounds are steps of the graph, and all draw with the seed of the run.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Kahneman-Tversky optimisation on right and wrong rollouts of a harvest (Ethayarajh et al. 2024, arXiv 2402.01306).
 
-It needs no pairs, so prompts that were always or never answered right count too. As in TRL, the reference point z0 of a
-rollout is estimated from its batch, in which every prompt also stands with the completion of the row before it. So rows
-are shuffled once, by the seed, and every pass over them has the same order.
-
-A right completion that was cut off is left out (as in RFT), because it shows how to go on after the box; a wrong one
-stays (as DPO's rejected side). The same text twice counts twice.
+As in TRL, the reference point z0 of a rollout is estimated from its batch, in which every prompt also stands with the
+completion of the row before it. So rows are shuffled once, by the seed, and every pass has the same order. A right
+completion that was cut off is left out, because it shows how to go on after the box; a wrong one stays.
 """
 
 from __future__ import annotations
@@ -65,7 +62,7 @@ class Kto(OfflineEntry):
         return rows
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """As every offline entry's: all of a prompt."""
+        """All of a prompt."""
         return samples
 
 
@@ -80,14 +77,8 @@ class Judged(TypedDict):
 def judged_rollouts(
     rollouts: pd.DataFrame, problems: Sequence[Problem], which: Literal["all", "pairable"], seed: int
 ) -> list[Judged]:
-    """The rollouts to learn from, in an order that the seed, the problem_id and the sample decide.
-
-    Args:
-        rollouts: the harvest with its tokens; rows in any order.
-
-    Raises:
-        ValueError: rollouts of a problem that is not among `problems`, or none is right, or none is wrong.
-    """
+    """The rollouts to learn from, in an order that the seed, the problem_id and the sample decide; raises a ValueError
+    where none is right, or none is wrong."""
     require_known_problems(rollouts, problems)
     rollouts = rollouts.assign(label=labels(rollouts)).dropna(subset="label")
     right = rollouts["label"].astype(bool)
@@ -114,10 +105,8 @@ def judged_rollouts(
 
 
 def weights(n_right: int, n_wrong: int, balance: float) -> tuple[float, float]:
-    """Weights of a right and of a wrong rollout, in this order: the smaller one is 1.
-
-    Their totals have the ratio `balance` (equation 8 of the paper): n_right w_right = balance n_wrong w_wrong.
-    """
+    """Weights of a right and of a wrong rollout, the smaller one 1: n_right w_right = balance n_wrong w_wrong (eq. 8 of
+    the paper)."""
     ratio = balance * n_wrong / n_right
     return max(1.0, ratio), max(1.0, 1 / ratio)
 
@@ -125,12 +114,8 @@ def weights(n_right: int, n_wrong: int, balance: float) -> tuple[float, float]:
 def with_neighbours(rows: Sequence[Judged], batch: int) -> list[dict[str, Any]]:
     """What `trl.KTOTrainer` reads: every row with the completion of the one before it in its micro-batch, whose first
     has that of the last."""
-    return [
-        {**row, "KL_completion_ids": own[i - 1]["completion_ids"]}
-        for start in range(0, len(rows), batch)
-        for own in (rows[start : start + batch],)
-        for i, row in enumerate(own)
-    ]
+    batches = [rows[start : start + batch] for start in range(0, len(rows), batch)]
+    return [{**row, "KL_completion_ids": own[i - 1]["completion_ids"]} for own in batches for i, row in enumerate(own)]
 
 
 def read_kto(job: TrainingJob, inputs: Any) -> list[Judged]:
@@ -143,7 +128,8 @@ def train_kto(job: TrainingJob) -> Trained:
     kto: Kto = job.settings
     rows: Sequence[Judged] = job.data
     n_right = sum(row["label"] for row in rows)
-    right, wrong = weights(n_right, len(rows) - n_right, kto.balance)
+    n_wrong = len(rows) - n_right
+    right, wrong = weights(n_right, n_wrong, kto.balance)
 
     def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
         from trl import KTOConfig, KTOTrainer
@@ -171,7 +157,7 @@ def train_kto(job: TrainingJob) -> Trained:
 
     read = with_neighbours(rows, kto.per_device_batch_size)
     lengths = longest(*([row[name] for row in rows] for name in ("prompt_ids", "completion_ids")))
-    found = {"n_right": n_right, "n_wrong": len(rows) - n_right}
+    found = {"n_right": n_right, "n_wrong": n_wrong}
     return train_offline("kto", job, read, data={"rows": list(rows)}, found=found, trainer=trainer, lengths=lengths)
 
 

@@ -1,8 +1,5 @@
-"""A constant lag: what generates is the policy v updates ago, as in a trainer whose generation runs beside it.
-
-Before update t the generator has the weights after update max(0, t - 1 - v). Nothing runs side by side here: what such
-a training learns is simulated, and the bill says for how long both would have run at once.
-"""
+"""A constant lag: what generates is the policy v updates ago, as in a trainer whose generation runs beside it. Before
+update t the generator has the weights after update max(0, t - 1 - v)."""
 
 from __future__ import annotations
 
@@ -64,11 +61,8 @@ class Lag:
             self.generation[-1] = self._drawn - self._began
 
     def _require_room(self, size: int) -> None:
-        """Say how much the policies will take; refuse to begin where the disk has not so much left.
-
-        Args:
-            size: of one, in bytes.
-        """
+        """Say how much the policies will take, `size` bytes each; refuse to begin where the disk has not so much
+        left."""
         say(f"lag: every checkpoint has up to {self._most} earlier policies, {self._most * size / 1e9:.2g} GB")
         there = len([*self._work.glob(f"**/{ADAPTERS}/*")])
         missing = ((KEPT + 2) * self._most + 1 - there) * size  # v + 1 here, v in each checkpoint and in a new one
@@ -103,14 +97,12 @@ class Lag:
 
 
 def overlap_s(generation: Sequence[float], training: Sequence[float], lag: int) -> float:
-    """Seconds that an asynchronous run would have saved, with a second device as fast as this one to generate on.
-
-    There a generation begins when the one before it is over and the weights are there, an update when its rollouts and
-    the update before it are.
+    """Seconds that an asynchronous run would have saved, with a second device as fast as this one to generate on: there
+    a generation begins when the one before it is over and the weights are there, an update when its rollouts and the
+    update before it are.
 
     Args:
-        generation: seconds of every update's, in order.
-        training: seconds of the updates themselves.
+        generation: seconds of every update's, in order, as are those of `training`.
         lag: updates that the generator is behind.
     """
     generated, ends = 0.0, [0.0]  # ends[t]: after update t

@@ -1,10 +1,5 @@
-"""Have several processes make one training: accelerate's launcher, and what a job of the grid needs around it.
-
-The job's own process trains nothing. It hands signals on, so that every process finishes the step and the first one
-saves it; should one process die, the launcher ends the others and the job says which one it was. The launcher runs in a
-thread, because in the main thread it would take the signals for itself and kill whoever has not saved after half a
-minute.
-"""
+"""Have several processes make one training: accelerate's launcher, and what a job of the grid needs around it
+(docs/architecture.md). The job's own process trains nothing: it hands signals on, and says which process has died."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ import pickle
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,10 +29,12 @@ from g2d.regimes.rank import (
     OUTCOME,
     Call,
     Outcome,
+    RankMeter,
     error_file,
     pid_file,
     rank_log,
     read_meter,
+    write_pickle,
 )
 from g2d.regimes.stopping import stop_requests
 
@@ -49,7 +46,6 @@ TOGETHER_S = 1  # two that failed within so many seconds failed together, as far
 def launched(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
-    keywords: Mapping[str, Any],
     *,
     training: Processes,
     work: Path,
@@ -59,8 +55,7 @@ def launched(
     """Call a function in several processes and return what it returns in the first of them.
 
     Args:
-        function: importable; it is given `meter` beside `arguments` and `keywords`, all of which can be pickled.
-        training: how many processes.
+        function: importable; it is given `meter` beside `arguments`, which can be pickled.
         work: a folder of this job's.
         log: the job's; the other processes print beside it.
         meter: of the job; it gets what the processes have used, and how far they are.
@@ -74,9 +69,15 @@ def launched(
     _wait_for_orphans(work)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    of_the_job = meter.job, meter.stage, meter.began, cpu_seconds(), meter.energy, log, name_of(os.getpid())
-    call = Call(function, arguments, dict(keywords), *of_the_job)
-    (folder / CALL).write_bytes(pickle.dumps(call))
+    given = RankMeter(
+        meter.job,
+        meter.stage,
+        began=meter.began,  # on the clock that all processes of a machine share
+        cpu_before=-cpu_seconds(),
+        energy=meter.energy,
+        file=folder / METER,
+    )
+    write_pickle(folder / CALL, Call(function, arguments, given, log, name_of(os.getpid())))
     launch = _Launch(training, folder)
     with stop_requests() as requests:
         launch.start()

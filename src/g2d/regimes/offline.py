@@ -146,10 +146,7 @@ class FixedReference:
     """Before TRL's DPO and KTO trainers: the reference is scored in evaluation mode, and training begins at it."""
 
     begins_at_reference = True
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._compared = False
-        super().__init__(*args, **kwargs)
+    _compared = False
 
     def compute_ref_log_probs(self, model: Any, inputs: dict[str, Any]) -> Any:
         """As TRL, without dropout."""
@@ -233,8 +230,7 @@ def own_rows(
     """Rows of each micro-batch of a gradient step that its epoch has not had before, and all of them in this step.
 
     Args:
-        sizes: rows of each micro-batch of this process; micro-batches are dealt to the processes one after another.
-        size: of a whole one.
+        sizes: rows of each micro-batch of this process, `size` of a whole one; they are dealt to the processes in turn.
         ends_at: rows of an epoch, where the last micro-batch is its last; else None.
     """
     if processes == 1:

@@ -17,13 +17,7 @@ REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
 
 class PairTrainer(PassesByLength, TakesTokens, FixedReference, DPOTrainer):
-    """DPO on pairs.
-
-    Args:
-        loss: on a pair.
-        nll_weight: of the mean negative log-likelihood of the chosen tokens of a micro-batch.
-        arguments: those of PassesByLength, and DPOTrainer's.
-    """
+    """DPO on pairs, with a weight of the mean negative log-likelihood of the chosen tokens of a micro-batch."""
 
     def __init__(self, *, loss: Loss, nll_weight: float, **arguments: Any) -> None:
         self.pair_loss, self.nll_weight = loss, nll_weight
@@ -85,9 +79,8 @@ def pair_losses(
 
 
 def desensitised(per_token: torch.Tensor, mask: torch.Tensor, alpha: float) -> torch.Tensor:
-    """Log-probabilities of completions without the part that length alone contributes (LD-DPO, arXiv 2409.06411).
-
-    Tokens up to the length of the shorter completion of a pair count as they are, those beyond it alpha times.
+    """Log-probabilities of completions without the part that length alone contributes (LD-DPO, arXiv 2409.06411):
+    tokens beyond the length of the shorter completion of a pair count alpha times.
 
     Args:
         per_token: log-probabilities, 0 outside of completions, (2 pairs, T), the chosen completions first.

@@ -1,8 +1,7 @@
 """One training in several processes, a GPU each: the keys, and what a process has to know of the others.
 
-Every process runs the same code on its part of every batch (`g2d.regimes.launch` starts them, `g2d.regimes.rank` is
-what each of them is), and accelerate is all that they talk through. The first one writes: checkpoints, rollouts, the
-log, what the training leaves. Without a launcher there is one process, and nothing here does anything.
+Every process runs the same code on its part of every batch, and accelerate is all that they talk through. The first one
+writes. Without a launcher there is one process, and nothing here does anything.
 """
 
 from __future__ import annotations
@@ -90,8 +89,7 @@ def gathered(rows: list[Any]) -> list[Any]:
         return rows
     from accelerate.utils import gather_object
 
-    found: list[Any] = gather_object(rows)
-    return found
+    return gather_object(rows)
 
 
 def largest(*numbers: int) -> list[int]:
@@ -102,9 +100,7 @@ def largest(*numbers: int) -> list[int]:
     from accelerate import PartialState
     from accelerate.utils import gather
 
-    of_all = gather(torch.tensor([numbers], device=PartialState().device))
-    found: list[int] = of_all.max(dim=0).values.tolist()
-    return found
+    return gather(torch.tensor([numbers], device=PartialState().device)).max(dim=0).values.tolist()
 
 
 def from_first(value: Callable[[], Any]) -> Any:

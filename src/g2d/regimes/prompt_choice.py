@@ -1,12 +1,9 @@
 """Which prompts an online training asks, and in which order.
 
 They are verifiable ones, open-ended ones, or both in every batch ("Bridging Offline and Online RL", arXiv 2506.21495,
-section 3.3). Of a mixed batch the number of open-ended prompts is the same in every update, not only on average. Each
-kind keeps an order of its own, the one in which it would be asked alone, so nothing of it depends on the other kind, on
-the share, or on the regime.
-
-With `retire` or `resample`, what is asked depends on what was answered (`PromptChoice`): prompts that teach nothing are
-left out for a while, or replaced before an update is made (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2).
+section 3.3), each kind in the order in which it would be asked alone. With `retire` or `resample`, what is asked
+depends on what was answered (`PromptChoice`): prompts that teach nothing are left out for a while, or replaced before
+an update is made (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2).
 """
 
 from __future__ import annotations
@@ -76,11 +73,7 @@ class PromptMix(Section):
 
 
 def whole_share(name: str, share: float, of: int) -> int:
-    """How many of so many prompts a share is.
-
-    Raises:
-        ValueError: it is no whole number of them, or all or none.
-    """
+    """How many of so many prompts a share is; a ValueError where it is no whole number of them, or all or none."""
     asked = share * of
     n = round(asked)
     if abs(asked - n) > NEARLY or not 0 < n < of:
@@ -136,9 +129,7 @@ def problem_at(number: int, n_problems: int, seed: int) -> int:
 
 def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
     """Indices of the problems that a trajectory asks, `n_prompts` long: one permutation of all problems after another.
-
-    Every permutation depends on the seed and its own number only, so a longer order begins with the shorter one.
-    """
+    A longer order begins with the shorter one."""
     return [problem_at(number, n_problems, seed) for number in range(n_prompts)]
 
 
@@ -147,11 +138,7 @@ def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_upd
 
     Args:
         problems: of the kinds that are asked, in any order.
-        n_prompts: length of the order, a multiple of `per_update`.
-        per_update: prompts of an update.
-
-    Raises:
-        ValueError: there are no problems of a kind that is asked, or names repeat.
+        n_prompts: length of the order, a multiple of `per_update`, the prompts of an update.
     """
     require_named_once(problems)
     by_kind = {
@@ -202,9 +189,7 @@ class PromptChoice:
     """Which prompts a run asks, given what they were answered.
 
     A group has no signal where its rewards are all alike: GRPO's advantages are then 0, and DPO has no pair. A prompt
-    whose last groups had none is retired, and comes back after some updates for one more look. The choice changes only
-    where rollouts are drawn: while a generator stays as it is, or a generation serves several gradient steps, the
-    prompts stay those that were chosen before.
+    whose last groups had none is retired, and comes back after some updates for one more look.
     """
 
     def __init__(self, n_problems: int, seed: int, keys: PromptKeys) -> None:
@@ -248,11 +233,8 @@ class PromptChoice:
     def settle(
         self, groups: Sequence[AskedGroup], draw: Callable[[list[int]], Sequence[AskedGroup]], update: int
     ) -> list[AskedGroup]:
-        """The groups that an update learns from: those drawn for it, the dull ones replaced as far as configured.
-
-        Args:
-            draw: has prompts answered, given their places.
-        """
+        """The groups that an update learns from: those drawn for it, the dull ones replaced as far as configured by
+        what `draw` has of the prompts at other places."""
         kept, noted = list(groups), self._noted.setdefault(update, Counter())
         self._observe(kept, update)
         for _ in range(self.keys.resample):

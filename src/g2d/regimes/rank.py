@@ -13,13 +13,12 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from g2d.jobs.cost import Cost, Meter, Progress
-from g2d.jobs.energy import Readings
-from g2d.jobs.files import atomic, parse_record, read_json, write_json, write_text
+from g2d.jobs.cost import Meter
+from g2d.jobs.files import atomic, write_text
 from g2d.jobs.orphans import stop, when_ends
 from g2d.jobs.usage import Elsewhere, gpu_memory_peak, this_process
 from g2d.regimes.checkpoints import TrainingStoppedError
@@ -27,23 +26,7 @@ from g2d.regimes.processes import NotTheFirstError, is_first
 from g2d.regimes.sharding import init_process_group, is_sharded
 from g2d.regimes.stopping import stop_requests
 
-CALL, OUTCOME, METER, LIVING = "call.pickle", "outcome.pickle", "meter.json", "living.lock"
-
-
-@dataclass(frozen=True)
-class Call:
-    """What every process does."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    keywords: dict[str, Any]  # without the meter
-    job: str
-    stage: str
-    wall: float  # when the job began, on the clock that all processes of a machine share
-    cpu_s: float  # what it had used before it started them
-    energy: Readings | None  # of its GPUs when it began
-    log: Path  # of the job
-    process: str  # name of the job's own (`g2d.jobs.orphans.name_of`)
+CALL, OUTCOME, METER, LIVING = "call.pickle", "outcome.pickle", "meter.pickle", "living.lock"
 
 
 @dataclass(frozen=True)
@@ -55,10 +38,11 @@ class Outcome:
     used: Elsewhere | None = None
 
 
+@dataclass
 class RankMeter(Meter):
-    """The meter of the job in the first of its processes: what it knows, the job's own process reads from a file."""
+    """The meter of the job in one of its processes: what the first one's knows, the job's own process reads."""
 
-    file: Path
+    file: Path = Path(METER)
 
     def reached(self, step: int, steps: int) -> None:
         """As every meter's; a step is also when the job is told."""
@@ -68,19 +52,31 @@ class RankMeter(Meter):
 
     def tell(self) -> None:
         """Write what the job's own meter cannot know."""
-        known: dict[str, Any] = {"tokens_generated": self.tokens_generated}
-        known |= {name: asdict(value) for name in ("carried", "progress") if (value := getattr(self, name))}
-        write_json(self.file, known)
+        write_pickle(self.file, {name: getattr(self, name) for name in ("tokens_generated", "carried", "progress")})
 
 
 def read_meter(file: Path, meter: Meter) -> None:
     """Put what `RankMeter` wrote into the job's own meter."""
-    if not file.exists():
-        return
-    known = read_json(file)
-    meter.tokens_generated = known["tokens_generated"]
-    meter.carried = parse_record(Cost, known["carried"], str(file)) if "carried" in known else None
-    meter.progress = Progress(**known["progress"]) if "progress" in known else None
+    known = pickle.loads(file.read_bytes()) if file.exists() else {}
+    for name, value in known.items():
+        setattr(meter, name, value)
+
+
+def write_pickle(file: Path, value: Any) -> None:
+    """Write a value that another process of the job reads."""
+    with atomic(file) as draft:
+        draft.write_bytes(pickle.dumps(value))
+
+
+@dataclass(frozen=True)
+class Call:
+    """What every process does."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    meter: RankMeter  # which the function is given too
+    log: Path  # of the job
+    process: str  # name of the job's own (`g2d.jobs.orphans.name_of`)
 
 
 def rank_log(log: Path, rank: int) -> Path:
@@ -120,9 +116,7 @@ def read_on_cpus() -> None:
     """Have torch read what lay on `cpu:0`: so transformers calls the CPU of a process among several when it resumes."""
     from torch.serialization import register_package
 
-    register_package(
-        5, lambda storage: None, lambda storage, location: storage if location.startswith("cpu:") else None
-    )
+    register_package(5, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None)
 
 
 def main(folder: Path, rank: int) -> int:
@@ -138,14 +132,12 @@ def main(folder: Path, rank: int) -> int:
             with open(rank_log(call.log, rank), "w") as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
-        meter = RankMeter(call.job, call.stage, began=call.wall, cpu_before=-call.cpu_s, energy=call.energy)
-        meter.file = folder / METER
         outcome = Outcome()
         try:
             read_on_cpus()
             if is_sharded():
                 init_process_group()
-            outcome = Outcome(log=call.function(*call.arguments, **call.keywords, meter=meter))
+            outcome = Outcome(log=call.function(*call.arguments, meter=call.meter))
         except NotTheFirstError:
             pass
         except TrainingStoppedError as error:
@@ -155,10 +147,9 @@ def main(folder: Path, rank: int) -> int:
             error_file(folder, rank).write_text(f"{error}" or type(error).__name__)
             return 1
     if is_first():
-        meter.tell()
+        call.meter.tell()
         used = replace(this_process(), peak_gpu_memory_bytes=gpu_memory_peak())
-        with atomic(folder / OUTCOME) as draft:
-            draft.write_bytes(pickle.dumps(Outcome(outcome.log, outcome.stopped, used)))
+        write_pickle(folder / OUTCOME, replace(outcome, used=used))
     return 0
 
 

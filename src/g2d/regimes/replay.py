@@ -1,8 +1,7 @@
 """Experience replay: completions that were drawn before take the place of some that would be drawn.
 
-Of whole groups, those of the last updates ("Efficient RL Training for LLMs with Experience Replay", arXiv 2604.08706);
-or of single completions, right ones of a harvest in every group (RLEP, arXiv 2507.07451). docs/off_policy.md has the
-equations. Which are drawn depends on the seed and the step alone, so a checkpoint needs no random state.
+Of whole groups, those of the last updates (arXiv 2604.08706), or right ones of a harvest in every group (RLEP, arXiv
+2507.07451; docs/off_policy.md). Which are drawn depends on the seed and the step alone.
 """
 
 from __future__ import annotations
@@ -171,12 +170,8 @@ class Successes:
 def with_replayed(
     drawn: tuple[Sequence[list[int]], Sequence[list[float]] | None], replayed: Mapping[int, Completion]
 ) -> tuple[list[list[int]], list[list[float]]]:
-    """Tokens and log-probabilities of all rows of a generation, in order.
-
-    Args:
-        drawn: those of the other rows; log-probabilities that are not known become NaN.
-        replayed: by row.
-    """
+    """Tokens and log-probabilities of all rows of a generation, in order, those that are `drawn` and those that are
+    replayed, by row; log-probabilities that are not known become NaN."""
     ids, log_probs = drawn
     known = log_probs if log_probs is not None else [[math.nan] * len(own) for own in ids]
     others = map(Completion, ids, known)

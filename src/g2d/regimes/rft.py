@@ -1,8 +1,7 @@
 """Rejection-sampling fine-tuning: SFT on the right completions of a harvest (Yuan et al. 2023, arXiv 2308.01825).
 
-The baseline that has the positives and none of the negatives: what DPO on the same harvest gains beyond it, the wrong
-answers taught. Every completion is a different text, as in that paper (section 3.3), and one that ended by itself: one
-that was cut off after its box shows how to go on after it.
+Every completion is a different text, as in that paper (section 3.3), and one that ended by itself: one that was cut off
+after its box shows how to go on after it.
 """
 
 from __future__ import annotations
@@ -78,11 +77,10 @@ class Rft(OfflineEntry):
         return self.examples == "chosen"
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """As every offline entry's: one of every pairable prompt."""
+        """One of every pairable prompt."""
         return pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """As every offline entry's, without a reference."""
         rows = self.number("per_device_batch_size")
         update = rows * self.gradient_accumulation_steps if self.per_device_batch_size == "auto" else None
         return Training(budget=budget, rows=rows, update=update, passes="by_length")
@@ -101,13 +99,8 @@ class Example(TypedDict):
 def right_completions(
     rollouts: pd.DataFrame, problems: Sequence[Problem], per_prompt: int | None, seed: int
 ) -> list[Example]:
-    """The different right completions that ended by themselves, at most so many of a prompt, in the problems' order.
-
-    Which ones depends on the seed, the problem_id and the prompt's own rollouts, and not on other prompts.
-
-    Args:
-        rollouts: the harvest with its tokens; rows in any order. Of a text that was drawn twice it is the first draw's.
-        per_prompt: None takes all.
+    """The different right completions that ended by themselves, at most so many of a prompt, or all, in the problems'
+    order; of a text that was drawn twice the first draw's. Which ones depends on the seed and the prompt's rollouts.
 
     Raises:
         ValueError: rollouts of a problem that is not among `problems`, or no completion is right.
@@ -120,12 +113,13 @@ def right_completions(
     for name, text, asked, answered in zip(*(right[column] for column in names), strict=True):
         example = Example(prompt_ids=asked.tolist(), completion_ids=answered.tolist())
         by_text.setdefault(name, {}).setdefault(text, example)
-    examples = [
-        own[text]
-        for problem in problems
-        for own in (by_text.get(problem.problem_id, {}),)
-        for text in _drawn(list(own), problem.problem_id, per_prompt, seed)
-    ]
+    examples: list[Example] = []
+    for problem in problems:
+        own, name = by_text.get(problem.problem_id, {}), problem.problem_id
+        texts = list(own)
+        if per_prompt is not None:
+            texts = sorted(texts, key=lambda text: uniform(seed, name, f"rft/{text}"))[:per_prompt]
+        examples += [own[text] for text in texts]
     if not examples:
         raise ValueError(
             f"none of the {len(rollouts)} rollouts is right and ended by itself: nothing to learn from; choose easier "
@@ -134,15 +128,8 @@ def right_completions(
     return examples
 
 
-def _drawn(texts: list[str], name: str, n: int | None, seed: int) -> list[str]:
-    if n is None:
-        return texts
-    return sorted(texts, key=lambda text: uniform(seed, name, f"rft/{text}"))[:n]
-
-
 def chosen_completions(pairs: Sequence[Pair]) -> list[Example]:
-    """The right completions that DPO learns from on the same harvest, one of every pairable prompt; with
-    `pairs.truncated_chosen: keep` also those that were cut off after their box."""
+    """The right completions that DPO learns from on the same harvest."""
     return [Example(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"]) for pair in pairs]
 
 

@@ -80,7 +80,6 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
         return self
 
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
-        """As for every online entry, and what s and the reference do not go with."""
         yield from super().mistakes(model, n_problems, dropout)
         if self.sync_every == "pass" and n_problems % self.prompts_per_update:
             yield (
@@ -94,7 +93,6 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
             )
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """As `OfflineEntry.on_card`."""
         between = self.sync_every if isinstance(self.sync_every, int) else self.total_steps
         return on_card(self, between, reference=True, adapters=1 if self.reference == "base" else 2)
 
@@ -152,11 +150,11 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
 
 def _methods(settings: SemiOnlineDpo) -> str:
     first = "M0" if settings.start == "base" else "the policy it started from"
-    when = {"never": f"{first}, which never took the policy over", "pass": "the policy as of the last pass"}.get(
-        str(settings.sync_every), f"the policy as of the last {settings.sync_every} updates"
-    )
-    if settings.sync_every == 1:
-        when = "the policy itself"
+    when = {
+        1: "the policy itself",
+        "never": f"{first}, which never took the policy over",
+        "pass": "the policy as of the last pass",
+    }.get(settings.sync_every, f"the policy as of the last {settings.sync_every} updates")
     pairs = "one pair" if settings.pairs == "one" else "all pairs, weighted equally,"
     reference = {"base": "M0", "start": "the policy it started from", "sync": "the generator"}[settings.reference]
     return (

@@ -1,9 +1,8 @@
 """One training of a model in parts, a part on every GPU (`training.strategy: fsdp`): PyTorch's `fully_shard`.
 
-accelerate's launcher says how, and no regime knows of it. Where accelerate 1.15 would do something else than with a
-whole model, that is set right here: its mixed precision hands on what a model returns in bfloat16, log-probabilities
-included, so one of -20 would be known to 1/8. Its activation checkpointing is not used: it runs a block again with
-other dropout (`preserve_rng_state=False`), and by its names PEFT finds no adapter.
+accelerate's launcher says how, and no regime knows of it. What accelerate 1.15 would do otherwise than with a whole
+model is set right here: its mixed precision hands on what a model returns in bfloat16, where a log-probability of -20
+is known to 1/8.
 """
 
 from __future__ import annotations
@@ -40,11 +39,7 @@ def init_process_group() -> None:
 
 def keep_precision(trainer: Any) -> None:
     """Have a trainer that will divide its model compute as with a whole one: weights in the half precision of its
-    arguments, what the model returns as it is, gradients added up in float32.
-
-    Raises:
-        RuntimeError: accelerate will not divide the model.
-    """
+    arguments, what the model returns as it is, gradients added up in float32."""
     if not trainer.is_fsdp_enabled:
         raise RuntimeError(
             "training.strategy: fsdp needs GPUs, without which accelerate divides no model: set it to ddp"

@@ -26,11 +26,8 @@ def work_folder(path: Path) -> Iterator[Path]:
 
     An orphan of a run that has ended, and an earlier attempt of this run, are waited for: they save their step. The
     lock is the kernel's, so it ends with its process, however that ends, and no fork of it holds it. Where a file
-    system has no locks (NFS without lockd), nobody is seen.
-
-    Raises:
-        RuntimeError: a process of another run works there; the message names it.
-        DiskError: the folder cannot be made.
+    system has no locks (NFS without lockd), nobody is seen. A RuntimeError names a process of another run that works
+    there.
     """
     file = path / LOCK
     while True:
@@ -64,11 +61,7 @@ def work_folder(path: Path) -> Iterator[Path]:
 
 
 def _take(lock: IO[str], path: Path) -> None:
-    """Lock the file; return without the lock where it is to be tried again, or where there are none.
-
-    Raises:
-        RuntimeError: see `work_folder`.
-    """
+    """Lock the file; return without the lock where it is to be tried again, or where there are none."""
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return
@@ -103,10 +96,8 @@ class StopRequests(list[str]):
 
 @contextmanager
 def stop_requests() -> Iterator[list[str]]:
-    """Collect SIGTERM and SIGINT by name instead of dying of them; a second Ctrl-C interrupts at once.
-
-    A block inside another one adds to the same list, so whoever runs several trainings sees what reached any of them.
-    """
+    """Collect SIGTERM and SIGINT by name instead of dying of them; a second Ctrl-C interrupts at once. A block inside
+    another one adds to the same list."""
     if threading.current_thread() is not threading.main_thread():
         yield []
         return

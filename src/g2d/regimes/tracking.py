@@ -24,11 +24,8 @@ class Logging(Section):
 
 
 def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
-    """The arguments by which a trainer reports its metrics while it trains.
-
-    Trackers learn from the environment where to write: TensorBoard in a folder per policy, trackio in one database,
-    W&B in a folder per attempt.
-    """
+    """The arguments by which a trainer reports its metrics. Trackers learn from the environment where to write:
+    TensorBoard in a folder per policy, trackio in one database, W&B in a folder per attempt."""
     logs = LOGS.resolve()
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(logs / "tensorboard" / policy_id)
     os.environ["TRACKIO_DIR"] = str(logs / "trackio")
@@ -51,10 +48,8 @@ def prepare_wandb() -> None:
 
 
 def finish_tracking() -> None:
-    """End the run of W&B, so that its file is whole; the other trackers end theirs with the trainer.
-
-    Not left to the end of the process: jobs that share imports end without what a module has registered for it.
-    """
+    """End the run of W&B, so that its file is whole: jobs that share imports end without what it has registered for
+    their end. The other trackers end theirs with the trainer."""
     wandb = sys.modules.get("wandb")
     if wandb is not None and wandb.run is not None:
         wandb.finish()

@@ -161,8 +161,7 @@ def hand_over_trained(checkpoint: Path, work: Path, base: Policy) -> None:
 
 def read_log(checkpoint: Path) -> list[dict[str, Any]]:
     """The trainer's log up to a checkpoint, from the first step on, whatever attempts and jobs lie behind it."""
-    log: list[dict[str, Any]] = read_json(checkpoint / "trainer_state.json")["log_history"]
-    return log
+    return read_json(checkpoint / "trainer_state.json")["log_history"]
 
 
 def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:

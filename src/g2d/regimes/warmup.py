@@ -248,8 +248,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
     def trajectory(self, k: int, group_size: int) -> dict[str, Any]:
         """What the run to step K depends on: every key but the grid and what is kept of it, with the length of its
-        schedule and the size of its steps filled in. So a step that is asked for in prompts is the same run as one that
-        is asked for in as many completions."""
+        schedule and the size of its steps filled in."""
         own = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
         return own | {
             "horizon": self.steps_to(k),
@@ -308,8 +307,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.groups_trained(steps, group_size) - replaying * self.replayed_groups(group_size)
 
     def swaps_reference(self, step: int, group_size: int, n_prompts: int) -> bool:
-        """Whether the policy becomes the reference after a gradient step, from 1. A pass over `n_prompts` ends inside a
-        generation as a rule; the swap is then at its end, where the next rollouts meet the reference."""
+        """Whether the policy becomes the reference after a gradient step, from 1: with `pass`, at the end of the
+        generation in which a pass over `n_prompts` ends."""
         period = self.updates_between_generations
         if self.reference == "base" or step % period:
             return False
@@ -320,8 +319,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
     @property
     def continued_every(self) -> int:
-        """The steps at whose multiples a trajectory can be continued bit for bit: between two of them there are
-        rollouts that are not used up, or the engine's adapter is an older one than a checkpoint's."""
+        """The steps at whose multiples a trajectory can be continued bit for bit."""
         return self.sync_every * self.updates_between_generations
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
@@ -333,12 +331,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
-        """What a result depends on of what generates the rollouts, and judges them.
-
-        In 0.1.0 TRL drew with transformers, from one stream of random numbers and with dropout; the trainer's side of
-        vLLM's ratios had dropout on; groups were masked by their advantages, which rounding makes of equal scalar
-        rewards. Where that matters, a result of then is another one.
-        """
+        """What a result depends on of what generates the rollouts, and judges them; what differs from a result of 0.1.0
+        has a name."""
         name = engine.identity if engine else None
         with_dropout = name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
         return {
