@@ -13,8 +13,7 @@ from g2d.experiment.config import load
 from g2d.policies.policy import load_base
 from g2d.regimes import grpo_generation
 from g2d.regimes.grpo import GRPO
-from g2d.regimes.grpo_trainer import Grpo
-from g2d.regimes.importance import above_cap, masked_log_ratios, within_second_moment
+from g2d.regimes.grpo_trainer import Grpo, above_cap, masked_log_ratios, within_second_moment
 from g2d.regimes.warmup import Warmup
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL

@@ -27,7 +27,7 @@ from g2d.jobs.files import read_json
 from g2d.jobs.launchers import forget_launcher
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import Lora
-from g2d.regimes import sharding
+from g2d.regimes import processes
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact, step_of
 from g2d.regimes.distillation import Distillation, train_distillation
 from g2d.regimes.dpo import Dpo, train_dpo
@@ -35,10 +35,18 @@ from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.grpo import train_grpo
 from g2d.regimes.job import TrainingJob, train_on
 from g2d.regimes.launch import launched
-from g2d.regimes.processes import NotTheFirstError, Processes, is_first, n_processes, own_part, share
+from g2d.regimes.processes import (
+    NotTheFirstError,
+    Processes,
+    is_first,
+    is_sharded,
+    n_processes,
+    own_part,
+    require_same_strategy,
+    share,
+)
 from g2d.regimes.rft import Rft, chosen_completions, train_rft
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.sharding import is_sharded, require_same_strategy
 from g2d.regimes.stopping import StopRequests
 from tests.models import tiny_policy
 from tests.regimes.test_distillation import SETTINGS as DISTILLATION
@@ -396,7 +404,7 @@ def test_who_has_drawn_all_its_completions_runs_along(monkeypatch: pytest.Monkey
         met.wait()
         return [found]
 
-    monkeypatch.setattr(sharding, "largest", largest)
+    monkeypatch.setattr(processes, "largest", largest)
     passes: dict[str, int] = {}
 
     class Divided(torch.nn.Module):
@@ -408,7 +416,7 @@ def test_who_has_drawn_all_its_completions_runs_along(monkeypatch: pytest.Monkey
 
     def draw(own: int) -> None:
         model = Divided()
-        with sharding.in_step(model):
+        with processes.in_step(model):
             for _ in range(own):
                 model(input_ids=torch.zeros(3, 1))
         model(input_ids=torch.zeros(3, 1))  # nobody is asked outside

@@ -19,8 +19,7 @@ from g2d.problems.prompts import Prompt
 from g2d.regimes import fresh
 from g2d.regimes.auto_stop import train_until_decline
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact
-from g2d.regimes.fresh import FreshRollouts, sync_period
-from g2d.regimes.fresh_training import seed_after
+from g2d.regimes.fresh import FreshRollouts, seed_after, sync_period
 from g2d.regimes.groups import groups
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.prompt_choice import prompt_order

@@ -13,8 +13,7 @@ from typing import Any
 
 from g2d.policies.policy import with_trained
 from g2d.policies.settings import ALL_FILES, Lora, lora_config
-from g2d.regimes.processes import is_first
-from g2d.regimes.sharding import is_sharded
+from g2d.regimes.processes import is_first, is_sharded
 
 
 def with_own_adapter(model: Any, lora: Lora, seed: int) -> Any:

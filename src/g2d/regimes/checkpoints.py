@@ -20,8 +20,17 @@ from g2d.jobs.digests import MARK
 from g2d.jobs.files import names_the_disk, parse_record, read_json, sha256, write_json
 from g2d.plain import say
 from g2d.regimes.adapters import save_trained
-from g2d.regimes.processes import NotTheFirstError, charge_others, from_first, is_first, largest, wait
-from g2d.regimes.sharding import is_sharded, keep_precision, require_same_strategy
+from g2d.regimes.processes import (
+    NotTheFirstError,
+    charge_others,
+    from_first,
+    is_first,
+    is_sharded,
+    keep_precision,
+    largest,
+    require_same_strategy,
+    wait,
+)
 from g2d.regimes.stopping import stop_requests
 from g2d.regimes.training import require_rewards
 from g2d.settings import Section, key

@@ -12,7 +12,6 @@ from g2d.memory.workload import Training
 from g2d.policies.policy import Policy, load_model, load_tokenizer
 from g2d.policies.settings import HubModel, LocalModel, lora_config, parameters
 from g2d.regimes.adapters import save_trained
-from g2d.regimes.fresh_training import on_card, train_on_fresh
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, Group, RolloutsAtOnce, drawn_summary
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import read_prompts
@@ -65,11 +64,13 @@ class Distillation(OptimizerKeys, OnlineEntry):
 
     def on_card(self, group_size: int, budget: int) -> Training:
         teacher = 0.0 if isinstance(self.teacher, str) else parameters(self.teacher)
-        return on_card(self, 1, reference=True, teacher=teacher)
+        return self.on_fresh_rollouts(1, reference=True, teacher=teacher)
 
 
 def train_distillation(job: TrainingJob) -> Trained:
-    """Train on the teacher's distributions; see `g2d.regimes.fresh_training.train_on_fresh`."""
+    """Train on the teacher's distributions; see `g2d.regimes.fresh.train_on_fresh`."""
+    from g2d.regimes.fresh import train_on_fresh
+
     assert job.teacher is not None
     require_same_vocabulary(job.teacher, job.base)
     return train_on_fresh(job, _trainer)

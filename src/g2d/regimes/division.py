@@ -16,8 +16,7 @@ from g2d.plain import say
 from g2d.policies.settings import CONFIG
 from g2d.regimes.checkpoints import DIVISION, Checkpoints
 from g2d.regimes.job import TrainingJob
-from g2d.regimes.processes import largest, n_processes
-from g2d.regimes.sharding import init_process_group, is_sharded
+from g2d.regimes.processes import init_process_group, is_sharded, largest, n_processes
 from g2d.rewards.catalogue import parts
 from g2d.rewards.model import RewardModel
 from g2d.rollouts.free_memory import GIB
@@ -60,7 +59,9 @@ def divide(job: TrainingJob, checkpoints: Checkpoints, training: Training, lengt
 
 def _chosen(job: TrainingJob, training: Training, prompt_tokens: int, free: int, total: int) -> Division:
     """What the card has room for."""
-    if _has_reward_model(job):
+    if any(
+        isinstance(reward, RewardModel) for reward in parts(job.reward)
+    ):  # beside the trainer; no forecast counts it
         training = replace(training, update=None, choose_checkpointing=False)
     if training.update is None and not training.choose_checkpointing:
         return Division(training.units, training.checkpointing)
@@ -73,11 +74,6 @@ def _chosen(job: TrainingJob, training: Training, prompt_tokens: int, free: int,
     )
     tokens = found.rows * (prompt_tokens + training.budget) if training.update else 0
     return Division(found.units, found.checkpointing, tokens)
-
-
-def _has_reward_model(job: TrainingJob) -> bool:
-    """Whether a reward model is in memory beside the trainer, which no forecast counts."""
-    return any(isinstance(reward, RewardModel) for reward in parts(job.reward))
 
 
 def card_memory() -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ part, and every one knows all of them. The random state of the process, which dr
 from __future__ import annotations
 
 import copy
+import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -19,12 +20,13 @@ from typing import Any
 import pandas as pd
 
 from g2d.jobs.files import atomic, read_json, write_json
-from g2d.policies.policy import with_trained
+from g2d.policies.policy import Policy, load_tokenizer, with_trained
 from g2d.problems import Problem
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.online import ROLLOUTS, vllm_beside_trainer
+from g2d.regimes.job import Trained, TrainingJob
+from g2d.regimes.online import ROLLOUTS, begin, train_to_k, vllm_beside_trainer
 from g2d.regimes.processes import gathered, n_processes, own_part
 from g2d.regimes.prompt_choice import AskedGroup, PromptChoice, order, times_before
+from g2d.regimes.training import restore_token_count, trainer_arguments
 from g2d.regimes.training_rollouts import COLUMNS, Record
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import AGAIN, group_name
@@ -269,3 +271,68 @@ def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:
     if sync_every == "never":
         return None
     return updates_per_pass if sync_every == "pass" else int(sync_every)
+
+
+def train_on_fresh(
+    job: TrainingJob,
+    make_trainer: Callable[..., Any],
+    restored: Callable[[Any, FreshRollouts], None] = lambda trainer, fresh: None,
+) -> Trained:
+    """Train M0, or the policy of `start`, for K updates; see `g2d.regimes.online.begin` and `train_to_k`.
+
+    `start` is needed from every checkpoint on: it may be the reference or the generator.
+
+    Args:
+        make_trainer: a TRL trainer for a job and its rollouts, from the arguments common to all configurations, of
+            which a step is an update, and the keywords common to all trainers.
+        restored: called with trainer and rollouts where they go on from a checkpoint.
+    """
+    from datasets import Dataset
+
+    settings, meter = job.settings, job.meter
+    checkpoints, division = begin(job)
+    if job.start is not None:
+        job = replace(job, seed=seed_after(job.seed, job.start))
+    fresh = FreshRollouts(job)
+    try:
+        arguments = {
+            **trainer_arguments(
+                checkpoints.draft, job.seed, job.tracking, settings, checkpointing=division.checkpointing
+            ),
+            "max_steps": settings.total_steps,
+            "per_device_train_batch_size": 1,
+            "gradient_accumulation_steps": 1,
+        }
+        trainer = make_trainer(
+            job,
+            fresh,
+            arguments,
+            train_dataset=Dataset.from_list([{"update": step} for step in range(settings.total_steps)]),
+            processing_class=load_tokenizer(job.base),
+            division=division,
+        )
+        before = meter.tokens_generated
+
+        def save(folder: Path) -> None:
+            shutil.rmtree(folder / "ref", ignore_errors=True)  # beside it, the trainer would not load our own
+            fresh.save(folder)
+            meter.tokens_generated = before + fresh.tokens_generated
+
+        def restore(folder: Path, *, own: bool = True) -> None:
+            fresh.restore(folder, own=own)
+            meter.tokens_generated = before + fresh.tokens_generated
+            restore_token_count(trainer, folder)
+            restored(trainer, fresh)
+
+        if job.resume_from is not None:
+            restore(job.resume_from, own=False)
+        return train_to_k(job, trainer, checkpoints, save=save, restore=restore)
+    finally:
+        fresh.close()
+
+
+def seed_after(seed: int, start: Policy) -> int:
+    """The seed of a training that goes on from another one: it draws other rollouts. Entries with the same start share
+    it, so they differ in what they are compared for."""
+    digest = hashlib.sha256(f"{seed}/{start.policy_id}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1  # below 2^31, as seeds are

@@ -21,7 +21,7 @@ from g2d.regimes.adapters import merged, save_trained
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.lag import Lag
 from g2d.regimes.online import vllm_beside_trainer
-from g2d.regimes.sharding import in_step, is_sharded
+from g2d.regimes.processes import in_step, is_sharded
 from g2d.regimes.training import evaluation_mode
 from g2d.regimes.warmup import Warmup
 from g2d.rollouts.engine import Decoding

@@ -19,9 +19,8 @@ from typing import Any
 from g2d.jobs.cost import Meter
 from g2d.jobs.orphans import name_of
 from g2d.jobs.usage import charge, cpu_seconds
-from g2d.regimes import sharding
 from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.processes import Processes
+from g2d.regimes.processes import FSDP, Processes
 from g2d.regimes.rank import (
     CALL,
     LIVING,
@@ -129,7 +128,7 @@ class _Launch(threading.Thread):
         words = ["--multi_gpu", "--num_machines", 1, "--num_processes", self.training.processes]
         words += ["--main_process_port", 0, "--num_cpu_threads_per_process", threads]
         words += ["--mixed_precision", "no", "--dynamo_backend", "no"]  # the trainer's arguments say what there is
-        words += sharding.LAUNCHER if self.training.strategy == "fsdp" else ()
+        words += FSDP if self.training.strategy == "fsdp" else ()
         words += ["--module", "g2d.regimes.rank", self.folder]
         try:
             multi_gpu_launcher(launch_command_parser().parse_args([str(word) for word in words]))

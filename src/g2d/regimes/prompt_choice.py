@@ -140,7 +140,11 @@ def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_upd
         problems: of the kinds that are asked, in any order.
         n_prompts: length of the order, a multiple of `per_update`, the prompts of an update.
     """
-    require_named_once(problems)
+    names = Counter(problem.problem_id for problem in problems)
+    if repeated := [name for name, n in names.items() if n > 1]:
+        raise ValueError(
+            f"{repeated[0]!r} is a problem of the training set and of open_ended.pool: drop `fields.id` of one of them"
+        )
     by_kind = {
         kind: [number for number, problem in enumerate(problems) if problem.kind == kind]
         for kind in ("verifiable", "open_ended")
@@ -164,15 +168,6 @@ def times_before(order: Sequence[int]) -> Iterator[int]:
     for number in order:
         yield seen[number]
         seen[number] += 1
-
-
-def require_named_once(problems: Sequence[Problem]) -> None:
-    """Raise a ValueError where identifiers do not tell problems apart, also those of different sets."""
-    names = Counter(problem.problem_id for problem in problems)
-    if repeated := [name for name, n in names.items() if n > 1]:
-        raise ValueError(
-            f"{repeated[0]!r} is a problem of the training set and of open_ended.pool: drop `fields.id` of one of them"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ from g2d.jobs.files import atomic, write_text
 from g2d.jobs.orphans import stop, when_ends
 from g2d.jobs.usage import Elsewhere, gpu_memory_peak, this_process
 from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.processes import NotTheFirstError, is_first
-from g2d.regimes.sharding import init_process_group, is_sharded
+from g2d.regimes.processes import NotTheFirstError, init_process_group, is_first, is_sharded
 from g2d.regimes.stopping import stop_requests
 
 CALL, OUTCOME, METER, LIVING = "call.pickle", "outcome.pickle", "meter.pickle", "living.lock"

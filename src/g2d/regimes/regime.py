@@ -217,6 +217,22 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
     completions_per_generation = completions_per_step
 
+    def on_fresh_rollouts(self: Any, updates: int, **own: Any) -> Training:
+        """What it needs of a card, with so many updates between two hand-overs."""
+        per_update = self.prompts_per_update * self.responses
+        at_once = per_update * updates
+        return Training(
+            budget=self.max_completion_length,
+            rows=self.number("per_device_batch_size"),
+            at_once=at_once,
+            batch=min(self.batch_size, at_once),
+            own_copy=True,
+            completions=max(self.steps) * per_update,
+            update=per_update if self.per_device_batch_size == "auto" else None,
+            passes="groups",
+            **own,
+        )
+
     def prompts_asked(self, steps: int, group_size: int) -> int:
         """Prompts that so many updates ask."""
         return steps * self.prompts_per_update

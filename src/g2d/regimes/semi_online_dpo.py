@@ -16,7 +16,6 @@ from pydantic import model_validator
 from g2d.memory.workload import Training
 from g2d.policies.settings import lora_config
 from g2d.regimes.adapters import copy_to_reference, load_weights, save_trained, with_own_adapter
-from g2d.regimes.fresh_training import on_card, train_on_fresh
 from g2d.regimes.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import read_prompts
@@ -94,11 +93,13 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
 
     def on_card(self, group_size: int, budget: int) -> Training:
         between = self.sync_every if isinstance(self.sync_every, int) else self.total_steps
-        return on_card(self, between, reference=True, adapters=1 if self.reference == "base" else 2)
+        return self.on_fresh_rollouts(between, reference=True, adapters=1 if self.reference == "base" else 2)
 
 
 def train_semi_online_dpo(job: TrainingJob) -> Trained:
-    """Train on pairs of fresh rollouts; see `g2d.regimes.fresh_training.train_on_fresh`."""
+    """Train on pairs of fresh rollouts; see `g2d.regimes.fresh.train_on_fresh`."""
+    from g2d.regimes.fresh import train_on_fresh
+
     settings: SemiOnlineDpo = job.settings
 
     def restored(trainer: Any, fresh: FreshRollouts) -> None:

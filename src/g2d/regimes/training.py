@@ -15,8 +15,7 @@ from pydantic import field_validator
 from g2d.jobs.files import read_json, write_json, write_jsonl
 from g2d.policies.policy import Policy, load_base, precision, require_own_weights
 from g2d.policies.settings import Lora
-from g2d.regimes.processes import n_processes
-from g2d.regimes.sharding import is_sharded
+from g2d.regimes.processes import is_sharded, n_processes
 from g2d.rewards.judging import require_numbers
 from g2d.rewards.reward import Status
 from g2d.settings import Section, key
