@@ -77,10 +77,7 @@ def merged(model: Any) -> Iterator[None]:
 
 def save_trained(model: Any, folder: Path) -> None:
     """Write what is in training to a folder, for `with_trained`: all weights, or the adapter, byte for byte as PEFT
-    does but for its model card, which takes most of the time.
-
-    Where processes have parts of it, all of them call this, and the first one writes.
-    """
+    does but for its model card. Where processes have parts of it, all of them call this, and the first one writes."""
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file, save_model
 

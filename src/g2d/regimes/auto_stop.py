@@ -91,13 +91,7 @@ PROBES = "probes.json"  # in the work folder: the probes that are finished, and 
 
 def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob) -> Trained:
     """Train until the policy's harvest declines, at most to K; leave `Lora.files` and `rollouts.parquet` of the best
-    probe's policy in the work folder.
-
-    An attempt that was stopped leaves its segments and probes in `work`, and the next one goes on from them.
-
-    Args:
-        train: to `k`, from `resume_from`, as a regime does that passes through every step.
-    """
+    probe's policy in the work folder. `train` trains to `k`, from `resume_from`."""
     auto: AutoStop = job.settings.auto
     everything = identity(job) | {"auto": auto.params(), "harvest": job.harvest.params()}
     to_a_step = replace(job, settings=job.settings.model_copy(update={"auto": None}))
@@ -145,11 +139,8 @@ def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
 
 
 class _History:
-    """Segments and probes of one job in its work folder: `k{step}/` for each segment, and `PROBES`.
-
-    Of a segment that is neither the last, which the next continues, nor the best so far, only its training rollouts are
-    kept.
-    """
+    """Segments and probes of one job in its work folder: `k{step}/` for each segment, and `PROBES`. Of a segment that
+    is neither the last nor the best so far, only its training rollouts are kept."""
 
     def __init__(self, work: Path, job: dict[str, Any], meter: Meter, completions_per_generation: int) -> None:
         self.work = work

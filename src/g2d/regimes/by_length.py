@@ -83,13 +83,8 @@ def regrouped(batches: Sequence[Batch], per_update: int) -> list[Batch]:
 
 
 def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
-    """Some rows of a batch.
-
-    Args:
-        rows: their numbers.
-        n: of the batch; a tensor with several times as many has several blocks of them, as the rejected completions of
-            pairs stand behind all chosen ones.
-    """
+    """Some rows of a batch of n. A tensor with several times as many has several blocks of them, as the rejected
+    completions of pairs stand behind all chosen ones."""
 
     def chosen(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.ndim:

@@ -62,13 +62,8 @@ class TrainingStoppedError(Stopped):
 
 
 class Checkpoints:
-    """The checkpoints of one job.
-
-    Args:
-        folder: keeps them from one attempt to the next.
-        job: everything the result depends on, as JSON; a checkpoint of another job is never used.
-        meter: of this attempt. A checkpoint keeps what had been spent up to it, and who goes on from it carries that.
-    """
+    """The checkpoints of one job in a folder: of everything the result depends on, as JSON. Each keeps what the `meter`
+    of its attempt had spent up to it, and who goes on from it carries that."""
 
     def __init__(self, folder: Path, job: Mapping[str, Any], meter: Meter) -> None:
         self.folder = folder
@@ -187,9 +182,8 @@ def train(
     save: Callable[[Path], None] = lambda checkpoint: None,
     restore: Callable[[Path], None] = lambda checkpoint: None,
 ) -> Path:
-    """Run a Hugging Face trainer to its last step, from this job's newest checkpoint if there is one.
-
-    Of several processes (`g2d.regimes.processes`), which all call this, the first one keeps the checkpoints.
+    """Run a Hugging Face trainer to its last step, from this job's newest checkpoint if there is one; the checkpoint at
+    the last step.
 
     Args:
         until: the step to stop at where that is not the trainer's own end.
@@ -197,9 +191,6 @@ def train(
         every: only steps that are multiples of this can be continued bit for bit.
         save: what else belongs into a checkpoint; called with its folder before it is closed.
         restore: reads that again.
-
-    Returns:
-        The checkpoint at the last step.
 
     Raises:
         NotTheFirstError: the training is done, and this process is not the one that goes on from here.

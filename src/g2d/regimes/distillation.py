@@ -71,20 +71,14 @@ def train_distillation(job: TrainingJob) -> Trained:
     """Train on the teacher's distributions; see `g2d.regimes.fresh.train_on_fresh`."""
     from g2d.regimes.fresh import train_on_fresh
 
-    assert job.teacher is not None
-    require_same_vocabulary(job.teacher, job.base)
-    return train_on_fresh(job, _trainer)
-
-
-def require_same_vocabulary(teacher: Policy, base: Policy) -> None:
-    """Raise a ValueError where a teacher cannot score the tokens of a policy."""
-    if teacher.base == base.base:
-        return
-    if load_tokenizer(teacher).get_vocab() != load_tokenizer(base).get_vocab():
+    teacher, base = job.teacher, job.base
+    assert teacher is not None
+    if teacher.base != base.base and load_tokenizer(teacher).get_vocab() != load_tokenizer(base).get_vocab():
         raise ValueError(
             f"{teacher.base}: its vocabulary is not that of {base.base}, whose tokens it would score: choose a teacher "
             "with the same tokenizer"
         )
+    return train_on_fresh(job, _trainer)
 
 
 def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], **parts: Any) -> Any:
@@ -119,15 +113,8 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
 
 
 def teacher_model(teacher: Policy, vocabulary: int) -> Any:
-    """The weights of a teacher.
-
-    Args:
-        vocabulary: rows of the policy's head. What a larger head has beyond them is padding, as the tokens are the
-            same, and is cut off: Qwen2.5's heads have 151,936 rows up to 3B and 152,064 from 7B on.
-
-    Raises:
-        ValueError: its head is smaller.
-    """
+    """The weights of a teacher. What a larger head has beyond the rows of the policy's is padding, as the tokens are
+    the same, and is cut off: Qwen2.5's heads have 151,936 rows up to 3B and 152,064 from 7B on."""
     model: Any = load_model(teacher)
     rows = model.config.get_text_config().vocab_size
     if rows < vocabulary:

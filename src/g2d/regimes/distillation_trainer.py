@@ -1,9 +1,5 @@
-"""TRL's distillation trainer on rollouts that are given to it.
-
-TRL 1.16 samples with an engine of its own, one completion a prompt, and a run that is stopped draws others when it goes
-on. Here an update asks for its rollouts when it needs them; the teacher's and the policy's passes and the divergence,
-in tiles of the vocabulary, are TRL's. Imports TRL.
-"""
+"""TRL's distillation trainer on rollouts that are given to it: the passes of policy and teacher and the divergence, in
+tiles of the vocabulary, are TRL's. Imports TRL."""
 
 from __future__ import annotations
 

@@ -48,14 +48,8 @@ ASIDE = "weights.safetensors"  # so called in a checkpoint, where the trainer wo
 
 
 class FreshRollouts:
-    """The rollouts of every update, drawn when they are needed.
-
-    Create it before the trainer, because vLLM seeds the random numbers of the process when it starts.
-
-    Args:
-        job: an online entry's; its seed is that of every draw, its K the last update that has rollouts, and `start`
-            generates until the first hand-over.
-    """
+    """The rollouts of every update of a job, to its K, drawn when they are needed; `start` generates until the first
+    hand-over. Create it before the trainer, because vLLM seeds the random numbers of the process when it starts."""
 
     def __init__(self, job: TrainingJob) -> None:
         self.job, settings = job, job.settings
@@ -128,7 +122,8 @@ class FreshRollouts:
     def rollouts_for(self, step: int, hand_over: Callable[[Path], None]) -> pd.DataFrame:
         """The judged rollouts of the update after `step` updates, with their tokens; `problem_id` says how often it was
         asked before. `hand_over` writes what is in training to a folder, where the generator takes it over."""
-        if self._is_due(step):
+        # Before the first update policy and generator agree.
+        if step and self.sync_every and step % self.sync_every == 0 and self.handed_over_at != step:
             shutil.rmtree(self.own_folder, ignore_errors=True)
             hand_over(self.own_folder)
             self._take(self.own_folder, step)
@@ -146,10 +141,6 @@ class FreshRollouts:
         """What the choice of the prompts of an update was like; nothing where there is none."""
         return {} if self.choice is None else self.choice.metrics(step)
 
-    def _is_due(self, step: int) -> bool:
-        """Whether the generator takes the policy's adapter over before this update; before the first they agree."""
-        return step > 0 and self.sync_every is not None and step % self.sync_every == 0 and self.handed_over_at != step
-
     def _last(self, step: int) -> int:
         """The last update, plus one, of a draw: of those that this adapter generates for and that this job reaches."""
         following = self.until if self.sync_every is None else (step // self.sync_every + 1) * self.sync_every
@@ -159,10 +150,8 @@ class FreshRollouts:
         return min(following, self.until, step + together)
 
     def _plan(self, step: int, together: int) -> int:
-        """Choose the prompts of all updates that could be drawn at once, and return where these end.
-
-        They are counted from the hand-over and not from where a job begins, so that K changes none of them.
-        """
+        """Choose the prompts of all updates that could be drawn at once, and return where these end. They are counted
+        from the hand-over and not from where a job begins, so that K changes none of them."""
         assert self.choice is not None
         handed_over = 0 if self.sync_every is None else step // self.sync_every * self.sync_every
         first = step - (step - handed_over) % together
@@ -205,19 +194,17 @@ class FreshRollouts:
         places = map(self._at, numbers)
         asked = [replace(problem, problem_id=group_name(problem.problem_id, before)) for problem, before in places]
         cuda = list(range(torch.cuda.device_count()))
+        own, job, verifier = asked[own_part(len(asked))], self.job, self.verifier
         with torch.random.fork_rng(devices=cuda):
-            frame = self._judged(asked[own_part(len(asked))])
+            rollouts = draw_rollouts(
+                job.base, own, job.prompt, self.decoding, verifier=verifier, engine=self.engine(), token_ids=True
+            )
+            frame = to_frame(rollouts)
+            frame = with_rewards(frame, own, job.reward, seed=job.seed, stream="training", verifier=verifier)
         frame = pd.concat(gathered([frame]), ignore_index=True) if n_processes() > 1 else frame
         frame["generated_at"] = self.handed_over_at + 1
         self.tokens_generated += int(frame["token_count"].sum())
         return frame
-
-    def _judged(self, asked: Sequence[Problem]) -> pd.DataFrame:
-        job, engine, verifier = self.job, self.engine(), self.verifier
-        rollouts = draw_rollouts(
-            job.base, asked, job.prompt, self.decoding, verifier=verifier, engine=engine, token_ids=True
-        )
-        return with_rewards(to_frame(rollouts), asked, job.reward, seed=job.seed, stream="training", verifier=verifier)
 
     def _at(self, number: int) -> tuple[Problem, int]:
         """The problem at a place of the order, and how often it was asked before."""
@@ -279,8 +266,6 @@ def train_on_fresh(
     restored: Callable[[Any, FreshRollouts], None] = lambda trainer, fresh: None,
 ) -> Trained:
     """Train M0, or the policy of `start`, for K updates; see `g2d.regimes.online.begin` and `train_to_k`.
-
-    `start` is needed from every checkpoint on: it may be the reference or the generator.
 
     Args:
         make_trainer: a TRL trainer for a job and its rollouts, from the arguments common to all configurations, of

@@ -156,13 +156,14 @@ def summary(rollouts: pd.DataFrame, found: Sequence[Group]) -> dict[str, Any]:
 def drawn_summary(rollouts: pd.DataFrame) -> dict[str, Any]:
     """The same without what pairs are formed."""
     scalar = not is_binary(rollouts["reward"])
+    lengths_of = ("completions/mean_length_best", "completions/mean_length_worst")
     statuses = get_args(Status) if "reward_status" in rollouts else ()
     return {
         "prompts": rollouts["problem_id"].nunique(),
         "reward": float(rollouts["reward"].mean()),
         "completions/mean_length": float(rollouts["token_count"].mean()),
         "completions/clipped_ratio": float((rollouts["finish_reason"] == "length").mean()),
-        **(dict(zip(LENGTHS, lengths(rollouts), strict=True)) if scalar else {}),
+        **(dict(zip(lengths_of, lengths(rollouts), strict=True)) if scalar else {}),
         **{f"rewards/{status}": float((rollouts["reward_status"] == status).mean()) for status in statuses},
         **(_by_kind(rollouts) if is_open_ended(rollouts).any() else {}),
     }
@@ -181,6 +182,3 @@ def _by_kind(rollouts: pd.DataFrame) -> dict[str, float]:
             f"rewards/without/{kind}": 1 - judged,
         }
     return found
-
-
-LENGTHS = ("completions/mean_length_best", "completions/mean_length_worst")

@@ -64,11 +64,9 @@ class Objective(Section):
     @property
     def objective_arguments(self) -> dict[str, Any]:
         """These keys by TRL's names."""
-        return {
-            "epsilon": self.epsilon,
-            "epsilon_high": self.epsilon_high,
+        named_alike = {"epsilon", "epsilon_high", "scale_rewards", "top_entropy_quantile", "off_policy_mask_threshold"}
+        return self.model_dump(include=named_alike) | {
             "importance_sampling_level": self.importance_sampling,
-            "scale_rewards": self.scale_rewards,
             "use_bias_correction_kl": self.bias_corrected_kl,
             "entropy_coef": self.entropy_coefficient,
             "sapo_temperature_neg": 1.05,  # arXiv 2511.20347; TRL's defaults
@@ -77,8 +75,6 @@ class Objective(Section):
             "vespo_lambda_pos": 3.0,
             "vespo_k_neg": 3.0,
             "vespo_lambda_neg": 2.0,
-            "top_entropy_quantile": self.top_entropy_quantile,
-            "off_policy_mask_threshold": self.off_policy_mask_threshold,
         }
 
 

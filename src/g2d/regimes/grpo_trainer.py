@@ -73,13 +73,9 @@ class Grpo(GRPOTrainer):
         by_length: bool = False,
         **arguments: Any,
     ) -> None:
-        self.warmup = warmup
-        self.generation = generation
-        self.rollouts = rollouts
-        self.choice = choice
-        self.row = row
-        self.replay = replay
-        self.by_length = by_length
+        self.warmup, self.by_length = warmup, by_length
+        self.generation, self.rollouts = generation, rollouts
+        self.choice, self.row, self.replay = choice, row, replay
         self._completions: list[list[int]] = []  # of a generation
         self._drawn: tuple[list[list[int]], list[list[float]] | None] | None = None
         super().__init__(**arguments)
@@ -270,12 +266,6 @@ class Grpo(GRPOTrainer):
         log_probs = zip(batch["sampling_per_token_logps"], self._completions, strict=True)
         buffer.add(self._generation, self._completions, [row[: len(ids)].tolist() for row, ids in log_probs])
 
-    def swap_reference(self) -> None:
-        """The policy becomes the reference; where configured, AdamW forgets its averages."""
-        copy_to_reference(self.model, self.ref_model)
-        if self.warmup.reset_optimizer:
-            self.optimizer.state.clear()
-
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         super()._save(output_dir, state_dict)
         if self.warmup.reference == "sync":
@@ -293,21 +283,23 @@ class Grpo(GRPOTrainer):
 
 
 class _Swaps(TrainerCallback):
-    """Swaps the reference at the end of a step, before the step is saved."""
+    """The policy becomes the reference at the end of a step, before the step is saved; where configured, AdamW forgets
+    its averages."""
 
     def __init__(self, trainer: Grpo, n_problems: int) -> None:
-        self.trainer = trainer
-        self.n_problems = n_problems
+        self.trainer, self.n_problems = trainer, n_problems
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.trainer.warmup.swaps_reference(state.global_step, self.trainer.num_generations, self.n_problems):
-            self.trainer.swap_reference()
+        trainer = self.trainer
+        if trainer.warmup.swaps_reference(state.global_step, trainer.num_generations, self.n_problems):
+            copy_to_reference(trainer.model, trainer.ref_model)
+            if trainer.warmup.reset_optimizer:
+                trainer.optimizer.state.clear()
 
 
 def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
-    """Which completions belong to a group with different rewards: the indicator of eq. 8, (B,).
-
-    Not by their advantages: the mean of equal rewards is off by rounding, and so is what is divided by.
+    """Which completions belong to a group with different rewards: the indicator of eq. 8, (B,). Not by advantages: the
+    mean of equal rewards is off by rounding.
 
     Args:
         rewards: (B,), groups one after another; NaN where there is none.

@@ -20,13 +20,12 @@ ADAPTERS = "earlier"  # in a checkpoint, and beside it: policies, in folders cal
 
 
 class Lag:
-    """What is in training as it was after each of the last updates, in files, and how long the updates took.
+    """What is in training as it was after each of the last updates, in v + 1 folders beside its checkpoints in `work`,
+    and how long the updates took, of which the meter is told the overlap.
 
     Args:
         updates: that the generator is behind, v.
         steps: of the training, at most.
-        work: where its checkpoints are; v + 1 policies lie beside them.
-        meter: told the overlap.
     """
 
     def __init__(self, updates: int, steps: int, work: Path, meter: Meter) -> None:

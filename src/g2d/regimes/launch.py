@@ -55,7 +55,6 @@ def launched(
 
     Args:
         function: importable; it is given `meter` beside `arguments`, which can be pickled.
-        work: a folder of this job's.
         log: the job's; the other processes print beside it.
         meter: of the job; it gets what the processes have used, and how far they are.
 

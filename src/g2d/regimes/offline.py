@@ -53,7 +53,6 @@ def train_offline(
     """Train on rows and leave `Lora.files` in the work folder.
 
     Args:
-        regime: its name in the catalogue.
         rows: what the trainer reads.
         data: what it learns from, as JSON, which names the job of a checkpoint.
         found: of the data, for the record of the policy.
@@ -116,11 +115,8 @@ def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Prob
 
 
 def passes_words(settings: Any, rows: str, n: int | None = None) -> str:
-    """How long and how fast a regime trains, for the methods paragraph.
-
-    Args:
-        n: rows of a gradient step, where they do not follow from its passes.
-    """
+    """How long and how fast a regime trains, for the methods paragraph, with n rows in a gradient step, where they do
+    not follow from its passes."""
     length = f"{settings.epochs} epochs" if settings.max_steps is None else f"{settings.max_steps} gradient steps"
     of_passes = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
     return (

@@ -43,11 +43,8 @@ def identity(job: TrainingJob) -> dict[str, Any]:
 
 
 def begin(job: TrainingJob) -> tuple[Checkpoints, Division]:
-    """The checkpoints of a training to K, and the passes of its updates.
-
-    Raises:
-        ValueError: `resume_from` is damaged, or a prompt and its completion do not fit the model.
-    """
+    """The checkpoints of a training to K, and the passes of its updates; raises a ValueError where `resume_from` is
+    damaged, or a prompt and its completion do not fit the model."""
     everything = {
         **identity(job),
         "k": job.k,
@@ -62,11 +59,8 @@ def begin(job: TrainingJob) -> tuple[Checkpoints, Division]:
 
 
 def train_to_k(job: TrainingJob, trainer: Any, checkpoints: Checkpoints, **own: Any) -> Trained:
-    """Train to step K; leave `Lora.files`, `rollouts.parquet` and, for another K, `checkpoint` in the work folder.
-
-    Args:
-        own: further arguments of `g2d.regimes.checkpoints.train`, which says what is raised.
-    """
+    """Train to step K, as `g2d.regimes.checkpoints.train`; leave `Lora.files`, `rollouts.parquet` and, for another K,
+    `checkpoint` in the work folder."""
     reached = train(trainer, checkpoints, job.checkpointing, until=job.k, start=job.resume_from, **own)
     hand_over_trained(reached, job.work, job.base)
     left = job.work / "checkpoint"

@@ -134,12 +134,8 @@ def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
 
 
 def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_update: int, seed: int) -> list[int]:
-    """Indices of the problems that a trajectory asks, those of one update after another.
-
-    Args:
-        problems: of the kinds that are asked, in any order.
-        n_prompts: length of the order, a multiple of `per_update`, the prompts of an update.
-    """
+    """Indices of the problems that a trajectory asks, `n_prompts` long: those of one update after another, which has
+    `per_update` of them. The problems are of the kinds that are asked, in any order."""
     names = Counter(problem.problem_id for problem in problems)
     if repeated := [name for name, n in names.items() if n > 1]:
         raise ValueError(

@@ -94,10 +94,8 @@ def error_file(folder: Path, rank: int) -> Path:
 
 
 def end_with_the_job(job: str) -> None:
-    """Should the process of the job be killed: save the step, or end at once where there is none yet.
-
-    Before the processes have found each other they wait for each other, for longer than anybody should for them.
-    """
+    """Should the process of the job be killed: save the step, or end at once before the processes have found each
+    other."""
 
     def end() -> None:
         have_met = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)  # torch may be half imported

@@ -81,12 +81,8 @@ class OfflineEntry(Entry):
     )
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """About how many sequences of a prompt pass through the model in an epoch; a pair is two.
-
-        Args:
-            samples: of a prompt, in the harvest.
-            pairable: share of prompts.
-        """
+        """About how many sequences of a prompt pass through the model in an epoch, given the samples of a prompt in the
+        harvest and the share of pairable prompts; a pair is two."""
         return 2 * pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:

@@ -138,13 +138,8 @@ class ReplayBuffer:
 
 
 class Successes:
-    """Right completions of a harvest, which take the last places of the groups of their prompts.
-
-    Args:
-        harvest: rollouts with their tokens.
-        n: of a group, at most.
-        longest: tokens of a completion, at most; longer ones are left out.
-    """
+    """Right completions of a harvest, which take the last places of the groups of their prompts: at most n of a group,
+    of at most `longest` tokens."""
 
     def __init__(self, harvest: pd.DataFrame, n: int, longest: int, group_size: int, seed: int) -> None:
         self.n, self.group_size, self.seed = n, group_size, seed

@@ -24,10 +24,9 @@ LOCK = ".lock"  # in a work folder: who holds it, in four lines
 def work_folder(path: Path) -> Iterator[Path]:
     """A folder that one process at a time works in; it vanishes when the block succeeds and is kept when it fails.
 
-    An orphan of a run that has ended, and an earlier attempt of this run, are waited for: they save their step. The
-    lock is the kernel's, so it ends with its process, however that ends, and no fork of it holds it. Where a file
-    system has no locks (NFS without lockd), nobody is seen. A RuntimeError names a process of another run that works
-    there.
+    An orphan of a run that has ended, and an earlier attempt of this run, are waited for: they save their step. A
+    RuntimeError names a process of another run that works there. The lock is the kernel's, so it ends with its process,
+    and no fork of it holds it. Where a file system has no locks (NFS without lockd), nobody is seen.
     """
     file = path / LOCK
     while True:

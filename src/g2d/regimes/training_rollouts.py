@@ -41,11 +41,8 @@ class Record:
         self.frames: list[pd.DataFrame] = []
 
     def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[Any]:
-        """The texts of a draw that are kept, given the name of each one's prompt; None for the others.
-
-        Args:
-            sampled: whether one prompt of this draw is the one to keep.
-        """
+        """The texts of a draw that are kept, given the names of their prompts, of which the first is the `sampled` one;
+        None for the others."""
         of = {"completions": {*prompts}, "sampled": {*prompts[:1]} if sampled else set()}.get(self.keep, set())
         return [text if prompt in of else None for prompt, text in zip(prompts, texts, strict=True)]
 
