@@ -62,8 +62,12 @@ class TrainingStoppedError(Stopped):
 
 
 class Checkpoints:
-    """The checkpoints of one job in a folder: of everything the result depends on, as JSON. Each keeps what the `meter`
-    of its attempt had spent up to it, and who goes on from it carries that."""
+    """The checkpoints that one job keeps in a folder from one attempt to the next.
+
+    Args:
+        job: everything the result depends on, as JSON; a checkpoint of another job is never used.
+        meter: of this attempt; who goes on from a checkpoint carries what had been spent up to it.
+    """
 
     def __init__(self, folder: Path, job: Mapping[str, Any], meter: Meter) -> None:
         self.folder = folder

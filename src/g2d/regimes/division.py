@@ -40,8 +40,7 @@ def longest(prompts: Iterable[Sequence[int]], completions: Iterable[Sequence[int
 
 
 def divide(job: TrainingJob, checkpoints: Checkpoints, training: Training, lengths: Lengths) -> Division:
-    """The passes of a training, which its checkpoints will name, by what its settings need of a card, for one process
-    that has the whole model."""
+    """The passes of a training, which its checkpoints will name; `training` is of one process with the whole model."""
     own = training.shared(n_processes(), "fsdp" if is_sharded() else "ddp", job.gradient_checkpointing)
     memory, before = card_memory(), checkpoints.newest() or job.resume_from
     if before is not None and (before / DIVISION).is_file():
@@ -59,9 +58,8 @@ def divide(job: TrainingJob, checkpoints: Checkpoints, training: Training, lengt
 
 def _chosen(job: TrainingJob, training: Training, prompt_tokens: int, free: int, total: int) -> Division:
     """What the card has room for."""
-    if any(
-        isinstance(reward, RewardModel) for reward in parts(job.reward)
-    ):  # beside the trainer; no forecast counts it
+    has_reward_model = any(isinstance(reward, RewardModel) for reward in parts(job.reward))  # which no forecast counts
+    if has_reward_model:
         training = replace(training, update=None, choose_checkpointing=False)
     if training.update is None and not training.choose_checkpointing:
         return Division(training.units, training.checkpointing)

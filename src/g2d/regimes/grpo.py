@@ -142,8 +142,7 @@ def _arguments(job: TrainingJob, draft: Path, division: Division) -> Any:
     from trl import GRPOConfig
 
     warmup, group_size = job.settings, job.group_size
-    passes = warmup.completions_per_step(group_size) // division.rows
-    passes = share(passes, "warmup.gradient_accumulation_steps")
+    passes = share(warmup.completions_per_step(group_size) // division.rows, "warmup.gradient_accumulation_steps")
     return GRPOConfig(
         **trainer_arguments(draft, job.seed, job.tracking, warmup, checkpointing=division.checkpointing),
         **warmup.objective_arguments,

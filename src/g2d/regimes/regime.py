@@ -20,7 +20,6 @@ from g2d.settings import Name, Section, Steps, key, repeated
 # K steps on fresh rollouts, a training on the harvest of pi_K, or K rounds of harvest and training.
 Phase = Literal["online", "offline", "rounds"]
 
-
 SELECTED = "selected"  # folder of the policies that are a copy of the checkpoint chosen
 
 

@@ -80,13 +80,7 @@ class TrainingRollouts(Record):
     """
 
     def __init__(
-        self,
-        eos_token_ids: Collection[int],
-        keep: Keep,
-        *,
-        stale: bool = False,
-        lag: int = 0,
-        statuses: bool = False,
+        self, eos_token_ids: Collection[int], keep: Keep, *, stale: bool = False, lag: int = 0, statuses: bool = False
     ) -> None:
         self.eos_token_ids, self.lag = frozenset(eos_token_ids), lag
         more = {"generated_at": stale, "reward_status": statuses}

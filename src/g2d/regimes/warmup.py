@@ -15,6 +15,7 @@ from g2d.regimes.grpo_keys import Mismatch, Objective, OffPolicy, Signs
 from g2d.regimes.prompt_choice import PromptKeys, whole_share
 from g2d.regimes.replay import Replay
 from g2d.regimes.training import OptimizerKeys
+from g2d.regimes.training_rollouts import Keep
 from g2d.rewards.catalogue import TRUTH, is_scalar
 from g2d.rollouts.settings import EngineSettings
 from g2d.settings import MistakeInKeyError, Rows, Section, Steps, key, repeated
@@ -96,7 +97,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     sync_every: int = key(
         1, "Gradient steps between two hand-overs of the adapter to vLLM; above 1 rollouts are stale.", ge=1
     )
-    keep_rollouts: Literal["none", "verdicts", "sampled", "completions"] = key(
+    keep_rollouts: Keep = key(
         "verdicts",
         "What rollouts.parquet keeps: nothing; verdict and length of every completion; text of one group a generation "
         "too; all texts.",
