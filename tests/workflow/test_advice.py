@@ -13,6 +13,7 @@ from g2d.jobs.cost import read_cost
 from g2d.rollouts.rollout import OF_TOKENS
 from tests.workflow.conftest import Project
 from tests.workflow.test_grid import SUMMARIES
+from tests.workflow.test_sweep import DEVELOPMENT
 
 PROBED = {"probe": {"prompts": 20, "compare": True}}
 ADVICE = {"draw_probe": 3, "advise": 1}
@@ -41,6 +42,19 @@ def test_a_probe_is_the_harvests_own_rows(advised: Project, k: int) -> None:
     bill = read_cost(advised.results / f"micro/seed0/probe/g{2 if k else 0}/k{k}/cost.json")
     assert bill.own.tokens_generated == probe.token_count.sum()
     assert [record.stage for record in bill.ancestry] == ["calibrate"] + ["train_grpo"] * (k // 2)
+
+
+def test_the_advice_counts_what_a_sweep_tries(
+    micro_grid: Project, tmp_path: Path, micro_config: dict[str, Any]
+) -> None:
+    project = micro_grid.copied(tmp_path / "g2d")
+    sweep = {"development": DEVELOPMENT, "regimes": {"dpo": {"learning_rate": [1e-4, 5e-4]}}, "at": {"dpo": 0}}
+    project.configure(micro_config | PROBED | {"sweep": sweep})
+    project.build("advice", "--quiet", "rules")
+    hours = pd.read_csv(project.results / "tables/advice_hours.csv")
+    grid = hours[hours.scope == "grid"].set_index("stage")
+    assert (grid.n_jobs["train_dpo"], grid.n_jobs["evaluate"]) == (6 + 2, 18 + 2)
+    assert grid.device_hours["evaluate"] > 0
 
 
 def test_the_advice_counts_the_probe(advised: Project) -> None:

@@ -36,7 +36,9 @@ rule draw_probe:
 rule advise:
     input:
         levels=expand("results/{model}/calibration/levels.csv", model=CONFIG.models),
-        benchmarks=expand("results/problems/{benchmark}.jsonl", benchmark=CONFIG.benchmarks),
+        benchmarks=expand(
+            "results/problems/{benchmark}.jsonl", benchmark=[*CONFIG.benchmarks, *([DEVELOPMENT] if SWEPT else [])]
+        ),
         rollouts=[f"results/{p.probe_folder}/rollouts.parquet" for p in PROBES],
         bills=[f"results/{p.probe_folder}/cost.json" for p in PROBES],
     output:

@@ -1,5 +1,7 @@
 """Rule advise: which levels to train on, which K looks best, and what the rest of the grid takes."""
 
+from pathlib import Path
+
 import pandas as pd
 
 from g2d.advice.probe import level_advice, step_advice
@@ -21,8 +23,7 @@ from g2d.tables.frames import read_table, write_table
 def main(snakemake):
     with stage(snakemake):
         config, out = load(snakemake.params.config), snakemake.output
-        benchmarks = zip(config.benchmarks, snakemake.input.benchmarks, strict=True)
-        n_problems = {name: len(read_problems(path)) for name, path in benchmarks}
+        n_problems = {Path(path).stem: len(read_problems(path)) for path in snakemake.input.benchmarks}
         levels, steps, hours = [], [], []
         for model in config.models:
             resolved, keys = config.for_model(model), [key for key in grid.probes(config) if key.model == model]
@@ -39,7 +40,8 @@ def main(snakemake):
         tables = [pd.concat(parts, ignore_index=True) for parts in (levels, steps, hours)]
         for path, table in zip((out.levels, out.steps, out.hours), tables, strict=True):
             write_table(path, table)
-        write_text(out.text, advice_text(config, *tables, planned_words(config, n_problems)))
+        of_benchmarks = {name: n_problems[name] for name in config.benchmarks}
+        write_text(out.text, advice_text(config, *tables, planned_words(config, of_benchmarks)))
 
 
 if __name__ == "__main__":

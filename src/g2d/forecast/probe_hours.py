@@ -90,7 +90,7 @@ def hours_advice(
     Args:
         measured: from `rates`.
         advised: (G, K), None where no K is advised.
-        n_problems: problems of every benchmark.
+        n_problems: problems of every benchmark, and of the development problems where there is a sweep.
 
     Returns:
         `HOURS_COLUMNS`, a row per scope and stage: scope "grid" is everything the configuration asks for that the
