@@ -15,12 +15,12 @@ from g2d.analysis.spending import boundaries, nominal_level, spent
     ],
 )
 def test_boundaries_of_five_equal_looks_are_those_published(spending, published):
-    assert boundaries([0.2, 0.4, 0.6, 0.8, 1.0], 0.05, spending) == pytest.approx(published, abs=1e-3)
+    assert boundaries((0.2, 0.4, 0.6, 0.8, 1.0), 0.05, spending) == pytest.approx(published, abs=1e-3)
 
 
 @pytest.mark.parametrize("spending", ["obrien_fleming", "pocock"])
 def test_one_look_at_the_end_is_the_fixed_test_and_all_error_is_spent(spending):
-    assert boundaries([1.0], 0.05, spending) == pytest.approx([norm.isf(0.025)])
+    assert boundaries((1.0,), 0.05, spending) == pytest.approx([norm.isf(0.025)])
     assert spent(1.0, 0.05, spending) == pytest.approx(0.05)
 
 
@@ -34,5 +34,5 @@ def test_looks_that_share_most_of_their_information_err_together_as_said(spendin
     fractions = np.array([0.6, 0.7, 0.9, 1.0])
     steps = np.random.default_rng(0).normal(size=(100_000, 4)) * np.sqrt(np.diff(fractions, prepend=0))
     z = np.abs(steps.cumsum(axis=1)) / np.sqrt(fractions)
-    crossed = (z >= boundaries(fractions, 0.05, spending, power)).any(axis=1).mean()
+    crossed = (z >= boundaries(tuple(fractions), 0.05, spending, power)).any(axis=1).mean()
     assert crossed == pytest.approx(0.05, abs=4 * np.sqrt(0.05 * 0.95 / 100_000))

@@ -35,11 +35,10 @@ def split_question(text: str, share: float) -> Partial | None:
 
 def partial_problems(problems: Sequence[Problem], share: float) -> list[Problem]:
     """The problems with the beginnings of their questions, under ids of their own."""
-    cut = [(problem, split_question(problem.prompt, share)) for problem in problems]
     return [
         replace(problem, problem_id=partial_id(problem.problem_id, share), prompt=partial.shown)
-        for problem, partial in cut
-        if partial is not None
+        for problem in problems
+        if (partial := split_question(problem.prompt, share)) is not None
     ]
 
 

@@ -52,12 +52,8 @@ def cost_interval(costs: np.ndarray) -> tuple[float, float]:
 
 
 def on_axis(costs: Sequence[np.ndarray], differences: Differences, margin: float) -> list[Standing]:
-    """The position of every policy.
-
-    Args:
-        costs: of each policy on one axis, (n_seeds,), or one value for a policy without seeds (M0).
-        margin: by how much a policy that is good enough may be worse, in 0..1.
-    """
+    """The position of every policy by its costs on one axis, (n_seeds,), or one value for a policy without seeds (M0);
+    `margin`: by how much one that is good enough may be worse, in 0..1."""
     n = len(costs)
     more = [[cost_interval(by_seed(costs[i], costs[j])) for j in range(n)] for i in range(n)]  # i's than j's
     others = [[j for j in range(n) if j != i] for i in range(n)]

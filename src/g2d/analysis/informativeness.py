@@ -65,6 +65,7 @@ class Informativeness:
     n_not_read_whole: int | None = None  # rollouts that were too long for a reward model
 
 
+NEEDED = {entry.name for entry in fields(Informativeness) if entry.default is MISSING}
 OF_REWARDS = ("mean_reward", "n_not_judged", "mean_length_best", "mean_length_worst", "n_not_read_whole")
 
 
@@ -147,9 +148,8 @@ def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
     best, worst = lengths(rollouts)
     details = rollouts.get("reward_details", pd.Series(dtype="object")).dropna()  # JSON
     cut = sum(bool(json.loads(own).get("truncated")) for own in details)
-    unknown = [entry.name for entry in fields(Informativeness) if entry.default is MISSING]
     return Informativeness(
-        **dict.fromkeys(unknown)  # type: ignore[arg-type]
+        **dict.fromkeys(NEEDED)  # type: ignore[arg-type]
         | _without_p(rollouts)
         | _share("pairability", has_pair)
         | {"n_pairable": int(has_pair.sum())}
@@ -170,10 +170,8 @@ def informative_parts(counts: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.nd
 def mixing_distribution(counts: pd.DataFrame) -> np.ndarray:
     """The distribution of the success probability over prompts: weights of `GRID`, (201,), which sum to 1.
 
-    Nonparametric maximum likelihood (Laird 1978; for binomial counts Lord 1969) by the EM algorithm.
-
-    Args:
-        counts: as from `success_counts`, not empty.
+    Nonparametric maximum likelihood (Laird 1978; for binomial counts Lord 1969) by the EM algorithm, from the
+    `success_counts` of at least one prompt.
     """
     cells = counts.groupby(["correct", "n"]).size()
     correct, n = (cells.index.get_level_values(name).to_numpy()[:, None] for name in ("correct", "n"))
@@ -213,8 +211,7 @@ def read_informativeness(path: str | Path) -> Informativeness:
     """
     values = read_json(path)
     names = {entry.name for entry in fields(Informativeness)}
-    needed = {entry.name for entry in fields(Informativeness) if entry.default is MISSING}
-    if not needed <= set(values) <= names:
+    if not NEEDED <= set(values) <= names:
         raise ValueError(f"{path}: an informativeness summary has exactly the keys {', '.join(sorted(names))}")
     return Informativeness(**values)
 

@@ -271,14 +271,11 @@ def _judged(
 
 
 def stepped(p_values: Mapping[int, float], rejected: int, level: Callable[[int, int], float]) -> dict[int, float]:
-    """Hochberg's steps at one look: by comparison, the level at or below which its p-value is rejected.
+    """Hochberg's steps at one look: by comparison, the level at or below which its p-value is rejected, with so many of
+    the family `rejected` before; `level` is of a comparison's test at this look, with so many rejected.
 
     The largest k counts for which k p-values are at most their levels with all but k - 1 of the family left (Hochberg
     1988, section 2).
-
-    Args:
-        rejected: hypotheses of the family that were rejected at earlier looks.
-        level: of a comparison's test at this look, with so many of the family rejected.
     """
     for k in range(len(p_values), 0, -1):
         levels = {i: level(i, rejected + k - 1) for i in p_values}
@@ -332,11 +329,9 @@ def _status(waits: bool, beaten: bool, own: Sequence[Compared]) -> tuple[Status,
         return "waiting", "it starts where the comparisons of the others are not all within the margin"
     if left:
         return "open", f"{len(left)} of {len(own)} comparisons are open"
-    if given_up and beaten:
-        return "not worth going on", "it is worse than another"
     if given_up:
-        why = f"further seeds are unlikely to settle {len(given_up)} of {len(own)} comparisons"
-        return "not worth going on", why
+        unlikely = f"further seeds are unlikely to settle {len(given_up)} of {len(own)} comparisons"
+        return "not worth going on", "it is worse than another" if beaten else unlikely
     return "settled", "every comparison has its verdict"
 
 

@@ -36,15 +36,11 @@ def nominal_level(fractions: Sequence[float], level: float, spending: Spending, 
         level: two-sided error of the whole path, up to fraction 1.
         power: the error is spent at this power of the fractions; above 1, later.
     """
-    return _nominal_levels(tuple(dict.fromkeys(fractions)), level, spending, power)[-1]
+    return float(2 * scipy.special.ndtr(-boundaries(tuple(dict.fromkeys(fractions)), level, spending, power)[-1]))
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _nominal_levels(fractions: tuple[float, ...], level: float, spending: Spending, power: float) -> tuple[float, ...]:
-    return tuple(float(2 * scipy.special.ndtr(-z)) for z in boundaries(fractions, level, spending, power))
-
-
-def boundaries(fractions: Sequence[float], level: float, spending: Spending, power: float = 1.0) -> list[float]:
+def boundaries(fractions: tuple[float, ...], level: float, spending: Spending, power: float = 1.0) -> tuple[float, ...]:
     """Boundaries of |z| at every look, fractions rising strictly. Args as for `nominal_level`."""
     found: list[float] = []
     paths = _Paths(np.zeros(1), np.ones(1))
@@ -55,7 +51,7 @@ def boundaries(fractions: Sequence[float], level: float, spending: Spending, pow
         found.append(bound / math.sqrt(fraction))
         paths = paths.inside(bound, math.sqrt(fraction - before))
         before, error = fraction, total
-    return found
+    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -112,13 +112,11 @@ def crossed_variance(values: np.ndarray) -> tuple[float, float]:
 
 
 def shrunk_together(rows: np.ndarray) -> np.ndarray:
-    """Resampled values of several policies, shrunk together by the part of their scatter that is noise.
+    """Resampled values of several policies, (rows, resamples), shrunk together by the part of their scatter that is
+    noise; NaN stays where a row has no value in a resample, and each row has some.
 
     The highest of several estimates is biased upwards, so the rows' means are shrunk towards their mean, and their
     resamples with them (empirical Bayes, as Stein's estimator; Efron and Morris 1973; simulated in docs/analysis.md).
-
-    Args:
-        rows: (rows, resamples), NaN where a row has no value in a resample, and stays so; each row has some.
     """
     centers = np.nanmean(rows, axis=1, keepdims=True)
     scatter = float(((centers - centers.mean()) ** 2).sum())

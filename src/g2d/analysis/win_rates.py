@@ -87,14 +87,11 @@ class AtEqualLength:
 
 def at_equal_length(rewards: np.ndarray, lengths: np.ndarray) -> AtEqualLength:
     """The rewards of several candidates at equal length: the slope of the reward on the length between replies of one
-    candidate to one prompt is taken out (analysis of covariance).
+    candidate to one prompt is taken out (analysis of covariance). Both are (n_candidates, n_prompts, n_samples), all to
+    the same prompts; a reward is NaN where the judge gave none.
 
     "Bridging Offline and Online RL" (arXiv 2506.21495, sections 3.1 and 4.2) selects by length-normalised rewards and
     gives no formula. Where no two replies of a candidate to a prompt differ in length, the slope is 0.
-
-    Args:
-        rewards: (n_candidates, n_prompts, n_samples), all to the same prompts; NaN where the judge gave none.
-        lengths: of the same shape.
 
     Raises:
         ValueError: there is no prompt of which every candidate has a reward.

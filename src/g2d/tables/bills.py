@@ -198,9 +198,9 @@ def paper_hours(key: PolicyKey, config: Config) -> float:
     """
     if key.kind == "base":
         return 0.0
-    hours = 0.0
     if key.in_rounds:
         return key.shown_k * (PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"])
+    hours = 0.0
     for regime, asked, group_size in online_phases(config, key):
         hours += PUBLISHED.get(f"train_{regime}", math.nan) * asked * group_size
     if REGIMES[key.kind].phase == "offline":

@@ -125,8 +125,8 @@ def _rewards(rows: Sequence[dict[str, Any]], replies: Sequence[pd.DataFrame]) ->
     indexed = [own.set_index(["problem_id", "sample"]).sort_index() for own in replies]
     _require_same(indexed)
     rewards = np.stack([own["reward"].unstack("sample").to_numpy(dtype=float) for own in indexed])
-    texts = [own["completion_text"].str.len() for own in indexed]
-    found = at_equal_length(rewards, np.stack([own.unstack("sample").to_numpy(dtype=float) for own in texts]))
+    lengths = [own["completion_text"].str.len().unstack("sample").to_numpy(dtype=float) for own in indexed]
+    found = at_equal_length(rewards, np.stack(lengths))
     for number, row in enumerate(rows):
         row |= {"n_prompts": rewards.shape[1], "not_judged": int(indexed[number]["reward"].isna().sum())}
         row |= {"reward": found.raw[number], "length": found.lengths[number]}

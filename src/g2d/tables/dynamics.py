@@ -31,8 +31,7 @@ def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
     for key, steps in logs.items():
         grouped.setdefault(key.over_seeds, []).append(binned(steps))
     for measure, (key, courses) in product(MEASURES, grouped.items()):
-        together = pd.concat(courses)
-        stretches = together.groupby(level=0)
+        stretches = pd.concat(courses).groupby(level=0)
         mean = stretches[["step", "tokens", measure]].mean()
         mean = mean.assign(low=stretches[measure].min(), high=stretches[measure].max())
         for row in mean.dropna().to_dict("records"):

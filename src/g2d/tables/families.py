@@ -107,11 +107,7 @@ def _worth_comparing(policy: PolicyKey, reference: PolicyKey) -> bool:
 
 
 class Paired:
-    """Answers of the policies of one model to one benchmark, paired by question and by seed.
-
-    Raises:
-        ValueError: the policies answered different problems.
-    """
+    """Answers of the policies of one model to one benchmark, paired by question and by seed."""
 
     def __init__(self, grouped: Grouped, rows: Sequence[Row]) -> None:
         together = crossed({key: own for at in rows for key, own in grouped[at].items()}, rows[0][1])

@@ -18,11 +18,8 @@ from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Grouped, Row, by_g
 from g2d.tables.families import Paired
 from g2d.tables.frames import Rows, columns, table_of
 
-AXES = (  # what a policy cost
-    *("tokens_generated", "updates", "device_hours", "paper_hours", "critical_path_hours"),
-    *("gpu_energy_kwh", "money"),
-)
 WHERE_KNOWN = ("gpu_energy_kwh", "money")  # axes that a grid need not have
+AXES = ("tokens_generated", "updates", "device_hours", "paper_hours", "critical_path_hours", *WHERE_KNOWN)
 NOT_TESTED = "not tested"  # status of GRPO before its last K and of its ablations
 FRONTIER_COLUMNS = columns(
     *(BY_BENCHMARK, "axis cost cost_low cost_high cost_without_calibration n_seeds accuracy ci_low ci_high"),

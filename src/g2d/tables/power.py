@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -118,13 +119,10 @@ def _rows(
 ) -> Rows:
     by_sd = {points: replace(components, policy_seed=sd**2) for sd, points in POINTS.items()}
     own = None if math.isnan(components.policy_seed) else components
+    sees = partial(power.smallest_difference, own or by_sd["1"])
     for against, family in family_sizes(known).items():
         for n_seeds in sorted({*SEEDS, design.n_seeds}):
             at = replace(design, n_seeds=n_seeds, family=family)
-
-            def sees(other: power.Design) -> float:
-                return power.smallest_difference(own or by_sd["1"], other)
-
             yield {
                 **{"model": model, "benchmark": benchmark, "against": against, "family_size": family},
                 **{"n_problems": design.n_questions, "n_seeds": n_seeds, "this_grid": n_seeds == design.n_seeds},
