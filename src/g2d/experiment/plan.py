@@ -170,9 +170,8 @@ class Plan:
 
     def warmed_up_cost(self, wildcards: Wildcards) -> str:
         """The bill behind pi_K; M0 is given, so for K=0 it is the calibration's."""
-        if wildcards.k == "0":
-            return f"results/{wildcards.model}/calibration/cost.json"
-        return f"{self.warmed_up(wildcards)}/cost.json"
+        before = f"results/{wildcards.model}/calibration" if wildcards.k == "0" else self.warmed_up(wildcards)
+        return f"{before}/cost.json"
 
     def reward(self, wildcards: Wildcards) -> dict[str, Any]:
         """The part of the settings that says what judges a training's rollouts, or a harvest; nothing for the truth."""
@@ -181,8 +180,7 @@ class Plan:
 
     def reward_files(self, wildcards: Wildcards) -> list[str]:
         """Input: what a rule makes of the reward that judges; usually nothing."""
-        settings = self._judge_of(wildcards)
-        return [] if settings is None else made_files(settings)
+        return made_files(self._judge_of(wildcards) or TRUTH)
 
     def _judge_of(self, wildcards: Wildcards) -> Section | None:
         """What judges an online training, and its harvests; None where the truth does."""

@@ -98,8 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     _known("--problems", arguments.problems, config.problem_sources)
     if arguments.reward is not None:
         _known("--reward", arguments.reward, config.rewards)
-    asked = {name: config.models[name]}
-    config = config.model_copy(update={"models": asked})
+    config = config.model_copy(update={"models": {name: config.models[name]}})
     require_installed(config)
     go_offline("pretrained_model")  # which may fetch, and reports nothing
     require_repositories(config)

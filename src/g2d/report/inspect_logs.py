@@ -57,8 +57,13 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write `{folder of the policy}/{benchmark}.eval` for every finished evaluation; a RuntimeError, FileNotFoundError
-    or ValueError says what is not installed, not there, or cannot be read."""
+    """Write `{folder of the policy}/{benchmark}.eval` for every finished evaluation.
+
+    Raises:
+        RuntimeError: inspect_ai is not installed.
+        FileNotFoundError: there is no such folder, or no evaluation has finished in it.
+        ValueError: a file of the folder cannot be read, or an answer belongs to no problem.
+    """
     try:
         from inspect_ai.log import EvalLog, write_eval_log
     except ImportError:

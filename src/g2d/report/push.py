@@ -83,8 +83,13 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Upload, or say what would be; a FileNotFoundError or ValueError says why there is nothing to push, or which name
-    the Hub cannot have, a RuntimeError why it refuses."""
+    """Upload, or say what would be.
+
+    Raises:
+        FileNotFoundError: there is no results folder.
+        ValueError: nothing in it is finished, a name is none of the Hub's, or M0 has none.
+        RuntimeError: the Hub refuses, or cannot be reached.
+    """
     push = Push(arguments.results, arguments.to, dict(arguments.base), arguments.only)
     repositories = list(push.repositories())
     for name, file in push.left_out.items():
