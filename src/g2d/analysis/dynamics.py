@@ -40,9 +40,8 @@ def steps_of(
     """
     rows = pd.DataFrame(log).set_index("step").sort_index()
     if beta and "rewards/chosen" in rows:
-        rows["log_ratio"] = rows[["rewards/chosen", "rewards/rejected"]].astype(float).sum(axis=1, skipna=False) / (
-            2 * beta
-        )
+        both = rows[["rewards/chosen", "rewards/rejected"]].astype(float)
+        rows["log_ratio"] = both.sum(axis=1, skipna=False) / (2 * beta)
     if "pairable" in rows:
         rows["frac_reward_zero_std"] = 1 - rows["pairable"]
     found = pd.DataFrame(index=rows.index)

@@ -33,12 +33,8 @@ def by_policy(
 
 
 def grid_order(rows: Iterable[Row], regimes: Sequence[str] = (), k_first: bool = False) -> list[Row]:
-    """Rows as the grid lists them: models and benchmarks as first met, policies by role, regime, G and K.
-
-    Args:
-        regimes: an order of the names; roles, and names as first met, if empty.
-        k_first: the same K together.
-    """
+    """Rows as the grid lists them: models and benchmarks as first met, policies by role, regime as first met, or in
+    this order of `regimes`, G and K; `k_first`: the same K together."""
     rows = list(rows)
     models = list(dict.fromkeys(policy.model for policy, _ in rows))
     benchmarks = list(dict.fromkeys(benchmark for _, benchmark in rows))

@@ -61,11 +61,8 @@ def frame(rows: Iterable[Mapping[str, Any]], columns: Columns) -> pd.DataFrame:
 def table_of(
     columns: Columns, where_known: Columns | None = None
 ) -> Callable[[Callable[P, Iterable[Mapping[str, Any]]]], Callable[P, pd.DataFrame]]:
-    """Of a function that yields rows, the one that returns them as a table (`frame`).
-
-    Args:
-        where_known: further columns, each only there where some row has a value for it.
-    """
+    """Of a function that yields rows, the one that returns them as a table (`frame`); a column of `where_known` is only
+    there where some row has a value for it."""
     more = where_known or {}
 
     def decorate(rows: Callable[P, Iterable[Mapping[str, Any]]]) -> Callable[P, pd.DataFrame]:
