@@ -16,8 +16,7 @@ from g2d.regimes import checkpoints
 from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.training import write_metrics
 from g2d.rewards import catalogue
-from g2d.rewards.controls import Random
-from g2d.rewards.majority import Majority
+from g2d.rewards.controls import Majority, Random
 from g2d.rewards.reward import Judgement, Reward
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding

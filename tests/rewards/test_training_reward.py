@@ -8,7 +8,7 @@ import pytest
 
 from g2d.problems import Problem
 from g2d.rewards.catalogue import TRUTH
-from g2d.rewards.majority import Majority
+from g2d.rewards.controls import Majority
 from g2d.rewards.reward import Judgement
 from g2d.rewards.training import TrainingReward, completion_text, log_verdicts
 from g2d.settings import Section

@@ -36,7 +36,7 @@ try:
     from g2d.jobs.digests import recorded_inputs
     from g2d.jobs.orphans import name_of
     from g2d.jobs.stage import RULE_NAMES, own_name
-    from g2d.jobs.trash import to_trash
+    from g2d.jobs.files import to_trash
     from g2d.policies import embedded
     from g2d.plain import plain, say
     from g2d.policies.settings import model_files

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from g2d.jobs.files import names_the_disk, read_json, read_lines, sha256, write_json, write_text
-from g2d.jobs.trash import FOLDER as TRASH
+from g2d.jobs.files import TRASH, names_the_disk, read_json, read_lines, sha256, write_json, write_text
 
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"

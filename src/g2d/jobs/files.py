@@ -12,15 +12,18 @@ import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TextIO, TypeVar, get_args, get_type_hints
 
 Record = TypeVar("Record")
+TRASH = ".trash"  # of a results folder; only its owner deletes what is in it
 
 
 class DiskError(OSError):
@@ -139,6 +142,21 @@ def install(source: Path, path: Path) -> None:
     """Move a finished file or folder to its name, in place of its predecessor."""
     with (atomic_folder if source.is_dir() else atomic)(path) as draft:
         shutil.move(source, draft)
+
+
+def to_trash(results: Path, paths: Iterable[Path]) -> str:
+    """Move files and folders of a results folder into its trash, under the names that they have below `results`; one
+    line that says where they are and how to bring them back."""
+    paths = list(paths)
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    names = (stamp if i == 0 else f"{stamp}-{i}" for i in count())
+    place = next(place for name in names if not (place := results / TRASH / name).exists())
+    for path in paths:
+        target = place / path.relative_to(results)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(path, target)
+    what = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files and folders"
+    return f"moved {what} to {place}; to bring back: cp -a {place}/. {results}"
 
 
 def write_json(path: str | Path, value: Mapping[str, Any]) -> None:

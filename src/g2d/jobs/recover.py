@@ -1,7 +1,7 @@
 """`g2d recover`: make a folder usable again after Snakemake itself was killed (kill -9, a reboot of the login node).
 
 It cancels running Slurm jobs, waits for them to end (a trainer writes its checkpoint first), moves unfinished outputs
-to the trash (`g2d.jobs.trash`), and removes the lock. Unfinished outputs are found by Snakemake's marks and the digests
+to the trash (`results/.trash`), and removes the lock. Unfinished outputs are found by Snakemake's marks and the digests
 that finished jobs left, not by time stamps.
 """
 
@@ -21,8 +21,7 @@ from typing import Any
 import psutil
 
 from g2d.jobs.digests import as_recorded, read_digests, set_times
-from g2d.jobs.trash import FOLDER as TRASH
-from g2d.jobs.trash import to_trash
+from g2d.jobs.files import TRASH, to_trash
 from g2d.plain import say
 
 RESULTS, LOCKS = Path("results"), ".snakemake/locks"

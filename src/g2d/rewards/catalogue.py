@@ -13,8 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, WithJsonSchema
 
 from g2d.plain import plain
-from g2d.rewards.controls import FORMAT, MATH_VERIFY, RANDOM, WRONG, MathVerify
-from g2d.rewards.majority import MAJORITY
+from g2d.rewards.controls import FORMAT, MAJORITY, MATH_VERIFY, RANDOM, WRONG, MathVerify
 from g2d.rewards.model import MODEL
 from g2d.rewards.plugin import Plugin
 from g2d.rewards.python import PYTHON, PythonReward

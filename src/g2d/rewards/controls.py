@@ -1,14 +1,16 @@
-r"""The truth, and controls of "Spurious Rewards" (arXiv 2506.10947) that look at one completion alone.
+r"""The truth, and controls of "Spurious Rewards" (arXiv 2506.10947).
 
 That paper's wrong rewards are another variant: one wrong label per problem, rewarded where it is met.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import combinations_with_replacement
 from typing import Literal
 
-from g2d.rewards.reward import Attempt, Context, Judgement, Reward
+from g2d.rewards.reward import Attempt, Context, Judgement, Reward, in_groups
 from g2d.settings import Section, key
 from g2d.verifier import last_boxed
 
@@ -38,6 +40,12 @@ class Random(Section):
     p: float = key(0.5, "Probability of a reward.", gt=0, lt=1)
 
 
+class Majority(Section):
+    """1 for the answer that most of the group's completions have, else 0; no reference answer is needed: a control."""
+
+    reward: Literal["majority"] = key(..., "Reward the group's own most frequent answer.")
+
+
 def _by_truth(settings: MathVerify, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
     """1 for a terminated box with the right answer, else 0 (G2D, section 2.1)."""
     return [Judgement(attempt.verified.reward) for attempt in attempts]
@@ -59,6 +67,39 @@ def _at_random(settings: Random, attempts: Sequence[Attempt], context: Context) 
     return [Judgement(float(context.uniform(attempt) < settings.p)) for attempt in attempts]
 
 
+def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
+    """1 for the group's most frequent answer (test-time RL, arXiv 2504.16084, section 2.2); details have its votes.
+
+    Answers are equal where the verifier says so, with the earlier one as the reference. An answer that does not equal
+    itself, such as an empty box, has no vote. Of equally frequent ones the first wins, so where all differ one
+    completion is rewarded at random.
+    """
+    groups = in_groups(attempts)
+    answers = [list(dict.fromkeys(a for attempt in group if (a := _answer(attempt)) is not None)) for group in groups]
+    pairs = list(dict.fromkeys(pair for own in answers for pair in combinations_with_replacement(own, 2)))
+    found = context.verifier.verify([(first, rf"\boxed{{{second}}}") for first, second in pairs])
+    equal = {pair for pair, judgement in zip(pairs, found, strict=True) if judgement.verdict == "correct"}
+    judged: dict[tuple[str, int], Judgement] = {}
+    for group, own in zip(groups, answers, strict=True):
+        stands_for: dict[str, str] = {}  # by answer, the first one that it equals
+        for answer in own:
+            if (answer, answer) in equal:
+                earlier = (first for first in dict.fromkeys(stands_for.values()) if (first, answer) in equal)
+                stands_for[answer] = next(earlier, answer)
+        votes = [stands_for.get(_answer(attempt) or "") for attempt in group]
+        counts = Counter(vote for vote in votes if vote is not None)
+        winner = max(counts, key=counts.__getitem__, default=None)  # the first of several
+        details = {"majority": winner, "votes": counts[winner or ""]}
+        for attempt, vote in zip(group, votes, strict=True):
+            won = vote is not None and vote == winner
+            judged[attempt.group, attempt.sample] = Judgement(float(won), details=details)
+    return [judged[attempt.group, attempt.sample] for attempt in attempts]
+
+
+def _answer(attempt: Attempt) -> str | None:
+    return attempt.verified.extracted_answer
+
+
 MATH_VERIFY = Reward("math_verify", 1, MathVerify, _by_truth, words=lambda own: "true rewards")
 WRONG = Reward("wrong", 1, Wrong, _by_wrongness, words=lambda own: "rewards for wrong answers")
 FORMAT = Reward(
@@ -66,4 +107,12 @@ FORMAT = Reward(
 )
 RANDOM = Reward(
     "random", 1, Random, _at_random, words=lambda own: f"random rewards (p = {own.p:g})", needs_reference=False
+)
+MAJORITY = Reward(
+    name="majority",
+    version=1,
+    settings=Majority,
+    score=_by_majority,
+    words=lambda own: "rewards for the group's own majority answer",
+    needs_reference=False,
 )

@@ -101,11 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def parse_row(line: bytes) -> dict[str, Any]:
-    """A row whose answer and completion are strings; an answer that is a number is written out.
-
-    Raises:
-        ValueError: it is not, or the answer is a number that is not finite; the message says what is wrong.
-    """
+    """A row whose answer and completion are strings; an answer that is a number is written out. A ValueError says what
+    is wrong with any other."""
     if len(line) > MAX_LINE:
         raise ValueError(f"longer than {MAX_LINE >> 20} MiB: write one JSON object a line")
     row = parse_line(line, surrogates=True)

@@ -56,11 +56,8 @@ def written_out(number: float) -> str:
 
 
 def require_answer(text: str) -> str:
-    r"""The same text. "inf" and "infinity" are allowed: Math-Verify reads them as `\infty`, an answer of MATH.
-
-    Raises:
-        ValueError: it is "nan", a missing number as text.
-    """
+    r"""The same text; a ValueError if it is "nan", a missing number as text. "inf" and "infinity" are allowed:
+    Math-Verify reads them as `\infty`, an answer of MATH."""
     if text.strip().lstrip("+-").lower() == "nan":
         raise ValueError(f"{text!r} is a missing number, not an answer")
     return text

@@ -45,11 +45,7 @@ class Pool:
         self.workers: list[_Worker] = []
 
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Verdicts in the order of the pairs.
-
-        Raises:
-            VerifierError: no worker can be started.
-        """
+        """Verdicts in the order of the pairs; a VerifierError if no worker can be started."""
         batch = _Batch(self, pairs)
         threads = ThreadPoolExecutor(self.size)
         serving = [*self.workers, *[None] * self.size][: min(self.size, len(pairs))]

@@ -143,11 +143,8 @@ def parse_in_two_stages() -> None:
 
 
 def in_two_stages(create_parser: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    """Try ANTLR's SLL prediction first, and the full LL prediction only where that fails.
-
-    ANTLR guarantees that SLL either gives the tree that LL gives or reports a syntax error. LL, the default, computes
-    the contexts of ambiguous decisions anew for every answer, while SLL's decisions stay in a table.
-    """
+    """Try ANTLR's SLL prediction first, whose decisions stay in a table, and the default, LL, only where that fails:
+    ANTLR guarantees that SLL either gives the tree that LL gives or reports a syntax error."""
 
     def create(self: Any, latex: str) -> Any:
         parser = create_parser(self, latex)

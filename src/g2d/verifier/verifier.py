@@ -39,19 +39,12 @@ class Verifier:
     def verify(
         self, items: Sequence[tuple[str | None, str]], finish_reasons: Sequence[str | None] | None = None
     ) -> list[Judgement]:
-        """Judge completions.
+        """A judgement of every completion, in order; a VerifierError if no worker can be started.
 
         Args:
             items: (reference answer, completion text); the reference may be written with or without a box, and None
                 where there is none.
             finish_reasons: why each completion ended; "length" tells `truncated` from `no_boxed`.
-
-        Returns:
-            One judgement per item, in order.
-
-        Raises:
-            ValueError: items and finish_reasons differ in number.
-            VerifierError: no worker can be started.
         """
         reasons = [None] * len(items) if finish_reasons is None else finish_reasons
         if len(reasons) != len(items):
