@@ -32,15 +32,9 @@ FOUND_AS = {"n_pairs": "n_pairable"}  # attributes of `Informativeness` that hav
 def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativeness], seed: int) -> Rows:
     """The probe's predictions and the whole harvest of its seed; the advised K and the K of the highest H.
 
-    Args:
-        steps: advice.csv, of all models.
-        summaries: of every harvest of the grid.
-        seed: the probed one.
-
-    Returns:
-        `CHECK_COLUMNS`. The intervals are for the probed seed, not for mean_over_seeds; width is theirs, seeds_inside
-        the share of all seeds whose value they hold. In the row best_K_by_entropy, predicted is the advised K and found
-        the smallest K of the highest H, as `_best` has them.
+    `CHECK_COLUMNS`, from advice.csv of all models and every harvest of the grid. The intervals are for the probed seed,
+    not for mean_over_seeds; width is theirs, seeds_inside the share of all seeds whose value they hold. In the row
+    best_K_by_entropy, predicted is the advised K and found the smallest K of the highest H, as `_best` has them.
     """
     for step in steps.to_dict("records"):
         at = step["model"], *_point(step)
@@ -97,15 +91,11 @@ def _highest(values: Values) -> Point:
 def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> Rows:
     """The policy of the advised K and the one with the highest accuracy, over all seeds.
 
-    Args:
-        steps: advice.csv, of all models.
-        answers: evaluations on the benchmark of every DPO policy of the grid, rows as in `Rollout`.
-
-    Returns:
-        `CHECK_COLUMNS`, a row per model with an advised K and policies: found is accuracy minus that of the best K,
-        low and high its 95 % interval over seeds and questions (`comparisons.compare`), corrected for choosing the best
-        K, and inside whether that contains 0. The best K is chosen on the same answers, so found is too large on
-        average. A second row, best_K_by_accuracy, has the best K as `_best` does.
+    `CHECK_COLUMNS`, from advice.csv of all models and the answers of every DPO policy of the grid, a row per model with
+    an advised K and policies: found is accuracy minus that of the best K, low and high its 95 % interval over seeds and
+    questions (`comparisons.compare`), corrected for choosing the best K, and inside whether that contains 0. The best K
+    is chosen on the same answers, so found is too large on average. A second row, best_K_by_accuracy, has the best K as
+    `_best` does.
     """
     for model in dict.fromkeys(steps["model"]):
         advised = steps[(steps["model"] == model) & steps["advised"]]
@@ -134,13 +124,8 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
 
 @table_of(CHECK_COLUMNS)
 def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cost]) -> Rows:
-    """The device-hours that were predicted for the rest of the grid, and its bills.
-
-    Args:
-        hours: advice_hours.csv, of all models.
-        before: records of what had run for the advice.
-        bills: records of the finished grid; repeated jobs count once.
-    """
+    """The device-hours that advice_hours.csv predicts for the rest of the grid, and the bills of the finished one, each
+    once, without what had run `before` for the advice."""
     done = {record.job for record in before}
     left = {record.job: record for record in bills if record.job not in done}
     for row in hours[(hours["scope"] == "grid") & (hours["n_jobs"] > 0)].to_dict("records"):

@@ -35,15 +35,10 @@ STEP_COLUMNS = columns(
 
 @table_of(LEVEL_COLUMNS)
 def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -> Rows:
-    """Expected pairs of M0 on every level, and which levels lie in the window of pass@1.
+    """Expected pairs of M0 on every level, and which levels lie in the window of pass@1, both ends included.
 
-    Args:
-        table: the calibration's levels.csv, from `g2d.analysis.calibration.with_mixes`.
-        window: `calibration.window`, both ends included.
-
-    Returns:
-        `LEVEL_COLUMNS`, one row per row of the table: pairability (rho) with Wilson's interval over the calibrated
-        problems, pairs_per_100 prompts.
+    `LEVEL_COLUMNS`, one row per row of the calibration's levels.csv: pairability (rho) with Wilson's interval over the
+    calibrated problems, pairs_per_100 prompts.
     """
     for row in table.to_dict("records"):
         share = row["pairable_share"]

@@ -23,11 +23,7 @@ Row = Mapping[Hashable, Any] | pd.Series
 def advice_text(
     config: Config, levels: pd.DataFrame, steps: pd.DataFrame, hours: pd.DataFrame, power: Sequence[str] = ()
 ) -> str:
-    """Markdown, one section per model, from the tables of all models.
-
-    Args:
-        power: which differences the grid can find (`g2d.forecast.power.planned_words`).
-    """
+    """Markdown, one section per model, from the tables of all models and the words on the grid's `power`."""
     parts = [f"# Advice: {literal(config.title)}", *([literal(config.demonstration)] if config.demonstration else [])]
     for model in config.models:
         own, jobs = steps[steps["model"] == model], hours[hours["model"] == model]

@@ -88,7 +88,6 @@ def hours_advice(
     """What the rest of the grid takes after the probe, and what the advised K takes without the others, of a model.
 
     Args:
-        measured: from `rates`.
         advised: (G, K), None where no K is advised.
         n_problems: problems of every benchmark, and of the development problems where there is a sweep.
 
@@ -129,11 +128,8 @@ def hours_advice(
 
 
 def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> dict[str, list[GridJob]]:
-    """By stage, what is left to run for a model after calibration and probe; shards are no jobs of their own.
-
-    Args:
-        only: (G, K) of the one K to build, without baselines and ablations; None for the whole grid.
-    """
+    """By stage, what is left to run for a model after calibration and probe, for the whole grid or for `only` one
+    (G, K), without baselines and ablations; shards are no jobs of their own."""
     points = [(key.group_size, key.k) for key in grid.probes(config) if key.model == model]
     warmed_up = _folders(model, "grpo", points, config.seeds[:1])
     found: dict[str, list[GridJob]] = {stage: [] for stage in STAGES}

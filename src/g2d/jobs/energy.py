@@ -1,9 +1,5 @@
-"""Energy of GPUs: NVML's counter of a whole card, read before and after a job that holds it.
-
-There is no figure without a driver or pynvml (extra `nvml`), before NVIDIA's Volta, with MIG (the counter is that of
-all instances), and where it is not certain which cards the job has. NVML is shut down after every reading, before any
-fork.
-"""
+"""Energy of GPUs: NVML's counter of a whole card, read before and after a job that holds it (docs/analysis.md says
+where there is none). NVML is shut down after every reading, before any fork."""
 
 from __future__ import annotations
 

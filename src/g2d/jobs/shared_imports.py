@@ -187,11 +187,8 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                 child, connection = children.pop(descriptor)
                 os.close(descriptor)
                 child.join()
-                try:
-                    with connection:
-                        connection.send(child.exitcode)
-                except OSError:
-                    pass  # the process that waited for it has been killed
+                with suppress(OSError), connection:  # the process that waited for it may have been killed
+                    connection.send(child.exitcode)
 
 
 def _be_the_job(connection: Connection, others: list[Connection], door: int, owed: Elsewhere | None, host: int) -> None:

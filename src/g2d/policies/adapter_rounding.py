@@ -1,10 +1,7 @@
 """LoRA adapters of bfloat16 models: layers that round once, what two roundings leave, and merging without a bias.
 
 PEFT rounds a layer's output to bfloat16, adds the adapter's part and rounds again. What is below half of the output's
-last place is then lost every time: .45 of the effect is left where B has a standard deviation of 1e-4, as after a few
-steps of GRPO, and .43 where it is merged into weights that are rounded to the nearest (docs/performance.md).
-
-Importing this imports PEFT. Float32 models have PEFT's own layers.
+last place is then lost every time (docs/performance.md). Float32 models have PEFT's own layers.
 """
 
 from __future__ import annotations

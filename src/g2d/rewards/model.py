@@ -3,8 +3,8 @@
 "Bridging Offline and Online RL" (arXiv 2506.21495, section 3.1) uses Athene-RM-8B, whose class is code in its
 repository, which is not run here; docs/rewards.md names a model of the same size instead.
 
-Scores are taken in batches of conversations of similar length, none of them twice in a process. Padding is masked: a
-score does not depend on the batch, to the precision of the weights (1e-5 in float32; in bfloat16 the last bits differ).
+Padding is masked: a score does not depend on the batch, to the precision of the weights (1e-5 in float32; in bfloat16
+the last bits differ).
 """
 
 from __future__ import annotations

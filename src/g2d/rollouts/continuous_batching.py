@@ -28,7 +28,6 @@ class ContinuousBatch:
     Args:
         prompts: tokens of every prompt.
         stream: uniform numbers for the tokens of a sample, shape (max_completion_length,).
-        end_ids: tokens that end a completion.
         fixed: rows to use whose number stays as it is, with steps of few shapes; otherwise rows without a sample are
             removed and a step looks at no more columns than it must.
     """

@@ -67,12 +67,8 @@ class Engine(Protocol):
 
 
 class ModelEngine:
-    """An engine that holds a model.
-
-    Args:
-        end_ids: tokens that end a completion.
-        context: name of the model in messages, and the most tokens that it can hold, None where it states none.
-    """
+    """An engine that holds a model; `context` is its name in messages, and the most tokens that it can hold, None where
+    it states none."""
 
     def __init__(self, tokenizer: Any, end_ids: Iterable[int], context: tuple[str, int | None]) -> None:
         self.tokenizer = tokenizer
@@ -84,11 +80,7 @@ class ModelEngine:
         return document(self.tokenizer, shown) if isinstance(shown, str) else render(self.tokenizer, shown)
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """As `Engine`.
-
-        Raises:
-            ValueError: a prompt and its completion do not fit the model; the message names the problem.
-        """
+        """As `Engine`; a ValueError names a problem that does not fit the model with its completion."""
         if not requests:
             return []
         prompts = self.tokens(request.prompt_text for request in requests)

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
@@ -110,13 +111,10 @@ class Host(Holder):
             connection = self._listener.accept()
             with self._guard:
                 self._idle_since = None
-            try:
-                with connection:
-                    connection.send((os.getpid(), str(Path("/proc/self/fd/2").readlink())))
-                    self.answer(connection)
-                    self.leave()  # a retry starts afresh
-            except (EOFError, ConnectionError):
-                pass  # the job has what it wanted, or died
+            with suppress(EOFError, ConnectionError), connection:  # the job has what it wanted, or died
+                connection.send((os.getpid(), str(Path("/proc/self/fd/2").readlink())))
+                self.answer(connection)
+                self.leave()  # a retry starts afresh
             self._idle_since = time.monotonic()
 
     def open(

@@ -97,13 +97,8 @@ class RowCache(Cache):
 
 
 class Rows:
-    """The rows of a batch, each at a token of a completion, or free.
-
-    Args:
-        rows: how many.
-        columns: the most tokens of a prompt and its completion.
-        end_ids: tokens that end a completion.
-    """
+    """The rows of a batch, each at a token of a completion, or free; `columns` is the most tokens of a prompt and its
+    completion."""
 
     def __init__(self, model: Any, decoding: Decoding, end_ids: Iterable[int], rows: int, columns: int) -> None:
         self.model, self.decoding, self.device = model, decoding, model.device

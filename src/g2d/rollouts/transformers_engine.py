@@ -30,7 +30,6 @@ class TransformersEngine(ModelEngine):
     """Generates with a model held in this process.
 
     Args:
-        end_ids: tokens that end a completion, from `end_tokens`.
         cuda_graph: take steps of fixed shapes and replay them as CUDA graphs, if the model is on a GPU. They hold the
             addresses of the weights, which may change their numbers in place only.
         divided: other processes have parts of the model, and as many prompts.

@@ -24,12 +24,8 @@ MAX_PARTS = 8  # of an answer
 
 
 def same_interval(reference: Sequence[Any], answer: str, read: Reader, equal: Callable[[Any, Any], bool]) -> bool:
-    """Whether an answer is a solved inequality with the reference's interval as its solution.
-
-    Args:
-        reference: Math-Verify's readings, which `read` has of LaTeX.
-        equal: compares two sets.
-    """
+    """Whether an answer is a solved inequality whose solution is the interval that Math-Verify reads in the reference;
+    `read` has its readings of LaTeX, `equal` compares two sets."""
     letter, interval = None, reference[0] if reference else None
     if isinstance(interval, sympy.Eq) and isinstance(interval.rhs, sympy.Set):
         letter, interval = interval.lhs, interval.rhs  # x \in [1,2]
