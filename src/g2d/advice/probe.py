@@ -53,7 +53,8 @@ def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -
 
 @table_of(STEP_COLUMNS)
 def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> Rows:
-    """Informativeness of the whole harvest of every K, estimated, and which K most likely has the highest H.
+    """Informativeness of the whole harvest of every K, estimated, and which K most likely has the highest H; a
+    ValueError if the probes have different prompts, or more than n_prompts.
 
     Args:
         counts: of one model and seed, the success counts of the same probed prompts at every (G, K), from
@@ -66,9 +67,6 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> Ro
         resamples of the prompts, the same ones at every K. advised: the K with the highest p_best_entropy; ties are
         broken by H, then by the smaller K; none where no prompt is pairable at any K. behind_advised: H of the advised
         K minus H, with the interval of the resamples; as_good: that interval contains 0.
-
-    Raises:
-        ValueError: the probes have different prompts, or more than n_prompts.
     """
     keys = sorted(counts, key=lambda key: (key.k, key.group_size))
     if not keys:

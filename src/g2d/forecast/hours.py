@@ -130,15 +130,15 @@ def next_cost(config: Config, look: Mapping[str, Any], results: str | Path = "re
     worths: dict[str, Callable[[Cost], float]] = {"hours": lambda cost: cost.device_s / 3600}
     if price:
         worths["money"] = lambda cost: cost.device_s / 3600 * (price.per_hour(cost.device) or math.nan)
+    means = {name: mean_rates(measured_rates(results, config.models, worth)) for name, worth in worths.items()}
     before = _device_jobs(decided(config, results), plan)
     most = {**look, "seeds": {**look["seeds"], **dict.fromkeys(look["next"], len(config.seeds))}}
     found: dict[str, Any] = {}
     for ending, then in (("", look), ("_at_most", most)):
         jobs = [job for at, job in _device_jobs(at_look(config, {"": then}), plan).items() if at not in before]
         work = [replace(gpu_job(plan, job.rule, job.wildcards), guess=None) for job in jobs]
-        for name, worth in worths.items():
-            means = mean_rates(measured_rates(results, config.models, worth))
-            spent = [hours_of(job, means) for job in work]
+        for name, rates in means.items():
+            spent = [hours_of(job, rates) for job in work]
             known = [one for one in spent if one is not None and math.isfinite(one)]
             found[name + ending] = math.fsum(known) if len(known) == len(spent) else None
     return found | ({"currency": price.currency} if price else {})

@@ -50,12 +50,8 @@ class Rates:
 
 
 def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_probed: int) -> Rates:
-    """Rates of one model.
-
-    Args:
-        probes: the probes' bills, the calibration's among their ancestry.
-        n_probed: prompts of a probe.
-    """
+    """Rates of one model, from the bills of its probes, each of so many prompts, with the calibration's among their
+    ancestry."""
     resolved = config.for_model(model)
     # The bill of the largest K of a group size holds its whole warm-up, K steps, whatever it continued.
     longest = {key.group_size: key for key in sorted(probes, key=lambda key: key.k) if key.k}

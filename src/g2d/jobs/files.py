@@ -189,15 +189,12 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 def parse_record(kind: type[Record], values: Any, where: str) -> Record:
-    """A dataclass from the object that was written for one, checked field by field.
+    """A dataclass from the object that was written for one; a ValueError, which begins with `where`, if a field is
+    missing (but one that has a default: the file may be older), unknown or not what it must be.
 
     Args:
         kind: its fields are text, finite numbers from 0, or other such dataclasses.
-        values: the parsed JSON. A field that has a default may be missing: the file may be older.
-        where: for messages.
-
-    Raises:
-        ValueError: a field is missing, unknown or not what it must be.
+        values: the parsed JSON.
     """
     known = _fields(kind)  # type: ignore[arg-type]
     if not isinstance(values, dict):

@@ -6,7 +6,6 @@ A job of the grid is a process of its own: accelerate would wait for the others 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from g2d.plain import say
 
@@ -17,18 +16,17 @@ NAMES = {
 PREFIXES = ("TORCHELASTIC_", "ACCELERATE_", "FSDP_")
 
 
-def of_a_launcher(environment: Mapping[str, str]) -> set[str]:
-    """The names of such variables in an environment."""
-    return {name for name in environment if name in NAMES or name.startswith(PREFIXES)}
+def of_a_launcher() -> set[str]:
+    """The names of such variables in this process's environment."""
+    return {name for name in os.environ if name in NAMES or name.startswith(PREFIXES)}
 
 
 def forget_launcher() -> None:
     """Remove a launcher's variables, and say so where there were several processes."""
-    foreign = of_a_launcher(os.environ)
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         say(
             f"WORLD_SIZE={os.environ['WORLD_SIZE']} is another launcher's and is not read: training.processes says how "
             "many there are"
         )
-    for name in foreign:
+    for name in of_a_launcher():
         del os.environ[name]

@@ -82,15 +82,12 @@ def greeted(socket: Path) -> tuple[Connection, Any] | None:
 def connect(
     module: str, socket: Path, run: str, *arguments: object, output: IO[Any] | None = None
 ) -> tuple[Connection, Any]:
-    """As `greeted`, but a process that does not listen is started and waited for.
+    """As `greeted`, but a process that does not listen is started and waited for; a RuntimeError if it cannot be.
 
     Args:
         module: what it runs.
         arguments: further words of its command line, behind socket and run (`current_run`).
         output: where it prints; None: where this process prints.
-
-    Raises:
-        RuntimeError: it could not be started.
     """
     command = [sys.executable, "-m", module, str(socket), run, *map(str, arguments)]
     started: subprocess.Popen[bytes] | None = None

@@ -53,12 +53,8 @@ def find_leaks(train: Sequence[Problem], test: Sequence[Problem]) -> dict[str, s
 def assert_no_leakage(
     train: Sequence[Problem], test: Sequence[Problem], place: str, among: str = "the training pool"
 ) -> None:
-    """Raise a ValueError where benchmark problems are in the training pool: how many, the first ids, and the fix.
-
-    Args:
-        place: of the benchmark in the configuration.
-        among: name of the pool.
-    """
+    """Raise a ValueError where benchmark problems are in the training pool: how many, the first ids, and the fix. It
+    begins with the benchmark's `place` in the configuration and calls the pool `among`."""
     if leaks := find_leaks(train, test):
         first = ", ".join(f"{test_id} = {train_id}" for test_id, train_id in islice(leaks.items(), 3))
         raise ValueError(

@@ -44,12 +44,8 @@ def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> l
 
 
 def require_numbers(statuses: Mapping[str, float], name: str) -> None:
-    """Raise a RuntimeError if a reward had no number for any completion, and log where it had none for some.
-
-    Args:
-        statuses: number, or share, of completions by `Status`.
-        name: of the reward.
-    """
+    """Raise a RuntimeError if a reward had no number for any completion, and log where it had none for some, given the
+    number, or share, of completions by `Status`."""
     without = {status: n for status, n in statuses.items() if status != "judged" and n}
     said = ", ".join(f"{n:g} {status}" for status, n in without.items())
     if without and not statuses.get("judged"):

@@ -53,11 +53,8 @@ def own_answers(
 def divergences(
     policy: PreTrainedModel | Any, base: PreTrainedModel | Any, answers: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> list[float]:
-    """Of every answer, the sum over its tokens of the divergence of the policy's next token from that of M0, in nats.
-
-    Args:
-        answers: the tokens of a prompt and of its completion, the one that ended it included.
-    """
+    """Of every answer (the tokens of a prompt and of its completion, the one that ended it included), the sum over its
+    tokens of the divergence of the policy's next token from that of M0, in nats."""
     found = torch.zeros(len(answers), dtype=torch.float64)
     order = sorted(range(len(answers)), key=lambda i: sum(map(len, answers[i])), reverse=True)
     while order:

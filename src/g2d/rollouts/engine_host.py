@@ -36,12 +36,8 @@ if TYPE_CHECKING:
 
 
 class SharedEngine:
-    """The engine of the run's host, asked as an own one; no torch or transformers in this process.
-
-    Args:
-        run: see `run_process.current_run`.
-        expected: adapter_rank and longest, see `engine_for`.
-    """
+    """The engine of the run's host, asked as an own one; no torch or transformers in this process. `expected` are the
+    adapter_rank and longest of `engine_for`."""
 
     name = RemoteEngine.name
 
@@ -70,11 +66,8 @@ class SharedEngine:
 
 
 class Turn(RemoteEngine):
-    """A connection to the host of a run, made when its turn has come; a host is started where there is none.
-
-    Raises:
-        RuntimeError: the host could not be started.
-    """
+    """A connection to the host of a run, made when its turn has come; a host is started where there is none, or a
+    RuntimeError says that it could not be."""
 
     def __init__(self, run: str, keep_alive: int) -> None:
         # What the host prints goes where this job prints.

@@ -58,16 +58,13 @@ def build_pairs(
     truncated_chosen: Literal["keep", "avoid"] = "keep",
     margin: float | None = None,
 ) -> list[Pair]:
-    """Draw the pairs of every pairable prompt.
+    """Draw the pairs of every pairable prompt; a ValueError if none is, or if `problems` lacks one of the rollouts.
 
     Args:
         rollouts: the harvest; rows in any order. The pairs have tokens where every row has them.
         problems: of the harvest; the pairs are in this order.
         per_prompt: pairs of a prompt, at most. The first does not depend on it.
         truncated_chosen, margin: as in the section `pairs`.
-
-    Raises:
-        ValueError: rollouts of a problem that is not among `problems`, or no prompt is pairable.
     """
     require_known_problems(rollouts, problems)
     drawn: dict[str, dict[int, Any]] = defaultdict(dict)  # by problem_id and sample

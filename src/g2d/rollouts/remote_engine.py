@@ -49,11 +49,7 @@ class RemoteEngine:
 
 
 class Holder:
-    """The answering process: it opens an `engine` and runs what it is asked.
-
-    Args:
-        name: begins the message of a failure.
-    """
+    """The answering process: it opens an `engine` and runs what it is asked; `name` begins the message of a failure."""
 
     def __init__(self, name: str = "") -> None:
         self.engine: Any = None
@@ -61,11 +57,8 @@ class Holder:
         self._billed = 0.0  # CPU seconds
 
     def answer(self, connection: Connection) -> None:
-        """Answer until the engine has failed: nobody knows what state vLLM is in then.
-
-        Raises:
-            EOFError, OSError: whoever asks has closed the connection or died.
-        """
+        """Answer until the engine has failed (nobody knows what state vLLM is in then); an EOFError or OSError if
+        whoever asks has closed the connection or died."""
         failed: Exception | None = None
         while not isinstance(failed, RuntimeError):
             method, arguments = connection.recv()

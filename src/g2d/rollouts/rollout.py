@@ -129,11 +129,8 @@ def shard(problems: Sequence[Problem], index: int, count: int) -> list[Problem]:
 
 def merge_shards(files: Sequence[str | Path], problems: Sequence[Problem]) -> pd.DataFrame:
     """The rollouts of all shards, in the order of the problems and, within a problem, of the samples: the same rows for
-    any number of shards, since no rollout depends on the other prompts of its job.
-
-    Raises:
-        ValueError: a shard cannot be read, or has other problems; the message names the file.
-    """
+    any number of shards, since no rollout depends on the other prompts of its job. A ValueError names a shard that
+    cannot be read, or has other problems."""
     import pandas as pd
 
     frames = [read_rollouts(file) for file in files]

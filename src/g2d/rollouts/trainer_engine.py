@@ -54,7 +54,8 @@ class EngineAside(RemoteEngine):
 
 def _environment() -> dict[str, str]:
     """This process's, with its own GPU as the only one and without what makes it one of several."""
-    own = {name: value for name, value in os.environ.items() if name not in of_a_launcher(os.environ)}
+    foreign = of_a_launcher()
+    own = {name: value for name, value in os.environ.items() if name not in foreign}
     number = int(os.environ.get("LOCAL_RANK", "0"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return own | {"CUDA_VISIBLE_DEVICES": visible.split(",")[number] if visible else str(number)}

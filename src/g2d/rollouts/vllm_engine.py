@@ -31,7 +31,7 @@ MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's own choice is most of
 
 
 class VllmEngine(ModelEngine):
-    """Generates with a vLLM engine in this process.
+    """Generates with a vLLM engine in this process; a ValueError if the weights are not those of the policy's record.
 
     It starts with the first `generate`, when the length of the prompts is known, and again where a later call needs a
     longer context.
@@ -42,9 +42,6 @@ class VllmEngine(ModelEngine):
         most_sequences: completions at once, if fewer than vLLM would prepare memory and CUDA graphs for; further ones
             wait.
         longest_completion: have room for one of so many tokens from the first start on.
-
-    Raises:
-        ValueError: the policy's weights are not those of its record; the message names them.
     """
 
     name = "vllm"
