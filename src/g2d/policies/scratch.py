@@ -23,7 +23,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from g2d.plain import say
 from g2d.policies.settings import CONTEXT_LENGTH, ScratchModel
 from g2d.problems.corpus import corpus_document, reply_document, reply_texts, vocabulary_texts
-from g2d.problems.prompts import render
+from g2d.problems.prompts import render, token_ids
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -184,10 +184,8 @@ def draw_documents(
         render(tokenizer, [{"role": "user", "content": prompt}]) if prompt else "<|im_start|>assistant\n"
         for prompt, _ in documents
     ]
-    prompt_ids = tokenizer(prompts, add_special_tokens=False)["input_ids"]
     completions = [completion + tokenizer.eos_token for _, completion in documents]
-    completion_ids = tokenizer(completions, add_special_tokens=False)["input_ids"]
-    return list(zip(prompt_ids, completion_ids, strict=True))
+    return list(zip(token_ids(tokenizer, prompts), token_ids(tokenizer, completions), strict=True))
 
 
 def backward(model: LlamaForCausalLM, documents: Sequence[Document], padding: int, group: int | None) -> float:

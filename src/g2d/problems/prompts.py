@@ -3,6 +3,7 @@ so they show the same bytes (a test compares them)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import field_validator
@@ -51,6 +52,12 @@ def document(tokenizer: Any, text: str) -> str:
     """A text as the beginning of a document: after the tokenizer's first token, if it adds one."""
     begins = tokenizer.bos_token_id is not None and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
     return f"{tokenizer.bos_token}{text}" if begins else text
+
+
+def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
+    """The tokens of texts, and nothing that the tokenizer would add."""
+    found: list[list[int]] = tokenizer([*texts], add_special_tokens=False)["input_ids"]
+    return found
 
 
 def render(tokenizer: Any, conversation: Messages) -> str:

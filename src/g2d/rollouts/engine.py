@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 from g2d.jobs.run_process import current_run
 from g2d.policies.policy import Policy
-from g2d.problems.prompts import Messages, document, render
+from g2d.problems.prompts import Messages, document, render, token_ids
 from g2d.rollouts.rollout import FinishReason
 from g2d.rollouts.settings import EngineSettings
 
@@ -83,18 +83,13 @@ class ModelEngine:
         """As `Engine`; a ValueError names a problem that does not fit the model with its completion."""
         if not requests:
             return []
-        prompts = self.tokens(request.prompt_text for request in requests)
+        prompts = token_ids(self.tokenizer, (request.prompt_text for request in requests))
         names = [request.problem_id for request in requests]
         require_room(prompts, [f"problem {name}" for name in names], decoding.max_completion_length, self.context)
         return [
             [self._completion(tuple(prompt), *sample, decoding) for sample in samples]
             for prompt, samples in zip(prompts, self._samples(prompts, names, decoding), strict=True)
         ]
-
-    def tokens(self, texts: Iterable[str]) -> list[list[int]]:
-        """Of every text."""
-        found: list[list[int]] = self.tokenizer([*texts], add_special_tokens=False)["input_ids"]
-        return found
 
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
         """The samples of every prompt; their random numbers belong to its name."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from g2d.policies.policy import Policy, end_tokens, load_tokenizer, tokenizer_sha256
-from g2d.problems.prompts import render
+from g2d.problems.prompts import render, token_ids
 from g2d.rollouts.pairs import Pair
 from g2d.rollouts.rollout import IDS
 
@@ -26,9 +26,9 @@ def with_token_ids(rollouts: pd.DataFrame, base: Policy) -> pd.DataFrame:
     _require_own(rollouts.loc[known, "tokenizer_sha256"] if known.any() else (), base, "the rollouts")
     if known.all():
         return rollouts
-    texts, bare = _Texts(base), rollouts[~known]
-    answers = zip(texts.tokens(bare["completion_text"]), bare["finish_reason"] == "stop", strict=True)
-    made = (texts.tokens(bare["prompt_text"]), [ids + [texts.end] * ended for ids, ended in answers])
+    (tokenizer, end), bare = _tokenizer(base), rollouts[~known]
+    answers = zip(token_ids(tokenizer, bare["completion_text"]), bare["finish_reason"] == "stop", strict=True)
+    made = (token_ids(tokenizer, bare["prompt_text"]), [ids + [end] * ended for ids, ended in answers])
     rows = rollouts.reset_index(drop=True).assign(tokenizer_sha256=tokenizer_sha256(base.base))
     for name, ids in zip(IDS, made, strict=True):
         column = rows[name] if name in rows else pd.Series(None, rows.index, dtype="object")
@@ -43,10 +43,10 @@ def pairs_with_token_ids(pairs: Sequence[Pair], base: Policy) -> list[Pair]:
     _require_own((pair["tokenizer_sha256"] for pair in pairs if "chosen_ids" in pair), base, "the pairs")
     if not bare:
         return list(pairs)
-    texts, digest = _Texts(base), tokenizer_sha256(base.base)
-    prompts = texts.tokens(render(texts.tokenizer, pair["prompt"]) for pair in bare)
+    (tokenizer, end), digest = _tokenizer(base), tokenizer_sha256(base.base)
+    prompts = token_ids(tokenizer, (render(tokenizer, pair["prompt"]) for pair in bare))
     chosen, rejected = (
-        [[*ids, texts.end] for ids in texts.tokens(pair[side][-1]["content"] for pair in bare)]
+        [[*ids, end] for ids in token_ids(tokenizer, (pair[side][-1]["content"] for pair in bare))]
         for side in ("chosen", "rejected")
     )
     made = (
@@ -64,16 +64,10 @@ def _require_own(digests: Iterable[str], base: Policy, what: str) -> None:
         )
 
 
-class _Texts:
-    """Tokens of texts."""
-
-    def __init__(self, base: Policy) -> None:
-        self.tokenizer = load_tokenizer(base)
-        self.end = closing_token(self.tokenizer, end_tokens(base, self.tokenizer))
-
-    def tokens(self, texts: Iterable[str]) -> list[list[int]]:
-        found: list[list[int]] = self.tokenizer([*texts], add_special_tokens=False)["input_ids"]
-        return found
+def _tokenizer(base: Policy) -> tuple[PreTrainedTokenizerBase, int]:
+    """M0's tokenizer, and the token that closes a turn."""
+    tokenizer = load_tokenizer(base)
+    return tokenizer, closing_token(tokenizer, end_tokens(base, tokenizer))
 
 
 def closing_token(tokenizer: PreTrainedTokenizerBase, ends: Iterable[int]) -> int:

@@ -18,6 +18,7 @@ from g2d.jobs.files import read_json
 from g2d.jobs.run_process import release
 from g2d.policies.policy import Policy, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
 from g2d.policies.settings import LORA_RANKS
+from g2d.problems.prompts import token_ids
 from g2d.rollouts.engine import Decoding, Drawn, ModelEngine
 from g2d.rollouts.free_memory import require_free
 from g2d.rollouts.sampling import request_seed
@@ -149,7 +150,7 @@ class VllmEngine(ModelEngine):
 
     def start_for(self, prompt_texts: Iterable[str], max_completion_length: int) -> None:
         """Start the engine now, large enough for every one of these prompts and its completion."""
-        self._reach(self.tokens(prompt_texts), max_completion_length)
+        self._reach(token_ids(self.tokenizer, prompt_texts), max_completion_length)
 
     def start(self, context: int) -> None:
         """Start the engine for prompts and completions of together `context` tokens.
