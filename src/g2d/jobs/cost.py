@@ -85,9 +85,6 @@ class CostFile:
         return sum(record.device_s for record in self.records) / 3600
 
 
-# ------------------------------------------------------------------------------------------------------- measurement
-
-
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a training is, in gradient steps (updates, of an online entry)."""
@@ -159,9 +156,6 @@ class Meter:
             gpu_energy_j=gpu_energy_j,
             overlap_s=self.overlap_s,
         )
-
-
-# ------------------------------------------------------------------------------------------------------------- files
 
 
 def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str | Path] = ()) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from g2d.jobs.files import atomic, parse_json, read_lines
+from g2d.jobs.files import parse_json, read_lines, write_text
 
 Kind = Literal["verifiable", "open_ended"]
 
@@ -37,8 +37,7 @@ def to_jsonl(problems: Iterable[Problem]) -> str:
 
 def write_problems(path: str | Path, problems: Iterable[Problem]) -> None:
     """Write `to_jsonl` atomically, as UTF-8."""
-    with atomic(path) as draft:
-        draft.write_bytes(to_jsonl(problems).encode())
+    write_text(path, to_jsonl(problems))
 
 
 def read_problems(path: str | Path) -> list[Problem]:

@@ -237,9 +237,6 @@ class VllmEngine(ModelEngine):
         return self._merged.name
 
 
-# ------------------------------------------------------------------------------------------------------- this machine
-
-
 def cpu_cache_bytes(base: str | Path, sequences: int, context: int) -> int:
     """Bytes of the keys and values of so many sequences of `context` tokens in float32, at most a GiB: vLLM's CPU build
     fills all of it with zeros at every start, which takes seconds for a GiB."""
