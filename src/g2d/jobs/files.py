@@ -83,7 +83,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """The same for a draft that is made as a folder; a NotADirectoryError where a file has that name.
+    """As `atomic`, for a draft that is made as a folder; a NotADirectoryError where a file has that name.
 
     The old folder is deleted: only for folders that are a stage's own, never for names that a user gives.
     """
