@@ -64,7 +64,7 @@ def test_a_signal_that_comes_during_the_vote_waits_for_the_next_step(
         requests.append("SIGINT")  # after this process has cast its vote
         return [due, max(asked, others)]
 
-    monkeypatch.setattr("g2d.regimes.checkpoints.largest", vote)
+    monkeypatch.setattr("g2d.regimes.processes.largest", vote)
     schedule = _schedule(Checkpointing(every_steps=None, every_minutes=None), None, 1, requests, Meter("job", "train"))
     state = SimpleNamespace(global_step=0, max_steps=9)
     schedule.on_train_begin(None, state, None)

@@ -19,18 +19,8 @@ from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.digests import MARK
 from g2d.jobs.files import names_the_disk, parse_record, read_json, sha256, write_json
 from g2d.plain import say
+from g2d.regimes import processes
 from g2d.regimes.adapters import save_trained
-from g2d.regimes.processes import (
-    NotTheFirstError,
-    charge_others,
-    from_first,
-    is_first,
-    is_sharded,
-    keep_precision,
-    largest,
-    require_same_strategy,
-    wait,
-)
 from g2d.regimes.stopping import stop_requests
 from g2d.regimes.training import require_rewards
 from g2d.settings import Section, key
@@ -205,12 +195,12 @@ def train(
     if start is not None:
         if until is not None and (step := require_intact(start)["step"]) >= until:
             raise RuntimeError(f"{start} is at step {step}: nothing is left to train up to step {until}")
-        require_same_strategy(start)
-    if is_sharded():
-        keep_precision(trainer)
-    resumed: Path | None = from_first(checkpoints.latest)
+        processes.require_same_strategy(start)
+    if processes.is_sharded():
+        processes.keep_precision(trainer)
+    resumed: Path | None = processes.from_first(checkpoints.latest)
     if resumed is not None:
-        require_same_strategy(resumed)
+        processes.require_same_strategy(resumed)
         say(f"goes on from step {step_of(resumed)}, where an earlier attempt ended")
         restore(resumed)
         if step_of(resumed) == until:
@@ -223,13 +213,13 @@ def train(
         try:
             with names_the_disk(checkpoints.folder):
                 write(model, trial)  # every process its random state
-                if is_sharded():
+                if processes.is_sharded():
                     save_trained(trainer.model, draft)  # of which the trainer writes the parts
-                charge_others()  # waits for all
-                if is_first():
+                processes.charge_others()  # waits for all
+                if processes.is_first():
                     save(draft)
                     checkpoints.add(draft, step)
-            wait()
+            processes.wait()
         except Exception:
             shutil.rmtree(draft, ignore_errors=True)  # half a checkpoint is no use on a full disk
             raise
@@ -253,8 +243,8 @@ def train(
 
 
 def _of_the_first(checkpoint: Path) -> Path:
-    if not is_first():
-        raise NotTheFirstError
+    if not processes.is_first():
+        raise processes.NotTheFirstError
     return checkpoint
 
 
@@ -275,7 +265,7 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
             due = settings.every_steps is not None and step - self.step >= settings.every_steps
             due |= settings.every_minutes is not None and now - self.time >= 60 * settings.every_minutes
             # A clock, and a signal, may reach one process a step before another: what was not put to the vote waits.
-            due, asked = largest(due, signal.Signals[requests[0]] if requests else 0)
+            due, asked = processes.largest(due, signal.Signals[requests[0]] if requests else 0)
             if asked and not requests:
                 requests.append(signal.Signals(asked).name)
             if last or (step % every == 0 and (due or asked)):

@@ -103,7 +103,7 @@ class Signs(Section):
 
 
 class OffPolicy(Section):
-    """How stale the rollouts and the reference of GRPO may be (docs/off_policy.md)."""
+    """How stale the rollouts and the reference of GRPO may be (arXiv 2505.22257, algorithm 1; docs/off_policy.md)."""
 
     updates_per_generation: int = key(
         1,
