@@ -44,7 +44,7 @@ def said(group: Group) -> list[str]:
 
 def test_only_prompts_with_a_right_and_a_wrong_rollout_make_a_group() -> None:
     harvest = rollouts(a="1010", b="0000", c="1111")
-    found = groups(harvest, PROBLEMS, which="all", seed=0)
+    found = groups(harvest, "abc", which="all", seed=0)
     assert [(group.problem_id, text_of(group.prompt), said(group)) for group in found] == [
         ("a", "a", ["a0", "a1", "a2", "a3"])
     ]
@@ -65,17 +65,17 @@ def test_only_prompts_with_a_right_and_a_wrong_rollout_make_a_group() -> None:
 def test_one_pair_is_the_one_that_a_harvest_is_paired_by(seed: int) -> None:
     harvest = rollouts(a="10110", b="01", c="0011").sample(frac=1, random_state=seed)
     pairs = build_pairs(harvest, PROBLEMS, Prompt(), seed)
-    found = groups(harvest, PROBLEMS, which="one", seed=seed)
+    found = groups(harvest, "abc", which="one", seed=seed)
     drawn = [[list(group.completions[i]) for i in group.pairs[0]] for group in found]
     assert drawn == [[pair["chosen_ids"], pair["rejected_ids"]] for pair in pairs]
     assert [list(group.prompt) for group in found] == [pair["prompt_ids"] for pair in pairs]
 
 
 def test_a_group_keeps_the_rollouts_of_no_pair_only_where_they_are_asked_for() -> None:
-    [group] = groups(rollouts(a="1000"), PROBLEMS[:1], which="one", seed=0)
+    [group] = groups(rollouts(a="1000"), "a", which="one", seed=0)
     assert len(group.completions) == 2
     assert group.advantages == (0.75, -0.25)
-    [whole] = groups(rollouts(a="1000"), PROBLEMS[:1], which="one", seed=0, whole=True)
+    [whole] = groups(rollouts(a="1000"), "a", which="one", seed=0, whole=True)
     assert said(whole) == ["a0", "a1", "a2", "a3"]
     assert whole.advantages == (0.75, -0.25, -0.25, -0.25)
 

@@ -89,7 +89,7 @@ def test_never_handing_over_trains_on_the_pairs_of_the_harvest_of_m0(tmp_path: P
     found: dict[str, Any] = {}
     for step in range(6):
         own = drawn.rollouts_for(step, lambda folder: pytest.fail("handed over"))
-        found |= {group.problem_id: group for group in groups(own, drawn.asked(own), which="one", seed=0)}
+        found |= {group.problem_id: group for group in groups(own, own["problem_id"].unique(), which="one", seed=0)}
     drawn.close()
 
     first = {name: group for name, group in found.items() if fresh.AGAIN not in name}

@@ -212,11 +212,6 @@ class FreshRollouts:
             return self.problems[self.choice.problem(number)], number // len(self.problems)
         return self.problems[self.order[number]], self.times_before[number]
 
-    def asked(self, own: pd.DataFrame) -> list[Problem]:
-        """The problems behind the rollouts of an update, under their names there, in order."""
-        by_id = {problem.problem_id: problem for problem in self.problems}
-        return [replace(by_id[name.split(AGAIN)[0]], problem_id=name) for name in own["problem_id"].unique()]
-
     def save(self, folder: Path) -> None:
         """Write into a checkpoint what goes on from it needs."""
         if self.handed_over_at:

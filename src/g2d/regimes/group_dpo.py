@@ -68,7 +68,8 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
 def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settings: GroupDpo, seed: int) -> list[Group]:
     """The groups of a harvest's pairable prompts; raises a ValueError where there is none."""
     require_known_problems(rollouts, problems)
-    harvested = [problem for problem in problems if problem.problem_id in set(rollouts["problem_id"])]
+    names = {*rollouts["problem_id"]}
+    harvested = [problem.problem_id for problem in problems if problem.problem_id in names]
     found = groups(rollouts, harvested, which=settings.pairs, seed=seed, margin=settings.margin)
     if not found:
         raise ValueError(

@@ -3,14 +3,13 @@ them, prompts weighted equally ("Bridging Offline and Online RL", arXiv 2506.214
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
-from g2d.problems import Problem
 from g2d.rewards.reward import Status
 from g2d.rollouts.labels import is_binary, is_open_ended, labels, lengths
 from g2d.rollouts.pairs import combinations_of
@@ -84,17 +83,17 @@ class Group:
 
 def groups(
     rollouts: pd.DataFrame,
-    problems: Sequence[Problem],
+    names: Iterable[str],
     *,
     which: Which,
     seed: int,
     whole: bool = False,
     margin: float | None = None,
 ) -> list[Group]:
-    """The groups of the pairable prompts, in the order of the problems.
+    """The groups of the pairable prompts of these problems, in their order.
 
     Args:
-        rollouts: of these problems, with their tokens; rows in any order.
+        rollouts: with their tokens; rows in any order.
         which: the pairs to form; one is the pair that `build_pairs` draws with this seed.
         whole: keep also the rollouts that stand in no pair; not those without a reward.
         margin: how far a scalar reward's best and worst are apart at least.
@@ -102,15 +101,15 @@ def groups(
     found = []
     labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="reward")
     by_problem = {name: rows.sort_values("sample") for name, rows in labelled.groupby("problem_id", sort=False)}
-    for problem in problems:
-        rows = by_problem.get(problem.problem_id)
+    for name in names:
+        rows = by_problem.get(name)
         if rows is None:  # the reward had no number for any of its rollouts
             continue
         rewards = dict(zip(rows["sample"], rows["reward"], strict=True))
         right, wrong = ([*rows["sample"][rows["label"].eq(side).fillna(False)]] for side in (True, False))
         if not right or not wrong:
             continue
-        combinations = combinations_of(problem.problem_id, right, wrong, seed)
+        combinations = combinations_of(name, right, wrong, seed)
         pairs = list(islice(combinations, 1 if which == "one" else None))
         used = sorted(rewards if whole else {sample for pair in pairs for sample in pair})
         at = {sample: i for i, sample in enumerate(used)}
@@ -118,7 +117,7 @@ def groups(
         mean = sum(rewards.values()) / len(rewards)
         found.append(
             Group(
-                problem_id=problem.problem_id,
+                problem_id=name,
                 prompt=tuple(rows["prompt_ids"].iloc[0].tolist()),
                 completions=tuple(tuple(drawn[sample].tolist()) for sample in used),
                 pairs=tuple((at[chosen], at[rejected]) for chosen, rejected in pairs),

@@ -118,7 +118,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
 
     def updates(step: int) -> Any:
         own = fresh.rollouts_for(step, hand_over_to)
-        asked = fresh.asked(own)
+        asked = own["problem_id"].unique()
         whole, margin = settings.grpo_weight > 0, settings.margin
         found = groups(own, asked, which=settings.pairs, seed=job.seed, whole=whole, margin=margin)
         return found, len(asked), summary(own, found) | fresh.metrics(step)
