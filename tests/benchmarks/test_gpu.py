@@ -6,24 +6,43 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from benchmarks import gpu
+from tests.workflow import forked
+
+NO_LIMIT = ("--limit", "100000", "--minutes", "100000")  # how fast this machine is decides nothing
+
 
 def run(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "benchmarks/gpu.py", "--out", str(out), "--tiny", *arguments]
-    command += ["--limit", "100000", "--minutes", "100000"]  # how fast this machine is decides nothing
+    command = [sys.executable, "benchmarks/gpu.py", "--out", str(out), "--tiny", *arguments, *NO_LIMIT]
     environment = os.environ | {"VLLM_LOGGING_LEVEL": "INFO"}  # other benchmarks, imported by tests, set it
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_parts_that_a_cpu_allows_run_and_the_others_say_why_not(tmp_path: Path) -> None:
+@pytest.fixture
+def forked_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
+    """The same command, whose parts find their imports made; returns its exit status."""
+
+    def run(*parts: str) -> int:
+        arguments = ["--out", str(tmp_path), "--tiny", "--device", "cpu", "--parts", *parts, *NO_LIMIT]
+        monkeypatch.setattr(sys, "argv", ["gpu.py", *arguments])
+        return gpu.main()
+
+    monkeypatch.setattr(gpu, "interpreter", lambda _: Path(forked.python()))
+    return run
+
+
+def test_parts_that_a_cpu_allows_run_and_the_others_say_why_not(
+    forked_parts: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     parts = ["environment", "graph", "start", "adapters", "training-0.5b", "full-passes", "generate-batch"]
     parts += ["harvest-0.5b", "engine-after"]
-    done = run(tmp_path, "--device", "cpu", "--parts", *parts)
-    assert done.returncode == 0, done.stdout
+    assert forked_parts(*parts) == 0, (tmp_path / "gpu.md").read_text()
     found = {part["part"]: part for part in json.loads((tmp_path / "gpu.json").read_text())}
     assert list(found) == parts
     assert {name: part["status"] for name, part in found.items()} == {
@@ -43,13 +62,14 @@ def test_parts_that_a_cpu_allows_run_and_the_others_say_why_not(tmp_path: Path) 
     assert found["generate-batch"]["found"]["tokens"] == 4 * 8
     assert found["start"]["found"]["ratio of CPU"] > 2  # the imports are nearly all of it
     assert found["harvest-0.5b"]["found"]["transformers tokens/s"] > 0
-    assert (tmp_path / "gpu.md").read_text() in done.stdout
+    assert (tmp_path / "gpu.md").read_text() in capsys.readouterr().out
 
 
-def test_a_part_that_fails_is_reported_with_its_last_line_and_the_others_run(tmp_path: Path) -> None:
+def test_a_part_that_fails_is_reported_with_its_last_line_and_the_others_run(
+    forked_parts: Callable[..., int], tmp_path: Path
+) -> None:
     (tmp_path / "shape-tiny").write_text("in the way: a folder is to be here")
-    done = run(tmp_path, "--device", "cpu", "--parts", "training-0.5b", "two-gpus")
-    assert done.returncode == 1
+    assert forked_parts("training-0.5b", "two-gpus") == 1
     failed, skipped = json.loads((tmp_path / "gpu.json").read_text())
     assert failed["status"] == "failed"
     assert "shape-tiny" in failed["reason"]

@@ -4,7 +4,8 @@ process that has made the imports, and ends as that ends.
     python -IS as_python.py PYTHON FOLDER ARGUMENTS...      as PYTHON ARGUMENTS...; nobody types it
 
 That process forks jobs, nested calls of Snakemake, the process whose imports the jobs of a run share, the processes of
-a training that has several, and engines of vLLM. Everything else, such as the verifier's workers, is a start of PYTHON.
+a training that has several, engines of vLLM and parts of `benchmarks/gpu.py`. Everything else, such as the verifier's
+workers, is a start of PYTHON.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ def door_of(arguments: tuple[str, ...]) -> str | None:
             return HEAVY
         with open(arguments[0], "rb") as script:  # begins with the job's settings
             return VLLM if b"vllm" in script.read() else os.environ.get(DOOR_OF_SCRIPTS, LIGHT)
+    if arguments and arguments[0].endswith("/benchmarks/gpu_parts.py"):
+        return VLLM if arguments[1].startswith("vllm") else HEAVY
     return None
 
 
