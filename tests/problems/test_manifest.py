@@ -42,10 +42,11 @@ def test_counts_and_failures(tmp_path):
     json.dumps(record, allow_nan=False)
 
 
-def test_a_local_source_is_pinned_by_its_hash(tmp_path):
+def test_a_local_source_is_pinned_by_its_hash(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.jsonl").write_text('{"problem": "1+1?", "answer": 2}\n')
     source = LocalProblems(source="local", path="rows.jsonl")
-    record = manifest("pool", source, load_problems("pool", source, tmp_path), numbers_only, tmp_path)
+    record = manifest("pool", source, load_problems("pool", source), numbers_only)
     assert record["source_sha256"] == hashlib.sha256((tmp_path / "rows.jsonl").read_bytes()).hexdigest()
     assert record["source"]["fields"]["prompt"] == "problem"
 

@@ -30,7 +30,12 @@ SOURCES = {
 
 @pytest.fixture(scope="module")
 def problems(real_data):
-    return {name: load_problems(name, source, real_data) for name, source in SOURCES.items()}
+    return {name: load_problems(name, at(real_data, source)) for name, source in SOURCES.items()}
+
+
+def at(real_data, source):
+    """The source, by the whole path of its file."""
+    return source.model_copy(update={"path": str(real_data / source.path)})
 
 
 def raw(real_data, name):
@@ -61,7 +66,7 @@ def test_math500_answers_are_what_its_solutions_box(real_data, problems):
     source = SOURCES["math500"].model_copy(
         update={"answer_format": "boxed", "fields": Fields(**MATH, answer="solution", subject="subject")}
     )
-    boxed = load_problems("math500", source, real_data)
+    boxed = load_problems("math500", at(real_data, source))
     differing = [(b.answer, p.answer) for b, p in zip(boxed, problems["math500"], strict=True) if b.answer != p.answer]
     assert differing == []
 
@@ -88,7 +93,7 @@ def test_a_planted_leak_is_found(problems):
 
 
 def test_the_manifest_lists_the_references_of_math_that_do_not_verify(problems, real_data):
-    record = manifest("pool", SOURCES["pool"], problems["pool"], verify_batch, real_data)
+    record = manifest("pool", at(real_data, SOURCES["pool"]), problems["pool"], verify_batch)
     assert record["levels"] == {"1": 564, "2": 1348, "3": 1592, "4": 1690, "5": 2304, "unknown": 2}
     assert record["duplicate_prompts"] == 0
     assert record["reference_failures"] == [  # the publisher left both boxes empty
@@ -98,6 +103,6 @@ def test_the_manifest_lists_the_references_of_math_that_do_not_verify(problems, 
 
 
 def test_math500_references_verify_against_themselves(problems, real_data):
-    record = manifest("math500", SOURCES["math500"], problems["math500"], verify_batch, real_data)
+    record = manifest("math500", at(real_data, SOURCES["math500"]), problems["math500"], verify_batch)
     assert record["source_sha256"] == "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132"
     assert record["reference_failures"] == []

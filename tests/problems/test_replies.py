@@ -38,13 +38,14 @@ def test_more_than_there_are_cannot_be_asked_for() -> None:
 
 
 def test_a_file_of_prompts_needs_no_column_of_answers(tmp_path: Path) -> None:
-    (tmp_path / "chats.jsonl").write_text(json.dumps({"problem": "How are you?"}) + "\n")
-    source = LocalProblems(source="local", path="chats.jsonl")
-    (found,) = load_problems(OPEN_ENDED, source, tmp_path)
+    file = tmp_path / "chats.jsonl"
+    file.write_text(json.dumps({"problem": "How are you?"}) + "\n")
+    source = LocalProblems(source="local", path=str(file))
+    (found,) = load_problems(OPEN_ENDED, source)
     assert (found.problem_id, found.prompt, found.answer) == ("open-ended-00000", "How are you?", None)
-    assert manifest(OPEN_ENDED, source, [found], verify_batch, tmp_path)["reference_failures"] == []
+    assert manifest(OPEN_ENDED, source, [found], verify_batch)["reference_failures"] == []
     with pytest.raises(ProblemError, match="no column 'answer'"):
-        load_problems("pool", source, tmp_path)
+        load_problems("pool", source)
 
 
 def test_a_completion_of_a_problem_without_an_answer_is_not_verified() -> None:

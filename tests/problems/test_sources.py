@@ -23,6 +23,12 @@ ROWS = [
 FIELDS = Fields(prompt="problem", answer="solution", level="level", subject="type", id="uid")
 
 
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    """Paths of sources are relative to the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+
 def write(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
@@ -31,7 +37,7 @@ def write(path, rows):
 def load(folder, rows, name="math", fields=FIELDS, answer_format="boxed"):
     write(folder / "rows.jsonl", rows)
     source = LocalProblems(source="local", path="rows.jsonl", fields=fields, answer_format=answer_format)
-    return load_problems(name, source, folder)
+    return load_problems(name, source)
 
 
 def test_local_rows_become_problems(tmp_path):
@@ -61,7 +67,7 @@ def test_byte_order_mark_and_blank_lines_are_tolerated(tmp_path):
     text = "\ufeff" + json.dumps(ROWS[0]) + "\n\n" + json.dumps(ROWS[1]) + "\n \n"
     (tmp_path / "rows.jsonl").write_text(text, encoding="utf-8")
     source = LocalProblems(source="local", path="rows.jsonl", fields=FIELDS, answer_format="boxed")
-    assert [p.problem_id for p in load_problems("math", source, tmp_path)] == ["a/1", "a/2"]
+    assert [p.problem_id for p in load_problems("math", source)] == ["a/1", "a/2"]
 
 
 def test_repeated_prompts_are_kept(tmp_path):
@@ -139,7 +145,7 @@ def test_half_a_character_and_deep_nesting_are_refused_with_their_line(tmp_path)
         load(tmp_path, [ROWS[0] | {"problem": "\ud800"}])
     (tmp_path / "rows.jsonl").write_text('{"problem": ' + "[" * 100_000)
     with pytest.raises(ProblemError, match=r"line 1: not JSON"):
-        load_problems("math", LocalProblems(source="local", path="rows.jsonl", fields=FIELDS), tmp_path)
+        load_problems("math", LocalProblems(source="local", path="rows.jsonl", fields=FIELDS))
 
 
 @pytest.mark.parametrize("field", ["level", "subject"])
@@ -152,13 +158,13 @@ def test_a_line_that_is_not_json_is_named(tmp_path):
     (tmp_path / "rows.jsonl").write_text(json.dumps(ROWS[0]) + "\n{'problem': 1}\n")
     source = LocalProblems(source="local", path="rows.jsonl", fields=FIELDS, answer_format="boxed")
     with pytest.raises(ProblemError, match=r"rows.jsonl, line 2: not JSON .*one JSON object a line"):
-        load_problems("math", source, tmp_path)
+        load_problems("math", source)
 
 
 def test_a_missing_file_names_the_key(tmp_path):
     source = LocalProblems(source="local", path="absent.jsonl")
     with pytest.raises(ProblemError, match=r"absent.jsonl: cannot be read \(No such file.*correct pool.path"):
-        load_problems("pool", source, tmp_path)
+        load_problems("pool", source)
 
 
 @pytest.mark.parametrize(
@@ -173,13 +179,13 @@ def test_a_missing_file_names_the_key(tmp_path):
 def test_problems_beside_pool_and_benchmarks_name_the_key_they_are_configured_under(tmp_path, name, key):
     source = LocalProblems(source="local", path="absent.jsonl")
     with pytest.raises(ProblemError, match=f"correct {key}.path"):
-        load_problems(name, source, tmp_path)
+        load_problems(name, source)
 
 
 def test_a_file_in_another_encoding_is_named(tmp_path):
     (tmp_path / "rows.jsonl").write_bytes('{"problem": "Zoë"}\n'.encode("latin-1"))
     with pytest.raises(ProblemError, match="not UTF-8"):
-        load_problems("math", LocalProblems(source="local", path="rows.jsonl"), tmp_path)
+        load_problems("math", LocalProblems(source="local", path="rows.jsonl"))
 
 
 def test_too_many_synthetic_problems_names_the_key():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from g2d.jobs.files import sha256
@@ -21,10 +20,8 @@ Verify = Callable[[Sequence[tuple[str, str]]], Sequence[Judgement]]
 """Judges pairs of (reference answer, completion): `g2d.verifier.verify_batch`."""
 
 
-def manifest(
-    name: str, source: ProblemSource, problems: Sequence[Problem], verify: Verify, working_dir: str | Path = "."
-) -> dict[str, Any]:
-    """Describe the problems loaded from a source, whose local path is relative to `working_dir`."""
+def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], verify: Verify) -> dict[str, Any]:
+    """Describe the problems loaded from a source."""
     record: dict[str, Any] = {
         "name": name,
         "source": source.model_dump(),
@@ -36,7 +33,7 @@ def manifest(
         "reference_failures": reference_failures(problems, verify),
     }
     if isinstance(source, LocalProblems):
-        record["source_sha256"] = sha256(Path(working_dir) / source.path)
+        record["source_sha256"] = sha256(source.path)
     return record
 
 

@@ -40,14 +40,9 @@ class ProblemError(ValueError):
     """Problems that cannot be read as configured: one line with place, column or key, and fix."""
 
 
-def load_problems(name: str, source: ProblemSource, working_dir: str | Path = ".") -> list[Problem]:
+def load_problems(name: str, source: ProblemSource) -> list[Problem]:
     """Read the problems of the pool or of a benchmark, in the order of their source. A ProblemError if a row cannot be
-    read as configured, ids repeat, or the source cannot be reached.
-
-    Args:
-        name: "pool", or the benchmark's name; the prefix of ids where rows have none.
-        working_dir: folder that a local path is relative to.
-    """
+    read as configured, ids repeat, or the source cannot be reached. The name begins the ids where rows have none."""
     key = place_of(name)
     rows: Iterable[Row]
     match source:
@@ -57,7 +52,7 @@ def load_problems(name: str, source: ProblemSource, working_dir: str | Path = ".
             except ValueError as error:
                 raise ProblemError(f"{key}.n: {error}") from None
         case LocalProblems():
-            rows, origin = _jsonl_rows(f"{key}.path", Path(working_dir) / source.path), f"local:{source.path}"
+            rows, origin = _jsonl_rows(f"{key}.path", Path(source.path)), f"local:{source.path}"
         case HubProblems():
             rows = (
                 (f"{source.id}, split {source.split}, row {number}", row)
