@@ -22,7 +22,7 @@ from tests.rewards.test_plugin import install
 from tests.workflow.conftest import Project
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
 from tests.workflow.test_grid import SUMMARIES as NOT_OF_TRAININGS
-from tests.workflow.test_regimes import RFT, SEMI_ONLINE
+from tests.workflow.test_regimes import RFT, SEMI_ONLINE, on_one
 
 REWARDS = {
     "coin": {"reward": "random"},
@@ -43,7 +43,7 @@ ENTRIES = {
 
 
 def with_rewards(config: dict[str, Any], ablations: Any = ABLATIONS, entries: Any = ENTRIES) -> dict[str, Any]:
-    return config | {"rewards": REWARDS, "ablations": ablations, "regimes": entries}
+    return config | on_one(config) | {"rewards": REWARDS, "ablations": ablations, "regimes": entries}
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,11 @@ def test_their_own_jobs_run_and_a_changed_reward_runs_those_that_follow_from_it(
     rewarded: Rewarded, micro_config: dict[str, Any]
 ) -> None:
     project, planned = rewarded
-    trained = {"train_grpo": 1, "train_dpo": 4, "train_semi_online_dpo": 2, "train_rft": 1, "evaluate": 16}
+    trained = {"train_grpo": 1, "train_dpo": 4, "train_semi_online_dpo": 2, "train_rft": 1, "evaluate": 8}
     assert planned == trained | {"harvest_rollouts": 4, "build_pairs": 4} | SUMMARIES
     assert project.planned() == {}
     changed = with_rewards(micro_config) | {"rewards": REWARDS | {"coin": {"reward": "random", "p": 0.4}}}
-    again = {"train_grpo": 1, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 2, "train_rft": 1, "evaluate": 8}
+    again = {"train_grpo": 1, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 2, "train_rft": 1, "evaluate": 4}
     try:
         project.configure(changed)
         assert project.planned() == again | SUMMARIES
@@ -117,7 +117,7 @@ def test_a_reward_model_judges_and_other_weights_run_again_what_it_decided(
     assert (own[pair["chosen_sample"]], own[pair["rejected_sample"]]) == (own.max(), own.min())
     weights = project.root / "liked/model.safetensors"
     before = weights.read_bytes()
-    again = {"harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 2}
+    again = {"harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 1}
     try:
         weights.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
         assert project.planned() == again | NOT_OF_TRAININGS
