@@ -29,15 +29,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 LONGEST = (
     *("workflow/slurm", "workflow/test_grid", "workflow/test_vllm", "regimes/test_processes"),
     *(f"workflow/test_{name}" for name in ("regimes", "rewards", "confounders", "faults", "open_ended")),
-    *(f"workflow/test_{name}" for name in ("stale", "reruns", "selection")),
+    *(f"workflow/test_{name}" for name in ("stale", "reruns", "selection", "additions")),
     *("workflow/test_processes", "workflow/test_offline", "jobs/test_shared_imports"),
-    *("workflow/test_shared_imports", "workflow/test_ecosystem", "workflow/test_sweep", "rollouts/test_engine_host"),
+    *("workflow/test_shared_imports", "workflow/test_ecosystem", "rollouts/test_engine_host"),
     *("regimes/test_auto_stop", "regimes/test_resume", "workflow/test_shards", "workflow/test_advice"),
     *("regimes/test_tokens", "policies/test_embedded"),
 )
 # Begun after those and before the many short ones.
 LONG = (
-    *(f"workflow/test_{name}" for name in ("dry_run", "contamination", "recorded", "owner", "samples", "replication")),
+    *(f"workflow/test_{name}" for name in ("dry_run", "recorded", "owner", "replication")),
     *("benchmarks/test_gpu", "verifier/test_hostile", "rewards/test_scratch", "memory/test_passes"),
 )
 # What has a grid, a trainer, vLLM or a browser; `make test-fast` runs the others.
