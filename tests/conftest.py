@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,14 @@ def pytest_runtest_setup() -> None:
         gc.collect()
         _freeze()
         _imported[0] = len(sys.modules)
+        _keep_what_is_installed()
+
+
+def _keep_what_is_installed() -> None:
+    """accelerate reads a package's metadata whenever TRL asks whether a model is PEFT's, twice in every step."""
+    imports = sys.modules.get("accelerate.utils.imports")
+    if imports is not None and not hasattr(imports._is_package_available, "cache_info"):
+        imports._is_package_available = cache(imports._is_package_available)  # type: ignore[attr-defined]
 
 
 def pytest_unconfigure() -> None:
