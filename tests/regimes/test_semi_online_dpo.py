@@ -28,12 +28,10 @@ from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
-from g2d.rollouts.settings import EngineSettings, Harvest
-from g2d.rollouts.vllm_engine import VllmEngine
+from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy
 from tests.regimes.test_resume import adapter, terminated_after
 from tests.regimes.test_training import easy, warm_up
-from tests.shared import NEEDS_VLLM
 
 SETTINGS: dict[str, Any] = {
     "regime": "semi_online_dpo",
@@ -388,27 +386,3 @@ def test_the_period() -> None:
 def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SemiOnlineDpo.model_validate(SETTINGS | changes)
-
-
-@NEEDS_VLLM
-def test_vllm_answers_for_the_policy_it_was_handed(tmp_path: Path) -> None:
-    """A run that vLLM generates for, stopped and continued; what it answers is what a harvest of the adapter would."""
-    base, engine = tiny_policy(heads=1), EngineSettings(name="vllm")
-    changes = {"sync_every": 2, "base": base, "engine": engine, "lora": NO_DROPOUT}
-    straight = semi_online(tmp_path / "straight", k=4, **changes)
-    with terminated_after(2), pytest.raises(TrainingStoppedError):
-        semi_online(tmp_path / "stopped", k=4, **changes)
-    assert semi_online(tmp_path / "stopped", k=4, **changes) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
-
-    semi_online(tmp_path / "to-2", k=2, **changes)
-    policy = replace(base, adapter=str(tmp_path / "to-2/adapter"))
-    asked = [easy(10)[i] for i in prompt_order(10, 24, 0)[8:10]]  # the first of update 3, in the first pass
-    vllm = VllmEngine(policy, EngineSettings(name="vllm", adapters="lora"))
-    try:
-        harvest = draw_rollouts(policy, asked, Prompt(), Decoding(4, 1.0, 1.0, 12, 64, seed=0), engine=vllm)
-    finally:
-        vllm.close()
-    rows = rows_of(tmp_path / "straight").query("step == 3").head(8)
-    assert list(rows["completion_text"]) == [rollout.completion_text for rollout in harvest]
-    assert set(rows["generated_at"]) == {3}

@@ -1,4 +1,5 @@
-"""GRPO with completions from the real vLLM: it reaches K, hands the adapter over on time, and corrects honestly."""
+"""Trainings with completions from the real vLLM: GRPO reaches K, hands the adapter over on time, and corrects honestly;
+semi-online DPO learns from what a harvest would answer. In one file, as a process imports vLLM for it."""
 
 from __future__ import annotations
 
@@ -12,16 +13,22 @@ import pytest
 from g2d.jobs.files import sha256
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
+from g2d.problems.prompts import Prompt
 from g2d.regimes.auto_stop import probe_rollouts, train_until_decline
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.grpo import train_grpo
 from g2d.regimes.grpo_generation import EngineGeneration
 from g2d.regimes.job import TrainingJob, train_on
+from g2d.regimes.prompt_choice import prompt_order
 from g2d.regimes.warmup import AutoStop, Warmup
+from g2d.rollouts.draw import draw_rollouts
+from g2d.rollouts.engine import Decoding
 from g2d.rollouts.settings import EngineSettings, Harvest
+from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import tiny_policy
 from tests.regimes.test_processes import in_two, meter
 from tests.regimes.test_resume import terminated_after
+from tests.regimes.test_semi_online_dpo import rows_of, semi_online
 from tests.regimes.test_training import easy
 from tests.shared import NEEDS_VLLM
 
@@ -181,6 +188,29 @@ def test_training_and_probes_take_turns_in_one_process(tmp_path: Path) -> None:
     rows = probe_rollouts(job, policy)
     assert {row.engine for row in rows} == {"vllm"}
     assert probes["tokens_generated"][probes["chosen"]].item() == sum(row.token_count for row in rows)
+
+
+def test_in_semi_online_dpo_it_answers_for_the_policy_it_was_handed(tmp_path: Path) -> None:
+    """A run that vLLM generates for, stopped and continued; what it answers is what a harvest of the adapter would."""
+    base = tiny_policy(heads=1)
+    changes = {"sync_every": 2, "base": base, "engine": VLLM, "lora": SURE}
+    straight = semi_online(tmp_path / "straight", k=4, **changes)
+    with terminated_after(2), pytest.raises(TrainingStoppedError):
+        semi_online(tmp_path / "stopped", k=4, **changes)
+    assert semi_online(tmp_path / "stopped", k=4, **changes) == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+
+    semi_online(tmp_path / "to-2", k=2, **changes)
+    policy = replace(base, adapter=str(tmp_path / "to-2/adapter"))
+    asked = [easy(10)[i] for i in prompt_order(10, 24, 0)[8:10]]  # the first of update 3, in the first pass
+    vllm = VllmEngine(policy, EngineSettings(name="vllm", adapters="lora"))
+    try:
+        harvest = draw_rollouts(policy, asked, Prompt(), Decoding(4, 1.0, 1.0, 12, 64, seed=0), engine=vllm)
+    finally:
+        vllm.close()
+    rows = rows_of(tmp_path / "straight").query("step == 3").head(8)
+    assert list(rows["completion_text"]) == [rollout.completion_text for rollout in harvest]
+    assert set(rows["generated_at"]) == {3}
 
 
 def test_nothing_is_compiled(tmp_path: Path) -> None:
