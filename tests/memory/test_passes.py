@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from transformers import LlamaConfig
 from g2d.memory.model_shape import model_config, model_shape
 from g2d.memory.passes import Counted
 from g2d.policies.settings import Lora
+from tests.workflow import forked
 
 WIDTH, INNER, WORDS, HEADS, SHARED = 64, 160, 300, 4, 2
 
@@ -79,9 +78,9 @@ def test_keys_and_values_of_a_generation() -> None:
     assert counted.drawing(rows=6, columns=33).kept == pytest.approx(expected, rel=0.02)
 
 
-def test_a_real_pass_allocates_what_was_forecast() -> None:
+def test_a_real_pass_allocates_what_was_forecast(capfd: pytest.CaptureFixture[str]) -> None:
     """DPO with its reference, as on a GPU (bfloat16, autocast, checkpointing), by the records of torch's allocator."""
     case = ["benchmarks/memory.py", "--case", "tiny", "dpo", "gpu"]
-    done = subprocess.run([sys.executable, *case], capture_output=True, text=True, check=True)
-    measured: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    assert forked.train(case, Path(__file__).parents[2]) == 0
+    measured: dict[str, Any] = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
     assert measured["forecast"] == pytest.approx(measured["measured"], rel=0.1)

@@ -7,8 +7,6 @@ import math
 import os
 import select
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -54,6 +52,7 @@ from tests.regimes.test_group_dpo import VALUES, in_groups
 from tests.regimes.test_resume import adapter, terminated_after
 from tests.regimes.test_semi_online_dpo import SETTINGS
 from tests.regimes.test_training import WARMUP, easy, pairs
+from tests.workflow import forked
 
 pytestmark = pytest.mark.usefixtures("processes_are_forked")
 TWO = Processes(processes=2)
@@ -370,12 +369,18 @@ def test_when_the_job_is_killed_its_processes_save_the_step_and_end(tmp_path: Pa
     """Nobody is left to hand a signal on, and no orphan may train on beside the next attempt."""
     work, base = tmp_path / "work", tmp_path / "base.json"
     write_policy(base, tiny_policy())
-    with subprocess.Popen([sys.executable, "-c", KILLED.format(base=str(base), work=str(work))]) as job:
-        while not (work / "step-2").is_dir():
-            assert job.poll() is None
-            time.sleep(0.05)
-        ranks = [os.pidfd_open(int((work / f"processes/{rank}.pid").read_text())) for rank in (0, 1)]
-        job.kill()
+    script = tmp_path / "job.py"
+    script.write_text(KILLED.format(base=str(base), work=str(work)))
+    ended: list[int] = []
+    job = threading.Thread(target=lambda: ended.append(forked.train([str(script)], Path(__file__).parents[2])))
+    job.start()
+    while not (work / "step-2").is_dir():
+        assert job.is_alive()
+        time.sleep(0.05)
+    ranks = [os.pidfd_open(int((work / f"processes/{rank}.pid").read_text())) for rank in (0, 1)]
+    os.kill(int((tmp_path / "job.pid").read_text()), signal.SIGKILL)
+    job.join()
+    assert ended == [-signal.SIGKILL]
     for rank in ranks:
         select.select([rank], [], [])
         os.close(rank)
@@ -385,9 +390,11 @@ def test_when_the_job_is_killed_its_processes_save_the_step_and_end(tmp_path: Pa
 
 
 KILLED = """
+import os
 from pathlib import Path
 from g2d.policies import read_policy
 from tests.regimes.test_processes import dpo, in_two, train_dpo, train_on
+Path(__file__).with_name("job.pid").write_text(str(os.getpid()))
 base = read_policy("{base}")
 in_two(train_on, Path("{work}"), train_dpo, dpo(Path("{work}"), base))
 """

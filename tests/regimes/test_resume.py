@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +30,7 @@ from g2d.regimes.job import TrainingJob
 from g2d.regimes.stopping import stop_requests
 from tests.models import tiny_policy
 from tests.regimes.test_training import WARMUP, easy, pairs, warm_up
+from tests.workflow import forked
 
 EVERY_STEP = Checkpointing(every_steps=1)
 DPO = Dpo(epochs=3, per_device_batch_size=4, gradient_accumulation_steps=2, learning_rate=2e-3)
@@ -367,8 +366,9 @@ test_resume.dpo(work)
 
 @pytest.mark.parametrize("where", ["mid-step", "mid-checkpoint"])
 def test_kill_9_loses_one_step(tmp_path: Path, straight: Run, where: str, capfd: pytest.CaptureFixture[str]) -> None:
-    command = [sys.executable, "-c", KILLED, "5", where, tiny_policy().base, str(tmp_path)]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert (dpo(tmp_path), adapter(tmp_path)) == straight
+    script, work = tmp_path / "killed.py", tmp_path / "work"
+    script.write_text(KILLED)
+    ended = forked.train([str(script), "5", where, tiny_policy().base, str(work)], Path(__file__).parents[2])
+    assert ended == -signal.SIGKILL
+    assert (dpo(work), adapter(work)) == straight
     assert "goes on from step 4" in capfd.readouterr().out

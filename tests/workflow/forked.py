@@ -7,10 +7,10 @@ and exit status, and the same for its jobs (`as_python.py`). `g2d` is not among 
 
     python -m tests.workflow.forked FOLDER IMPORTS...       what `call` starts; nobody types it
 
-Left out on purpose: calls with variables that Python or a library reads when it is started or imported, and calls that
-a test stops or kills. They are starts of Python, as everything is that no test calls through `Project.snakemake`,
-`call`, `train` or `python`. One test makes every kind of job of the micro grid by starts of Python alone, and the same
-bytes (`test_grid`).
+Left out on purpose: calls with variables that Python or a library reads when it is started or imported, and calls of
+Snakemake that a test stops or kills. They are starts of Python, as everything is that no test calls through
+`Project.snakemake`, `call`, `train` or `python`. One test makes every kind of job of the micro grid by starts of Python
+alone, and the same bytes (`test_grid`).
 """
 
 from __future__ import annotations
