@@ -11,7 +11,7 @@ from .hostile import HOSTILE
 
 REFERENCE = "5"
 GOOD = (r"\frac{1}{2}", r"\boxed{0.5}")
-LIMITS = Limits(deadline_s=1.0)
+LIMITS = Limits(deadline_s=0.6)
 
 
 @pytest.fixture(scope="module")
