@@ -17,10 +17,20 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.workflow import forked
+from tests.workflow.as_python import DOOR_OF_SCRIPTS, LIGHT
 from tests.workflow.conftest import Project
 from tests.workflow.slurm.cluster import Cluster, NoClusterError
 
 HERE = Path(__file__).parent
+
+# The Snakemake that a job begins with, which waits for its step, and the script that this runs are forked. Their own
+# starts are the Snakemake that submits and a job's step, to which Slurm sends its signals.
+FORKED = """
+import os, sys
+sys.executable = {python!r}
+os.environ[{variable!r}] = {door!r}
+"""
 
 
 def wait_for(condition: Callable[[], Any], running: subprocess.Popen[Any] | None = None) -> Any:
@@ -47,6 +57,15 @@ class SlurmProject(Project):
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C reaches the whole group of a terminal
             )
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """`snakemake --profile slurm` until it ends, forked."""
+        return self.snakemake("--profile", "slurm", *arguments)
+
+    def fork_jobs(self, imports: str = LIGHT) -> None:
+        """From now on a job is one start of Python and not three; its script finds these imports made."""
+        text = FORKED.format(python=forked.python(), variable=DOOR_OF_SCRIPTS, door=imports)
+        (self.root / "src/sitecustomize.py").write_text(text)
 
     def watch_status(self, log: str) -> subprocess.Popen[bytes]:
         """`g2d status --watch` as JSON, in the background, a look a second."""

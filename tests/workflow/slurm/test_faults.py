@@ -91,14 +91,8 @@ def _faults_of_single_jobs(project: SlurmProject, cluster: Cluster) -> SlurmProj
     # Two minutes are less than the profile's signal comes before the end, so it comes now.
     limited = job_of(project, "time")
     subprocess.run(["scontrol", "update", f"JobId={limited}", "TimeLimit=2"], check=True)
-    second = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--profile", "slurm", "--snakefile", "faults.smk"],
-        cwd=project.root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    (project.root / "second.out").write_text(f"exit {second.returncode}\n{second.stdout}{second.stderr}")
+    second = project.run("--snakefile", "faults.smk")
+    (project.root / "second.out").write_text(f"exit {second.returncode}\n{second.stdout}")
     subprocess.run(["scancel", job_of(project, "cancelled")], check=True)
     wait_for(lambda: has_ended(project, "cancelled"), snakemake)
     # A more important job takes all GPUs: the three others are preempted. One of them does not end by itself.
@@ -176,6 +170,7 @@ def test_after_a_failure_the_rest_goes_on_and_after_ctrl_c_the_same_command_does
 def _a_failure_and_then_ctrl_c(project: SlurmProject, faults: list[str]) -> None:
     targets = [f"results/{fault}-concluded.txt" for fault in faults]
     command = ("--snakefile", "faults.smk", "--retries", "0", *targets)
+    project.fork_jobs()
 
     snakemake = project.start(*command)
     wait_for(lambda: "Error in rule evaluate" in project.output() and project.events("steady"), snakemake)
@@ -189,7 +184,8 @@ def _a_failure_and_then_ctrl_c(project: SlurmProject, faults: list[str]) -> None
     wait_for(lambda: project.events("broken") == ["start", "start"], snakemake)
     project.press_ctrl_c(snakemake)
     assert snakemake.wait() == 1
-    assert project.start(*command).wait() == 0, project.output()
+    last = project.run(*command)
+    assert last.returncode == 0, last.stdout
     assert project.events("broken") == ["start", "start", "SIGTERM", "saved", "start", "end"]
     assert project.events("broken-concluded") == ["start", "end"]
     assert project.events("steady") == project.events("steady-concluded") == ["start", "end"]
@@ -217,6 +213,7 @@ def test_after_kill_9_orphans_are_ended_and_what_they_finished_is_redone(happeni
 
 def _kill_9(project: SlurmProject) -> None:
     command = ("--snakefile", "faults.smk")
+    project.fork_jobs()
 
     def recover(*arguments: str) -> subprocess.CompletedProcess[str]:
         call = [sys.executable, "-m", "g2d.cli", "recover", *arguments]
@@ -229,14 +226,15 @@ def _kill_9(project: SlurmProject) -> None:
     snakemake.wait()
     wait_for(lambda: has_ended(project, "finished"))
 
-    restarted = project.start(*command)  # the same command: the lock
-    assert restarted.wait() != 0
-    assert "cannot be locked" in project.output()
+    restarted = project.run(*command)  # the same command: the lock
+    assert restarted.returncode != 0
+    assert "cannot be locked" in restarted.stdout
     locks = project.root / ".snakemake/locks"
     shutil.copytree(locks, project.root / "kept")
-    assert project.start("--unlock", *command).wait() == 0
-    assert project.start(*command).wait() != 0  # without the lock: the orphan
-    assert f"have not ended (first: {job_of(project, 'running')}, RUNNING" in project.output()
+    assert project.run("--unlock", *command).returncode == 0
+    restarted = project.run(*command)  # without the lock: the orphan
+    assert restarted.returncode != 0
+    assert f"have not ended (first: {job_of(project, 'running')}, RUNNING" in restarted.stdout
     shutil.rmtree(locks, ignore_errors=True)
     (project.root / "kept").rename(locks)
 
@@ -251,7 +249,8 @@ def _kill_9(project: SlurmProject) -> None:
 
     text = (project.root / "config/paper.yaml").read_text()
     (project.root / "config/paper.yaml").write_text(text.replace("old", "new"))
-    assert project.start(*command).wait() == 0, project.output()
+    last = project.run(*command)
+    assert last.returncode == 0, last.stdout
     for fault in ("finished", "running"):
         assert (project.results / f"{fault}.txt").read_text() == "new\n"
     assert recover().stdout == "nothing to recover: no jobs, no lock\n"
@@ -265,6 +264,7 @@ def test_a_controller_that_is_down_is_waited_for(
     project = create_victims(
         "outage", gpu=["steady"], after="results/prepared.txt", works={"steady": 1}, seconds={"steady": 25}
     )
+    project.fork_jobs()
     snakemake = project.start("--snakefile", "faults.smk")
     wait_for(lambda: "Finished jobid" in project.output(), snakemake)
     cluster.stop("slurmctld", signal.SIGTERM)

@@ -17,8 +17,7 @@ import yaml
 from g2d.jobs.attempts import Attempt, read_attempts
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import sha256
-from tests.workflow import forked
-from tests.workflow.as_python import DOOR_OF_SCRIPTS, HEAVY
+from tests.workflow.as_python import HEAVY
 from tests.workflow.conftest import Project
 from tests.workflow.slurm.cluster import Cluster, squeue
 from tests.workflow.slurm.conftest import SlurmProject, wait_for
@@ -34,13 +33,6 @@ TARGET = f"results/micro/{DPO}/eval/arithmetic.parquet"
 ADAPTER = "adapter/adapter_model.safetensors"
 
 
-# A job's step is a start of Python, to which Slurm sends its signals; the script that it runs is forked.
-FORKED = """
-import os, sys
-if "SLURM_STEP_ID" in os.environ:
-    sys.executable = {python!r}
-    os.environ[{variable!r}] = {door!r}
-"""
 # After its first checkpoint a training on the cluster waits until it is asked to stop or to go on.
 HELD = """
 
@@ -83,9 +75,7 @@ def grid(cluster: Cluster, create_project: Callable[..., SlurmProject], micro_co
         "ablations": {},
     }
     project = create_project("grid", micro_config | smaller | {"checkpoints": {"every_steps": 1}})
-    (project.root / "src/sitecustomize.py").write_text(
-        FORKED.format(python=forked.python(), variable=DOOR_OF_SCRIPTS, door=HEAVY)
-    )
+    project.fork_jobs(HEAVY)
     with open(project.root / "src/g2d/regimes/checkpoints.py", "a") as file:
         file.write(HELD)
     snakemake = project.start(TARGET)
