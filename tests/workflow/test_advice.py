@@ -1,4 +1,8 @@
-"""The advice through the real DAG, and what the finished micro grid says to it."""
+"""The advice through the real DAG, and what the finished micro grid says to it.
+
+With it, because they do not touch each other: several answers beside the greedy ones, the divergence from M0, and GRPO
+at every K. What each of them plans alone is in test_reruns.py.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import g2d
 from g2d.advice.probe import METRICS
 from g2d.jobs.cost import read_cost
 from g2d.rollouts.rollout import OF_TOKENS
@@ -17,15 +22,30 @@ from tests.workflow.test_sweep import DEVELOPMENT
 
 PROBED = {"probe": {"prompts": 20, "compare": True}}
 ADVICE = {"draw_probe": 3, "advise": 1}
+SAMPLED = {"sampled": {"n": 4, "temperature": 1.0, "beside_greedy": True}}
+# Of one benchmark and the main grid's policies: M0, DPO at K = 0, 2, 4 and GRPO with G = 2 and 4.
+MEASURED = {"evaluate": 1, "draw_samples": 7, "make_sample_table": 1, "measure_drift": 6}
 
 
 @pytest.fixture(scope="module")
-def advised(micro_grid: Project, tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
-    """A copy of the finished grid, advised and compared."""
+def measured_config(micro_config: dict[str, Any]) -> dict[str, Any]:
+    """Without advice."""
+    return micro_config | {
+        "benchmarks": {"arithmetic": micro_config["benchmarks"]["arithmetic"]},
+        "ablations": {},
+        "evaluation": micro_config["evaluation"] | SAMPLED,
+        "baselines": {"grpo_steps": "all"},
+        "drift": {"problems": 8, "samples_per_prompt": 2},
+    }
+
+
+@pytest.fixture(scope="module")
+def advised(micro_grid: Project, tmp_path_factory: pytest.TempPathFactory, measured_config: dict[str, Any]) -> Project:
+    """A copy of the finished grid, measured, advised and compared."""
     project = micro_grid.copied(tmp_path_factory.mktemp("advice") / "g2d")
-    project.configure(micro_config | PROBED)
+    project.configure(measured_config | PROBED)
     assert project.planned("advice") == ADVICE | {"advice": 1}
-    assert project.planned() == ADVICE | {"check_advice": 1} | SUMMARIES
+    assert project.planned() == ADVICE | {"check_advice": 1} | MEASURED | SUMMARIES
     project.build("--quiet", "rules")
     return project
 
@@ -44,10 +64,8 @@ def test_a_probe_is_the_harvests_own_rows(advised: Project, k: int) -> None:
     assert [record.stage for record in bill.ancestry] == ["calibrate"] + ["train_grpo"] * (k // 2)
 
 
-def test_the_advice_counts_what_a_sweep_tries(
-    micro_grid: Project, tmp_path: Path, micro_config: dict[str, Any]
-) -> None:
-    project = micro_grid.copied(tmp_path / "g2d")
+def test_the_advice_counts_what_a_sweep_tries(advised: Project, tmp_path: Path, micro_config: dict[str, Any]) -> None:
+    project = advised.copied(tmp_path / "g2d")
     sweep = {"development": DEVELOPMENT, "regimes": {"dpo": {"learning_rate": [1e-4, 5e-4]}}, "at": {"dpo": 0}}
     project.configure(micro_config | PROBED | {"sweep": sweep})
     project.build("advice", "--quiet", "rules")
@@ -70,13 +88,9 @@ def test_the_advice_counts_the_probe(advised: Project) -> None:
     assert levels.pairability.to_numpy() == pytest.approx(calibration.pairable_share.to_numpy())
     grid = hours[hours.scope == "grid"].set_index("stage")
     # One seed: its warm-up to K=4 with G=2 is done, the baseline with G=4 is not.
-    assert dict(grid.n_jobs) == {"train_grpo": 1, "harvest_rollouts": 3, "train_dpo": 6, "evaluate": 18}
-    assert grid.device_hours.notna().to_dict() == {
-        "train_grpo": True,
-        "harvest_rollouts": True,
-        "train_dpo": False,
-        "evaluate": True,
-    }
+    left = {"train_grpo": 1, "harvest_rollouts": 3, "train_dpo": 3, "evaluate": 7, "draw_samples": 7}
+    assert dict(grid.n_jobs) == left
+    assert grid.device_hours.notna().to_dict() == {stage: stage != "train_dpo" for stage in left}
 
 
 def test_the_check_finds_what_the_grid_has_shown(advised: Project) -> None:
@@ -108,19 +122,22 @@ def test_people_find_it(advised: Project) -> None:
     assert advised.planned("advice", "-R", "advice") == ADVICE | {"advice": 1}
 
 
-def test_without_the_comparison_only_the_summaries_change(advised: Project, micro_config: dict[str, Any]) -> None:
-    advised.configure(micro_config)
+def test_without_the_comparison_only_the_summaries_change(advised: Project, measured_config: dict[str, Any]) -> None:
+    advised.configure(measured_config)
     try:
-        assert advised.planned() == SUMMARIES
+        assert advised.planned() == {"make_sample_table": 1} | SUMMARIES
     finally:
-        advised.configure(micro_config | PROBED)
+        advised.configure(measured_config | PROBED)
 
 
-def test_more_prompts_than_there_are_is_all_of_them(advised: Project, micro_config: dict[str, Any]) -> None:
+def test_more_prompts_than_there_are_is_all_of_them(
+    advised: Project, measured_config: dict[str, Any], tmp_path: Path
+) -> None:
     """Then nothing is left to guess, and the harvest is what the probe says."""
-    advised.configure(micro_config | {"probe": {"prompts": 500}})
-    advised.build("--quiet", "rules", "--", "advice_check")
-    check = pd.read_csv(advised.results / "tables/advice_check.csv")
+    project = advised.copied(tmp_path / "g2d")
+    project.configure(measured_config | {"probe": {"prompts": 500}})
+    project.build("--quiet", "rules", "--", "advice_check")
+    check = pd.read_csv(project.results / "tables/advice_check.csv")
     harvested = check[check.low.notna() & check.metric.isin(METRICS)]
     assert len(harvested) >= 9
     assert harvested.inside.astype(bool).all()
@@ -138,3 +155,40 @@ def test_advice_needs_no_dpo_and_no_evaluation(tmp_path: Path, micro_config: dic
         "select_training_set": 1,
         "train_grpo": 2,
     }
+
+
+def test_samples_and_a_learning_curve_are_added_to_a_finished_grid(advised: Project) -> None:
+    results, tables = advised.results, advised.results / "tables"
+    main = pd.read_csv(tables / "main.csv")
+    assert set(main[main.policy == "grpo"][["K", "group_size"]].itertuples(index=False, name=None)) == {
+        *((2, 2.0), (4, 2.0), (4, 4.0))
+    }
+    compared = pd.read_csv(tables / "comparisons.csv")
+    assert set(compared[compared.policy == "grpo"].K) == {4}
+
+    drawn = pd.read_parquet(results / "micro/seed0/dpo/g2/k4/samples/arithmetic.parquet")
+    assert (len(drawn), drawn.temperature.unique().tolist()) == (4 * 40, [1.0])
+    samples = pd.read_csv(tables / "samples.csv")
+    own = samples[(samples.policy == "g2d") & (samples.K == 4)].set_index(["measure", "k"]).share
+    by_problem = drawn.groupby("problem_id").reward
+    assert own["pass", 1] == round(by_problem.mean().mean(), 6)
+    assert own["pass", 4] == round(by_problem.max().mean(), 6)
+    assert own["pass", 1] <= own["pass", 2] <= own["pass", 4]
+    assert list(own.index) == [("pass", 1), ("pass", 2), ("pass", 4), ("maj", 4)]
+    billed = pd.read_csv(tables / "cost.csv").query("policy == 'g2d' and K == 4").set_index("stage")
+    assert billed.n_jobs["draw_samples"] == 1
+    assert billed.tokens_generated["draw_samples"] == drawn.token_count.sum()
+    apart = pd.read_parquet(results / "micro/seed0/dpo/g2/k4/drift/arithmetic.parquet")
+    assert (len(apart), apart.problem_id.nunique(), (apart.kl >= 0).all()) == (16, 8, True)
+    assert billed.tokens_generated["measure_drift"] == apart.token_count.sum()
+    drift = pd.read_csv(tables / "drift.csv").set_index(["policy", "K", "group_size"]).kl
+    assert drift["g2d", 4, 2.0] == pytest.approx(apart.kl.mean(), rel=1e-5)
+    assert drift.isna().sum() == 1  # M0's own
+    page = (results / "report/index.html").read_text()
+    assert "nats per answer" in page and "at equal gain" in page
+    said = (results / "methods.md").read_text()
+    assert "by greedy decoding, and beside it on 4 samples per problem (temperature 1, top-p 0.95)" in said
+    assert "pass@k" in (results / "report/index.html").read_text()
+    opened = g2d.open(results)
+    assert len(opened.tables["samples"]) == 7 * 4
+    assert opened.samples("micro/seed0/dpo/g2/k4", "arithmetic").equals(drawn)
