@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from g2d.experiment.config import Config, read
 from g2d.experiment.plan import Plan
 from g2d.experiment.stages import VERSIONS
 from g2d.forecast.jobs import grid_jobs
+from tests.workflow import forked
 from tests.workflow.conftest import REPOSITORY, Project
 
 
@@ -385,18 +387,18 @@ def test_the_audit_prints_every_time_it_is_asked_for_and_trains_nothing(project:
         shutil.rmtree(project.results)
 
 
-def test_another_snakemake_is_refused_by_name(project: Project) -> None:
+def test_another_snakemake_is_refused_by_name(project: Project, tmp_path: Path) -> None:
     """One in which what the workflow patches may be another thing."""
     for change, version in (
         ("sys.modules['snakemake'].__version__ = '10.1.0'", "10.1.0"),
         ("del sys.modules['snakemake.dag'].DAG.update_needrun", ""),
     ):
-        code = f"import sys; from snakemake.cli import main; {change}; main(['-n'])"
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=project.root, capture_output=True, text=True, check=False
-        )
-        assert done.returncode != 0
-        assert re.search(rf"Snakemake {version}.* is not one that this workflow is made for", done.stdout + done.stderr)
+        script = tmp_path / "another.py"
+        script.write_text(f"import sys; from snakemake.cli import main; {change}; main(['-n'])")
+        environment = os.environ | {"PYTHONPATH": str(project.root / "src")}
+        status, printed = forked.call([str(script)], project.root, environment)
+        assert status != 0
+        assert re.search(rf"Snakemake {version}.* is not one that this workflow is made for", printed)
 
 
 def test_targets_are_listed(project: Project) -> None:
