@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import json
 import os
 import re
 import shutil
@@ -144,3 +145,17 @@ def copy_of_micro(config: dict[str, Any], to: Path) -> Project:
     """The finished micro grid, as it was made."""
     made = made_once("micro", lambda root: Project.create(root, config).build("--quiet", "rules"))
     return Project(Path(shutil.copytree(made, to, symlinks=True)))
+
+
+def copy_of_extended(
+    name: str, config: dict[str, Any], more: dict[str, Any], to: Path
+) -> tuple[Project, dict[str, int]]:
+    """The finished micro grid with more keys, which several files of tests look at, and the jobs that these planned."""
+
+    def make(root: Path) -> None:
+        planned = copy_of_micro(config, root).extended(config | more)
+        root.with_suffix(".json").write_text(json.dumps(planned))
+
+    made = made_once(name, make)
+    project = Project(Path(shutil.copytree(made, to, symlinks=True)))
+    return project, json.loads(made.with_suffix(".json").read_text())

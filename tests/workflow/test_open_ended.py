@@ -12,9 +12,10 @@ from g2d.jobs.files import read_json
 from g2d.problems import read_problems
 from g2d.rewards.model import Scorer
 from g2d.settings import ConfigError
-from tests.workflow.conftest import Project
+from tests.workflow.conftest import Project, copy_of_extended
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
-from tests.workflow.test_regimes import SEMI_ONLINE
+from tests.workflow.test_regimes import SEMI_ONLINE, on_one
+from tests.workflow.test_sweep import DEVELOPMENT
 
 SECTION = {
     "pool": {"source": "synthetic", "family": "replies", "split": "train", "n": 12},
@@ -37,13 +38,26 @@ ASKED = {
 }
 
 
+# In the same grid what test_selection.py looks at: an entry and an ablation whose checkpoints are selected.
+POLICIES = 11  # M0, DPO at K = 0, 2, 4, GRPO with G = 2 and 4, three that are asked, two that are selected
+REPLIES = {"source": "synthetic", "family": "replies", "split": "development", "n": 6}
+SELECTED = {
+    "sweep": {"development": DEVELOPMENT},
+    "open_ended": SECTION | {"development": REPLIES},
+    "ablations": ASKED["ablations"] | {"best": {"steps": "all", "select": True, "policies": ["grpo"]}},
+    "regimes": ASKED["regimes"] | {"both": ASKED["regimes"]["both"] | {"steps": [2, 4], "select": True}},
+}
+
+
+def with_prompts(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return config | on_one(config) | ASKED | SELECTED | changes
+
+
 @pytest.fixture(scope="module")
-def asked(
-    micro_grid: Project, micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Project, dict[str, int]]:
-    """A copy of the finished grid with open-ended prompts added, and the jobs that this planned."""
-    project = micro_grid.copied(tmp_path_factory.mktemp("asked") / "g2d")
-    return project, project.extended(micro_config | ASKED)
+def asked(micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, dict[str, int]]:
+    """The finished grid with open-ended prompts and selected checkpoints added, and the jobs that this planned."""
+    to = tmp_path_factory.mktemp("asked") / "g2d"
+    return copy_of_extended("asked", micro_config, with_prompts(micro_config), to)
 
 
 Asked = tuple[Project, dict[str, int]]
@@ -53,19 +67,22 @@ def test_their_own_jobs_run_and_a_changed_reward_runs_what_it_judged(
     asked: Asked, micro_config: dict[str, Any]
 ) -> None:
     project, planned = asked
-    own = {"load_problems": 2, "check_leakage": 1, "scratch_reward_model": 1}
-    judged = {"draw_replies": 10, "make_win_rates": 1}
-    trained = {"train_grpo": 1, "train_semi_online_dpo": 3, "evaluate": 8}
-    assert {name: n for name, n in planned.items() if name not in SUMMARIES} == own | trained | judged
+    own = {"load_problems": 4, "check_leakage": 3, "check_development": 2, "scratch_reward_model": 1}
+    judged = {"reply_to_development": 2, "draw_replies": POLICIES, "make_win_rates": 1}
+    chosen = {"answer_development": 4, "choose_checkpoint": 2}
+    trained = {"train_grpo": 1, "train_semi_online_dpo": 4, "evaluate": 5}
+    assert {name: n for name, n in planned.items() if name not in SUMMARIES} == own | trained | chosen | judged
     assert project.planned() == {}
     dearer = {"polite": REWARDS["polite"] | {"length_penalty": 2.0}}  # the same model
     try:
-        project.configure(micro_config | ASKED | {"rewards": REWARDS | dearer})
-        assert {name: n for name, n in project.planned().items() if name not in SUMMARIES} == trained | judged
-        project.configure(micro_config | ASKED | {"rewards": {"dear": REWARDS["dear"], "polite": REWARDS["polite"]}})
+        project.configure(with_prompts(micro_config, rewards=REWARDS | dearer))
+        assert {name: n for name, n in project.planned().items() if name not in SUMMARIES} == (
+            trained | {"evaluate": 4} | judged | {"answer_development": 2, "choose_checkpoint": 1}
+        )
+        project.configure(with_prompts(micro_config, rewards=dict(reversed(REWARDS.items()))))
         assert set(project.planned()) <= set(SUMMARIES)
     finally:
-        project.configure(micro_config | ASKED)
+        project.configure(with_prompts(micro_config))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +115,7 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
     assert len(base) == 16
     assert base["problem_id"].str.startswith("replies-test-").all()
     table = pd.read_csv(results / "tables/win_rates.csv").set_index(["policy", "K", "group_size"])
-    assert len(table) == 9
+    assert len(table) == POLICIES - 1
     for (policy, k, group_size), name in {
         ("open", 2, 4): "seed0/open/g4/k2",
         ("grpo", 4, 4): "seed0/grpo/g4/k4",
@@ -113,10 +130,10 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
     [tokens] = billed.query("policy == 'open' and K == 2")["tokens_generated"]
     assert tokens == replies["seed0/open/g4/k2"]["token_count"].sum()
     assert table.loc[("open", 2, 4), "prompts"] == "open_ended"
-    assert set(table["family_size"]) == {9}
+    assert set(table["family_size"]) == {POLICIES - 1}
     scenarios = pd.read_csv(results / "tables/scenarios.csv", keep_default_na=False).set_index("policy")
-    assert (scenarios.loc["then", "prompts"] == "open_ended, then verifiable").all()
-    assert set(scenarios.loc["then", "paper_math500"]) == {0.547}
+    assert scenarios.loc["then", "prompts"] == "open_ended, then verifiable"
+    assert scenarios.loc["then", "paper_math500"] == 0.547
     card = (results / "micro/seed0/both-grpo/grpo/g2/k2/adapter/README.md").read_text()
     assert "on verifiable and open-ended prompts together" in card
     assert "It was asked open-ended prompts, judged by scores of the embedded reward model" in (

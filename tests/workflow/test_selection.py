@@ -17,61 +17,41 @@ from g2d.forecast.jobs import grid_jobs
 from g2d.jobs.files import read_json
 from g2d.status.screen import screen
 from g2d.status.snapshot import Grid
-from tests.workflow.conftest import Project
+from tests.workflow.conftest import Project, copy_of_extended
 from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
-from tests.workflow.test_open_ended import REWARDS, SECTION
-from tests.workflow.test_regimes import SEMI_ONLINE
+from tests.workflow.test_open_ended import POLICIES, REPLIES, SECTION, with_prompts
 from tests.workflow.test_sweep import DEVELOPMENT, behind, planned_jobs
 
-REPLIES = {"source": "synthetic", "family": "replies", "split": "development", "n": 6}
-CHOICES = {
-    "sweep": {"development": DEVELOPMENT},
-    "rewards": {"polite": REWARDS["polite"]},
-    "open_ended": SECTION | {"development": REPLIES},
-    "ablations": {"best": {"steps": "all", "select": True, "policies": ["grpo"]}},
-    "regimes": {"both": SEMI_ONLINE | {"prompts": "mixed", "open_ended_share": 0.25, "select": True}},
-}
 TRAINED = {"both": "both/g4/k{}", "best": "grpo/g2/k{}"}
 ANSWERED = {"answer_development": 4, "reply_to_development": 2, "choose_checkpoint": 2}
-POLICIES = 8  # M0, DPO at K = 0, 2, 4, GRPO with G = 2 and 4, and the two that are selected
 
 
 @pytest.fixture(scope="module")
 def selected_config(micro_config: dict[str, Any]) -> dict[str, Any]:
-    return micro_config | CHOICES | {"benchmarks": {"arithmetic": micro_config["benchmarks"]["arithmetic"]}}
+    return with_prompts(micro_config)
 
 
 @pytest.fixture(scope="module")
-def selected(
-    micro_grid: Project, selected_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Project, dict[str, int]]:
-    """A copy of the finished grid with what selects added, and the jobs that this planned."""
-    project = micro_grid.copied(tmp_path_factory.mktemp("selected") / "g2d")
-    return project, project.extended(selected_config)
-
-
-Selected = tuple[Project, dict[str, int]]
+def selected(micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The finished grid with what selects added, as in test_open_ended.py, where the jobs are that this planned."""
+    to = tmp_path_factory.mktemp("selected") / "g2d"
+    return copy_of_extended("asked", micro_config, with_prompts(micro_config), to)[0]
 
 
 def test_candidates_are_trained_as_ever_and_two_policies_are_evaluated(
-    selected: Selected, selected_config: dict[str, Any]
+    selected: Project, selected_config: dict[str, Any]
 ) -> None:
-    project, planned = selected
-    checked = {"load_problems": 4, "check_leakage": 3, "check_development": 2, "scratch_reward_model": 1}
-    made = {"train_semi_online_dpo": 2, "evaluate": 2, "draw_replies": POLICIES, "make_win_rates": 1}
-    assert planned == checked | ANSWERED | made | SUMMARIES
-    assert project.planned() == {}
     config = load(selected_config)
     everything = Counter(job.rule for job in grid_jobs(config, Plan(config)))
     assert {rule: everything[rule] for rule in ANSWERED} == ANSWERED
     assert everything["check_development"] == 2
-    snapshot = Grid(project.results).look()
+    snapshot = Grid(selected.results).look()
     assert snapshot.counts == {"finished": everything.total()}
     assert screen(snapshot, 80, 24).splitlines()[-1] == "all jobs have finished"
 
 
-def test_no_benchmark_is_answered_before_a_checkpoint_is_chosen(selected: Selected) -> None:
-    jobs = planned_jobs(selected[0], "--forceall")
+def test_no_benchmark_is_answered_before_a_checkpoint_is_chosen(selected: Project) -> None:
+    jobs = planned_jobs(selected, "--forceall")
     choices = [number for number, job in enumerate(jobs) if job["rule"] == "choose_checkpoint"]
     assert len(choices) == 2
     for number in choices:
@@ -117,8 +97,8 @@ def scores(project: Project, name: str) -> dict[int, dict[str, float]]:
 
 
 @pytest.mark.parametrize("name", ["both", "best"])
-def test_the_checkpoint_with_the_best_score_is_the_policy(selected: Selected, name: str) -> None:
-    project = selected[0]
+def test_the_checkpoint_with_the_best_score_is_the_policy(selected: Project, name: str) -> None:
+    project = selected
     results, expected = project.results, scores(project, name)
     other = {k: own.get("reward_at_equal_length", own["accuracy"]) for k, own in expected.items()}
     total = {k: (own["accuracy"] + other[k]) / 2 for k, own in expected.items()}
@@ -156,8 +136,8 @@ def test_the_checkpoint_with_the_best_score_is_the_policy(selected: Selected, na
     assert billed.n_jobs["train_semi_online_dpo" if name == "both" else "train_grpo"] == 2
 
 
-def test_the_choice_is_told_wherever_results_are(selected: Selected) -> None:
-    results = selected[0].results
+def test_the_choice_is_told_wherever_results_are(selected: Project) -> None:
+    results = selected.results
     table = pd.read_csv(results / "tables/selection.csv")
     assert list(table.policy) == ["both/selected"] * 2 + ["best/selected"] * 2
     for name, g in (("both", 4), ("best", 2)):
@@ -183,11 +163,11 @@ def test_the_choice_is_told_wherever_results_are(selected: Selected) -> None:
 
 
 def test_selecting_trains_nothing_again_and_a_benchmark_chooses_nothing_again(
-    selected: Selected, selected_config: dict[str, Any]
+    selected: Project, selected_config: dict[str, Any]
 ) -> None:
-    project = selected[0]
+    project = selected
     more = selected_config["benchmarks"] | {"more": DEVELOPMENT | {"split": "test", "n": 10, "seed": 5}}
-    both = CHOICES["regimes"]["both"] | {"select": False}
+    both = selected_config["regimes"]["both"] | {"select": False}
     plain = {key: value for key, value in selected_config.items() if key != "sweep"}
     plain |= {"open_ended": SECTION, "ablations": {}, "regimes": {"both": both}}
     try:
