@@ -36,7 +36,7 @@ class Project:
 
     @classmethod
     def create(cls, root: Path, config: dict[str, Any]) -> Project:
-        shutil.copytree(made_once("checkout", _check_out), root)
+        shutil.copytree(checkout(), root)
         project = cls(root)
         project.configure(config)
         return project
@@ -110,8 +110,13 @@ class Project:
             os.utime(path, times)
 
 
+def checkout() -> Path:
+    """What every project begins with."""
+    return made_once("checkout", _check_out)
+
+
 def _check_out(root: Path) -> None:
-    """What every project begins with, and the package's bytecode, which would otherwise be made at each start."""
+    """The repository's files, and the package's bytecode, which would otherwise be made at each start."""
     root.mkdir()
     for part in PARTS:
         source = REPOSITORY / part

@@ -3,9 +3,10 @@
 Most of what a dry-run or a small job costs is imports, and the tests run many hundreds. So a test run keeps a process
 that has imported what Snakemake and its jobs load, and children of that one that have imported what training and vLLM
 need. A call is a fork: the real command line with the call's own folder, environment, arguments, output, signals
-and exit status, and the same for its jobs (`as_python.py`). `g2d` is not among the imports: each project has its own.
+and exit status, and the same for its jobs (`as_python.py`). `g2d` is among the imports, of a checkout as projects begin
+with it: a call whose own copy has a changed file imports that one.
 
-    python -m tests.workflow.forked FOLDER IMPORTS...       what `call` starts; nobody types it
+    python -m tests.workflow.forked FOLDER CHECKOUT IMPORTS...      what `call` starts; nobody types it
 
 Left out on purpose: calls with variables that Python or a library reads when it is started or imported, and calls of
 Snakemake that a test stops or kills. They are starts of Python, as everything is that no test calls through
@@ -46,6 +47,12 @@ IMPORTS = (
     *("snakemake.cli", "snakemake.profiles", "snakemake.report.html_reporter", "snakemake.script", "smart_open", "yte"),
     *("pandas", "pyarrow.parquet", "pydantic", "scipy.stats", "altair", "psutil"),
 )
+OF_PACKAGE = (
+    *("g2d.experiment.plan", "g2d.experiment.race", "g2d.experiment.requirements", "g2d.jobs.recover"),
+    *("g2d.tables.catalogue", "g2d.tables.files", "g2d.tables.results", "g2d.report.page", "g2d.rollouts.pairs"),
+    "snakemake_logger_plugin_g2d",
+)
+PACKAGES = ("g2d", "snakemake_logger_plugin_g2d")
 OF_VLLM = ("vllm.entrypoints.llm", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.llama")
 
 # ------------------------------------------------------------------------------------------------------ for the tests
@@ -95,6 +102,7 @@ def _server() -> Path:
 
 def _start(place: Path) -> None:
     from g2d.jobs.shared_imports import IMPORTS as OF_JOBS
+    from tests.workflow.conftest import checkout
 
     folder = Path(tempfile.mkdtemp(prefix="g2d-tests-"))  # a socket's name must be short
     python = folder / "python"
@@ -105,7 +113,7 @@ def _start(place: Path) -> None:
     ready, theirs = os.pipe()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.Popen(
-        [sys.executable, "-m", __name__, str(folder), *(name for name in OF_JOBS if not name.startswith("g2d."))],
+        [sys.executable, "-m", __name__, str(folder), str(checkout() / "src"), *OF_JOBS],
         cwd=REPOSITORY,
         env=environment
         # as jobs have it, and as an engine of ours leaves torch before it imports vLLM
@@ -123,7 +131,7 @@ def _start(place: Path) -> None:
 # ----------------------------------------------------------------------------------------------------------- the server
 
 
-def main(folder: Path, *heavy: str) -> None:
+def main(folder: Path, source: Path, *heavy: str) -> None:
     """Serve; in a fork, be the process that was asked for."""
     doors: dict[socket.socket, tuple[str, ...]] = {}
     for name, imports in ((LIGHT, ()), (HEAVY, heavy), (VLLM, (*heavy, *(OF_VLLM if find_spec("vllm") else ())))):
@@ -131,7 +139,8 @@ def main(folder: Path, *heavy: str) -> None:
         door.bind(str(folder / name))
         door.listen(128)
         doors[door] = imports
-    _import(IMPORTS)
+    sys.path.insert(0, str(source))
+    _import((*IMPORTS, *OF_PACKAGE))
     _keep_bundle()
     print("ready", end="", flush=True)
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -141,7 +150,9 @@ def main(folder: Path, *heavy: str) -> None:
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the calls and for who waits for them
     caller = _serve(doors, folder)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    sys.path.remove(str(source))
     what = _take_over(caller, folder / "python", interrupt)
+    _use_package(source)
     _end(_status_of(what))
 
 
@@ -262,6 +273,38 @@ def _take_over(caller: socket.socket, python: Path, interrupt: Any) -> str:
     return str(sys.argv[0])
 
 
+def _use_package(source: Path) -> None:
+    """Keep what was imported of the package, as if from the call's own copy, if that has the same files; else drop it.
+
+    A copy's files have the sizes and time stamps of the files they were copied from.
+    """
+    own = Path(os.environ.get("PYTHONPATH", "").partition(os.pathsep)[0])
+    modules = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in PACKAGES}
+    files = [Path(str(module.__file__)).relative_to(source) for module in modules.values()]
+    if own.is_absolute() and all(_stamp(own / file) == _stamp(source / file) for file in files):
+        for module in modules.values():
+            for name in ("__file__", "__path__"):
+                if hasattr(module, name):
+                    setattr(module, name, _moved(getattr(module, name), source, own))
+    else:
+        for name in modules:
+            del sys.modules[name]
+
+
+def _moved(place: Any, source: Path, own: Path) -> Any:
+    """A file, or the folders of a package, in another copy."""
+    if isinstance(place, str):
+        return str(own / Path(place).relative_to(source))
+    return [_moved(folder, source, own) for folder in place]
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    with suppress(FileNotFoundError):
+        found = file.stat()
+        return found.st_size, found.st_mtime_ns
+    return None
+
+
 def _keep(child: int, caller: socket.socket) -> NoReturn:
     """Tell the caller how the child ended, and the child which signals the caller gets; should that end, so does it."""
 
@@ -282,4 +325,4 @@ def _keep(child: int, caller: socket.socket) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

@@ -67,7 +67,16 @@ def test_a_call_that_is_killed_is_told_from_one_that_ends(project: Project) -> N
     assert project.snakemake("--version").returncode == 0
 
 
-def test_no_call_finds_this_package_imported(tmp_path: Path) -> None:
+def test_a_call_has_the_package_of_its_project_where_that_was_changed(project: Project) -> None:
+    (project.root / "words.smk").write_text("import g2d.plain\nprint('words:', g2d.plain.__doc__)\nrule all:\n")
+    said = [project.snakemake("-n", "--snakefile", "words.smk").stdout]
+    with project.edited("src/g2d/plain.py", '"""Text', '"""Changed. Text'):
+        said.append(project.snakemake("-n", "--snakefile", "words.smk").stdout)
+    assert ["words: Changed. " in words for words in said] == [False, True]
+    assert "words: " in said[0]
+
+
+def test_a_call_without_a_package_finds_none_imported(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text("import sys\nprint('g2d' in sys.modules, sys.path[0])\nrule all:\n")
     status, said = forked.call(["-m", "snakemake", "-n"], tmp_path, os.environ | {"PYTHONPATH": ""})
     assert (status, f"False {tmp_path}\n" in said) == (0, True), said
