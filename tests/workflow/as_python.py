@@ -98,6 +98,8 @@ def main(python: str, folder: str, *arguments: str) -> None:
 
 def door_of(arguments: tuple[str, ...]) -> str | None:
     """Where the process listens that has imported what this command will; None where it is a start of Python."""
+    if "HF_ENDPOINT" in os.environ:
+        return None  # huggingface_hub reads it when it is imported
     if arguments[:2] == ("-m", "snakemake") and "SLURM_STEP_ID" in os.environ:
         return None  # Slurm sends its signals to what it started
     if arguments[:1] == ("-m",):

@@ -60,9 +60,7 @@ def test_a_job_has_the_image_and_code_of_the_checkout_and_runs_once(project: Pro
         "results/problems/word-problems.jsonl": (*within, "--apptainer-args=--nv"),
     }
     for file, how in made.items():
-        done = project.snakemake(
-            "--cores", "1", *how, "--", file, anew=True, G2D_CONTAINER=str(image), HF_HOME=str(cache)
-        )
+        done = project.snakemake("--cores", "1", *how, "--", file, G2D_CONTAINER=str(image), HF_HOME=str(cache))
         assert done.returncode == 0, done.stdout
     (call,) = map(shlex.split, calls.read_text().splitlines())
     assert call[0] == "exec" and str(image) in call and "--nv" in call

@@ -117,9 +117,7 @@ def project(tmp_path: Path, micro_config: dict[str, Any]) -> Project:
 def run(project: Project, hub: Hub, *targets: str) -> str:
     endpoint = f"http://127.0.0.1:{hub.server_port}"
     cache = str(project.root / "cache")
-    done = project.snakemake(
-        *("--cores", "1", *targets), anew=True, HF_HUB_OFFLINE="0", HF_ENDPOINT=endpoint, HF_HOME=cache
-    )
+    done = project.snakemake("--cores", "1", *targets, HF_HUB_OFFLINE="0", HF_ENDPOINT=endpoint, HF_HOME=cache)
     return done.stdout if done.returncode == 0 else f"failed: {done.stdout}"
 
 
