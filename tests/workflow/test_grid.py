@@ -33,6 +33,7 @@ from tests.workflow.conftest import REPOSITORY, Project
 SUMMARIES = {"make_tables": 1, "render_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
 SUMMARIES |= {"record_provenance": 1, "write_methods": 1, "build_report": 1}
 OF_REGIMES = SUMMARIES | {"make_training_tables": 1}  # where there are `regimes`
+IMPORTED = r"^import time: .*\| *(\S+)$"
 
 
 def rollouts(project: Project, folder: str) -> pd.DataFrame:
@@ -43,24 +44,27 @@ def metrics(project: Project, folder: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (project.results / folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_stage_without_a_model_imports_nothing_that_only_models_need(micro_grid: Project, tmp_path: Path) -> None:
-    """Python reports every import on standard error, which is the log once a stage has begun."""
-    project = micro_grid.copied(tmp_path / "g2d")
-    made = {
-        "load_problems": "problems/arithmetic.jsonl",
-        "check_leakage": "problems/arithmetic.leakage.json",
-        "select_training_set": "micro/calibration/levels.csv",
-        "build_pairs": "micro/seed0/harvest/g2/k2/pairs.jsonl",
-    }
-    shutil.rmtree(project.results / "logs")
-    targets = [f"results/{file}" for file in made.values()]
-    command = ["--cores", "2", "--force", "--allowed-rules", *made, "--", *targets]
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
+    """Every kind of job once, from nothing, by starts of Python each with imports of its own, where the grid shared
+    imports. Python reports every import on standard error, which is the log once a stage has begun."""
+    assert micro_config.get("share_imports", True)
+    project = Project.create(tmp_path_factory.mktemp("started") / "g2d", micro_config | {"share_imports": False})
+    # A chain of two; what is trained on the harvest of its first part.
+    files = ["micro/seed0/grpo/g2/k4/policy.json", "micro/seed0/dpo/g2/k2/eval/arithmetic.parquet"]
+    files += ["problems/arithmetic.leakage.json"]
+    command = ["--cores", "2", "--quiet", "rules", "--", *(f"results/{file}" for file in files)]
     done = project.snakemake(*command, anew=True, PYTHONPROFILEIMPORTTIME="1")
     assert done.returncode == 0, done.stdout
+    return project
+
+
+def test_a_stage_without_a_model_imports_nothing_that_only_models_need(started: Project) -> None:
     heavy = {"torch", "transformers", "trl", "peft", "datasets", "vllm", "huggingface_hub", "math_verify", "sympy"}
-    for rule in made:
-        [log] = (project.results / "logs" / rule).rglob("*.log")
-        imported = re.findall(r"^import time: .*\| *(\S+)$", log.read_text(), re.M)
+    for rule in ("load_problems", "check_leakage", "select_training_set", "build_pairs"):
+        logs = [*(started.results / "logs" / rule).rglob("*.log")]
+        imported = [name for log in logs for name in re.findall(IMPORTED, log.read_text(), re.M)]
+        assert logs, rule
         assert {name.partition(".")[0] for name in imported} & heavy == set(), rule
         assert any(name.startswith("scipy.stats.") for name in imported) == (rule == "build_pairs")  # its intervals
 
@@ -352,25 +356,18 @@ def test_report_is_one_file_that_says_what_it_is(micro_grid: Project) -> None:
 
 
 def test_the_same_run_twice_gives_the_same_files(
-    micro_grid: Project, tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]
+    micro_grid: Project, started: Project, tmp_path: Path, micro_config: dict[str, Any]
 ) -> None:
-    """Every kind of job once, from nothing, by starts of Python each with imports of its own, where the grid shared
-    imports; and the tables again from the same results."""
-    assert micro_config.get("share_imports", True)
-    own = micro_config | {"share_imports": False}
-    second = Project.create(tmp_path_factory.mktemp("again") / "g2d", own)
-    # A chain of two; what is trained on the harvest of its first part.
-    files = ("grpo/g2/k4/policy.json", "dpo/g2/k2/eval/arithmetic.parquet")
-    second.build("--quiet", "rules", "--", *(f"results/micro/seed0/{file}" for file in files), anew=True)
+    """And the tables again from the same results."""
     kinds = ("*.parquet", "train.jsonl", "pairs.jsonl", "*.safetensors")
-    files = [file for kind in kinds for file in second.results.rglob(kind)]
+    files = [file for kind in kinds for file in started.results.rglob(kind)]
     assert len(files) >= 13
     for file in files:
-        twin = micro_grid.results / file.relative_to(second.results)
+        twin = micro_grid.results / file.relative_to(started.results)
         assert file.read_bytes() == twin.read_bytes(), file
 
-    again = micro_grid.copied(tmp_path_factory.mktemp("tables") / "g2d")
-    again.configure(own)
+    again = micro_grid.copied(tmp_path / "g2d")
+    again.configure(micro_config | {"share_imports": False})
     assert again.planned() == {}  # how jobs import is no part of a result
     tables = again.results / "tables"
     before = {file: file.read_bytes() for file in tables.glob("*.csv") if file.stem != "attempts"}  # one more
