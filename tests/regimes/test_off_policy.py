@@ -17,14 +17,14 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.files import sha256
 from g2d.policies.settings import Lora
 from g2d.regimes.auto_stop import train_until_decline
-from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.grpo import train_grpo
 from g2d.regimes.grpo_trainer import REFERENCE, Grpo, mixed_groups
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.warmup import Warmup
 from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy
-from tests.regimes.test_resume import EVERY_STEP, terminated_after
+from tests.regimes.test_resume import saving, terminated_after
 from tests.regimes.test_training import easy
 
 PLAIN = {"steps": [0, 4, 8], "horizon": 8, "learning_rate": 1e-2, "max_completion_length": 12}
@@ -51,7 +51,6 @@ def warm_up(
     k: int,
     *,
     group_size: int = 2,
-    checkpointing: Checkpointing = EVERY_STEP,
     **kwargs: Any,
 ) -> list[dict[str, Any]]:
     log = train_grpo(
@@ -64,7 +63,7 @@ def warm_up(
             k=k,
             seed=0,
             work=work,
-            checkpointing=checkpointing,
+            checkpointing=saving(work),
             **kwargs,
         )
     ).log
@@ -459,7 +458,7 @@ def test_every_objective_reaches_the_trainer_and_trains(
         arguments.update({name: getattr(trainer.args, name) for name in expected})
 
     watch(seen)
-    log = warm_up(tmp_path, own | {"updates_per_generation": 2}, 2, checkpointing=Checkpointing())
+    log = warm_up(tmp_path, own | {"updates_per_generation": 2}, 2)
     assert arguments == expected
     assert all(0 < row["grad_norm"] < float("inf") for row in log)
 

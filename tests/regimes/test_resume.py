@@ -33,6 +33,14 @@ from tests.regimes.test_training import WARMUP, easy, pairs, warm_up
 from tests.workflow import forked
 
 EVERY_STEP = Checkpointing(every_steps=1)
+
+
+def saving(work: Path) -> Checkpointing:
+    """Every step in a folder `stopped`. What runs there is compared with what saved its last step alone, so it is seen
+    as well that saving changes nothing."""
+    return EVERY_STEP if work.name.startswith("stopped") else Checkpointing()
+
+
 DPO = Dpo(epochs=3, per_device_batch_size=4, gradient_accumulation_steps=2, learning_rate=2e-3)
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from g2d.jobs.cost import Meter
 from g2d.regimes import fresh
-from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.prompt_choice import METRICS, AskedGroup, PromptChoice, PromptKeys, prompt_order
-from tests.regimes.test_resume import adapter, terminated_after
+from tests.regimes.test_resume import adapter, saving, terminated_after
 from tests.regimes.test_semi_online_dpo import DYNAMIC, NO_DROPOUT, rows_of, semi_online
 from tests.regimes.test_training import WARMUP, easy, warm_up
 
@@ -160,7 +160,7 @@ def grpo(work: Path, k: int = 6, meter: Meter | None = None, resume_from: Path |
     warmup = type(WARMUP).model_validate(WARMUP.model_dump() | {"keep_rollouts": "completions"} | changes)
     log = warm_up(
         work, PROBLEMS, k=k, warmup=warmup, meter=meter or Meter("tests", "train_grpo"), resume_from=resume_from,
-        checkpointing=Checkpointing(every_steps=1),
+        checkpointing=saving(work),
     )  # fmt: skip
     return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]
 

@@ -18,7 +18,7 @@ from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
 from g2d.regimes import fresh
 from g2d.regimes.auto_stop import train_until_decline
-from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact
+from g2d.regimes.checkpoints import TrainingStoppedError, require_intact
 from g2d.regimes.fresh import FreshRollouts, seed_after, sync_period
 from g2d.regimes.groups import groups
 from g2d.regimes.job import Trained, TrainingJob
@@ -30,7 +30,7 @@ from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy
-from tests.regimes.test_resume import adapter, terminated_after
+from tests.regimes.test_resume import adapter, saving, terminated_after
 from tests.regimes.test_training import easy, warm_up
 
 SETTINGS: dict[str, Any] = {
@@ -64,7 +64,7 @@ def semi_online(work: Path, k: int = 6, *, n_problems: int = 10, lora: Lora | No
             k=k,
             seed=0,
             work=work,
-            checkpointing=Checkpointing(every_steps=1),
+            checkpointing=saving(work),
             **kwargs,
         )
     ).log
@@ -190,8 +190,10 @@ def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, sync_ev
         assert meter.tokens_generated == rows_of(work)["token_count"].sum()
 
 
-def warmed_up(folder: Path) -> Policy:
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Policy:
     """A policy to start from: GRPO's after two steps."""
+    folder = tmp_path_factory.mktemp("grpo")
     warm_up(folder, easy(10), k=2, lora=NO_DROPOUT, group_size=4)
     adapter = {
         "adapter": str(folder / "adapter"),
@@ -200,9 +202,8 @@ def warmed_up(folder: Path) -> Policy:
     return replace(tiny_policy(), policy_id="tiny/seed0/grpo/g4/k2", regime="grpo", k=2, seed=0, **adapter)
 
 
-def test_a_training_starts_at_its_start_and_draws_from_it(tmp_path: Path) -> None:
+def test_a_training_starts_at_its_start_and_draws_from_it(tmp_path: Path, start: Policy) -> None:
     """Its first rollouts are a harvest of that policy; the reference is that policy, or M0, as configured."""
-    start = warmed_up(tmp_path / "grpo")
     of_start = semi_online(tmp_path / "own", k=2, lora=NO_DROPOUT, started=start, reference="start", sync_every="never")
     of_m0 = semi_online(tmp_path / "m0", k=2, lora=NO_DROPOUT, started=start, sync_every="never")
     first_of_start, first_of_m0 = (next(row for row in log if row["pairs"]) for log in (of_start, of_m0))
@@ -233,9 +234,10 @@ def test_random_numbers_belong_to_the_start() -> None:
 @pytest.mark.parametrize(
     ("sync_every", "reference"), [(1, "base"), ("never", "base"), (4, "start"), (4, "sync"), ("never", "start")]
 )
-def test_from_a_start_too_it_goes_on_with_the_same_bits(tmp_path: Path, sync_every: Any, reference: str) -> None:
+def test_from_a_start_too_it_goes_on_with_the_same_bits(
+    tmp_path: Path, start: Policy, sync_every: Any, reference: str
+) -> None:
     """Stopped within the interval of the start and after a hand-over, and in a chain."""
-    start = warmed_up(tmp_path / "grpo")
     changes = {"sync_every": sync_every, "reference": reference, "started": start, "lora": NO_DROPOUT}
     straight = semi_online(tmp_path / "straight", **changes)
     for last in (2, 5):
@@ -248,8 +250,9 @@ def test_from_a_start_too_it_goes_on_with_the_same_bits(tmp_path: Path, sync_eve
     pd.testing.assert_frame_equal(rows_of(tmp_path / "stopped"), rows_of(tmp_path / "straight"))
 
 
-def test_an_attempt_with_another_start_is_not_gone_on_from(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    start = warmed_up(tmp_path / "grpo")
+def test_an_attempt_with_another_start_is_not_gone_on_from(
+    tmp_path: Path, start: Policy, capfd: pytest.CaptureFixture[str]
+) -> None:
     with terminated_after(1), pytest.raises(TrainingStoppedError):
         semi_online(tmp_path / "stopped", started=start, lora=NO_DROPOUT)
     semi_online(tmp_path / "stopped", lora=NO_DROPOUT)
@@ -322,7 +325,7 @@ def until_decline(work: Path, meter: Meter, **changes: Any) -> Trained:
     settings = SemiOnlineDpo.model_validate(SETTINGS | AUTO | changes)
     job = TrainingJob(
         tiny_policy(), easy(10), settings, harvest=HARVEST, lora=NO_DROPOUT, seed=0, work=work, policy_id="tiny/auto",
-        meter=meter, checkpointing=Checkpointing(every_steps=1), k=6,
+        meter=meter, checkpointing=saving(work), k=6,
     )  # fmt: skip
     return train_until_decline(train_semi_online_dpo, job)
 
