@@ -24,6 +24,7 @@ DOORS = {
     "snakemake": LIGHT,
     "g2d.jobs.shared_imports": HEAVY,
     "g2d.regimes.rank": HEAVY,
+    "trl.cli.main": HEAVY,
     "g2d.rollouts.engine_host": VLLM,
     "g2d.rollouts.trainer_engine": VLLM,
     "vllm.entrypoints.openai.api_server": VLLM,

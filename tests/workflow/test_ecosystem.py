@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import yaml
 
 from g2d.experiment.config import load
 from g2d.experiment.grid import policies
+from tests.workflow import forked
 from tests.workflow.conftest import Project
 
 HARVEST = "micro/seed0/harvest/g2/k2"
@@ -51,8 +51,9 @@ def test_a_harvest_loads_as_a_data_set_by_its_card(micro_grid: Project, tmp_path
 
 
 def test_pairs_train_with_trls_own_command_line(micro_grid: Project, tmp_path: Path) -> None:
+    """As `trl dpo`, which starts the training."""
     command = [
-        *(str(Path(sys.executable).with_name("trl")), "dpo", "--output_dir", str(tmp_path / "out"), "--max_steps", "2"),
+        *(forked.python(), "-m", "trl.cli.main", "dpo", "--output_dir", str(tmp_path / "out"), "--max_steps", "2"),
         *("--model_name_or_path", str(micro_grid.results / "micro/base/model")),
         *("--dataset_name", str(micro_grid.results / HARVEST)),
         *("--use_peft", "--use_cpu", "--bf16", "false", "--gradient_checkpointing", "false"),
