@@ -26,14 +26,14 @@ from g2d.memory.passes import Counted
 from g2d.policies import Policy, embedded, load_model
 from g2d.policies.pretrained import resolve_base
 from g2d.policies.settings import Lora
-from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.distillation import Distillation, train_distillation
 from g2d.regimes.job import TrainingJob
 from g2d.rollouts.settings import EngineSettings
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 from tests.models import adapted, random_model, tiny_policy
-from tests.regimes.test_resume import adapter, terminated_after
+from tests.regimes.test_resume import adapter, saving, terminated_after
 from tests.regimes.test_training import easy
 
 SETTINGS: dict[str, Any] = {
@@ -56,7 +56,7 @@ def job(work: Path, teacher: Policy, k: int = 3, lora: Lora = NO_DROPOUT, **chan
         own["start"], changes = started, {"start": "warmup", "start_step": 2} | changes
     return TrainingJob(
         tiny_policy(), easy(10), Distillation.model_validate(SETTINGS | changes), teacher=teacher, lora=lora, k=k,
-        seed=0, work=work, checkpointing=Checkpointing(every_steps=1), **own,
+        seed=0, work=work, checkpointing=saving(work), **own,
     )  # fmt: skip
 
 
@@ -164,8 +164,8 @@ def test_an_attempt_with_another_teacher_is_not_gone_on_from(
     tmp_path: Path, teacher: Policy, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with terminated_after(1), pytest.raises(TrainingStoppedError):
-        distilled(tmp_path, teacher)
-    distilled(tmp_path, tiny_policy())
+        distilled(tmp_path / "stopped", teacher)
+    distilled(tmp_path / "stopped", tiny_policy())
     assert "made under other settings, not used" in capfd.readouterr().out
 
 

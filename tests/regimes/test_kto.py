@@ -17,12 +17,12 @@ from g2d.jobs.files import read_json, write_json
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
-from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.kto import Judged, Kto, judged_rollouts, train_kto, weights
 from tests.frames import spelled, text_of
 from tests.models import adapted, completion_logprobs, tiny_policy
-from tests.regimes.test_resume import adapter, terminated_after
+from tests.regimes.test_resume import adapter, saving, terminated_after
 from tests.regimes.test_training import pairs
 
 PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name in ("a", "b", "c", "d")]
@@ -122,7 +122,7 @@ def kto(work: Path, *, lora: Lora | None = None, start: Policy | None = None, **
             seed=0,
             work=work,
             start=start,
-            checkpointing=Checkpointing(every_steps=1),
+            checkpointing=saving(work),
         )
     ).log
     return [row for row in log if "loss" in row]
