@@ -125,6 +125,12 @@ def test_the_first_job_pays_for_the_imports(run: Run) -> None:
     assert spent.pop("first/cost") > 10 * max(spent.values())
 
 
+def test_trackio_writes_below_the_run(run: Run) -> None:
+    """It reads where to write when it is imported, which TRL does before any job can say so."""
+    assert run.finish("tracked", "from trackio.utils import TRACKIO_DIR; print(TRACKIO_DIR)") == (0, "")
+    assert run.log("tracked") == f"{run.root}/results/logs/trackio\n"
+
+
 def test_without_the_key_a_job_makes_its_own(run: Run) -> None:
     assert run.finish("alone", PRINTS, share=False) == (0, "")
     assert run.log("alone") == "False False False False True alone\n"

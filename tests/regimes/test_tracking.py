@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -58,7 +59,9 @@ def train(folder: Path, tracker: str) -> tuple[bytes, list[Any]]:
             patch.setattr(sys, "argv", arguments)
             exec(SCRIPT, {})
     else:
-        assert forked.train(arguments, folder) == 0
+        # Not `forked.train`: TRL's GRPO imports trackio, which reads then where to write.
+        status, said = forked.call(arguments, folder, dict(os.environ))
+        assert status == 0, said
     rows = map(json.loads, (folder / "work/metrics.jsonl").read_text().splitlines())
     return (folder / "work/adapter/adapter_model.safetensors").read_bytes(), [(r["step"], r["reward"]) for r in rows]
 

@@ -70,7 +70,7 @@ def test_every_regime_takes_the_same_side() -> None:
     assert pair["chosen_sample"] in (1, 3)
     assert pair["rejected_sample"] == 0
     assert pair["p_hat"] == 0.5  # two of the four that have a reward
-    (group,) = groups(frame, asked, which="all", seed=0, whole=True)
+    (group,) = groups(frame, "pq", which="all", seed=0, whole=True)
     assert [text_of(ids) for ids in group.completions] == [f"p, attempt {i}" for i in range(4)]
     assert sorted(group.pairs) == [(1, 0), (3, 0)]
     assert group.advantages == pytest.approx((-0.5, 0.3, -0.1, 0.3))
@@ -90,7 +90,7 @@ def test_without_a_difference_there_is_nothing_to_learn_from_and_it_says_why() -
         ValueError, match=r"that its reward tells apart .2 prompts; 3 judged, 1 not_finite; mean reward 1"
     ):
         build_pairs(frame, problems(frame), Prompt(), 0)
-    assert groups(drawn(p=[math.nan] * 2), problems(frame)[:1], which="one", seed=0) == []
+    assert groups(drawn(p=[math.nan] * 2), "p", which="one", seed=0) == []
 
 
 def test_informativeness_says_of_scalars_what_it_can() -> None:

@@ -128,6 +128,7 @@ def main(socket_file: Path, run: str) -> None:
         return
     go_offline()
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # `is_available` does not initialise CUDA
+    os.environ["TRACKIO_DIR"] = str(Path(LOG).parent.resolve() / "trackio")  # read by its import, which TRL makes
     gc.disable()  # a quarter of the time of imports
     for name in IMPORTS:
         import_module(name)
