@@ -147,7 +147,7 @@ def test_a_policy_that_is_its_own_teacher_has_no_loss_and_no_gradient(tmp_path: 
 
 def test_stopped_anywhere_and_in_a_chain_it_equals_an_uninterrupted_run(tmp_path: Path, teacher: Policy) -> None:
     straight = distilled(tmp_path / "straight", teacher, k=6, lora=Lora())
-    assert straight[-1]["loss"] < straight[0]["loss"]
+    assert min(row["grad_norm"] for row in straight) > 1e-3  # six updates on other rollouts: their losses are noise
     for last in (2, 5):
         with terminated_after(last - 1), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {last} of 6"):
             distilled(tmp_path / "stopped", teacher, k=6, lora=Lora())
