@@ -24,6 +24,7 @@ REPLAYS = {
     "policies": ["grpo"],
     "warmup": {"replay": {"successes": 1, "harvest_step": 2}},
 }
+ROUNDS = {"regime": "iterative_dpo", "rounds": [1, 2]}
 SFT = {"regimes": {"sft": {"regime": "rft", "steps": [2]}}}
 
 
@@ -112,6 +113,7 @@ def test_a_policy_that_goes_on_takes_what_is_behind_it_along() -> None:
     ("changes", "asked", "trained", "harvested"),
     [
         ({"regimes": {"pupil": PUPIL}}, "pupil/g2/k4", ["dpo/g2/k2", "grpo/g2/k2", "pupil/g2/k4"], ["g2/k2"]),
+        ({"regimes": {"again": ROUNDS}}, "again/g0/k2", ["again/g0/k1", "again/g0/k2"], ["g0/k0"]),
         ({"ablations": {"rlep": REPLAYS}}, "rlep/grpo/g2/k4", ["grpo/g2/k2", "rlep/grpo/g2/k4"], ["g2/k2"]),
         (
             {"ablations": {"matched": {"steps": [0], "dpo": {"match_pairs_to": 2}}}},
@@ -124,7 +126,7 @@ def test_a_policy_that_goes_on_takes_what_is_behind_it_along() -> None:
 def test_what_a_policy_is_made_from_comes_with_it(
     changes: dict[str, Any], asked: str, trained: list[str], harvested: list[str]
 ) -> None:
-    """Its teacher, the harvest that it replays, and those that it is matched to, whatever the looks say of these."""
+    """Its teacher, earlier rounds, the harvest that it replays, and those that it is matched to, whatever looks say."""
     config = after({f"m/{asked}": 3, **dict.fromkeys(("m/dpo/g0/k0", "m/dpo/g2/k2", "m/grpo/g2/k4"), 2)}, **changes)
     assert sorted(of_seed(grid.trainings(config), 3)) == trained
     assert of_seed(grid.harvests(config), 3) == [f"harvest/{at}" for at in harvested]
