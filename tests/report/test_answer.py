@@ -189,7 +189,8 @@ def test_with_several_group_sizes_a_policy_is_named_with_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hours", "text"), [(26.6, "26.6 device-hours"), (0.5, "30 device-minutes"), (0.006, "22 device-seconds")]
+    ("hours", "text"),
+    [(26.6, "26.6 device-hours"), (1.0, "1 device-hour"), (0.5, "30 device-minutes"), (0.006, "22 device-seconds")],
 )
 def test_device_time_comes_in_the_unit_that_suits_it(hours: float, text: str) -> None:
     assert duration(hours) == text

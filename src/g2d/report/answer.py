@@ -145,7 +145,8 @@ def answer(
 def duration(hours: float) -> str:
     """Device time in the unit that suits it."""
     unit, factor = time_unit(hours)
-    return f"{factor * hours:.{3 if factor == 1 else 2}g} device-{unit}"
+    number = f"{factor * hours:.{3 if factor == 1 else 2}g}"
+    return f"{number} device-{unit.removesuffix('s') if number == '1' else unit}"
 
 
 # --------------------------------------------------------------------------------------------------------- sentences
