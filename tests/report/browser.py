@@ -32,28 +32,40 @@ class Complaints:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
+    """A browser with one tab, in which everything is opened: a new one is a process, a second of CPU."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"], timeout=0
         )
+        browser.new_page().set_default_timeout(0)  # Playwright's own is 30 s, which a busy machine can take
         yield browser
         browser.close()
 
 
 @contextmanager
 def opened(browser: Browser, file: Path, size: tuple[int, int] = DESKTOP) -> Iterator[tuple[Page, Complaints]]:
-    """A file in a tab of its own."""
+    """A file in the browser's tab, which is blank before and after."""
     complaints = Complaints()
-    page = browser.new_page(viewport={"width": size[0], "height": size[1]})
-    page.set_default_timeout(0)  # Playwright's own is 30 s, which a busy machine can take
-    page.on("console", lambda m: m.type in ("warning", "error") and complaints.console.append(m.text))
-    page.on("pageerror", lambda error: complaints.console.append(str(error)))
-    page.on("dialog", lambda dialog: (complaints.dialogs.append(dialog.message), dialog.dismiss()))
-    page.on("request", lambda request: _is_outside(request.url, file) and complaints.requests.append(request.url))
-    page.on("requestfailed", lambda request: request.failure == "csp" and complaints.blocked.append(request.url))
+    listeners = {
+        "console": lambda m: m.type in ("warning", "error") and complaints.console.append(m.text),
+        "pageerror": lambda error: complaints.console.append(str(error)),
+        "dialog": lambda dialog: (complaints.dialogs.append(dialog.message), dialog.dismiss()),
+        "request": lambda request: _is_outside(request.url, file) and complaints.requests.append(request.url),
+        "requestfailed": lambda request: request.failure == "csp" and complaints.blocked.append(request.url),
+    }
+    page = browser.contexts[0].pages[0]
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.emulate_media(media="null", color_scheme="light")
+    page.mouse.move(0, 0)
+    for event, listener in listeners.items():
+        page.on(event, listener)
     page.goto(file.as_uri())
-    yield page, complaints
-    page.close()
+    try:
+        yield page, complaints
+    finally:
+        for event, listener in listeners.items():
+            page.remove_listener(event, listener)
+        page.goto("about:blank")
 
 
 def _is_outside(url: str, file: Path) -> bool:
