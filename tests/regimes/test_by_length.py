@@ -21,6 +21,7 @@ from g2d.regimes.job import TrainingJob
 from g2d.regimes.pair_trainer import PairTrainer
 from g2d.regimes.processes import NotTheFirstError
 from g2d.regimes.rft import Rft, train_rft
+from g2d.rewards.controls import Random
 from tests.models import tiny_policy
 from tests.regimes.test_processes import dpo as job_of
 from tests.regimes.test_processes import in_two
@@ -170,8 +171,11 @@ def test_grpo_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.Monk
     warmup, logs = WARMUP.model_copy(update={"beta": 0.1} | own), []
     for found in (Division(4, False), Division(4, False, tokens=1)):
         set_division(monkeypatch, found)
-        logs.append(warm_up(tmp_path / str(len(logs)), easy(20), k=2, warmup=warmup, lora=NO_DROPOUT))
+        # On some CPUs every answer that is cut so is wrong: Math-Verify's rewards would teach nothing.
+        work, coin = tmp_path / str(len(logs)), Random(reward="random")
+        logs.append(warm_up(work, easy(20), k=2, warmup=warmup, lora=NO_DROPOUT, reward=coin))
     assert_alike(*logs)
+    assert logs[0][0]["grad_norm"] > 1e-2
 
 
 def test_a_training_by_length_that_was_stopped_ends_with_the_same_bits(
