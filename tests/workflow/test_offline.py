@@ -16,7 +16,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import yaml
 
 from g2d.jobs.files import read_json
 from g2d.policies import read_policy
@@ -74,6 +73,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+TEACHER = "results/teachers/pupil/base/policy.json"
 MODEL, DATASET = "someone/model", "datasets/someone/problems"
 CARD = """\
 ---
@@ -85,7 +85,7 @@ configs:
 ROWS = [{"question": f"Compute {n} + 1.", "answer": f"One more than {n}.\n#### {n + 1}"} for n in range(10, 14)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def hub(micro_grid: Project) -> Iterator[Hub]:
     model = micro_grid.results / "micro/base/model"
     files = {file.name: file.read_bytes() for file in model.iterdir() if file.is_file()}
@@ -102,16 +102,24 @@ def hub(micro_grid: Project) -> Iterator[Hub]:
     server.server_close()
 
 
-@pytest.fixture
-def project(tmp_path: Path, micro_config: dict[str, Any]) -> Project:
+@pytest.fixture(scope="module")
+def config(micro_config: dict[str, Any]) -> dict[str, Any]:
     model = {"source": "hub", "id": "someone/model", "revision": SHA}
     problems = {"source": "hub", "id": "someone/problems", "subset": "main", "split": "test", "revision": SHA}
     columns = {"fields": {"prompt": "question", "answer": "answer"}, "answer_format": "gsm8k"}
     pupil = {"regime": "distillation", "teacher": model, "steps": [2], "responses": 2, "prompts_per_update": 4}
     pupil["max_completion_length"] = 24
     config = micro_config | {"models": {"mine": model}, "benchmarks": {"more": problems | columns}}
-    config |= {"regimes": {"pupil": pupil}}
-    return Project.create(tmp_path / "g2d", config)
+    return config | {"regimes": {"pupil": pupil}}
+
+
+@pytest.fixture(scope="module")
+def fetched(config: dict[str, Any], hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """With the base model, as a teacher too, and the problems."""
+    project = Project.create(tmp_path_factory.mktemp("fetched") / "g2d", config)
+    said = run(project, hub, "results/mine/base/policy.json", "results/problems/more.jsonl", TEACHER)
+    assert not said.startswith("failed"), said
+    return project
 
 
 def run(project: Project, hub: Hub, *targets: str) -> str:
@@ -121,33 +129,33 @@ def run(project: Project, hub: Hub, *targets: str) -> str:
     return done.stdout if done.returncode == 0 else f"failed: {done.stdout}"
 
 
-def test_everything_after_the_fetch_runs_without_the_hub(project: Project, hub: Hub) -> None:
-    teacher = "results/teachers/pupil/base/policy.json"
-    said = run(project, hub, "results/mine/base/policy.json", "results/problems/more.jsonl", teacher)
-    assert not said.startswith("failed"), said
-    policy = read_policy(project.results / "mine/base/policy.json")
+def test_everything_after_the_fetch_runs_without_the_hub(fetched: Project, hub: Hub) -> None:
+    policy = read_policy(fetched.results / "mine/base/policy.json")
     assert policy.revision == SHA
-    assert read_policy(project.root / teacher).base == policy.base  # a training could not fetch it
-    fetched = {file.name for file in Path(policy.base).iterdir()}
-    assert fetched == hub.repositories[MODEL].keys() - {"pytorch_model.bin", "code.py", "picture.png"}
-    problems = read_problems(project.results / "problems/more.jsonl")
+    assert read_policy(fetched.root / TEACHER).base == policy.base  # a training could not fetch it
+    files = {file.name for file in Path(policy.base).iterdir()}
+    assert files == hub.repositories[MODEL].keys() - {"pytorch_model.bin", "code.py", "picture.png"}
+    problems = read_problems(fetched.results / "problems/more.jsonl")
     assert [(problem.prompt, problem.answer) for problem in problems] == [
         (row["question"], str(n + 1)) for n, row in enumerate(ROWS, 10)
     ]
     assert {problem.source for problem in problems} == {f"hub:someone/problems@{SHA}"}
-    assert read_json(project.results / "problems/more.manifest.json")["source"]["revision"] == SHA
+    assert read_json(fetched.results / "problems/more.manifest.json")["source"]["revision"] == SHA
     assert f"Bearer {SECRET}" in hub.tokens  # this is what a token is for
 
     hub.requests.clear()
     evaluation = "results/mine/base/eval/more.parquet"
-    said = run(project, hub, evaluation)
+    said = run(fetched, hub, evaluation)
     assert not said.startswith("failed"), said
-    assert list(pd.read_parquet(project.root / evaluation).problem_id) == [problem.problem_id for problem in problems]
+    assert list(pd.read_parquet(fetched.root / evaluation).problem_id) == [problem.problem_id for problem in problems]
     assert hub.requests == []
 
 
-def test_a_repository_without_safetensors_is_refused(project: Project, hub: Hub) -> None:
-    del hub.repositories[MODEL]["model.safetensors"]
+def test_a_repository_without_safetensors_is_refused(
+    config: dict[str, Any], hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(hub.repositories[MODEL], "model.safetensors")
+    project = Project.create(tmp_path / "g2d", config)
     said = run(project, hub, "results/mine/base/policy.json")
     assert said.startswith("failed")
     assert "pretrained_model: someone/model at c0ffee00: no *.safetensors in it" in said
@@ -155,16 +163,16 @@ def test_a_repository_without_safetensors_is_refused(project: Project, hub: Hub)
 
 
 def test_a_reward_model_is_fetched_before_the_first_job_that_judges_by_it(
-    project: Project, hub: Hub, tmp_path: Path
+    fetched: Project, config: dict[str, Any], hub: Hub, tmp_path: Path
 ) -> None:
     files = {file.name: file.read_bytes() for file in reward_model(tmp_path / "judge").iterdir()}
     hub.repositories["someone/judge"] = files | {"pytorch_model.bin": b"pickle"}
     liked = {"reward": "model", "id": "someone/judge", "revision": SHA}
-    config = yaml.safe_load((project.root / "config/config.yaml").read_text())
+    project = fetched.copied(tmp_path / "g2d")
     project.configure(config | {"rewards": {"liked": liked}, "open_ended": SECTION | {"reward": "liked"}})
     replies = "results/mine/base/open-ended/rollouts.parquet"
     said = run(project, hub, replies)
     assert not said.startswith("failed"), said
     assert pd.read_parquet(project.root / replies)["reward_status"].eq("judged").all()
-    fetched = {request.rpartition("/")[2] for request in hub.requests if "/judge/resolve/" in request}
-    assert fetched == files.keys()
+    asked = {request.rpartition("/")[2] for request in hub.requests if "/judge/resolve/" in request}
+    assert asked == files.keys()
