@@ -242,7 +242,7 @@ LOOKS = """import os, torch
         print(torch.cuda._parse_visible_devices())"""
 
 
-def with_cuda(folder: Path, visible: str, extra: str = "pass") -> dict[str, str]:
+def with_cuda(folder: Path, visible: str, extra: str) -> dict[str, str]:
     """The environment in which the shared process has such a torch."""
     record = str(folder / "began")
     (folder / "sitecustomize.py").write_text(WITH_CUDA.format(record=record, extra=extra))
@@ -250,12 +250,42 @@ def with_cuda(folder: Path, visible: str, extra: str = "pass") -> dict[str, str]
     return {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": visible}
 
 
-def test_the_shared_process_leaves_cuda_to_its_jobs(run: Run, tmp_path: Path) -> None:
-    environment = with_cuda(tmp_path, "4,5")
-    assert run.finish("on-gpu", LOOKS, gpus=1, **environment) == (0, "")
-    (pid, initialized, visible), (number,) = (line.split() for line in run.log("on-gpu").splitlines())
+# And one that cannot fork for its first job: as where there is no memory for one more process.
+REFUSES = """from multiprocessing.popen_fork import Popen
+    launch = Popen._launch
+    def refuse(*_):
+        Popen._launch = launch
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    Popen._launch = refuse"""
+
+
+@pytest.fixture(scope="module")
+def on_cuda(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], tuple[int, str]]:
+    """One shared process, which refuses a job and serves the next: which processes began CUDA; the end of `refused`."""
+    folder = tmp_path_factory.mktemp("cuda")
+    environment = with_cuda(folder, "4,5", REFUSES)
+    refused = run.finish("refused", PRINTS, **environment)
+    assert run.finish("served", f"{PRINTS}\n        {LOOKS}", gpus=1, **environment) == (0, "")
+    return set((folder / "began").read_text().split()), refused
+
+
+def test_where_the_shared_process_cannot_fork_a_job_makes_its_own(
+    run: Run, on_cuda: tuple[set[str], tuple[int, str]]
+) -> None:
+    """It serves the next job, which finds the imports unpaid."""
+    _, (status, said) = on_cuda
+    assert (status, run.log("refused")) == (0, "False False False False True refused\n")
+    assert said.startswith("evaluate: makes its own imports: [Errno 11] Resource temporarily unavailable; ")
+    assert len(said.splitlines()) == 1
+    assert run.log("served").startswith("True True True False True served\n")
+    spent = {a.cost.job: a.cost.cpu_s for a in read_attempts(run.root / "results/attempts") if a.status == "ok"}
+    assert spent["served/cost"] > 10 * spent["refused/cost"]
+
+
+def test_the_shared_process_leaves_cuda_to_its_jobs(run: Run, on_cuda: tuple[set[str], tuple[int, str]]) -> None:
+    began, _ = on_cuda
+    (pid, initialized, visible), (number,) = (line.split() for line in run.log("served").splitlines()[1:])
     assert (initialized, visible, number) == ("False", "4", "[4]")  # the card that the job took, when CUDA begins
-    began = set((tmp_path / "began").read_text().split())
     assert began == {pid}  # the job, which asked torch, and nobody before it
 
 
@@ -268,22 +298,3 @@ def test_where_an_import_begins_cuda_jobs_make_their_own(run: Run, tmp_path: Pat
     assert said.startswith("evaluate: makes its own imports: ")
     assert len(said.splitlines()) == 1
     assert "an import has begun CUDA" in (run.root / LOG).read_text()
-
-
-def test_where_the_shared_process_cannot_fork_a_job_makes_its_own(run: Run, tmp_path: Path) -> None:
-    """As where there is no memory for one more process; it serves the next job, which finds the imports unpaid."""
-    extra = """from multiprocessing.popen_fork import Popen
-    launch = Popen._launch
-    def refuse(*_):
-        Popen._launch = launch
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-    Popen._launch = refuse"""
-    environment = with_cuda(tmp_path, "7", extra)
-    status, said = run.finish("refused", PRINTS, **environment)
-    assert (status, run.log("refused")) == (0, "False False False False True refused\n")
-    assert said.startswith("evaluate: makes its own imports: [Errno 11] Resource temporarily unavailable; ")
-    assert len(said.splitlines()) == 1
-    assert run.finish("served", PRINTS, **environment) == (0, "")
-    assert run.log("served") == "True True True False True served\n"
-    spent = {a.cost.job: a.cost.cpu_s for a in read_attempts(run.root / "results/attempts") if a.status == "ok"}
-    assert spent["served/cost"] > 10 * spent["refused/cost"]
