@@ -33,6 +33,7 @@ from g2d.rollouts.vllm_engine import VllmEngine
 from tests import models
 from tests.models import tiny_policy, two_ends_policy
 from tests.shared import NEEDS_VLLM
+from tests.workflow import forked
 
 pytestmark = NEEDS_VLLM
 
@@ -180,7 +181,8 @@ def test_one_in_a_process_of_its_own_says_the_same_and_is_billed_once(vllm: Vllm
     assert cpu_seconds() > paid + 1
 
 
-def test_one_that_dies_says_so(policy: Policy) -> None:
+def test_one_that_dies_says_so(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", forked.python())  # what is looked at is this side
     aside = EngineAside(policy, EngineSettings(name="vllm"))
     os.kill(aside.process, signal.SIGKILL)
     with pytest.raises(RuntimeError, match=rf"vLLM beside the trainer \(process {aside.process}\) died: see this log"):
@@ -190,6 +192,7 @@ def test_one_that_dies_says_so(policy: Policy) -> None:
 
 def test_one_ends_with_whoever_started_it(policy: Policy) -> None:
     code = (
+        f"import sys; sys.executable = {forked.python()!r}; "
         "from g2d.policies import Policy; from g2d.rollouts.settings import EngineSettings; "
         "from g2d.rollouts.trainer_engine import EngineAside; "
         f"made = EngineAside({policy!r}, EngineSettings(name='vllm')); print(made.process, flush=True); input()"
