@@ -22,7 +22,7 @@ from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.adapters import save_trained
 from g2d.regimes.auto_stop import train_until_decline
-from g2d.regimes.checkpoints import MANIFEST, Checkpointing, TrainingStoppedError, empty
+from g2d.regimes.checkpoints import MANIFEST, TrainingStoppedError, empty
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.grpo import train_grpo
@@ -39,7 +39,7 @@ from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy
 from tests.regimes.test_group_dpo import VALUES, in_groups
 from tests.regimes.test_kto import rows as judged
-from tests.regimes.test_resume import terminated_after
+from tests.regimes.test_resume import saving, terminated_after
 from tests.regimes.test_semi_online_dpo import SETTINGS
 from tests.regimes.test_training import WARMUP, easy, pairs
 
@@ -50,7 +50,7 @@ Run = Callable[..., list[dict[str, Any]]]
 
 
 def run(train: Any, data: Any, settings: Any, work: Path, **kwargs: Any) -> list[dict[str, Any]]:
-    common: dict[str, Any] = {"lora": NONE, "seed": 0, "checkpointing": Checkpointing(every_steps=1)}
+    common: dict[str, Any] = {"lora": NONE, "seed": 0, "checkpointing": saving(work)}
     log = train(TrainingJob(tiny_policy(), data(), settings, work=work, **common | kwargs)).log
     return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]
 

@@ -10,14 +10,14 @@ import pytest
 
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, harvested_groups, train_group_dpo
 from g2d.regimes.groups import Group
 from g2d.regimes.job import TrainingJob
 from tests.models import tiny_policy
 from tests.regimes.test_groups import PROBLEMS, rollouts
-from tests.regimes.test_resume import adapter, terminated_after
+from tests.regimes.test_resume import adapter, saving, terminated_after
 from tests.regimes.test_training import pairs
 
 VALUES: dict[str, Any] = {"regime": "group_dpo", "learning_rate": 5e-3, "prompts_per_update": 4, "epochs": 2}
@@ -57,7 +57,7 @@ def group_dpo(work: Path, found: list[Group], lora: Lora | None = None, **change
             lora=lora or Lora(),
             seed=0,
             work=work,
-            checkpointing=Checkpointing(every_steps=1),
+            checkpointing=saving(work),
         )
     ).log
     return [row for row in log if "loss" in row]

@@ -16,7 +16,7 @@ from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.problems.replies import generate
-from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.prompt_choice import VERIFIABLE, PromptMix, order, prompt_order, times_before
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
@@ -25,7 +25,7 @@ from g2d.rewards.model import RewardModel, Scorer
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from tests.models import tiny_policy
-from tests.regimes.test_resume import EVERY_STEP, adapter, terminated_after
+from tests.regimes.test_resume import adapter, saving, terminated_after
 from tests.regimes.test_semi_online_dpo import SETTINGS
 from tests.regimes.test_training import WARMUP, easy, warm_up
 from tests.rewards.models import reward_model
@@ -105,7 +105,7 @@ def reward() -> ByKind:
 def grpo(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
     """8 prompts a step, 4 of each kind: of 6 open-ended ones the second step asks some again."""
     warmup = WARMUP.model_copy(update={"keep_rollouts": "completions"})
-    own = {"reward": reward(), "prompt_mix": MIXED, "checkpointing": EVERY_STEP} | kwargs
+    own = {"reward": reward(), "prompt_mix": MIXED, "checkpointing": saving(work)} | kwargs
     return [row for row in warm_up(work, problems(10, 6), k=k, warmup=warmup, **own) if "loss" in row]
 
 
@@ -121,7 +121,7 @@ def semi_online(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
             seed=0,
             work=work,
             reward=reward(),
-            checkpointing=Checkpointing(every_steps=1),
+            checkpointing=saving(work),
             **kwargs,
         )
     ).log
@@ -174,11 +174,11 @@ def test_both_regimes_ask_in_the_same_order(tmp_path: Path) -> None:
 def test_another_proportion_is_another_job(tmp_path: Path) -> None:
     """A checkpoint of other proportions is not continued."""
     with terminated_after(1), pytest.raises(TrainingStoppedError):
-        grpo(tmp_path / "work", k=3)
+        grpo(tmp_path / "stopped", k=3)
     quarter = PromptMix(prompts="mixed", open_ended_share=0.25)
-    grpo(tmp_path / "work", k=3, prompt_mix=quarter)
+    grpo(tmp_path / "stopped", k=3, prompt_mix=quarter)
     grpo(tmp_path / "fresh", k=3, prompt_mix=quarter)
-    assert adapter(tmp_path / "work") == adapter(tmp_path / "fresh")
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "fresh")
 
 
 def test_what_is_said_about_boxes_is_not_said_to_open_ended_prompts() -> None:

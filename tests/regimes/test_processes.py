@@ -26,7 +26,7 @@ from g2d.jobs.launchers import forget_launcher
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import Lora
 from g2d.regimes import processes
-from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError, require_intact, step_of
+from g2d.regimes.checkpoints import TrainingStoppedError, require_intact, step_of
 from g2d.regimes.distillation import Distillation, train_distillation
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
@@ -49,7 +49,7 @@ from g2d.regimes.stopping import StopRequests
 from tests.models import tiny_policy
 from tests.regimes.test_distillation import SETTINGS as DISTILLATION
 from tests.regimes.test_group_dpo import VALUES, in_groups
-from tests.regimes.test_resume import adapter, terminated_after
+from tests.regimes.test_resume import EVERY_STEP, adapter, saving, terminated_after
 from tests.regimes.test_semi_online_dpo import SETTINGS
 from tests.regimes.test_training import WARMUP, easy, pairs
 from tests.workflow import forked
@@ -58,7 +58,7 @@ pytestmark = pytest.mark.usefixtures("processes_are_forked")
 TWO = Processes(processes=2)
 DIVIDED = Processes(processes=2, strategy="fsdp")
 NO_DROPOUT = Lora(dropout=0.0)  # what is dropped hangs on the batch of a process
-DPO = Dpo(epochs=20, per_device_batch_size=4, gradient_accumulation_steps=2, learning_rate=2e-3)  # 40 steps
+DPO = Dpo(epochs=12, per_device_batch_size=4, gradient_accumulation_steps=2, learning_rate=2e-3)  # 24 steps
 SHORT = DPO.model_copy(update={"max_steps": 3})
 RFT: dict[str, Any] = {"regime": "rft", "epochs": 2, "per_device_batch_size": 2, "gradient_accumulation_steps": 2}
 GRPO = WARMUP.model_copy(update={"keep_rollouts": "completions", "beta": 0.1})
@@ -131,7 +131,7 @@ def divided(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> A
 
 
 def dpo(work: Path, base: Policy, settings: Dpo = DPO, n: int = 16, **own: Any) -> TrainingJob:
-    values: dict[str, Any] = {"lora": NO_DROPOUT, "checkpointing": Checkpointing(every_steps=1)}
+    values: dict[str, Any] = {"lora": NO_DROPOUT, "checkpointing": saving(work)}
     return TrainingJob(base, pairs(n, base), settings, seed=0, work=work, **values | own)
 
 
@@ -172,7 +172,7 @@ def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str
     start = Policy("tiny/warm", "tiny", "grpo", base=base.base, adapter=str(warm))
     logs = {}
     with suppress(NotTheFirstError):
-        logs["dpo"] = train_dpo(dpo(work / "dpo", base, meter=meter, checkpointing=Checkpointing())).log
+        logs["dpo"] = train_dpo(dpo(work / "dpo", base, meter=meter)).log
     with suppress(NotTheFirstError):
         short = SHORT.model_copy(update={"start": "warmup"})
         logs["continued"] = train_dpo(dpo(work / "continued", base, short, meter=meter, start=start)).log
@@ -300,10 +300,10 @@ def when(there: Callable[[], bool], then: Callable[[], None]) -> threading.Threa
 def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(trained: Any, tmp_path: Path) -> None:
     base, work = tiny_policy(), tmp_path / "stopped"
     when((work / "step-3").is_dir, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    with pytest.raises(TrainingStoppedError, match=r"stopped by SIGTERM at step \d+ of 40, which is kept"):
+    with pytest.raises(TrainingStoppedError, match=r"stopped by SIGTERM at step \d+ of 24, which is kept"):
         in_two(train_on, work, train_dpo, dpo(work, base))
     reached = max(int(folder.name.removeprefix("step-")) for folder in work.glob("step-*"))
-    assert reached < 40
+    assert reached < 24
 
     first = meter()
     kill = lambda: os.kill(int((work / "processes/1.pid").read_text()), signal.SIGKILL)  # noqa: E731
@@ -317,9 +317,9 @@ def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(trained: Any, 
     last = meter()
     log = in_two(train_on, work, train_dpo, dpo(work, base), own=last).log
     assert adapter(work) == adapter(trained["both"][0] / "dpo")
-    assert [row["step"] for row in log if "loss" in row] == list(range(1, 41))
+    assert [row["step"] for row in log if "loss" in row] == list(range(1, 25))
     assert last.progress is not None
-    assert last.progress.step == 40
+    assert last.progress.step == 24
     assert last.carried is not None
     assert last.carried.cpu_s > first.carried.cpu_s
 
@@ -331,7 +331,7 @@ def with_and_without_a_stop(base: Policy, work: Path, meter: Meter) -> dict[str,
         for name, last in (("straight", None), ("stopped", 1), ("stopped", None)):
             folder = work / f"{regime.__name__}-{name}"
             with terminated_after(last) if last else nullcontext(), suppress(NotTheFirstError, TrainingStoppedError):
-                log = regime(base, folder, meter=meter, checkpointing=Checkpointing(every_steps=1))
+                log = regime(base, folder, meter=meter, checkpointing=EVERY_STEP)
                 found[folder.name] = [{**row, "step_time": 0} for row in log if "loss" in row]
             cast(StopRequests, signal.getsignal(signal.SIGTERM)).clear()  # a job makes one training
             if last and is_first():
@@ -367,7 +367,7 @@ def test_a_signal_to_one_stops_all_at_the_same_step(tmp_path: Path, training: Pr
 
 def test_when_the_job_is_killed_its_processes_save_the_step_and_end(tmp_path: Path) -> None:
     """Nobody is left to hand a signal on, and no orphan may train on beside the next attempt."""
-    work, base = tmp_path / "work", tmp_path / "base.json"
+    work, base = tmp_path / "stopped", tmp_path / "base.json"
     write_policy(base, tiny_policy())
     script = tmp_path / "job.py"
     script.write_text(KILLED.format(base=str(base), work=str(work)))
@@ -385,7 +385,7 @@ def test_when_the_job_is_killed_its_processes_save_the_step_and_end(tmp_path: Pa
         select.select([rank], [], [])
         os.close(rank)
     reached = max(work.glob("step-*"), key=step_of)
-    assert step_of(reached) < 40
+    assert step_of(reached) < 24
     require_intact(reached)
 
 

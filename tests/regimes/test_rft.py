@@ -11,13 +11,13 @@ import pytest
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.checkpoints import TrainingStoppedError
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.rft import Example, Rft, chosen_completions, right_completions, train_rft
 from g2d.rollouts.pairs import build_pairs
 from tests.frames import spelled, text_of
 from tests.models import completion_logprobs, tiny_policy
-from tests.regimes.test_resume import adapter, terminated_after
+from tests.regimes.test_resume import adapter, saving, terminated_after
 from tests.regimes.test_training import pairs
 
 PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name in ("a", "b", "c")]
@@ -89,7 +89,7 @@ def rft(work: Path, n: int = 22, **settings: Any) -> list[dict[str, Any]]:
             lora=Lora(),
             seed=0,
             work=work,
-            checkpointing=Checkpointing(every_steps=1),
+            checkpointing=saving(work),
         )
     ).log
     return [row for row in log if "loss" in row]
