@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test suite test-fast lint test-slurm test-standard test-container docs clean
 
-# Four processes for two cores: tests of jobs wait for half of their time. A file's tests stay together.
+# Three processes for two cores: tests of jobs and of Slurm wait at times. A file's tests stay together.
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 
 demo: $(VENV)/.ready
@@ -18,13 +18,14 @@ test: lint suite
 
 # By itself, so that `make --jobs 2 test` need not wait for the linters, which have one process each.
 suite: $(VENV)/.ready-test
-	$(PYTEST) 4
+	$(PYTEST) 3
 
 # For the edit loop: everything that needs no grid, no trainer, no vLLM and no browser.
 test-fast: $(VENV)/.ready-test
 	$(PYTEST) 2 -m 'not slow'
 
-lint: $(VENV)/.ready-test
+# Needs no vLLM, which is installed meanwhile.
+lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
