@@ -21,11 +21,11 @@ from g2d.regimes.job import TrainingJob
 from g2d.regimes.pair_trainer import PairTrainer
 from g2d.regimes.processes import NotTheFirstError
 from g2d.regimes.rft import Rft, train_rft
-from g2d.rewards.controls import Random
 from tests.models import tiny_policy
 from tests.regimes.test_processes import dpo as job_of
 from tests.regimes.test_processes import in_two
 from tests.regimes.test_resume import adapter, dpo, terminated_after
+from tests.regimes.test_rewards import COIN
 from tests.regimes.test_semi_online_dpo import semi_online
 from tests.regimes.test_training import WARMUP, easy, warm_up
 
@@ -172,8 +172,8 @@ def test_grpo_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.Monk
     for found in (Division(4, False), Division(4, False, tokens=1)):
         set_division(monkeypatch, found)
         # On some CPUs every answer that is cut so is wrong: Math-Verify's rewards would teach nothing.
-        work, coin = tmp_path / str(len(logs)), Random(reward="random")
-        logs.append(warm_up(work, easy(20), k=2, warmup=warmup, lora=NO_DROPOUT, reward=coin))
+        work = tmp_path / str(len(logs))
+        logs.append(warm_up(work, easy(20), k=2, warmup=warmup, lora=NO_DROPOUT, reward=COIN))
     assert_alike(*logs)
     assert logs[0][0]["grad_norm"] > 1e-2
 

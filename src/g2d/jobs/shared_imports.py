@@ -29,7 +29,7 @@ from g2d.jobs import attempts, orphans
 from g2d.jobs.kernels import AVX2, pin_embedded
 from g2d.jobs.orphans import end_with_snakemake, name_of, stop, watched, when_ends
 from g2d.jobs.run_process import connect, current_run, listen, only_one, socket_of
-from g2d.jobs.stage import go_offline
+from g2d.jobs.stage import LOGS, go_offline, set_trackio_folder
 from g2d.jobs.usage import Elsewhere, charge, cpu_seconds, memory_peak
 from g2d.plain import say
 
@@ -50,7 +50,7 @@ IMPORTS = (
     "g2d.regimes.grpo_trainer",  # and with it TRL's
     "g2d.rollouts.transformers_engine",
 )
-LOG = "results/logs/shared_imports.log"
+LOG = f"{LOGS}/shared_imports.log"
 
 
 # ---------------------------------------------------------------------------------------------------------- for jobs
@@ -128,7 +128,7 @@ def main(socket_file: Path, run: str) -> None:
         return
     go_offline()
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # `is_available` does not initialise CUDA
-    os.environ["TRACKIO_DIR"] = str(Path(LOG).parent.resolve() / "trackio")  # read by its import, which TRL makes
+    set_trackio_folder()
     gc.disable()  # a quarter of the time of imports
     for name in IMPORTS:
         import_module(name)

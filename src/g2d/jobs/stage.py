@@ -23,6 +23,7 @@ from g2d.plain import say
 # Rules that run where there is a network (local rules); every other stage runs without one and without a token.
 FETCHING = frozenset({"pretrained_model", "load_problems"})
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+LOGS = Path("results/logs")
 RULE_NAMES = "G2D_RULE_NAMES"  # what rules are called, such as `g2d_*`; set where the workflow is read
 
 
@@ -86,6 +87,11 @@ def go_offline(rule: str | None = None) -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"
         for token in TOKENS:
             os.environ.pop(token, None)
+
+
+def set_trackio_folder() -> None:
+    """Have trackio write below `results/logs`. It reads its folder when it is imported, which TRL's GRPO does."""
+    os.environ["TRACKIO_DIR"] = str(LOGS.resolve() / "trackio")
 
 
 @contextmanager

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Any, Literal
 
+from g2d.jobs.stage import LOGS, set_trackio_folder
 from g2d.settings import Section, key
 
-LOGS = Path("results/logs")
 PROJECT = "g2d"
 
 
@@ -26,9 +25,8 @@ class Logging(Section):
 def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
     """The arguments by which a trainer reports its metrics. Trackers learn from the environment where to write:
     TensorBoard in a folder per policy, trackio in one database, W&B in a folder per attempt."""
-    logs = LOGS.resolve()
-    os.environ["TENSORBOARD_LOGGING_DIR"] = str(logs / "tensorboard" / policy_id)
-    os.environ["TRACKIO_DIR"] = str(logs / "trackio")
+    os.environ["TENSORBOARD_LOGGING_DIR"] = str(LOGS.resolve() / "tensorboard" / policy_id)
+    set_trackio_folder()
     if settings.report_to == "wandb":
         prepare_wandb()
     return {"report_to": settings.report_to, "run_name": policy_id, "project": PROJECT}
