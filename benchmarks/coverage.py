@@ -5,7 +5,7 @@ which every warmed-up one is tested against K=0, and all against M0; then one of
 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts whose p is drawn from a known distribution. Advice:
 probes of harvests of 1500 prompts at four K, which differ by much, by little or by chance alone.
 
-    python benchmarks/coverage.py [tests pooling table margins detectable power accuracy harvest advice saturation]
+    python benchmarks/coverage.py [tests pooling entries table margins detectable power accuracy harvest advice saturation]
         [--runs 500]
 """
 
@@ -22,7 +22,7 @@ import scipy
 
 from g2d.advice.probe import step_advice
 from g2d.analysis.comparisons import compare
-from g2d.analysis.crossed import INFLATION, error_of_difference
+from g2d.analysis.crossed import INFLATION, SeedPool, error_of_difference
 from g2d.analysis.informativeness import binary_entropy, corrected
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.analysis.power import Design, decompose, smallest_difference, smallest_margin
@@ -96,7 +96,7 @@ def grid(
     return policies.astype(float), afresh((1, n_questions)).astype(float)
 
 
-def rejected(difference: np.ndarray, pool: np.ndarray, paired: bool, family: int) -> bool:
+def rejected(difference: np.ndarray, pool: SeedPool, paired: bool, family: int) -> bool:
     """Whether `g2d.analysis.comparisons.compare` has p <= LEVEL / family."""
     error = error_of_difference(difference, pool, paired)
     return abs(error.middle) >= error.reach(LEVEL / family)
@@ -118,15 +118,15 @@ def tests(runs: int, seeds: Sequence[int], n_questions: int) -> None:
         for run in range(runs):
             pattern = patterns[run % len(patterns)]
             policies, m0 = grid(rng, n_seeds, pattern, accuracy, 0.0, n_questions)
-            pool = policies.mean(axis=2)
+            pool = SeedPool(policies.mean(axis=2))
             deltas = policies[1:] - policies[0]
             against_m0 = any(rejected(policy - m0, pool, False, n_k + 1) for policy in policies)
             errors = [error_of_difference(delta, pool, True) for delta in deltas]
-            best = errors[int(pool[1:].mean(axis=1).argmax())]
+            best = errors[int(pool.accuracies[1:].mean(axis=1).argmax())]
             wrong = any(abs(error.middle) >= error.reach(LEVEL / n_k) for error in errors)
             covers = [abs(best.middle) < best.reach(LEVEL / size) for size in (1, n_k)]
             policies, _ = grid(rng, n_seeds, pattern, accuracy, gain, n_questions)
-            pool, delta = policies.mean(axis=2), policies[1] - policies[0]
+            pool, delta = SeedPool(policies.mean(axis=2)), policies[1] - policies[0]
             hit = rejected(delta, pool, True, n_k)
             error = error_of_difference(delta, pool, True)
             covered = abs(error.middle - gain) < error.reach(LEVEL)
@@ -187,6 +187,24 @@ def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
         print(f"| {n_seeds} | {n_k} | {' | '.join(cells)} |", flush=True)
 
 
+def entries(runs: int) -> None:
+    """One comparison of an entry with DPO, whose seeds scatter by 0.8 points: its error if the entry's seeds scatter by
+    as much, three times or eight times as much, and how often 5 points are found."""
+    print("| DPO policies | seeds | errs: sd 0.8 | sd 2.4 | sd 6 | finds 5 points: sd 0.8 | sd 2.4 |")
+    print("|---:" * 7 + "|")
+    for n_dpo, n_seeds in itertools.product((4, 7), (2, 3, 5)):
+        cells = []
+        for spread, gain in ((0.008, 0.0), (0.024, 0.0), (0.06, 0.0), (0.008, 0.05), (0.024, 0.05)):
+            rng, wrong = np.random.default_rng(0), 0
+            for _ in range(runs):
+                # `grid` gives the gain to the second policy.
+                policies, _ = grid(rng, n_seeds, np.array([0.008, spread, *[0.008] * (n_dpo - 1)]), 0.6, gain)
+                pool = SeedPool(np.delete(policies, 1, axis=0).mean(axis=2), has_both=False)
+                wrong += rejected(policies[1] - policies[0], pool, True, 1)
+            cells.append(f"{wrong / runs:.1%}" if not gain else f"{wrong / runs:.0%}")
+        print(f"| {n_dpo} | {n_seeds} | {' | '.join(cells)} |", flush=True)
+
+
 def table(runs: int) -> None:
     """Whole tables of comparisons of policies that are all alike, M0 too: in how many is some p_holm at most 5 %?"""
     print("| seeds | sd of seeds | some regime against M0, each a family of its own | all one family | whole table |")
@@ -225,7 +243,7 @@ def margins(runs: int) -> None:
         for _ in range(runs):
             for gain in (0.0, 0.04):
                 policies, _ = grid(rng, n_seeds, spread, 0.78, gain)
-                pool = policies.mean(axis=2)
+                pool = SeedPool(policies.mean(axis=2))
                 differences = Differences(policies, lambda i, j, pool=pool: pool if n_seeds > 1 else None)  # noqa: B023
                 bounds = smallest_margins(differences, 0.04)
                 if gain:
@@ -250,9 +268,9 @@ def detectable(runs: int) -> None:
         rng = np.random.default_rng(0)
         spread = np.full(n_k + 1, effect)
 
-        def one(gain: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        def one(gain: float) -> tuple[np.ndarray, np.ndarray, SeedPool]:
             policies, _ = grid(rng, n_seeds, spread, accuracy, gain)  # noqa: B023  (called before the next round)
-            return policies[1], policies[0], policies.mean(axis=2)
+            return policies[1], policies[0], SeedPool(policies.mean(axis=2))
 
         said = np.mean([compare(*one(0.0), n_k).minimum_detectable for _ in range(runs // 3)])
         found = np.mean([compare(*one(float(said)), n_k).p_value <= LEVEL / n_k for _ in range(runs)])
@@ -279,9 +297,9 @@ def power(runs: int, n_questions: int = 500) -> None:
         found, shown = 0, 0
         for _ in range(runs):
             policies, _ = grid(rng, n_seeds, spreads, 0.78, difference, n_questions)
-            found += compare(policies[1], policies[0], policies.mean(axis=2), n_k).p_value <= LEVEL / n_k
+            found += compare(policies[1], policies[0], SeedPool(policies.mean(axis=2)), n_k).p_value <= LEVEL / n_k
             policies, _ = grid(rng, n_seeds, spreads, 0.78, 0.0, n_questions)
-            pool = policies.mean(axis=2) if n_seeds > 1 else None
+            pool = SeedPool(policies.mean(axis=2)) if n_seeds > 1 else None
             differences = Differences(list(policies), lambda i, j, pool=pool: pool)
             shown += smallest_margins(differences, 0.02)[0].margin_shown <= margin
         print(
@@ -386,6 +404,7 @@ SEEDS = (1, 2, 3, 5, 8, 10)
 if __name__ == "__main__":
     simple = {
         "pooling": pooling,
+        "entries": entries,
         "table": table,
         "margins": margins,
         "detectable": detectable,

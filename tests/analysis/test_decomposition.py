@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from g2d.analysis.decomposition import contributions, factors, linearised, stages
 from g2d.rollouts.rollout import to_frame
+from g2d.tables.families import comparison_table
 from g2d.tables.parts import DECOMPOSITION_COLUMNS, decomposition_table
 from tests.frames import rollout
 from tests.tables.test_tables import BASE, policy
@@ -104,6 +107,28 @@ def test_intervals_of_the_parts_cover_the_truth():
         for i, (name, truth) in enumerate((("finishing", 0.3), ("format", 0.0), ("reasoning", 0.0))):
             covered[i] += row[f"from_{name}_low"] <= truth <= row[f"from_{name}_high"]
     assert (covered / runs > 0.85).all()
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10**6), st.integers(1, 8))
+def test_a_gain_that_is_all_reasoning_has_the_interval_of_comparisons_csv(seed, n_seeds):
+    """One number, one interval: all answers finish and parse, so the part is the gain."""
+    rng = np.random.default_rng(seed)
+
+    def drawn(share: float) -> pd.DataFrame:
+        return judged(*np.where(rng.random(40) < share, "correct", "incorrect"))
+
+    evaluations = {(BASE, "id"): drawn(0.4)}
+    for key, share in ((policy("dpo", 0), 0.4), (policy("dpo", 150), 0.5), (policy("grpo", 150), 0.5)):
+        evaluations |= {(replace(key, seed=n), "id"): drawn(share) for n in range(n_seeds)}
+    parts = decomposition_table(evaluations).iloc[1:]
+    tests = comparison_table(evaluations)
+    tests = tests[tests["reference"] == "base"]
+    assert list(parts["policy"]) == list(tests["policy"])
+    for part, test in zip(parts.itertuples(), tests.itertuples(), strict=True):
+        assert part.from_reasoning == pytest.approx(test.difference, abs=1e-9)
+        assert part.from_reasoning_low == pytest.approx(test.ci_low, abs=1e-6)
+        assert part.from_reasoning_high == pytest.approx(test.ci_high, abs=1e-6)
 
 
 def test_the_first_order_has_the_right_means_and_slopes():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from g2d.analysis.equal_gain import at_equal_gain
-from g2d.analysis.statistics import hierarchical_bootstrap
+from g2d.analysis.statistics import mean_interval
 
 GAIN = np.array([0.1, 0.2, 0.3, 0.1, 0.2, 0.3])
 ONLINE = np.array([True, True, True, False, False, False])
@@ -69,7 +69,7 @@ def test_the_intervals_hold_the_truth_as_often_as_they_say(n_seeds: int) -> None
         changes = rng.random((6, n_seeds, 300)) < GAIN[:, None, None]
         found = at_equal_gain(values, changes - 0.0, ONLINE)
         ratio += found.ratio_low <= 0.5 <= found.ratio_high
-        low, high = hierarchical_bootstrap(values[0])
+        low, high = mean_interval(values[0])
         mean += low <= means[0] <= high
     assert min(ratio, mean) > 0.9 * runs
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from g2d.analysis.comparisons import compare
+from g2d.analysis.crossed import SeedPool
 from g2d.analysis.frontier import BEATEN, CHEAPEST, ON, OPEN, Standing, cost_interval, on_axis
 from g2d.analysis.margins import Differences, Pool
 
@@ -126,8 +127,8 @@ def grid(rng: np.random.Generator, accuracies: list[float], n_seeds: int, seed_e
     return found
 
 
-def pools(own: list[np.ndarray]) -> np.ndarray:
-    return np.stack([policy.mean(axis=1) for policy in own[1:]])
+def pools(own: list[np.ndarray]) -> SeedPool:
+    return SeedPool(np.stack([policy.mean(axis=1) for policy in own[1:]]))
 
 
 @pytest.mark.parametrize(("n_seeds", "seed_effect"), [(1, 0.0), (2, 0.01), (3, 0.015), (5, 0.015)])

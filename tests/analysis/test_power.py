@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from g2d.analysis.comparisons import LEVEL, compare
+from g2d.analysis.crossed import SeedPool
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.analysis.power import Components, Design, decompose, questions_needed, smallest_difference, smallest_margin
 
@@ -52,7 +53,7 @@ def test_the_smallest_difference_is_found_in_four_of_five_experiments(
     rng, runs, found = np.random.default_rng(3), 250, 0
     for _ in range(runs):
         policies = experiment(rng, design, seed_sd, said)
-        compared = compare(policies[0], policies[1], policies.mean(axis=2), design.family)
+        compared = compare(policies[0], policies[1], SeedPool(policies.mean(axis=2)), design.family)
         found += compared.p_value <= LEVEL / design.family
     assert 0.74 <= found / runs <= 0.92, found / runs
 
@@ -85,7 +86,7 @@ def test_the_smallest_margin_is_shown_in_four_of_five_experiments(components: Co
     rng, runs, shown = np.random.default_rng(4), 160, 0
     for _ in range(runs):
         policies = experiment(rng, design, seed_sd)
-        pool = policies.mean(axis=2)
+        pool = SeedPool(policies.mean(axis=2))
         differences = Differences(list(policies), lambda i, j, pool=pool: pool)
         shown += smallest_margins(differences, 0.02)[0].margin_shown <= said
     assert 0.7 <= shown / runs <= 0.9, shown / runs

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from g2d.analysis.comparisons import compare
+from g2d.analysis.crossed import SeedPool
 from g2d.analysis.shares import Share, share_of_gain
 
 
@@ -38,7 +39,8 @@ def test_its_interval_holds_0_and_1_where_the_tests_do(seed: int, n_seeds: int, 
     difficulty = rng.random(120)
     base = answers(rng, 0.3, 1, 120, difficulty)
     truth, control = (answers(rng, a, n_seeds, 120, difficulty) for a in (0.8, accuracy))
-    pool = np.stack([truth.mean(axis=1), control.mean(axis=1), 0.5 + 0.1 * rng.random(n_seeds)]) if pooled else None
+    accuracies = np.stack([truth.mean(axis=1), control.mean(axis=1), 0.5 + 0.1 * rng.random(n_seeds)])
+    pool = SeedPool(accuracies) if pooled else None
     found = share_of_gain(control, truth, base, pool)
     if compare(truth, base, pool).p_value >= 0.05:  # a pool of seeds that scatter widely
         assert found.low is found.high is None

@@ -14,10 +14,9 @@ from scipy.stats import binomtest
 from g2d.analysis.correlations import Correlation, fisher_interval, within_correlation
 from g2d.analysis.statistics import (
     accuracy_interval,
-    calibrated,
     crossed_variance,
-    hierarchical_bootstrap,
     holm,
+    mean_interval,
     resample,
     standard_deviation,
     standard_error,
@@ -29,13 +28,13 @@ from tests.frames import RECOMPUTED_CORRELATIONS, published
 def test_one_seed_agrees_with_wilsons_interval(correct, n):
     answers = np.arange(n)[None] < correct
     wilson = binomtest(correct, n).proportion_ci(method="wilson")
-    assert hierarchical_bootstrap(answers) == pytest.approx((wilson.low, wilson.high), abs=0.25 / math.sqrt(n))
+    assert mean_interval(answers) == pytest.approx((wilson.low, wilson.high), abs=0.25 / math.sqrt(n))
 
 
 def test_coverage_of_one_seed_at_a_known_truth():
     rng = np.random.default_rng(0)
     truth, runs = 0.6, 300
-    intervals = [hierarchical_bootstrap(rng.random((1, 200)) < truth, resamples=400, seed=i % 5) for i in range(runs)]
+    intervals = [mean_interval(rng.random((1, 200)) < truth) for _ in range(runs)]
     covered = sum(low <= truth <= high for low, high in intervals)
     assert binomtest(covered, runs, 0.95).pvalue > 0.001
 
@@ -45,10 +44,10 @@ def test_coverage_with_crossed_seeds_and_questions(n_seeds, seed_effect):
     """P(correct) is truth + seed effect + difficulty."""
     rng = np.random.default_rng(1)
     truth, runs, covered = 0.6, 300, 0
-    for i in range(runs):
+    for _ in range(runs):
         seeds, questions = rng.normal(0, seed_effect, (n_seeds, 1)), rng.uniform(-0.35, 0.35, (1, 100))
         answers = rng.random((n_seeds, 100)) < truth + seeds + questions
-        low, high = hierarchical_bootstrap(answers, resamples=400, seed=i % 5)
+        low, high = mean_interval(answers)
         covered += low <= truth <= high
     assert binomtest(covered, runs, 0.95).pvalue > 0.001
 
@@ -65,26 +64,16 @@ def test_the_variance_of_crossed_factors_is_unbiased_and_knows_its_degrees_of_fr
     assert crossed_variance(np.ones((2, 3))) == (0, 2)
 
 
-def test_calibration_only_narrows():
-    rng = np.random.default_rng(5)
-    noise = rng.random((5, 200))
-    means = resample(noise)
-    assert calibrated(means, noise).std() < means.std()
-    seeds_alone = np.tile([[0.0], [1.0]], (1, 50))
-    means = resample(seeds_alone)
-    assert calibrated(means, seeds_alone).tolist() == means.tolist()
-
-
 def test_seeds_that_disagree_widen_the_interval():
     agreeing = np.tile(np.arange(100) < 50, (2, 1))
     disagreeing = np.stack([np.arange(100) < 30, np.arange(100) < 70])
-    widths = [high - low for low, high in map(hierarchical_bootstrap, (agreeing, disagreeing))]
+    widths = [high - low for low, high in map(mean_interval, (agreeing, disagreeing))]
     assert widths[1] > 1.5 * widths[0]
 
 
 def test_answers_that_are_nearly_all_right_do_not_prove_100_percent():
     """One wrong answer of 5 x 1,319 must not bound accuracy more closely than none."""
-    assert hierarchical_bootstrap(np.ones((3, 20))) == (1, 1)
+    assert mean_interval(np.ones((3, 20))) == (1, 1)
     wilson = binomtest(20, 20).proportion_ci(method="wilson")
     assert accuracy_interval(np.ones((3, 20))) == pytest.approx((wilson.low, 1), abs=0.1)
     assert accuracy_interval(np.zeros((1, 1)))[1] > 0.7
@@ -114,24 +103,25 @@ def test_coverage_of_an_accuracy_at_a_known_truth(n_seeds, seed_effect, truth):
     assert binomtest(covered, runs, 0.95, alternative="less").pvalue > 0.001
 
 
-def test_a_ratio_is_resampled_as_a_ratio():
-    """With equal weights it is the mean; where a seed's weights are all 0 in a resample, that resample is left out."""
+def test_the_interval_of_a_ratio():
+    """With equal weights it is the mean's; without any weight it is not defined."""
     values = np.random.default_rng(0).random((3, 40))
     assert resample(values, np.ones_like(values)) == pytest.approx(resample(values))
+    assert mean_interval(values, np.ones_like(values)) == pytest.approx(mean_interval(values))
     rare = np.zeros((1, 10))
     rare[0, 0] = 1
     assert np.isnan(resample(rare * 0.5, rare)).any()
-    assert hierarchical_bootstrap(rare * 0.5, rare) == (0.5, 0.5)
-    assert np.isnan(hierarchical_bootstrap(rare, np.zeros_like(rare))).all()
+    assert mean_interval(rare * 0.5, rare) == (0.5, 0.5)
+    assert np.isnan(mean_interval(rare, np.zeros_like(rare))).all()
 
 
 def test_coverage_of_a_ratio_at_a_known_truth():
     """mu-like: among the prompts that count (60 %), a share of 0.4 is inside."""
     rng = np.random.default_rng(2)
     runs, covered = 300, 0
-    for i in range(runs):
+    for _ in range(runs):
         counts = rng.random((1, 150)) < 0.6
-        low, high = hierarchical_bootstrap(counts & (rng.random((1, 150)) < 0.4), counts, resamples=400, seed=i % 5)
+        low, high = mean_interval(counts & (rng.random((1, 150)) < 0.4), counts)
         covered += low <= 0.4 <= high
     assert binomtest(covered, runs, 0.95).pvalue > 0.001
 
@@ -163,21 +153,38 @@ def test_holm_keeps_the_order_and_multiplies_the_smallest_by_all(p):
 @pytest.mark.parametrize("array", [np.ones(3), np.ones((0, 3)), np.ones((3, 0))])
 def test_the_shape_is_checked(array):
     with pytest.raises(ValueError, match="shape"):
-        hierarchical_bootstrap(array)
+        mean_interval(array)
 
 
 def test_a_missing_answer_is_not_a_wrong_one():
     with pytest.raises(ValueError, match="missing"):
-        hierarchical_bootstrap(np.array([[1, np.nan]]))
+        mean_interval(np.array([[1, np.nan]]))
 
 
-@settings(deadline=None, max_examples=40)
-@given(st.integers(1, 4), st.integers(1, 30), st.integers(0, 2**32 - 1), st.floats(0, 1))
-def test_the_interval_contains_the_estimate_and_repeats(n_seeds, n_questions, seed, p):
-    answers = np.random.default_rng(seed).random((n_seeds, n_questions)) < p
-    low, high = hierarchical_bootstrap(answers)
-    assert 0 <= low <= answers.mean() <= high <= 1
-    assert (low, high) == hierarchical_bootstrap(answers)
+def test_a_mean_interval_by_hand():
+    """One seed: Student's interval over questions. Seeds that differ alike on every question: over the two seeds."""
+    assert mean_interval(np.array([[1.0, 2.0, 4.0]])) == pytest.approx(stats.t.interval(0.95, 2, 7 / 3, 7**0.5 / 3))
+    seeds = np.tile([[0.0], [1.0]], (1, 50))
+    assert mean_interval(seeds) == pytest.approx(stats.t.interval(0.95, 1, 0.5, 0.5))
+    assert np.isnan(mean_interval(np.ones((3, 1)))).all()
+
+
+@pytest.mark.parametrize("n_seeds", [2, 3, 5])
+def test_a_sparse_difference_without_an_effect_seldom_excludes_0(n_seeds):
+    """A percentile bootstrap did in 15 to 21 %: 3 % of questions differ, by one answer up or down."""
+    rng, runs = np.random.default_rng(6), 300
+    drawn = (rng.choice([-1, 0, 1], (n_seeds, 200), p=[0.015, 0.97, 0.015]) for _ in range(runs))
+    wrong = sum(low > 0 or high < 0 for low, high in map(mean_interval, drawn))
+    assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.01
+
+
+@pytest.mark.parametrize("n_seeds", [2, 3, 5])
+def test_coverage_if_seeds_are_most_of_the_variance(n_seeds):
+    """A percentile bootstrap covered in 69 % (two seeds) and 83 % (three); a t interval in 89 % at least."""
+    rng, runs = np.random.default_rng(7), 300
+    drawn = (rng.normal(0, 0.05, (n_seeds, 1)) + rng.normal(0, 0.1, (n_seeds, 200)) for _ in range(runs))
+    covered = sum(low <= 0 <= high for low, high in map(mean_interval, drawn))
+    assert binomtest(covered, runs, 0.89, alternative="less").pvalue > 0.01
 
 
 def test_standard_error_of_answers_is_the_binomial_one():

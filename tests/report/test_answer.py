@@ -175,7 +175,11 @@ def test_what_the_pick_costs_is_said() -> None:
         "Differences are corrected for this choice: the interval of K=150 against K=0 is [−2.1, +6.1] points and holds "
         "for any of 3 such comparisons; uncorrected it is [−1.2, +5.2]."
     ) in caveats[2]
-    assert caveats[1].startswith("2 seeds are few: the variance between seeds is pooled over all policies")
+    assert caveats[1].startswith("2 seeds are few: the variance between seeds is pooled over the DPO policies")
+    assert "Here standard deviations" not in caveats[1]
+    table.loc[1, "std_over_seeds"] = 0.031
+    caveats = answer(table, "m", "b", comparisons(comparison(("g2d", 150), ("dpo", 0), 0.2))).caveats
+    assert "from 1.0 points (K=0) to 3.1 points (K=150)" in caveats[1]
 
 
 def test_a_grid_without_trained_policies_says_so() -> None:

@@ -1,13 +1,15 @@
-"""The headline: one line that says what is shown and nothing beyond."""
+"""The headline: what is known about K=0 first, and no more than the tests show."""
 
 from __future__ import annotations
 
 import pandas as pd
+import pytest
 
 from g2d.report.answer import answer
 from tests.report.test_answer import BASE, GRPO, comparison, comparisons, main, margins
 
 NONE, SOME, MORE = ("dpo", 0, 0.73, 2.0), ("g2d", 25, 0.74, 3.0), ("g2d", 50, 0.81, 4.0)
+AGAINST_M0 = comparison(("dpo", 0), ("base", 0), 0.001)
 
 
 def headline(
@@ -15,45 +17,64 @@ def headline(
     tests: pd.DataFrame | None = None,
     bounds: pd.DataFrame | None = None,
     n_seeds: int = 3,
+    cheapest: tuple[str, ...] = (),
+    margin: float | None = None,
 ) -> str:
-    return answer(main(BASE, *rows, n_seeds=n_seeds, half_width=0.04), "m", "b", tests, bounds).headline.replace(
-        "\u00a0", " "
-    )
+    table = main(BASE, *rows, n_seeds=n_seeds, half_width=0.04)
+    return answer(table, "m", "b", tests, bounds, cheapest, margin).headline.replace("\u00a0", " ")
 
 
-def test_the_smallest_k_that_is_shown_to_be_enough() -> None:
+def test_k_0_that_is_shown_to_be_within_the_margin_was_enough_and_the_margin_is_named() -> None:
     bounds = margins((0, 0.078, True), (25, 0.061, True), margin=0.1)
-    assert (
-        headline(NONE, SOME, GRPO, bounds=bounds)
-        == "K=0 was enough on b: 73 % [69, 77], K=25 no more than 7.8 points better; GRPO alone 50 %."
+    assert headline(NONE, SOME, GRPO, bounds=bounds) == (
+        "K=0 was enough on b (margin 10 points): 73 % [69, 77], at most 7.8 points worse than the best K (95 %); "
+        "GRPO alone 50 %."
     )
-    bounds = margins((0, 0.15, False), (25, 0.018, True), (50, 0.0, True))
-    assert (
-        headline(NONE, SOME, MORE, bounds=bounds)
-        == "K=25 was enough on b: 74 % [70, 78], no other K more than 1.8 points better; K=0 73 %."
-    )
-    bounds = margins((0, 0.15, False), (25, 0.15, False), (50, 0.0, True))
-    assert headline(NONE, SOME, MORE, bounds=bounds).startswith("K=50 was enough on b: 81 % [77, 85], better than any")
+    tests = comparisons(comparison(("g2d", 25), ("dpo", 0), 0.01), AGAINST_M0)
+    assert "although K=25 is better by +1.0 points" in headline(NONE, SOME, bounds=bounds, tests=tests)
 
 
-def test_what_is_not_shown_is_not_said_to_be_enough() -> None:
-    """No significant difference from the best is no evidence that K=0 is as good."""
-    bounds = margins((0, 0.06, False), (25, 0.05, False))
-    said = headline(NONE, SOME, tests=comparisons(comparison(("g2d", 25), ("dpo", 0), 0.4)), bounds=bounds)
-    assert said == (
-        "Whether online RL helps is open on b: 73 % [69, 77] without it (K=0), 74 % [70, 78] with K=25, +1.0 points "
-        "[−2.1, +6.1]."
+@pytest.mark.parametrize("enough", [False, True])
+def test_without_a_test_k_0_is_never_said_not_to_be_enough(enough: bool) -> None:
+    """Whichever K happens to be bounded best: with equal policies that is a K > 0 more often than not."""
+    bounds = margins((0, 0.035, False), (25, 0.018, enough), (50, 0.02, enough))
+    tests = comparisons(
+        comparison(("g2d", 25), ("dpo", 0), 0.4), comparison(("g2d", 50), ("dpo", 0), 0.06), AGAINST_M0
+    )
+    assert headline(NONE, SOME, MORE, tests=tests, bounds=bounds) == (
+        "Whether K > 0 is needed is open on b: K=0 73 % [69, 77], at most 3.5 points worse than the best K (95 %); K=50 "
+        "81 %, +8.0 points [−2.1, +6.1]."
     )
 
 
-def test_a_difference_without_a_bound() -> None:
-    bounds = margins((0, 0.1, False), (25, 0.05, False))
-    tests = comparisons(comparison(("g2d", 25), ("dpo", 0), 0.003))
-    assert headline(NONE, SOME, tests=tests, bounds=bounds).startswith(
-        "Online RL helped on b: 73 % [69, 77] without it"
+def test_a_k_that_a_test_shows_to_be_better_and_the_smallest_within_the_margin() -> None:
+    tests = comparisons(comparison(("g2d", 50), ("dpo", 0), 0.003), AGAINST_M0)
+    bounds = margins((0, 0.1, False), (25, 0.015, True), (50, 0.0, True))
+    assert headline(NONE, SOME, MORE, tests=tests, bounds=bounds) == (
+        "K=0 was not enough on b: 73 % [69, 77], K=50 81 %, +8.0 points [−2.1, +6.1]; K=25 was (margin 2 points), at most "
+        "1.5 points worse than the best K (95 %)."
     )
+    none_bounded = margins((0, 0.1, False), (25, 0.05, False), (50, 0.03, False))
+    assert " was (margin" not in headline(NONE, SOME, MORE, tests=tests, bounds=none_bounded)
+
+
+def test_online_rl_that_did_harm() -> None:
     worse = headline(("dpo", 0, 0.9, 2.0), SOME)
-    assert worse.startswith("Online RL did harm on b: 90 % [86, 94] without it (K=0), 74 % [70, 78] with K=25, −16.0")
+    assert worse.startswith("Online RL did harm on b: K=0 90 % [86, 94], K=25 74 % [70, 78], −16.0")
+
+
+def test_if_nothing_is_better_than_m0_no_k_is_said_to_be_enough() -> None:
+    tests = comparisons(comparison(("dpo", 0), ("base", 0), 0.3), comparison(("g2d", 25), ("base", 0), 0.2))
+    bounds = margins((0, 0.078, True), (25, 0.061, True), margin=0.1)
+    assert headline(NONE, SOME, tests=tests, bounds=bounds) == (
+        "No training is shown to help on b: M0 40 % [36, 44], K=0 73 %, K=25 74 %."
+    )
+
+
+def test_the_cheapest_policy_of_any_regime_is_named_with_the_margin() -> None:
+    bounds = margins((0, 0.078, True), (25, 0.061, True), margin=0.1)
+    found = headline(NONE, SOME, bounds=bounds, cheapest=("semi-online DPO (K=20)",), margin=0.1)
+    assert found.endswith(" Semi-online DPO (K=20) is the cheapest policy shown to be within 10 points of the best of all.")
 
 
 def test_one_seed_is_about_these_weights() -> None:

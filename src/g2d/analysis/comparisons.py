@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from g2d.analysis.crossed import error_of_difference
+from g2d.analysis.crossed import SeedPool, error_of_difference
 from g2d.analysis.statistics import LEVEL, simultaneous
 
 POWER = 0.8
@@ -31,20 +31,18 @@ class Comparison:
     standard_error: float  # of the difference, over seeds and questions
     p_value: float  # two-sided: other seeds and questions
     p_holm: float  # corrected over the family: Bonferroni's from `compare`, Holm's from `corrected`
-    p_questions: float  # two-sided: other questions, these seeds given
     gained: float  # share of answers that the policy has right and the reference wrong
     lost: float  # the reverse; difference = gained - lost
-    cohens_h: float  # effect size (Cohen 1988, eq. 6.2.1); 0.2 is called small, 0.5 medium
     minimum_detectable: float  # found with 80 % power at the corrected level, LEVEL / family
 
 
-def compare(policy: np.ndarray, reference: np.ndarray, pool: np.ndarray | None = None, family: int = 1) -> Comparison:
+def compare(policy: np.ndarray, reference: np.ndarray, pool: SeedPool | None = None, family: int = 1) -> Comparison:
     """Compare the answers of two policies; `g2d.analysis.crossed` says how.
 
     Args:
         policy: (n_seeds, n_problems), the share of a problem's samples that are correct.
         reference: the same problems in the same order; the same seeds, or one row for a policy without seeds (M0).
-        pool: as for `crossed.seed_variance`; None: these two alone.
+        pool: as for `crossed.seed_variance`; None: only these two.
         family: number of comparisons of which one may be chosen afterwards.
 
     Raises:
@@ -70,10 +68,8 @@ def compare(policy: np.ndarray, reference: np.ndarray, pool: np.ndarray | None =
         standard_error=error.standard_error,
         p_value=p_value,
         p_holm=min(1.0, family * p_value),
-        p_questions=error_of_difference(deltas.mean(axis=0, keepdims=True)).p_value(),
         gained=float(deltas.clip(min=0).mean()),
         lost=float((-deltas).clip(min=0).mean()),
-        cohens_h=cohens_h(float(policy.mean()), float(reference.mean())),
         minimum_detectable=error.detectable(LEVEL / family, POWER, policy.shape[1]),
     )
 
@@ -101,8 +97,3 @@ def sign_flip_p(differences: np.ndarray) -> float:
         chance = np.convolve(chance, [0.5, *[0.0] * (2 * int(m) - 1), 0.5])  # of -m and m
     sums = np.arange(len(chance)) - magnitudes.sum()
     return float(min(1.0, chance[np.abs(sums) >= abs(differences.sum())].sum()))
-
-
-def cohens_h(p: float, q: float) -> float:
-    """Effect size of two proportions, h = 2 asin sqrt(p) - 2 asin sqrt(q) (Cohen 1988, eq. 6.2.1)."""
-    return float(2 * np.arcsin(np.sqrt(p)) - 2 * np.arcsin(np.sqrt(q)))

@@ -14,12 +14,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 
 ENOUGH_SEEDS = 8  # from here on t on a pair's own seeds finds as much as the inflated pool (`coverage.py pooling`)
 INFLATION = 2.0  # of the pooled variance beyond noise; n / 4 in a pool of n > 8 policies
+# Share of the pooled variance from which a policy that is not in the pool counts with its own, by number of seeds.
+OWN_FROM = {2: 0.25}  # two seeds often agree by chance
+OWN_FROM_MORE_SEEDS = 0.75
 SMALLEST_P = 1e-100
 
 
@@ -103,33 +107,47 @@ def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
     return float(seeds.var(ddof=1)) / n_seeds, float(questions.var(ddof=min(n_questions - 1, 1))) / n_questions, noise
 
 
-def seed_variance(own: float, noise: float, pool: np.ndarray, paired: bool) -> tuple[float, float, int]:
-    """Variance from seeds of the mean of a policy's answers less the reference's, with the noise of single answers: for
-    the test, without inflation, and the degrees of freedom of both.
+class SeedPool(NamedTuple):
+    """Accuracies of policies that were trained in the same way, over which the variance between few seeds is pooled."""
+
+    accuracies: np.ndarray  # (n_policies, n_seeds)
+    has_both: bool = True  # the two policies that are compared are among them
+
+
+def seed_variance(own: float, noise: float, pool: SeedPool, paired: bool) -> tuple[float, float, int]:
+    """Return the variance from seeds of the mean difference between two policies, the noise of single answers included:
+    for the test, without inflation, and its degrees of freedom.
+
+    A policy outside the pool may scatter more than the pool. Its own variance is used, with its own degrees of freedom,
+    unless it is clearly the smaller (`OWN_FROM`): seeds that agree by chance must not borrow the pool's precision
+    (`coverage.py entries`).
 
     Args:
         own, noise: `mean_squares` of these differences, over at least two seeds.
-        pool: (n_policies, n_seeds), accuracies of the policies that were trained in the same way, with these two, over
-            which the variance between few seeds is pooled.
         paired: the reference has seeds too, and the differences are by seed.
     """
-    n_policies, n_seeds = pool.shape
-    if n_seeds >= ENOUGH_SEEDS or n_policies <= (2 if paired else 1):
+    n_policies, n_seeds = pool.accuracies.shape
+    if n_seeds >= ENOUGH_SEEDS or n_policies < (2 if paired else 1) + pool.has_both:
         return own, max(own, noise), n_seeds - 1
+    accuracies = pool.accuracies
     if paired:
-        residuals = pool - pool.mean(axis=0) - pool.mean(axis=1, keepdims=True) + pool.mean()
+        residuals = accuracies - accuracies.mean(axis=0) - accuracies.mean(axis=1, keepdims=True) + accuracies.mean()
         degrees = (n_policies - 1) * (n_seeds - 1)
         pooled = 2 * float((residuals**2).sum()) / degrees / n_seeds
     else:
         degrees = n_policies * (n_seeds - 1)
-        pooled = float(pool.var(axis=1, ddof=1).mean()) / n_seeds
-    # Of n policies only two make a difference, so n/2 times their mean is as large as any two can be.
-    inflation = min(max(INFLATION, n_policies / 4), n_policies / (2 if paired else 1))
+        pooled = float(accuracies.var(axis=1, ddof=1).mean()) / n_seeds
     expected = max(pooled, noise)
-    return max(own, noise + inflation * (expected - noise)), expected, degrees
+    # Of n policies only two make a difference, so n/2 times their mean is as large as any two can be.
+    most = n_policies / (2 if paired else 1) if pool.has_both else INFLATION
+    inflation = min(max(INFLATION, n_policies / 4), most)
+    variance = max(own, noise + inflation * (expected - noise))
+    if not pool.has_both and own > OWN_FROM.get(n_seeds, OWN_FROM_MORE_SEEDS) * expected:
+        return variance, max(own, noise), n_seeds - 1
+    return variance, expected, degrees
 
 
-def error_of_difference(values: np.ndarray, pool: np.ndarray | None = None, paired: bool = False) -> Error:
+def error_of_difference(values: np.ndarray, pool: SeedPool | None = None, paired: bool = False) -> Error:
     """The mean difference between two policies and its error.
 
     One question gained and one lost are added (Bonett and Price 2012, "Adjusted Wald confidence interval for a
@@ -146,7 +164,7 @@ def error_of_difference(values: np.ndarray, pool: np.ndarray | None = None, pair
     if n_seeds == 1:
         return Error(questions, total - 1, middle=middle)
     if pool is None:
-        pool, paired = values.mean(axis=1)[None], False
+        pool, paired = SeedPool(values.mean(axis=1)[None]), False
     own, _, noise = mean_squares(values)
     seeds, expected, degrees = seed_variance(own, noise, pool, paired)
     return Error(max(questions - noise, 0.0), total - 1, seeds, min(degrees, total - 1), noise, expected, middle)

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import scipy
 
-from g2d.analysis.crossed import ENOUGH_SEEDS, Error, error_of_difference
+from g2d.analysis.crossed import ENOUGH_SEEDS, Error, SeedPool, error_of_difference
 from g2d.analysis.margins import by_seed
 from g2d.analysis.spending import Spending, nominal_level
 from g2d.analysis.statistics import one_side
@@ -165,10 +165,9 @@ class _Test:
     def of(cls, plan: Plan, own: Compared, answers: Mapping[str, np.ndarray]) -> _Test:
         deltas = by_seed(answers[own.policy], answers[own.reference])
         n, paired = len(deltas), own.reference not in plan.without_seeds
-        names = dict.fromkeys((*(p for p in plan.alike if p in answers), own.policy, own.reference))
-        pool = np.stack(
-            [answers[p][:n].mean(axis=1) for p in names if len(answers[p]) >= n and p not in plan.without_seeds]
-        )
+        alike = [p for p in plan.alike if p in answers and len(answers[p]) >= n]
+        accuracies = np.array([answers[p][:n].mean(axis=1) for p in alike]).reshape(-1, n)
+        pool = SeedPool(accuracies, {own.policy, own.reference} <= {*alike, *plan.without_seeds})
         test = cls(plan, float(deltas.mean()), error_of_difference(deltas, pool, paired), n, own.fractions)
         return replace(test, fractions=(*own.fractions, test.fraction(n)))
 

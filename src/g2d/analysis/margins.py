@@ -14,10 +14,10 @@ from itertools import combinations
 
 import numpy as np
 
-from g2d.analysis.crossed import Error, error_of_difference
+from g2d.analysis.crossed import Error, SeedPool, error_of_difference
 from g2d.analysis.statistics import LEVEL, resample, shrunk_together
 
-Pool = Callable[[int, int], np.ndarray | None]
+Pool = Callable[[int, int], SeedPool | None]
 
 
 @dataclass(frozen=True, slots=True)

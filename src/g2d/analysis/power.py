@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from g2d.analysis.comparisons import LEVEL, POWER
-from g2d.analysis.crossed import Error, seed_variance
+from g2d.analysis.crossed import Error, SeedPool, seed_variance
 
 DRAWS = 400  # leaves a standard error of a tenth of the difference's own
 MOST_QUESTIONS = 20_000  # of a plan
@@ -186,7 +186,7 @@ class _Experiments:
         if n_seeds == 1:
             return differences, _Errors(square, total - 1)
         own = deltas.var(axis=1, ddof=1) / n_seeds
-        used = [seed_variance(float(v), noise, p, True) for v, p in zip(own, self.accuracies, strict=True)]
+        used = [seed_variance(float(v), noise, SeedPool(p), True) for v, p in zip(own, self.accuracies, strict=True)]
         seeds, degrees = np.array([variance for variance, _, _ in used]), used[0][2]
         return differences, _Errors(max(square - noise, 0.0), total - 1, seeds, min(degrees, total - 1), noise)
 

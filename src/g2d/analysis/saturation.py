@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 import scipy
 
-from g2d.analysis.statistics import calibrated, percentile_interval, resample
+from g2d.analysis.statistics import percentile_interval, resample
 
 LEVEL = 0.95
 BEYOND = 4.0  # midpoints are looked for from a fourth of the first K to four times the last one
@@ -69,7 +69,7 @@ def saturation(steps: Sequence[int], before: np.ndarray, answers: Sequence[np.nd
     asymptote, midpoint, slope = fitted(k, start, means)
 
     starts = resample(before)
-    resampled = np.stack([calibrated(resample(own), own) for own in answers], axis=1)
+    resampled = np.stack([resample(own) for own in answers], axis=1)
     found = _search(k, starts, resampled)
     asymptotes, midpoints, slopes = found.T
     nearly = midpoints * 9 ** (1 / slopes)

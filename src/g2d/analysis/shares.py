@@ -21,7 +21,7 @@ import numpy as np
 import scipy
 
 from g2d.analysis.comparisons import LEVEL, Comparison
-from g2d.analysis.crossed import ENOUGH_SEEDS, Error, error_of_difference, mean_squares
+from g2d.analysis.crossed import ENOUGH_SEEDS, Error, SeedPool, error_of_difference, mean_squares
 from g2d.analysis.statistics import one_side
 
 FARTHEST = 2.0**10  # no interval ends beyond this share
@@ -54,7 +54,7 @@ class Share:
 
 
 def share_of_gain(
-    control: np.ndarray, truth: np.ndarray, base: np.ndarray, pool: np.ndarray | None = None, alpha: float = LEVEL
+    control: np.ndarray, truth: np.ndarray, base: np.ndarray, pool: SeedPool | None = None, alpha: float = LEVEL
 ) -> Share:
     """The share of the truth's gain that a control gets, with its interval of level 1 - alpha, which has no ends where
     the truth's gain is not significant at alpha. Without a gain there is no share.
@@ -80,7 +80,7 @@ def share_of_gain(
     return Share(estimate, *(_end(excess, estimate, side) for side in (-1, 1)))
 
 
-def _error(values: np.ndarray, r: float, pool: np.ndarray | None) -> Error:
+def _error(values: np.ndarray, r: float, pool: SeedPool | None) -> Error:
     alone = error_of_difference(values, pool)
     if len(values) == 1 or len(values) >= ENOUGH_SEEDS or pool is None:
         return alone

@@ -17,21 +17,8 @@ LEVEL = 0.05  # of significance
 LOWER, UPPER = (1 - 0.95) / 2, (1 + 0.95) / 2  # the quantiles of an interval of 95 %
 
 
-def resample(
-    values: np.ndarray, weights: np.ndarray | None = None, resamples: int = RESAMPLES, seed: int = 0
-) -> np.ndarray:
-    """Hierarchical bootstrap: means over seeds of the seeds' means, (resamples,), seeds and questions resampled
-    independently (crossed).
-
-    A mean is w_seeds' V w_questions with multinomial weights (the pigeonhole bootstrap: Owen 2007, section 3). Of n
-    seeds or questions n - 1 are drawn, which makes the variance of each factor unbiased (Rao and Wu 1988, section 2).
-    The noise of single answers counts up to three times (McCullagh 2000), which `calibrated` corrects. Equal shapes and
-    `seed` give equal resamples, so functions of several means can be resampled together.
-
-    Args:
-        values: (n_seeds, n_questions), finite.
-        weights: of the same shape, not negative; with them a seed's mean is the ratio sum(values) / sum(weights) over
-            its questions, NaN in resamples where the weights of a drawn seed are all 0.
+def require_answers(values: np.ndarray) -> np.ndarray:
+    """Return (n_seeds, n_questions) values as floats.
 
     Raises:
         ValueError: the array is not two-dimensional, is empty or holds something that is not a number.
@@ -41,6 +28,28 @@ def resample(
         raise ValueError(f"expected a non-empty (seeds, questions) array, not shape {values.shape}")
     if not np.isfinite(values).all():
         raise ValueError("some answers are missing: every seed must have answered every question")
+    return values
+
+
+def resample(
+    values: np.ndarray, weights: np.ndarray | None = None, resamples: int = RESAMPLES, seed: int = 0
+) -> np.ndarray:
+    """Hierarchical bootstrap: means over seeds of the seeds' means, (resamples,), seeds and questions resampled
+    independently (crossed).
+
+    A mean is w_seeds' V w_questions with multinomial weights (the pigeonhole bootstrap: Owen 2007, section 3). Of n
+    seeds or questions n - 1 are drawn, which makes the variance of each factor unbiased (Rao and Wu 1988, section 2).
+    The noise of single answers counts up to three times (McCullagh 2000). Equal shapes and `seed` give equal resamples,
+    so functions of several means can be resampled together.
+
+    Args:
+        values: (n_seeds, n_questions), finite.
+        weights: as for `mean_interval`; the mean is NaN in resamples in which the weights of a drawn seed are all 0.
+
+    Raises:
+        ValueError: the array is not two-dimensional, is empty or holds something that is not a number.
+    """
+    values = require_answers(values)
     drawn_seeds, drawn_questions = _draws(*values.shape, resamples, seed)
     totals = drawn_questions @ values.T
     if weights is None:
@@ -52,45 +61,38 @@ def resample(
     return np.einsum("rs,rs->r", drawn_seeds, means) / drawn_seeds[0].sum()
 
 
-def hierarchical_bootstrap(
-    values: np.ndarray, weights: np.ndarray | None = None, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[float, float]:
-    """Percentile interval of the mean from `resample`, `calibrated`; docs/analysis.md has its coverage in simulations.
+def mean_interval(values: np.ndarray, weights: np.ndarray | None = None) -> tuple[float, float]:
+    """Return the t interval of 95 % of a mean over crossed seeds and questions, or over questions with one seed.
 
-    With one seed only the questions are resampled. It has no width where all values agree, and is NaN if no resample
-    has a mean. Args and Raises as for `resample`.
+    The variance is `crossed_variance`; docs/analysis.md has the coverage in simulations.
+
+    Args:
+        values: (n_seeds, n_questions), finite.
+        weights: of the same shape, not negative; with them a seed's mean is the ratio sum(values) / sum(weights) over
+            its questions, and the interval that of the mean ratio by its linearisation (Cochran 1977, eq. 6.12).
+
+    Returns:
+        Both ends; NaN with one question, or if the weights of a seed are all 0.
+
+    Raises:
+        ValueError: the array is not two-dimensional, is empty or holds something that is not a number.
     """
-    means = resample(values, weights, resamples, seed)
-    values = np.asarray(values, dtype=float)
+    values = require_answers(values)
     if weights is not None:
-        # The linearised ratio (Cochran 1977, eq. 6.12).
         totals = np.asarray(weights, dtype=float).mean(axis=1, keepdims=True)
         if not (totals > 0).all():
             return math.nan, math.nan
         ratios = values.mean(axis=1, keepdims=True) / totals
         values = ratios + (values - ratios * weights) / totals
-    return percentile_interval(calibrated(means, values))
-
-
-def calibrated(means: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Resampled means, shrunk towards the mean of `values` where they vary more than the analysis of variance says.
-
-    Their standard deviation becomes t/z times the estimated standard error of the mean, with t at the error's degrees
-    of freedom. It is never raised, because with two seeds the estimate is too noisy. With one seed it stays.
-
-    Args:
-        means: (resamples,) from `resample`; NaN stays.
-        values: (n_seeds, n_questions), whose mean over both they are resamples of, to first order.
-    """
-    if values.shape[0] == 1 or values.shape[1] == 1:
-        return means
-    variance, degrees = crossed_variance(values)
-    wanted = math.sqrt(variance) * float(scipy.stats.t.ppf(UPPER, degrees) / scipy.stats.norm.ppf(UPPER))
-    spread = float(np.nanstd(means))
-    if spread <= wanted:
-        return means
-    center = float(values.mean())
-    return center + (means - center) * (wanted / spread)
+    n_seeds, n_questions = values.shape
+    if n_questions == 1:
+        return math.nan, math.nan
+    if n_seeds == 1:
+        variance, degrees = float(values.var(ddof=1)) / n_questions, n_questions - 1.0
+    else:
+        variance, degrees = crossed_variance(values)
+    middle, reach = float(values.mean()), float(scipy.special.stdtrit(degrees, UPPER)) * math.sqrt(variance)
+    return middle - reach, middle + reach
 
 
 def crossed_variance(values: np.ndarray) -> tuple[float, float]:

@@ -30,6 +30,7 @@ from g2d.report.phrases import (
     time_unit,
 )
 
+MOST_SCATTER = 3  # ratio of standard deviations up to which pooled tests keep 5 % (docs/analysis.md)
 At = tuple[str, int, int]  # a policy: its label, K, and group size or 0
 
 
@@ -57,6 +58,7 @@ class Row:
     accuracy: float
     ci_low: float
     ci_high: float
+    std_over_seeds: float
 
     @property
     def k(self) -> int:
@@ -108,6 +110,20 @@ class _Grid:
         self.base = next((row for row in known if row.at[0] == "base"), None)
 
     @property
+    def better_than_none(self) -> Row | None:
+        """The most accurate K > 0 that a test shows to be better than K=0."""
+        if self.none is None:
+            return None
+        effects = [(row, self.compare(row, self.none)) for row in self.candidates if row.k > 0]
+        return _most_accurate([row for row, effect in effects if effect.distinct and effect.accuracy > 0])
+
+    @property
+    def nothing_beats_m0(self) -> bool:
+        """Whether policies of the page were tested against M0 and none is shown to be better."""
+        tests = [test for (_, other), test in self.tests.items() if self.base and other == self.base.at]
+        return bool(tests) and not any(test["p_holm"] <= LEVEL and test["difference"] > 0 for test in tests)
+
+    @property
     def best(self) -> Row:
         """The most accurate candidate, of which there is one."""
         return max(self.candidates, key=lambda row: row.accuracy)
@@ -132,14 +148,22 @@ def answer(
     benchmark: str,
     comparisons: pd.DataFrame | None = None,
     margins: pd.DataFrame | None = None,
+    cheapest: Sequence[str] = (),
+    margin: float | None = None,
 ) -> Answer:
-    """What the rows of one model and benchmark in Table 1, `comparisons.csv` and `margins.csv` say."""
+    """Return the answer for one model and benchmark.
+
+    Args:
+        rows, comparisons, margins: its rows of Table 1, `comparisons.csv` and `margins.csv`.
+        cheapest: names of the cheapest policies of any regime that are shown to be within the margin of the best.
+        margin: that margin, in 0..1.
+    """
     grid = _Grid(benchmark, rows, comparisons, margins)
     if not grid.candidates:
         said = "No policy was trained on a harvest, so there is nothing to compare yet."
         return Answer(model, benchmark, (said,), ())
     sentences = (_effect(grid), _against(grid), *_enough(grid), _cost(grid))
-    return Answer(model, benchmark, sentences, (*_auto_stop(grid), *_caveats(grid)), _headline(grid))
+    return Answer(model, benchmark, sentences, (*_auto_stop(grid), *_caveats(grid)), _headline(grid, cheapest, margin))
 
 
 def duration(hours: float) -> str:
@@ -152,31 +176,60 @@ def duration(hours: float) -> str:
 # --------------------------------------------------------------------------------------------------------- sentences
 
 
-def _headline(grid: _Grid) -> str:
-    """Which K was enough, or what is open; the bounds hold for all K at once, so the smallest that is may be chosen."""
+def _headline(grid: _Grid, cheapest: Sequence[str], margin: float | None) -> str:
+    """State what is known about K=0, then which K is enough, then the cheapest policy of any regime."""
     start = these_weights(grid.best.n_seeds, before=True)
     end = "" if grid.grpo is None else f"; GRPO alone {percent(grid.grpo.accuracy, 0)}"
-    return sentence(f"{start}{_verdict(grid)}{end}.")
+    more = ""
+    if cheapest and margin is not None:
+        policies = "is the cheapest policy" if len(cheapest) == 1 else "are the cheapest policies"
+        more = f" {sentence(listed(cheapest))} {policies} shown to be within {_points(margin)} of the best of all."
+    return f"{sentence(f'{start}{_verdict(grid)}{end}.')}{more}"
 
 
 def _verdict(grid: _Grid) -> str:
-    none, warmed, enough, where = grid.none, grid.warmed, grid.enough, grid.benchmark
+    none, warmed, where = grid.none, grid.warmed, grid.benchmark
     if warmed is None:
         return f"DPO without online RL (K=0) reached {grid.best.score(0)} on {where}; no other K was run"
     if none is None:
         return f"{warmed.name} did best on {where}, {warmed.score(0)}; K=0, without online RL, was not run"
-    if enough is not None and enough.bound:
-        ahead, others = enough.bound["margin_shown"], [row.name for row in grid.candidates if row is not enough]
-        other = f"{others[0]} no" if len(others) == 1 else "no other K"
-        bound = f"{other} more than {at_most(ahead)} points better" if ahead else "better than any other K"
-        without = "" if enough is none else f"; K=0 {percent(none.accuracy, 0)}"
-        return f"{enough.name} was enough on {where}: {enough.score(0)}, {bound}{without}"
-    effect = grid.compare(warmed, none)
-    verdict = f"online RL {'helped' if effect.accuracy > 0 else 'did harm'} on"
+    if grid.base is not None and grid.nothing_beats_m0:
+        others = f"K=0 {percent(none.accuracy, 0)}, {warmed.name} {percent(warmed.accuracy, 0)}"
+        return f"no training is shown to help on {where}: M0 {grid.base.score(0)}, {others}"
+    effect, better = grid.compare(warmed, none), grid.better_than_none
+    if none.bound and none.bound["enough"]:
+        verdict = f"K=0 was enough on {where} (margin {_points(none.bound['margin'])}): {none.score(0)}"
+        though = f", although {better.name} is better by {grid.compare(better, none).shown}" if better else ""
+        return f"{verdict}, {_at_most_worse(none.bound)}{though}"
+    if better is not None:
+        verdict = f"K=0 was not enough on {where}: {none.score(0)}, {better.name} {percent(better.accuracy, 0)}"
+        return f"{verdict}, {grid.compare(better, none).shown}{_smallest_enough(grid)}"
+    if effect.distinct:
+        return f"online RL did harm on {where}: K=0 {none.score(0)}, {warmed.name} {warmed.score(0)}, {effect.shown}"
+    known = f", {_at_most_worse(none.bound)}" if none.bound else ""
     return (
-        f"{verdict if effect.distinct else 'whether online RL helps is open on'} {where}: {none.score(0)} without it "
-        f"(K=0), {warmed.score(0)} with {warmed.name}, {effect.shown}"
+        f"whether K > 0 is needed is open on {where}: K=0 {none.score(0)}{known}; "
+        f"{warmed.name} {percent(warmed.accuracy, 0)}, {effect.shown}"
     )
+
+
+def _at_most_worse(bound: Mapping[Any, Any]) -> str:
+    """The one-sided 95 % bound of a row of `margins.csv`."""
+    if not bound["margin_shown"]:
+        return "better than any other K (95 %)"
+    return f"at most {at_most(bound['margin_shown'])} points worse than the best K (95 %)"
+
+
+def _smallest_enough(grid: _Grid) -> str:
+    """The smallest K > 0 that is shown to be within the margin, if there is one."""
+    row = next((row for row in grid.bounded if row.k > 0 and row.bound and row.bound["enough"]), None)
+    if row is None or row.bound is None:
+        return ""
+    return f"; {row.name} was (margin {_points(row.bound['margin'])}), {_at_most_worse(row.bound)}"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:g} point{'' if share == 0.01 else 's'}"
 
 
 def _effect(grid: _Grid) -> str:
@@ -266,16 +319,26 @@ def _caveats(grid: _Grid) -> tuple[str, ...]:
         "say what other problems would show with these weights. Other seeds may show the reverse."
     ]
     if grid.tests and 1 < seeds < ENOUGH_SEEDS:
-        found.append(
-            f"{seeds} seeds are few: the variance between seeds is pooled over all policies, which is safe as long "
-            "as no policy's seeds scatter more than three times as much as another's."
-        )
+        found.append(_pooling(grid.candidates, seeds))
     if len(grid.candidates) > 1:
         found.append(_choice(grid))
     if not grid.tests:
         found.append("Two policies are said to differ only where their intervals do not overlap.")
     found.append("A device is a GPU, or the CPU where there is none.")
     return tuple(found)
+
+
+def _pooling(policies: Sequence[Row], seeds: int) -> str:
+    """The assumption behind pooling the variance between seeds, and where this grid violates it."""
+    assumed = (
+        f"{seeds} seeds are few: the variance between seeds is pooled over the DPO policies, which is safe if the "
+        f"seeds of none scatter more than {MOST_SCATTER} times as much as those of another."
+    )
+    ranked = sorted((row for row in policies if row.std_over_seeds > 0), key=lambda row: row.std_over_seeds)
+    if len(ranked) < 2 or ranked[-1].std_over_seeds <= MOST_SCATTER * ranked[0].std_over_seeds:
+        return assumed
+    low, high = (f"{100 * row.std_over_seeds:.1f} points ({row.name})" for row in (ranked[0], ranked[-1]))
+    return f"{assumed} Here standard deviations range from {low} to {high}; with so few seeds that can be chance."
 
 
 def _choice(grid: _Grid) -> str:
@@ -311,7 +374,7 @@ def _rows(table: pd.DataFrame, margins: pd.DataFrame | None) -> list[Row]:
         name = f"K={k} (G={size})" if several and size else f"K={k}"
         name = f"GRPO alone (G={size}, K={k})" if policy == "grpo" else name
         hours = None if pd.isna(row["device_hours"]) else row["device_hours"]
-        own = {column: row[column] for column in ("n_seeds", "n_problems", "accuracy", "ci_low", "ci_high")}
+        own = {column: row[column] for column in ("n_seeds", "n_problems", "accuracy", "ci_low", "ci_high", "std_over_seeds")}
         found.append(Row(at, name, bounds.get(at), hours, **own))
     return found
 

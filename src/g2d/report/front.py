@@ -54,7 +54,10 @@ def _panel(
         return sentences(tables[name]) if name in tables else ()
 
     rows, standings = tables["main"], tables.get("frontier", pd.DataFrame({"axis": []}))
-    found = answer(rows, model, benchmark, tables.get("comparisons"), tables.get("margins"))
+    by_hours = standings[standings["axis"] == "device_hours"]
+    cheapest = frontier.cheapest_enough(by_hours)
+    margin = None if by_hours.empty else float(by_hours["margin"].dropna().iloc[0])
+    found = answer(rows, model, benchmark, tables.get("comparisons"), tables.get("margins"), cheapest, margin)
     caveats = said("contamination", memory_warnings) + found.caveats
     caveats += said("collapses", training.collapse_caveats) + said("training", training.mismatch_caveats) + more
     found = replace(found, sentences=found.sentences + said("controls", control_sentences), caveats=caveats)

@@ -86,6 +86,11 @@ def picture(rows: pd.DataFrame, known: Marks) -> Spec:
     )
 
 
+def cheapest_enough(rows: pd.DataFrame) -> list[str]:
+    """Return the names of the cheapest policies within the margin of the best, on one axis of `frontier.csv`."""
+    return [] if rows.empty else list(rows.assign(name=names).loc[rows["cheapest_enough"], "name"])
+
+
 def sentences(rows: pd.DataFrame) -> tuple[str, ...]:
     """The frontier of the first axis, the cheapest policy that is good enough, and where other axes disagree."""
     axes = list(dict.fromkeys(rows["axis"]))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 
 import numpy as np
 
 from g2d.analysis.equal_gain import at_equal_gain
-from g2d.analysis.statistics import hierarchical_bootstrap
+from g2d.analysis.statistics import mean_interval
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_grid, by_policy, crossed, m0_of, row_of
 from g2d.tables.frames import Rows, columns, estimate, table_of
 
@@ -22,7 +23,7 @@ def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
 
     length is the mean number of tokens of an answer, at most the budget, over samples, then problems, then seeds;
     longer is that less M0's on the same problems, null for M0 and without it. kl is the mean divergence from M0 in
-    nats. _low and _high: the 95 % interval of `hierarchical_bootstrap` over seeds and problems.
+    nats. _low and _high: the 95 % interval over seeds and problems (`mean_interval`); kl is at least 0.
 
     Args:
         drifted: by policy and benchmark, rows of `g2d.rollouts.divergence.own_answers`; empty without `drift`.
@@ -34,9 +35,9 @@ def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
         correct = crossed(own, benchmark)
         row = row_of(own, benchmark, correct) | {"accuracy": correct.mean(), "length": tokens[-len(own) :].mean()}
         if base and policy.role != "base":
-            row |= _bootstrapped("longer", tokens[1:] - tokens[0])
+            row |= _mean("longer", tokens[1:] - tokens[0])
         if at in measured:
-            row |= _bootstrapped("kl", crossed(measured[at], benchmark, "kl"))
+            row |= _mean("kl", crossed(measured[at], benchmark, "kl"), least=0.0)
         yield row
 
 
@@ -61,5 +62,6 @@ def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
         yield {"model": model, "benchmark": benchmark} | counts | asdict(result)
 
 
-def _bootstrapped(name: str, values: np.ndarray) -> dict[str, float | None]:
-    return estimate(name, float(values.mean()), hierarchical_bootstrap(values))
+def _mean(name: str, values: np.ndarray, least: float = -math.inf) -> dict[str, float | None]:
+    low, high = mean_interval(values)
+    return estimate(name, float(values.mean()), (max(low, least), high))

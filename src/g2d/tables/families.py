@@ -12,6 +12,7 @@ from itertools import combinations
 import numpy as np
 
 from g2d.analysis.comparisons import Comparison, compare, corrected
+from g2d.analysis.crossed import SeedPool
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Grouped, Row, by_grid, by_policy, crossed, named, row_of
@@ -28,8 +29,8 @@ ALIKE = ("dpo", "auto")  # DPO on pairs of a harvest, whatever K and G: their se
 
 COMPARISON_COLUMNS = columns(
     *(BY_BENCHMARK, "reference reference_K reference_group_size n_seeds n_problems difference ci_low ci_high"),
-    "family family_size family_low family_high standard_error p_value p_holm p_questions",
-    "gained lost cohens_h minimum_detectable",
+    "family family_size family_low family_high standard_error p_value p_holm",
+    "gained lost minimum_detectable",
 )
 
 
@@ -134,14 +135,14 @@ class Paired:
         own, other = (self.correct[row][self._places(row, seeds)] for row in (at, reference))
         return own, other
 
-    def pool(self, at: Row, reference: Row) -> np.ndarray:
-        """Accuracies by seed of the policies that were trained alike, and of the two, (n_policies, n_seeds), over the
-        seeds that the two share; without policies that lack one of these."""
+    def pool(self, at: Row, reference: Row) -> SeedPool:
+        """Accuracies of the policies that were trained alike, over the seeds that the two policies share; without
+        policies that lack one of these seeds."""
         seeds = self.shared_seeds(at, reference)
-        alike = [row for row in self.seeds if row[0].role in ALIKE or row in (at, reference)]
-        return np.stack(
-            [self.accuracies[row][self._places(row, seeds)] for row in alike if {*seeds} <= {*self.seeds[row]}]
-        )
+        alike = [row for row in self.seeds if row[0].role in ALIKE and {*seeds} <= {*self.seeds[row]}]
+        accuracies = np.array([self.accuracies[row][self._places(row, seeds)] for row in alike])
+        both = all(row in alike or self.seeds[row] == [None] for row in (at, reference))
+        return SeedPool(accuracies.reshape(-1, len(seeds)), both)
 
     def compare(self, at: Row, reference: Row, family: int) -> Comparison:
         """One of `family` comparisons, from which one may be picked afterwards."""
@@ -165,7 +166,7 @@ class Paired:
                 where = rows[0][1]
                 raise ValueError(f"{where}: one policy has the seeds {own}, another {longest}: they cannot be paired")
 
-        def pool(i: int, j: int) -> np.ndarray | None:
+        def pool(i: int, j: int) -> SeedPool | None:
             at, other = (rows[i], rows[j]) if len(self.seeds[rows[i]]) > 1 else (rows[j], rows[i])
             return self.pool(at, other) if len(longest) > 1 else None
 

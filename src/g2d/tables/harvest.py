@@ -14,7 +14,7 @@ from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.correlations import permutation_p, ranks_within, within_correlation
 from g2d.analysis.factorial import METRICS, factorial_cells, factorial_effects
 from g2d.analysis.informativeness import Informativeness, informative_parts
-from g2d.analysis.statistics import hierarchical_bootstrap, standard_deviation
+from g2d.analysis.statistics import mean_interval, standard_deviation
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.regimes.auto_stop import PROBE_COLUMNS
 from g2d.tables.evaluations import Evaluations
@@ -69,7 +69,8 @@ def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str,
     for metric in CORRELATED_METRICS:
         if known := [part[metric] for part in parts if part[metric][1].any()]:
             numerators, denominators = (np.stack(side) for side in zip(*known, strict=True))
-            values |= interval(metric, hierarchical_bootstrap(numerators, denominators))
+            low, high = mean_interval(numerators, denominators)
+            values |= interval(metric, (max(low, 0.0), min(high, 1.0)))
     return values
 
 

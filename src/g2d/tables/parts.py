@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 
 from g2d.analysis import decomposition
-from g2d.analysis.statistics import calibrated, percentile_interval, resample
+from g2d.analysis.crossed import SeedPool, error_of_difference
+from g2d.analysis.statistics import LEVEL
 from g2d.experiment.keys import PolicyKey
 from g2d.rollouts.rollout import at_budgets
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_policy, crossed, m0_of, row_of, share
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_grid, by_policy, crossed, m0_of, row_of, share
+from g2d.tables.families import Paired
 from g2d.tables.frames import Rows, columns, estimate, table_of
 
 DECOMPOSITION_COLUMNS = columns(
@@ -23,8 +25,13 @@ BUDGET_COLUMNS = columns(BY_BENCHMARK, "budget n_seeds n_problems accuracy ci_lo
 
 @table_of(DECOMPOSITION_COLUMNS)
 def decomposition_table(evaluations: Evaluations) -> Rows:
-    """Where each policy's gain over M0 comes from (`g2d.analysis.decomposition`); nothing is decomposed without M0."""
+    """Where each policy's gain over M0 comes from (`g2d.analysis.decomposition`); nothing is decomposed without M0.
+
+    An interval is that of `comparisons.compare` for one comparison: if all answers finish and parse, `from_reasoning`
+    is the gain, with the interval that `comparisons.csv` gives it.
+    """
     grouped = by_policy(evaluations)
+    paired = {grid: Paired(grouped, rows) for grid, rows in by_grid(grouped).items()}
     for at, own in grouped.items():
         base = grouped.get(m0_of(at), {})
         reached = _reached(base | own, at[1])
@@ -34,20 +41,19 @@ def decomposition_table(evaluations: Evaluations) -> Rows:
         row = row_of(own, at[1], policy[2])
         row |= {"accuracy": shares[2], "finished": finished, "parseable": parseable, "correct": correct}
         if base and at[0].role != "base":
-            row |= _gain(np.broadcast_to(reached[:, :1], policy.shape), policy)
+            pool = paired[at[0].model, at[1]].pool(at, m0_of(at))
+            row |= _gain(np.broadcast_to(reached[:, :1], policy.shape), policy, pool)
         yield row
 
 
-def _gain(reference: np.ndarray, policy: np.ndarray) -> dict[str, float | None]:
-    """The gain and its parts with intervals; both arrays are (3 stages, n_seeds, n_problems)."""
+def _gain(reference: np.ndarray, policy: np.ndarray, pool: SeedPool) -> dict[str, float | None]:
+    """Return the gain and its parts with intervals; both arrays are (3 stages, n_seeds, n_problems)."""
     old, new = reference.mean(axis=(1, 2)), policy.mean(axis=(1, 2))
-    resampled = [np.stack([resample(stage) for stage in side]) for side in (reference, policy)]
-    spread = decomposition.contributions(*resampled)
     values: dict[str, float | None] = {"gain": float(new[2] - old[2])}
     parts = decomposition.contributions(old, new)
     to_first_order = decomposition.linearised(reference, policy)
-    for factor, part, draws, linear in zip(decomposition.FACTORS, parts, spread, to_first_order, strict=True):
-        values |= estimate(f"from_{factor}", float(part), percentile_interval(calibrated(draws, linear)))
+    for factor, part, linear in zip(decomposition.FACTORS, parts, to_first_order, strict=True):
+        values |= estimate(f"from_{factor}", float(part), error_of_difference(linear, pool).interval(LEVEL))
     return values
 
 
