@@ -93,7 +93,8 @@ def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str
     yield "win_rates", won, [("p_win", "win", 0.5), ("p_equal_length", "equal_length", 0.5)]
     large = grid(number, 6 * N)
     sixths = {(key, f"b{i}"): rows[rows.index % 6 == i] for (key, _), rows in large.items() for i in range(6)}
-    yield "synthesis", synthesis_table(sixths), [("p_value", "ci", 0), ("p_holm", "family", 0)]
+    of_synthesis = [("p_value", "ci", 0.0), ("p_holm", "family", 0.0), ("p_mean", "mean", 0.0)]
+    yield "synthesis", synthesis_table(sixths), of_synthesis
     rng = np.random.default_rng(number)
     points = pd.DataFrame({"model": "m", "seed": 0, "group_size": 0, "K": range(4), "benchmark": "b"})
     metrics = {name: rng.random(4) for name in ("pairability", "entropy", "mid_band")}
@@ -119,7 +120,7 @@ def test_a_p_value_and_its_interval_never_disagree(every) -> None:
             significant[at] = significant.get(at, 0) + int((table[p] <= LEVEL).sum())
     assert not disagreeing
     assert min(cells.values()) > 10
-    assert min(significant.values()) > 3  # there is something to disagree about
+    assert min(significant.values()) > 1  # there is something to disagree about
 
 
 def test_a_control_is_named_by_the_steps_it_took() -> None:

@@ -49,6 +49,13 @@ class Error:
         """Best guess of the standard deviation of the mean over repeated experiments."""
         return math.sqrt(self.questions + self.expected_seeds)
 
+    @property
+    def degrees(self) -> float:
+        """Degrees of freedom of `standard_error` (Satterthwaite 1946, eq. 17)."""
+        parts = ((self.questions, self.question_degrees), (self.expected_seeds, self.seed_degrees))
+        uncertainty = math.fsum(variance**2 / degrees for variance, degrees in parts)
+        return self.standard_error**4 / uncertainty if uncertainty else float(self.question_degrees)
+
     def reach(self, alpha: float) -> float:
         """Half width of the interval of level 1 - alpha."""
         q, s = (-float(scipy.special.stdtrit(f, alpha / 2)) for f in (self.question_degrees, self.seed_degrees))

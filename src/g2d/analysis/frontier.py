@@ -6,9 +6,9 @@
   their number.
 - *good enough*: less than a margin worse than any other policy, at any cost: `g2d.analysis.margins`, one-sided.
 
-A policy costs less than another where the 95 % t interval of their difference over seeds says so; with one seed costs
-are taken as they are. The first two p-values are two-sided and Holm-corrected over the policies, at half the level
-each.
+A policy costs less than another if the t interval of their difference over seeds says so; the intervals of all pairs on
+an axis hold at once (Bonferroni). With one seed costs are taken as they are. The first two p-values are two-sided and
+Holm-corrected over the policies, at half the level each.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ class Standing:
     cheapest_enough: bool  # good enough, and no other good enough policy is shown to cost less
 
 
-def cost_interval(costs: np.ndarray) -> tuple[float, float]:
-    """95 % t interval of a mean cost, or of a mean difference of costs, (n_seeds,); with one seed its value."""
+def cost_interval(costs: np.ndarray, alpha: float = LEVEL) -> tuple[float, float]:
+    """Return the t interval of level 1 - alpha of a mean cost, or of a mean difference of costs, (n_seeds,); with one
+    seed its value."""
     middle = float(costs.mean())
     if len(costs) == 1:
         return middle, middle
-    reach = float(scipy.special.stdtrit(len(costs) - 1, 1 - LEVEL / 2)) * float(costs.std(ddof=1)) / len(costs) ** 0.5
+    reach = float(scipy.special.stdtrit(len(costs) - 1, 1 - alpha / 2)) * float(costs.std(ddof=1)) / len(costs) ** 0.5
     return middle - reach, middle + reach
 
 
@@ -55,7 +56,8 @@ def on_axis(costs: Sequence[np.ndarray], differences: Differences, margin: float
     """The position of every policy by its costs on one axis, (n_seeds,), or one value for a policy without seeds (M0);
     `margin`: by how much one that is good enough may be worse, in 0..1."""
     n = len(costs)
-    more = [[cost_interval(by_seed(costs[i], costs[j])) for j in range(n)] for i in range(n)]  # i's than j's
+    alpha = LEVEL / max(n * (n - 1) / 2, 1)  # one of the pairs may be picked afterwards
+    more = [[cost_interval(by_seed(costs[i], costs[j]), alpha) for j in range(n)] for i in range(n)]  # i's than j's
     others = [[j for j in range(n) if j != i] for i in range(n)]
     perhaps = [[j for j in others[i] if more[i][j][1] >= 0] for i in range(n)]  # cost as much or less
     shown = [[j for j in others[i] if more[i][j][0] >= 0] for i in range(n)]

@@ -1,4 +1,7 @@
-"""One effect over several studies: a random-effects meta-analysis.
+"""One effect over several studies: their mean, for these studies, and a random-effects meta-analysis, for others.
+
+The mean over these studies is unweighted, with a t interval from the studies' own errors (degrees of freedom after
+Satterthwaite 1946, eq. 17): whether it is 0 is a question about these models, whatever other models would show.
 
 The variance between studies is DerSimonian and Laird's (1986), the interval of the mean Hartung and Knapp's (2001),
 with their factor at least 1 (Knapp and Hartung 2003; Roever, Knapp and Friede 2015). The prediction interval is for the
@@ -27,7 +30,20 @@ class Pooled:
     tau: float  # standard deviation of the true effects between studies
     i_squared: float  # share of the studies' scatter that their own errors do not explain (Higgins and Thompson 2002)
     p_heterogeneity: float  # of Cochran's Q: the hypothesis that all studies have the same effect
-    p_value: float  # two-sided, of no effect on average
+    p_value: float  # two-sided, of no effect on average over all such studies
+    mean: float  # of the effects in these studies
+    mean_error: float  # its standard error, from the errors of the studies
+    mean_degrees: float  # degrees of freedom of that
+
+    @property
+    def mean_p_value(self) -> float:
+        """Two-sided p-value of no mean effect in these studies."""
+        return 2 * float(scipy.special.stdtr(self.mean_degrees, -abs(self.mean) / self.mean_error))
+
+    def mean_interval(self, alpha: float) -> tuple[float, float]:
+        """Return the interval of the mean effect in these studies, level 1 - alpha."""
+        reach = -float(scipy.special.stdtrit(self.mean_degrees, alpha / 2)) * self.mean_error
+        return self.mean - reach, self.mean + reach
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """Of the mean of the true effects, level 1 - alpha."""
@@ -46,6 +62,7 @@ def pool_studies(
     variances: Sequence[float],
     shared: Sequence[float] | None = None,
     groups: Sequence[Hashable] | None = None,
+    degrees: Sequence[float] | None = None,
 ) -> Pooled:
     """Pool the effects of at least three studies.
 
@@ -54,6 +71,7 @@ def pool_studies(
         shared: the part of each variance that studies of a group have in common, taken as fully correlated: benchmarks
             on which the same trainings were evaluated.
         groups: which group each study belongs to.
+        degrees: degrees of freedom of each variance; None: the variances are known.
 
     Raises:
         ValueError: fewer than three studies.
@@ -61,25 +79,35 @@ def pool_studies(
     if len(effects) < FEWEST:
         raise ValueError(f"{len(effects)} studies: a synthesis takes at least {FEWEST}")
     y, v = np.asarray(effects, dtype=float), np.asarray(variances, dtype=float)
-    degrees, fixed = len(y) - 1, 1 / v
+    n, fixed = len(y), 1 / v
     q = float(fixed @ (y - fixed @ y / fixed.sum()) ** 2)
-    between = max(q - degrees, 0.0) / float(fixed.sum() - fixed @ fixed / fixed.sum())
+    between = max(q - n + 1, 0.0) / float(fixed.sum() - fixed @ fixed / fixed.sum())
     total = float((1 / (v + between)).sum())
     weights = 1 / (v + between) / total
     effect = float(weights @ y)
-    scatter = float(weights @ (y - effect) ** 2) * total / degrees  # Hartung and Knapp's factor
-    variance = max(scatter, 1.0) / total
-    for group in set(groups or ()):
-        own = [i for i, other in enumerate(groups or ()) if other == group]
-        in_common = weights[own] * np.sqrt(np.asarray(shared)[own])
-        variance += float(in_common.sum() ** 2 - in_common @ in_common)
-    error = math.sqrt(variance)
+    scatter = float(weights @ (y - effect) ** 2) * total / (n - 1)  # Hartung and Knapp's factor
+
+    def in_common(weights: np.ndarray) -> float:
+        """Covariances of the studies of each group in a weighted sum."""
+        total = 0.0
+        for group in set(groups or ()):
+            members = [i for i, other in enumerate(groups or ()) if other == group]
+            parts = weights[members] * np.sqrt(np.asarray(shared)[members])
+            total += float(parts.sum() ** 2 - parts @ parts)
+        return total
+
+    error = math.sqrt(max(scatter, 1.0) / total + in_common(weights))
+    of_mean = float(v.sum()) / n**2 + in_common(np.full(n, 1 / n))
+    uncertainty = 0.0 if degrees is None else float(((v / n**2) ** 2 / np.asarray(degrees)).sum())
     return Pooled(
-        n_studies=len(y),
+        n_studies=n,
         effect=effect,
         standard_error=error,
         tau=math.sqrt(between),
-        i_squared=max(1 - degrees / q, 0.0) if q else 0.0,
-        p_heterogeneity=float(scipy.special.chdtrc(degrees, q)),
-        p_value=2 * float(scipy.special.stdtr(degrees, -abs(effect) / error)),
+        i_squared=max(1 - (n - 1) / q, 0.0) if q else 0.0,
+        p_heterogeneity=float(scipy.special.chdtrc(n - 1, q)),
+        p_value=2 * float(scipy.special.stdtr(n - 1, -abs(effect) / error)),
+        mean=float(y.mean()),
+        mean_error=math.sqrt(of_mean),
+        mean_degrees=of_mean**2 / uncertainty if uncertainty else math.inf,
     )

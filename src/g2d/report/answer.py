@@ -374,8 +374,8 @@ def _rows(table: pd.DataFrame, margins: pd.DataFrame | None) -> list[Row]:
         name = f"K={k} (G={size})" if several and size else f"K={k}"
         name = f"GRPO alone (G={size}, K={k})" if policy == "grpo" else name
         hours = None if pd.isna(row["device_hours"]) else row["device_hours"]
-        own = {column: row[column] for column in ("n_seeds", "n_problems", "accuracy", "ci_low", "ci_high", "std_over_seeds")}
-        found.append(Row(at, name, bounds.get(at), hours, **own))
+        cells = ["n_seeds", "n_problems", "accuracy", "ci_low", "ci_high", "std_over_seeds"]
+        found.append(Row(at, name, bounds.get(at), hours, **{column: row[column] for column in cells}))
     return found
 
 

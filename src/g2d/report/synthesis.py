@@ -23,7 +23,7 @@ def synthesis_sentences(synthesis: pd.DataFrame) -> list[str]:
     pooled = synthesis[synthesis["over"] != STUDY]
     found = []
     for (reference, over), rows in pooled.groupby(["reference", "over"], sort=False):
-        found.append(_sentence(str(reference), str(over), rows.loc[rows["difference"].idxmax()].to_dict(), len(rows)))
+        found.append(_sentence(str(reference), str(over), rows.loc[rows["mean"].idxmax()].to_dict(), len(rows)))
         if over == OVER_MODELS:
             studies = synthesis[(synthesis["over"] == STUDY) & (synthesis["reference"] == reference)]
             found += _by_model(str(reference), studies, rows)
@@ -45,14 +45,15 @@ def _by_model(reference: str, studies: pd.DataFrame, pooled: pd.DataFrame) -> li
 
 
 def _sentence(reference: str, over: str, row: dict[Any, Any], n: int) -> str:
-    difference = points(row["difference"], row["family_low"], row["family_high"])
+    difference = points(row["mean"], row["mean_low"], row["mean_high"])
     prediction = signed_interval(row["prediction_low"], row["prediction_high"])
     best = f", the largest of {n} mean differences" if n > 1 else ""
-    test = "" if row["p_holm"] <= LEVEL else ", not significantly different from 0"
+    test = "" if row["p_mean"] <= LEVEL else ", not significantly different from 0"
     return (
-        f"Over {over} ({row['n_studies']} studies), K={row['K']} is {difference} from {reference}{best}{test} "
-        f"(p = {row['p_holm']:.2g}). Between studies the true difference varies by an estimated {100 * row['tau']:.1f} "
-        f"points (standard deviation); in another such study it lies in {prediction} (95 % prediction interval)."
+        f"In these {row['n_studies']} studies ({over}), K={row['K']} is on average {difference} from {reference}{best}"
+        f"{test} (p = {row['p_mean']:.2g}). Another such study is a different question: between studies the true "
+        f"difference varies by an estimated {100 * row['tau']:.1f} points (standard deviation), and a new one lies in "
+        f"{prediction} (95 % prediction interval)."
     )
 
 

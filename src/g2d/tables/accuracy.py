@@ -110,7 +110,7 @@ def equal_compute_table(
             if affordable := [row for row in own if row["tokens"] <= reference["tokens"]]:
                 best, beside = affordable[-1], ("K", "accuracy", "tokens", "device_hours")
                 compared = {f"reference_{name}": reference[name] for name in beside}
-                yield best | compared | {"difference": best["accuracy"] - reference["accuracy"]}
+                yield best | compared | {"difference": round(best["accuracy"] - reference["accuracy"], 12)}
 
 
 def accuracy_row(

@@ -25,6 +25,7 @@ CALLED = {
     **{"base": "M0", "dpo": "DPO", "auto": "warm-up that stopped by itself", "grpo": "GRPO"},
     **{"entry": "regimes", "ablation": "ablations"},
 }
+ENTRIES_AGAINST_COMMON = f"{CALLED['entry']} against K=0 and GRPO alone"
 ALIKE = ("dpo", "auto")  # DPO on pairs of a harvest, whatever K and G: their seeds are taken to vary alike
 
 COMPARISON_COLUMNS = columns(
@@ -82,6 +83,10 @@ def _of_others(members: list[PolicyKey], own: list[PolicyKey]) -> Iterator[Famil
     yield f"{name} against M0", [(policy, other) for other in own if other.role == "base" for policy in members]
     beside = [(policy, policy.reference) for policy in members if policy.reference in own]
     yield f"{name} against what they differ from", beside
+    if members[0].role == "entry":
+        common = [other for other in own if (other.role == "dpo" and other.k == 0) or other.role == "grpo"]
+        pairs = [(policy, other) for other in common for policy in members if (policy, other) not in beside]
+        yield ENTRIES_AGAINST_COMMON, pairs
     rounds = [(later, earlier) for earlier, later in combinations(members, 2) if later.regime == earlier.regime]
     yield "rounds against earlier rounds", [pair for pair in rounds if pair[0].in_rounds]
     if members[0].role == "entry":

@@ -22,7 +22,7 @@ from g2d.jobs.files import read_json, write_json
 from g2d.rollouts.rollout import read_rollouts
 from g2d.settings import ConfigError
 from g2d.tables.evaluations import crossed
-from g2d.tables.families import ALIKE, CALLED, families
+from g2d.tables.families import ALIKE, CALLED, ENTRIES_AGAINST_COMMON, families
 from g2d.tables.frames import Rows, columns, table_of
 
 # Keys of the configuration that the answers to the first benchmark do not depend on: they may change between looks.
@@ -72,7 +72,10 @@ def plan_of(config: Config, model: str) -> Plan:
 
 
 def _is_asked(family: str) -> bool:
-    """Not against M0, which all but regimes beat or the grid is lost, and not every K against every other."""
+    """Whether the looks decide a family: not those against M0, which all but regimes beat or the grid is lost, not every
+    K against every other, and not what the page compares beyond the plan."""
+    if family == ENTRIES_AGAINST_COMMON:
+        return False
     return not family.endswith("K > 0") and (not family.endswith("M0") or family.startswith(CALLED["entry"]))
 
 

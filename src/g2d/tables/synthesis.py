@@ -21,6 +21,7 @@ from g2d.tables.frames import Rows, columns, interval, table_of
 
 SYNTHESIS_COLUMNS = columns(
     "reference policy K group_size over model benchmark n_studies difference standard_error ci_low ci_high p_value",
+    "mean mean_low mean_high p_mean",
     "family_size family_low family_high p_holm tau i_squared p_heterogeneity prediction_low prediction_high",
     family_size="Int64",
 )
@@ -51,9 +52,16 @@ def synthesis_table(evaluations: Evaluations) -> Rows:
                 [possible(*pooled.interval(LEVEL / len(family))) for pooled in results],
                 [pooled.effect for pooled in results],
             )
-            for (said, pooled), (p_holm, *ends) in zip(family, adjusted, strict=True):
+            means = simultaneous(
+                [pooled.mean_p_value for pooled in results],
+                [possible(*pooled.mean_interval(LEVEL / len(family))) for pooled in results],
+                [pooled.mean for pooled in results],
+            )
+            for (said, pooled), (p_holm, *ends), (p_mean, *of_mean) in zip(family, adjusted, means, strict=True):
                 yield {
                     **said,
+                    "p_mean": p_mean,
+                    **interval("mean", (of_mean[0], of_mean[1])),
                     **asdict(pooled),
                     "difference": pooled.effect,
                     **interval("ci", possible(*pooled.interval(LEVEL))),
@@ -79,6 +87,7 @@ def _effects(evaluations: Evaluations) -> dict[tuple[PolicyKey, str], pd.DataFra
             error = error_of_difference(deltas, alike, paired=len(reference) > 1)
             study = {"model": model, "benchmark": benchmark, "difference": deltas.mean()}
             study |= {"of_questions": error.questions, "of_seeds": error.expected_seeds, "p_value": error.p_value()}
+            study["degrees"] = error.degrees
             study |= {"standard_error": error.standard_error} | interval("ci", error.interval(LEVEL))
             found.setdefault((replace(at[0], model=""), name), []).append(study)
     ordered = sorted(found.items(), key=lambda item: item[0][1] != NO_ONLINE)
@@ -96,7 +105,8 @@ def _pooled(studies: pd.DataFrame) -> Iterator[tuple[str, str | None, Pooled]]:
     """What is pooled over them: its words, the benchmark where it is one, and the result."""
 
     def pooled(own: pd.DataFrame, *correlated: Sequence[Any]) -> Pooled:
-        return pool_studies([*own["difference"]], [*(own["of_questions"] + own["of_seeds"])], *correlated)
+        variances = [*(own["of_questions"] + own["of_seeds"])]
+        return pool_studies([*own["difference"]], variances, *correlated, degrees=[*own["degrees"]])
 
     of_model, benchmarks = studies.groupby("model", sort=False), studies.groupby("benchmark", sort=False)
     if len(of_model) < FEWEST:
@@ -110,5 +120,6 @@ def _pooled(studies: pd.DataFrame) -> Iterator[tuple[str, str | None, Pooled]]:
             difference=("difference", "mean"),
             of_questions=("of_questions", lambda variances: variances.sum() / len(variances) ** 2),
             of_seeds=("of_seeds", lambda variances: np.sqrt(variances).mean() ** 2),  # fully correlated
+            degrees=("degrees", "min"),
         )
         yield OVER_MODELS, None, pooled(means)
