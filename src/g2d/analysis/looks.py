@@ -165,9 +165,14 @@ class _Test:
     def of(cls, plan: Plan, own: Compared, answers: Mapping[str, np.ndarray]) -> _Test:
         deltas = by_seed(answers[own.policy], answers[own.reference])
         n, paired = len(deltas), own.reference not in plan.without_seeds
-        alike = [p for p in plan.alike if p in answers and len(answers[p]) >= n]
-        accuracies = np.array([answers[p][:n].mean(axis=1) for p in alike]).reshape(-1, n)
-        pool = SeedPool(accuracies, {own.policy, own.reference} <= {*alike, *plan.without_seeds})
+        names = dict.fromkeys((*(p for p in plan.alike if p in answers), own.policy, own.reference))
+        # Both are in the pool, whoever they are: the looks keep their error with one policy that scatters five times as
+        # much (docs/analysis.md), and with its own variance two seeds would decide nothing.
+        pool = SeedPool(
+            np.stack(
+                [answers[p][:n].mean(axis=1) for p in names if len(answers[p]) >= n and p not in plan.without_seeds]
+            )
+        )
         test = cls(plan, float(deltas.mean()), error_of_difference(deltas, pool, paired), n, own.fractions)
         return replace(test, fractions=(*own.fractions, test.fraction(n)))
 

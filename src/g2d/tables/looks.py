@@ -72,8 +72,8 @@ def plan_of(config: Config, model: str) -> Plan:
 
 
 def _is_asked(family: str) -> bool:
-    """Whether the looks decide a family: not those against M0, which all but regimes beat or the grid is lost, not every
-    K against every other, and not what the page compares beyond the plan."""
+    """Whether the looks decide a family: not those against M0, which all but regimes beat or the grid is lost, not
+    every K against every other, and not what the page compares beyond the plan."""
     if family == ENTRIES_AGAINST_COMMON:
         return False
     return not family.endswith("K > 0") and (not family.endswith("M0") or family.startswith(CALLED["entry"]))

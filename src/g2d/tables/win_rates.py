@@ -10,6 +10,7 @@ import pandas as pd
 import scipy
 
 from g2d.analysis.comparisons import POWER, Comparison, compare, corrected
+from g2d.analysis.crossed import SeedPool
 from g2d.analysis.win_rates import length_controlled, preferences, raw, share_longer
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import Grouped, Row, by_grid, by_policy, m0_of, named
@@ -108,8 +109,8 @@ def _tested(at: Row, rates: Mapping[Row, Rates]) -> tuple[Comparison, Comparison
     """Both win rates against 1/2, what M0 has against itself."""
 
     def tested(found: Sequence[np.ndarray | None], own: np.ndarray) -> Comparison:
-        pool = np.stack([rate.mean(axis=1) for rate in found if rate is not None and len(rate) == len(own)])
-        return compare(own, np.full((1, own.shape[1]), 0.5), pool, len(rates))
+        rows = [rate.mean(axis=1) for rate in found if rate is not None and len(rate) == len(own)]
+        return compare(own, np.full((1, own.shape[1]), 0.5), SeedPool(np.stack(rows)), len(rates))
 
     as_it_is, at_equal = rates[at]
     return (
