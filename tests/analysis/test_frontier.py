@@ -14,14 +14,15 @@ from scipy.stats import binomtest
 from g2d.analysis.comparisons import compare
 from g2d.analysis.crossed import SeedPool
 from g2d.analysis.frontier import BEATEN, CHEAPEST, ON, OPEN, Standing, cost_interval, on_axis
-from g2d.analysis.margins import Differences, Pool
+from g2d.analysis.margins import Differences, Pool, smallest_margins
 
 
 def standings(
     costs: Sequence[float], answers: Sequence[np.ndarray], margin: float, pool: Pool = lambda i, j: None
 ) -> list[Standing]:
     """With costs that are known exactly."""
-    return on_axis([np.array([float(cost)]) for cost in costs], Differences(answers, pool), margin)
+    differences = Differences(answers, pool)
+    return on_axis([np.array([float(cost)]) for cost in costs], differences, smallest_margins(differences, margin))
 
 
 def answers(*rights: int, n: int = 200) -> list[np.ndarray]:
@@ -76,7 +77,7 @@ def test_a_policy_is_cheaper_only_where_the_costs_of_its_seeds_say_so() -> None:
     differences = Differences(own)
 
     def on(first: list[float], second: list[float]) -> list[tuple[str, bool]]:
-        found = on_axis([np.array(first), np.array(second)], differences, 0.6)
+        found = on_axis([np.array(first), np.array(second)], differences, smallest_margins(differences, 0.6))
         return [(one.status, one.cheapest_enough) for one in found]
 
     assert on([5.6, 5.1, 6.1], [5.2, 4.8, 5.6]) == [(BEATEN, False), (CHEAPEST, True)]  # seed by seed it is cheaper
@@ -92,7 +93,7 @@ def test_of_eight_equally_cheap_policies_one_is_called_dearer_in_at_most_5_perce
     rng, runs, wrong = np.random.default_rng(12), 300, 0
     same = Differences([np.repeat(one, n_seeds, axis=0) for one in answers(*[100] * 8)])
     for _ in range(runs):
-        found = on_axis([rng.normal(10, 0.5, n_seeds) for _ in range(8)], same, 0.5)
+        found = on_axis([rng.normal(10, 0.5, n_seeds) for _ in range(8)], same, smallest_margins(same, 0.5))
         wrong += not all(one.cheapest_enough for one in found)
     assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.01, wrong / runs
 
@@ -105,9 +106,11 @@ def test_laws(seed: int, n: int, seeds: int) -> None:
     own = [(rng.random((1 if i == 0 else seeds, 60)) < rng.uniform(0.2, 0.9)).astype(float) for i in range(n)]
     costs = [np.array([cost]) for cost in rng.permutation(n).astype(float)]
     differences = Differences(own)
-    found = on_axis(costs, differences, 0.02)
+    found = on_axis(costs, differences, smallest_margins(differences, 0.02))
     assert found[int(np.argmin(costs))].status == CHEAPEST
-    assert repr(found) == repr(on_axis([np.exp(cost) for cost in costs], differences, 0.02))  # NaN is not equal to NaN
+    assert repr(found) == repr(
+        on_axis([np.exp(cost) for cost in costs], differences, smallest_margins(differences, 0.02))
+    )  # NaN is not equal to NaN
     for i, one in enumerate(found):
         assert (one.beaten_by is not None) == (one.status == BEATEN) == (one.p_beaten <= 0.05)
         assert 0 <= one.chance <= 1
@@ -115,7 +118,7 @@ def test_laws(seed: int, n: int, seeds: int) -> None:
             assert costs[one.beaten_by] <= costs[i]
             assert own[one.beaten_by].mean() > own[i].mean()
             assert one.beaten_low < one.beaten < one.beaten_high <= 0
-        wider = on_axis(costs, differences, 0.05)[i].margin
+        wider = on_axis(costs, differences, smallest_margins(differences, 0.05))[i].margin
         assert one.margin.p_enough >= wider.p_enough
         assert one.margin.margin_shown == wider.margin_shown
 

@@ -111,7 +111,6 @@ def test_one_seed_is_not_called_a_repetition(paper: Config) -> None:
     text = written(paper.model_copy(update={"seeds": [3]}))
     assert "There was one seed, 3." in text
     assert "95 % t intervals over problems with two right and two wrong problems added" in text
-    assert "bootstrap intervals over problems (2,000 resamples)" in text
 
 
 def test_a_demonstration_says_so_first() -> None:

@@ -86,9 +86,13 @@ def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str
     beaten = frontier[frontier["beaten_by"].notna()]
     assert set(beaten.index) == set(frontier.index[frontier["p_beaten"] <= LEVEL])
     yield "frontier", beaten, [("p_beaten", "beaten", 0)]
-    for name, table in (("frontier", frontier), ("margins", margin_table(evaluations, MARGIN))):
-        bounded = table.assign(bound_low=-np.inf, bound_high=table["margin_shown"])
-        yield name, bounded[bounded["margin_shown"].notna()], [("p_enough", "bound", MARGIN)]
+    bounds = (
+        ("frontier", frontier, "margin_shown_any"),
+        ("margins", margin_table(evaluations, MARGIN), "margin_shown"),
+    )
+    for name, table, column in bounds:
+        bounded = table.assign(bound_low=-np.inf, bound_high=table[column])
+        yield name, bounded[bounded[column].notna()], [("p_enough", "bound", MARGIN)]
     won = win_rate_table(replies(number), {policy.regime: "mixed" for policy in POLICIES})
     yield "win_rates", won, [("p_win", "win", 0.5), ("p_equal_length", "equal_length", 0.5)]
     large = grid(number, 6 * N)

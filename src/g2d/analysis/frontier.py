@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from g2d.analysis.margins import Differences, Margin, by_seed, smallest_margins
+from g2d.analysis.margins import Differences, Margin, by_seed
 from g2d.analysis.statistics import LEVEL, holm
 
 ON, BEATEN, OPEN, CHEAPEST = "on the frontier", "beaten", "open", "nothing cheaper"
@@ -52,9 +52,13 @@ def cost_interval(costs: np.ndarray, alpha: float = LEVEL) -> tuple[float, float
     return middle - reach, middle + reach
 
 
-def on_axis(costs: Sequence[np.ndarray], differences: Differences, margin: float) -> list[Standing]:
-    """The position of every policy by its costs on one axis, (n_seeds,), or one value for a policy without seeds (M0);
-    `margin`: by how much one that is good enough may be worse, in 0..1."""
+def on_axis(costs: Sequence[np.ndarray], differences: Differences, margins: Sequence[Margin]) -> list[Standing]:
+    """Return the position of every policy on one axis of cost.
+
+    Args:
+        costs: costs of every policy, (n_seeds,), or one value for a policy without seeds (M0).
+        margins: of every policy; `enough` says which are good enough.
+    """
     n = len(costs)
     alpha = LEVEL / max(n * (n - 1) / 2, 1)  # one of the pairs may be picked afterwards
     more = [[cost_interval(by_seed(costs[i], costs[j]), alpha) for j in range(n)] for i in range(n)]  # i's than j's
@@ -67,7 +71,6 @@ def on_axis(costs: Sequence[np.ndarray], differences: Differences, margin: float
     p_beaten[undercut] = holm(
         [min(1.0, len(shown[i]) * min(differences.better(j, i) for j in shown[i])) for i in undercut]
     )
-    margins = smallest_margins(differences, margin)
     enough = [i for i in range(n) if margins[i].enough]
     resampled = differences.resampled
     found = []

@@ -42,6 +42,12 @@ def equal_gain_sentences(table: pd.DataFrame) -> list[str]:
 
 def _sentence(row: dict[Any, Any], model: str) -> str:
     where = f"{model}{row['benchmark']}"
+    if row["status"] == "not tested":
+        return (
+            f"{where}: at equal gain, the KL divergence from M0 of the {row['n_online']} policies trained online is "
+            f"{row['ratio']:.2g} times that of the {row['n_others']} trained on harvests. This is not tested: there "
+            "are too few policies."
+        )
     if row["status"] != "compared":
         why = "their gains do not overlap" if row["status"] == "no common gain" else "there are too few of them"
         return f"{where}: policies trained online and others are not compared at equal gain, because {why}."
@@ -50,5 +56,5 @@ def _sentence(row: dict[Any, Any], model: str) -> str:
     return (
         f"{where}: at equal gain, {verdict}{these_weights(int(row['n_seeds']))}: the KL divergence from M0 of the "
         f"{row['n_online']} policies trained online is {row['ratio']:.2g} times that of the {row['n_others']} trained "
-        f"on harvests [{row['ratio_low']:.2g}, {row['ratio_high']:.2g}] (p = {row['p_value']:.2g}, for these policies)."
+        f"on harvests [{row['ratio_low']:.2g}, {row['ratio_high']:.2g}] (p = {row['p_value']:.2g}, over policies)."
     )

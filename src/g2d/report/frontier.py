@@ -132,14 +132,14 @@ def _good_enough(rows: pd.DataFrame, weights: str) -> str:
     margin = f"{100 * float(rows['margin'].iloc[0]):g} points"
     cheapest = rows[rows["cheapest_enough"]]
     if cheapest.empty:
-        nearest = rows.sort_values("margin_shown").to_dict("records")[0]
+        nearest = rows.sort_values("margin_shown_any").to_dict("records")[0]
         return (
             f"No policy is shown to be less than {margin} worse than the best{weights}; {nearest['name']} comes "
-            f"nearest, at most {at_most(nearest['margin_shown'])} points worse (one-sided 95 %, all at once)."
+            f"nearest, at most {at_most(nearest['margin_shown_any'])} points worse (one-sided 95 %, all at once)."
         )
     shown = [
         f"{row['name']}, {100 * row['accuracy']:.1f} % for {_amount(row['cost'])}{_cost_interval(row)} {_cost(rows)}, "
-        f"at most {at_most(row['margin_shown'])} points worse"
+        f"at most {at_most(row['margin_shown_any'])} points worse"
         for row in cheapest.to_dict("records")
     ]
     what = f"that is shown to be less than {margin} worse than any other{weights}, whatever that cost,"

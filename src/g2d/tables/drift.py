@@ -56,8 +56,8 @@ def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
         found = {at: values for at, values in found.items() if values.mean() > 0 and len(values) == n_seeds}
         answers = [crossed(base | grouped[at], benchmark) for at in found]
         online = np.array([policy.trained_online for policy, _ in found], dtype=bool)
-        change = np.array([own[1:] - own[0] for own in answers])
-        result = at_equal_gain(np.array([*found.values()]), change, online)
+        gain = np.array([(own[1:] - own[0]).mean() for own in answers])
+        result = at_equal_gain(np.array([values.mean() for values in found.values()]), gain, online)
         counts = {"n_online": online.sum(), "n_others": (~online).sum(), "n_seeds": n_seeds}
         yield {"model": model, "benchmark": benchmark} | counts | asdict(result)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from g2d.analysis.frontier import Standing, cost_interval, on_axis
+from g2d.analysis.margins import smallest_margins
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sections import Price
 from g2d.tables.accuracy import accuracy_row
@@ -24,7 +25,7 @@ NOT_TESTED = "not tested"  # status of GRPO before its last K and of its ablatio
 FRONTIER_COLUMNS = columns(
     *(BY_BENCHMARK, "axis cost cost_low cost_high cost_without_calibration n_seeds accuracy ci_low ci_high"),
     "status beaten_by beaten_by_K beaten_by_group_size beaten beaten_low beaten_high chance p_on p_beaten",
-    "behind margin_shown margin p_enough enough cheapest_enough",
+    "behind_any margin_shown_any margin p_enough enough cheapest_enough",
 )
 MATCHED_COLUMNS = columns(
     "model benchmark K group_size tokens_generated accuracy",
@@ -41,8 +42,9 @@ def frontier_table(
     calibration: Mapping[PolicyKey, Mapping[str, float]] | None = None,
     price: Price | None = None,
 ) -> Rows:
-    """Where every policy that is no ablation of DPO stands on every axis of cost that is known for it: its `Standing`
-    and `Margin`. GRPO before its last K and ablations of GRPO are in no test (`NOT_TESTED`).
+    """Where every policy that is no ablation of DPO stands on every axis of cost that is known for it: its `Standing`,
+    and its `Margin` against any other policy, which is the same on all axes. GRPO before its last K and ablations of
+    GRPO are in no test (`NOT_TESTED`).
 
     Args:
         costs: of every trained policy, what `costs_of` says; M0 cost nothing.
@@ -52,13 +54,16 @@ def frontier_table(
     for (_, benchmark), own in by_grid(grouped).items():
         shown = {at: accuracy_row(grouped[at], {}, benchmark) for at in own}
         differences = cache(lambda rows: Paired(grouped, rows).differences)  # most axes are known for the same policies
+        whole = tuple(at for at in own if _is_tested(at))
+        margins = dict(zip(whole, smallest_margins(differences(whole), margin), strict=True)) if whole else {}
         for axis in AXES:
             spent = {at: _costs(grouped[at], costs, axis) for at in own}
             known = [at for at in own if np.isfinite(spent[at]).all()]
             if axis in WHERE_KNOWN and all(at[0].role == "base" for at in known):
                 continue
-            tested = tuple(at for at in known if at[0].role not in ("curve", "ablation"))
-            found = on_axis([spent[at] for at in tested], differences(tested), margin) if tested else []
+            tested = tuple(at for at in known if _is_tested(at))
+            bounds = [margins[at] for at in tested]
+            found = on_axis([spent[at] for at in tested], differences(tested), bounds) if tested else []
             names = [named(grouped[at], benchmark) for at in tested]
             standing = {at: _standing(one, names) for at, one in zip(tested, found, strict=True)}
             for at in known:
@@ -74,9 +79,15 @@ def frontier_table(
                 yield row | standing.get(at, {"status": NOT_TESTED, "enough": False, "cheapest_enough": False})
 
 
+def _is_tested(at: Row) -> bool:
+    return at[0].role not in ("curve", "ablation")
+
+
 def _standing(found: Standing, names: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Cells of a row; the names are those of the tested policies."""
-    row = asdict(found) | asdict(found.margin)
+    bound = found.margin
+    row = asdict(found) | {"p_enough": bound.p_enough, "enough": bound.enough}
+    row |= {"behind_any": bound.behind, "margin_shown_any": bound.margin_shown}
     by = {} if found.beaten_by is None else names[found.beaten_by]
     row |= {"beaten_by": by.get("policy"), "beaten_by_K": by.get("K"), "beaten_by_group_size": by.get("group_size")}
     return {name: value for name, value in row.items() if name != "margin"}
