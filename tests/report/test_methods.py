@@ -195,7 +195,7 @@ def test_with_one_seed_no_caption_speaks_of_other_seeds(caption: str) -> None:
         assert "weights" in one
 
 
-@pytest.mark.parametrize("caption", ["main", "accuracy", "harvest", "comparisons"])
+@pytest.mark.parametrize("caption", ["main", "accuracy", "harvest"])
 def test_after_looks_no_caption_says_that_all_policies_have_all_seeds(caption: str) -> None:
     text = (CONFIG.parent / f"workflow/report/{caption}.rst").read_text()
     template = jinja2.Template(text, undefined=jinja2.ChainableUndefined)

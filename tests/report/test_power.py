@@ -47,7 +47,7 @@ def test_one_seed_is_about_these_weights(grid: dict) -> None:
 def test_the_synthesis_in_words_and_as_a_picture(grid: dict) -> None:
     table = synthesis_table(grid)
     (said,) = synthesis_sentences(table)
-    assert said.startswith("Over 3 benchmarks (3 studies), K=")
+    assert said.startswith("In these 3 studies (3 benchmarks), K=")
     assert "the largest of 2 mean differences" in said
     assert "95 % prediction interval" in said
     rows = next(iter(table.groupby(["reference", "policy", "K"])))[1]
@@ -68,10 +68,8 @@ def test_the_best_k_of_every_model_is_named_with_the_test_of_differences(p: floa
         for model, by_k in found.items()
         for k, difference in by_k.items()
     ]
-    pooled = study | {"over": OVER_MODELS, "n_studies": 3, "tau": 0.0, "p_holm": 0.5, "difference": 0.01}
-    ends = dict.fromkeys(("family_low", "prediction_low"), -0.1) | dict.fromkeys(
-        ("family_high", "prediction_high"), 0.1
-    )
+    pooled = study | {"over": OVER_MODELS, "n_studies": 3, "tau": 0.0, "p_mean": 0.5, "mean": 0.01}
+    ends = dict.fromkeys(("mean_low", "prediction_low"), -0.1) | dict.fromkeys(("mean_high", "prediction_high"), 0.1)
     rows += [pooled | ends | {"K": k, "p_heterogeneity": own} for k, own in ((25, 0.5), (75, p))]
     *_, said = synthesis_sentences(frame(rows, SYNTHESIS_COLUMNS | {"n_studies": "float64"}))
     assert "is at small K=25, middle K=75, large K=75." in said

@@ -12,6 +12,7 @@ import pandas as pd
 
 from g2d.advice.probe import METRICS
 from g2d.analysis.comparisons import compare
+from g2d.analysis.crossed import SeedPool
 from g2d.analysis.informativeness import Informativeness
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.jobs.cost import Cost
@@ -108,7 +109,7 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
         }
         means = {point: float(values.mean()) for point, values in right.items()}
         best = _highest(means)
-        pool = np.stack([values.mean(axis=1) for values in right.values()])
+        pool = SeedPool(np.stack([values.mean(axis=1) for values in right.values()]))
         others = max(len(right) - 1, 1)
         compared = compare(right[_point(advised.iloc[0])], right[best], pool, others)
         low, high = compared.family_low, compared.family_high
@@ -118,7 +119,9 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
             **{"found": compared.difference, "inside": _inside(0.0, low, high)},
             "note": f"best K={best[1]} on {benchmark}; low and high are for what was found",
         }
-        seeds = [{point: float(values[i].mean()) for point, values in right.items()} for i in range(pool.shape[1])]
+        seeds = [
+            {point: float(values[i].mean()) for point, values in right.items()} for i in range(pool.accuracies.shape[1])
+        ]
         yield _best(steps[steps["model"] == model], means, seeds) | {"metric": "best_K_by_accuracy"}
 
 

@@ -104,13 +104,17 @@ def _reference(other: PolicyKey) -> str:
 def _pooled(studies: pd.DataFrame) -> Iterator[tuple[str, str | None, Pooled]]:
     """What is pooled over them: its words, the benchmark where it is one, and the result."""
 
-    def pooled(own: pd.DataFrame, *correlated: Sequence[Any]) -> Pooled:
+    def pooled(own: pd.DataFrame, **correlated: Sequence[Any]) -> Pooled:
         variances = [*(own["of_questions"] + own["of_seeds"])]
-        return pool_studies([*own["difference"]], variances, *correlated, degrees=[*own["degrees"]])
+        return pool_studies([*own["difference"]], variances, degrees=[*own["degrees"]], **correlated)
 
     of_model, benchmarks = studies.groupby("model", sort=False), studies.groupby("benchmark", sort=False)
     if len(of_model) < FEWEST:
-        yield f"{len(benchmarks)} benchmarks", None, pooled(studies, [*studies["of_seeds"]], [*studies["model"]])
+        yield (
+            f"{len(benchmarks)} benchmarks",
+            None,
+            pooled(studies, shared=[*studies["of_seeds"]], groups=[*studies["model"]]),
+        )
         return
     for benchmark, own in benchmarks:
         if len(own) >= FEWEST:
