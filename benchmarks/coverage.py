@@ -5,8 +5,8 @@ which every warmed-up one is tested against K=0, and all against M0; then one of
 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts whose p is drawn from a known distribution. Advice:
 probes of harvests of 1500 prompts at four K, which differ by much, by little or by chance alone.
 
-    python benchmarks/coverage.py [tests pooling entries table margins detectable power accuracy harvest advice saturation]
-        [--runs 500]
+    python benchmarks/coverage.py [tests pooling entries synthesis table margins detectable power accuracy harvest advice
+        saturation] [--runs 500]
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from g2d.analysis.margins import Differences, smallest_margins
 from g2d.analysis.power import Design, decompose, smallest_difference, smallest_margin
 from g2d.analysis.saturation import saturation, sigmoid
 from g2d.analysis.statistics import accuracy_interval
+from g2d.analysis.synthesis import pool_studies
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.tables.families import comparison_table
 
@@ -203,6 +204,26 @@ def entries(runs: int) -> None:
                 wrong += rejected(policies[1] - policies[0], pool, True, 1)
             cells.append(f"{wrong / runs:.1%}" if not gain else f"{wrong / runs:.0%}")
         print(f"| {n_dpo} | {n_seeds} | {' | '.join(cells)} |", flush=True)
+
+
+def synthesis(runs: int) -> None:
+    """The mean over models with the same gain, one K: how often its test rejects, and the random-effects model's."""
+    print("| models | seeds | sd of seeds | gain | mean of these models: p <= 5 % | random effects: p <= 5 % |")
+    print("|---:" * 6 + "|")
+    for n_models, n_seeds, spread, gain in itertools.product((3, 5), (2, 3, 5), (0.01, 0.02), (0.0, 0.03)):
+        rng, found = np.random.default_rng(0), np.zeros(2)
+        for _ in range(runs):
+            errors, effects = [], []
+            for _ in range(n_models):
+                policies, _ = grid(rng, n_seeds, np.full(4, spread), rng.uniform(0.4, 0.8), gain)
+                deltas = policies[1] - policies[0]
+                errors.append(error_of_difference(deltas, SeedPool(policies.mean(axis=2)), True))
+                effects.append(float(deltas.mean()))
+            variances = [error.standard_error**2 for error in errors]
+            pooled = pool_studies(effects, variances, degrees=[error.degrees for error in errors])
+            found += [pooled.mean_p_value <= LEVEL, pooled.p_value <= LEVEL]
+        cells = " | ".join(f"{share:.1%}" for share in found / runs)
+        print(f"| {n_models} | {n_seeds} | {100 * spread:.0f} | {100 * gain:.0f} | {cells} |", flush=True)
 
 
 def table(runs: int) -> None:
@@ -405,6 +426,7 @@ if __name__ == "__main__":
     simple = {
         "pooling": pooling,
         "entries": entries,
+        "synthesis": synthesis,
         "table": table,
         "margins": margins,
         "detectable": detectable,
