@@ -5,8 +5,8 @@ which every warmed-up one is tested against K=0, and all against M0; then one of
 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts whose p is drawn from a known distribution. Advice:
 probes of harvests of 1500 prompts at four K, which differ by much, by little or by chance alone.
 
-    python benchmarks/coverage.py [tests pooling entries synthesis table margins detectable power accuracy harvest advice
-        saturation] [--runs 500]
+    python benchmarks/coverage.py [tests pooling entries synthesis table margins detectable power accuracy harvest
+        advice saturation] [--runs 500]
 """
 
 from __future__ import annotations
