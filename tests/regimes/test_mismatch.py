@@ -188,11 +188,35 @@ def test_what_the_engine_leaves_nothing_to_mask_or_cannot_weigh_is_refused() -> 
         load(MINIMAL | {"warmup": masked})
     load(MINIMAL | {"warmup": masked | {"updates_per_generation": 2}})
     load(MINIMAL | {"warmup": masked} | vllm)
-    with pytest.raises(ConfigError, match=r"warmup\.loss: vespo takes the weights of tokens .* is sequence_mask: set"):
+    with pytest.raises(ConfigError, match=r"warmup\.loss: vespo .* correction: sequence_mask .* to token_truncate"):
         load(MINIMAL | {"warmup": {"loss": "vespo"}} | vllm)
     load(MINIMAL | {"warmup": {"loss": "vespo"}})
-    load(MINIMAL | {"warmup": {"loss": "vespo", "correction": "token_mask"}} | vllm)
+    load(MINIMAL | {"warmup": {"loss": "vespo", "correction": "token_truncate"}} | vllm)
     load(MINIMAL | {"warmup": {"loss": "vespo", "ratio": "none"}} | vllm)
+
+
+@pytest.mark.parametrize("engine", [{"engine": {"name": "vllm"}}, {}])
+def test_vespo_whose_masked_tokens_would_drop_completions_is_refused(engine: dict[str, Any]) -> None:
+    """TRL gives a masked token the weight 1e-8, and VESPO multiplies the weights of a completion."""
+    masked = {"loss": "vespo", "correction": "token_mask", **({} if engine else {"lag": 2})}
+    with pytest.raises(ConfigError, match=r"ablations\.own\.warmup\.loss: vespo .* to token_truncate"):
+        load(MINIMAL | {"ablations": {"own": {"steps": [150], "warmup": masked}}} | engine)
+    load(
+        MINIMAL | {"ablations": {"own": {"steps": [150], "warmup": masked | {"correction": "token_truncate"}}}} | engine
+    )
+
+
+def test_m2_over_several_updates_is_refused() -> None:
+    m2 = {"correction": "m2", "updates_per_generation": 4, "steps": [0, 4, 8]}
+    with pytest.raises(ValidationError, match="correction: m2 masks tokens of an update, and updates_per_generation=4"):
+        Warmup.model_validate(m2)
+    Warmup.model_validate(m2 | {"updates_per_generation": 1, "iterations": 4})  # each over the rollouts of one update
+    with pytest.raises(ConfigError, match=r"ablations\.own\.warmup\.correction: m2 masks tokens of an update"):
+        own = {"steps": [4], "warmup": {"correction": "m2"}}
+        load(
+            MINIMAL
+            | {"warmup": m2 | {"correction": "sequence_mask"}, "ablations": {"own": own}, "engine": {"name": "vllm"}}
+        )
 
 
 def test_float32_logits_and_an_adapter_of_the_head_are_refused() -> None:
