@@ -349,7 +349,7 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ({"training_set": {"n": 2001}}, "my.yaml: training_set.n=2001 of demo exceeds the pool's 2000 problems: lower"),
         (
             {"training_set": {"n": 801}, "calibration": {"levels": [1, 5]}},
-            "training_set.n=801 of demo exceeds the pool's 800 problems of levels [1, 5] (calibration.levels): lower it",
+            "training_set.n=801 of demo exceeds the pool's 800 problems of levels [1, 5] (calibration.levels): lower",
         ),
         (
             {"models": {"demo": {"source": "scratch", "settings": {"training_set": {"n": 9999}}}}},
@@ -368,7 +368,7 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
             "my.yaml: models.b: is a under another name: drop one of them",
         ),
         (
-            {"benchmarks": {name: MINIMAL["benchmarks"]["held-out"] for name in ("one", "two")}},
+            {"benchmarks": dict.fromkeys(("one", "two"), MINIMAL["benchmarks"]["held-out"])},
             "my.yaml: benchmarks.two: is one under another name: drop one of them",
         ),
     ],

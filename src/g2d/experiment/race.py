@@ -83,7 +83,7 @@ def taken(looks: Looks, results: str | Path = "results") -> dict[str, dict[str, 
 
 
 def _check(look: Mapping[str, Any], number: int, looks: Looks) -> None:
-    """Raise a ValueError if no race with these looks can have left this one: a number, a name or seeds are out of range."""
+    """Raise a ValueError if a look has a number, a policy or seeds that no race with these `looks` can have."""
     if number > looks.most or look["look"] != number:
         raise ValueError(f"it is look {look['look']}, and seeds.looks={looks.looks} has {looks.most} at most")
     for policy, n in (*look["seeds"].items(), *look["next"].items()):

@@ -41,7 +41,7 @@ def _too_few_problems(config: Config) -> Iterator[str]:
     """Training sets of more problems than the file of the pool has lines."""
     if not isinstance(config.pool, LocalProblems):
         return
-    with open(config.pool.path, "rb") as file:  # noqa: PTH123 (as above)
+    with open(config.pool.path, "rb") as file:
         lines = sum(1 for line in file if line.strip())
     for model in config.models:
         if (n := config.for_model(model).training_set.n) > lines:

@@ -134,8 +134,8 @@ def _require_consistent(config: Config, looks: Mapping[str, Mapping[str, Any]]) 
             right = False
         if not right:
             raise ConfigError(
-                f"{file}: its seeds do not follow from its comparisons by the plan, so it was edited: put it back as it "
-                "was, or delete its folder to begin the looks again"
+                f"{file}: its seeds do not follow from its comparisons by the plan, so it was edited: put it back as "
+                "it was, or delete its folder to begin the looks again"
             )
 
 
