@@ -33,8 +33,8 @@ def config_of(n_jobs: int) -> Config:
     problems = {"source": "synthetic", "family": "arithmetic", "n": 100}
     values = {
         "models": {"big": {"source": "hub", "id": "a/big", "revision": "0" * 40}},
-        "pool": {**problems, "split": "train"},
-        "benchmarks": {name: {**problems, "split": "test"} for name in ("one", "two")},
+        "pool": {**problems, "split": "train", "n": 2000},
+        "benchmarks": {name: {**problems, "split": "test", "seed": seed} for seed, name in enumerate(("one", "two"))},
         "ablations": {"ipo": {"steps": "all", "dpo": {"loss": "ipo"}}},
         "baselines": {"grpo_group_sizes": [2, 4]},
     }

@@ -27,7 +27,7 @@ def race_values() -> dict[str, Any]:
     return {
         "seeds": {"looks": [2, 3]},
         "models": {"m": {"source": "embedded"}},
-        "pool": {"source": "synthetic", "family": "arithmetic", "split": "train", "n": 500},
+        "pool": {"source": "synthetic", "family": "arithmetic", "split": "train", "n": 2000},
         "benchmarks": {"arithmetic": {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 40}},
         "warmup": {"steps": [0, 2, 4], "horizon": 6, "max_completion_length": 16},
         "baselines": {"grpo_group_sizes": [2]},

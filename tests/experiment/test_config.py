@@ -29,7 +29,7 @@ CONFIG = Path(__file__).parents[2] / "config"
 
 MINIMAL: dict[str, Any] = {
     "models": {"demo": {"source": "scratch"}},
-    "pool": {"source": "synthetic", "family": "arithmetic", "split": "train", "n": 10},
+    "pool": {"source": "synthetic", "family": "arithmetic", "split": "train", "n": 2000},
     "benchmarks": {"held-out": {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 10}},
 }
 
@@ -336,6 +336,41 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
             "my.yaml: ablations.x: policies repeat: ['dpo', 'dpo']",
         ),
         ({"seeds": [1, 1]}, "seeds repeat"),
+        ({"harvest": {"samples_per_prompt": 1}}, "my.yaml: harvest.samples_per_prompt: a pair is of two rollouts"),
+        (
+            {"models": {"demo": {"source": "scratch", "settings": {"harvest": {"samples_per_prompt": 1}}}}},
+            "my.yaml: models.demo.settings.harvest.samples_per_prompt: a pair is of two rollouts",
+        ),
+        ({"calibration": {"samples_per_prompt": 1}}, "my.yaml: calibration.samples_per_prompt: the window and"),
+        (
+            {"calibration": {"samples_per_prompt": 1, "levels": [2], "factorial_temperatures": [0.5]}},
+            "my.yaml: calibration.samples_per_prompt: the window and",
+        ),
+        ({"training_set": {"n": 2001}}, "my.yaml: training_set.n=2001 of demo exceeds the pool's 2000 problems: lower"),
+        (
+            {"training_set": {"n": 801}, "calibration": {"levels": [1, 5]}},
+            "training_set.n=801 of demo exceeds the pool's 800 problems of levels [1, 5] (calibration.levels): lower",
+        ),
+        (
+            {"models": {"demo": {"source": "scratch", "settings": {"training_set": {"n": 9999}}}}},
+            "my.yaml: training_set.n=9999 of demo exceeds the pool's 2000 problems",
+        ),
+        (
+            {"models": {"a": {"source": "scratch"}, "b": {"source": "scratch", "steps": 400}}},
+            "my.yaml: models.b: is a under another name: drop one of them",
+        ),
+        (
+            {"models": {n: {"source": "embedded", "settings": s} for n, s in (("a", {}), ("b", {"harvest": {}}))}},
+            "my.yaml: models.b: is a under another name: drop one of them",
+        ),
+        (
+            {"models": {name: {"source": "local", "path": path} for name, path in (("a", "m"), ("b", "./x/../m"))}},
+            "my.yaml: models.b: is a under another name: drop one of them",
+        ),
+        (
+            {"benchmarks": dict.fromkeys(("one", "two"), MINIMAL["benchmarks"]["held-out"])},
+            "my.yaml: benchmarks.two: is one under another name: drop one of them",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_file_key_and_fix(changes: dict[str, Any], message: str) -> None:
@@ -343,6 +378,24 @@ def test_a_mistake_is_named_with_file_key_and_fix(changes: dict[str, Any], messa
         load(MINIMAL | changes, "my.yaml")
     assert message in str(error.value)
     assert all(line.startswith("my.yaml: ") for line in str(error.value).splitlines())
+
+
+def test_what_only_looks_like_nonsense_is_allowed() -> None:
+    test = MINIMAL["benchmarks"]["held-out"]
+    fresh = {name: test | {"seed": "run"} for name in ("today", "tomorrow")}  # other problems in each
+    load(MINIMAL | {"benchmarks": {"more": test | {"n": 20}, "other": test | {"seed": 1}, **fresh}})
+    hot = {"source": "scratch", "settings": {"harvest": {"temperature": 1.5}}}
+    load(MINIMAL | {"models": {"demo": {"source": "scratch"}, "hot": hot}})
+    load(MINIMAL | {"calibration": {"samples_per_prompt": 1, "levels": [1]}, "training_set": {"n": 400}})
+
+
+def test_a_training_set_larger_than_the_file_of_the_pool_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "pool.jsonl"
+    file.write_text('{"problem": "1 + 1?", "answer": "2"}\n\n' * 3)
+    values = MINIMAL | {"pool": {"source": "local", "path": str(file)}}
+    with pytest.raises(ConfigError, match=r"^training_set\.n=4 of demo exceeds the 3 problems of .*pool\.jsonl"):
+        require_files(load(values | {"training_set": {"n": 4}}))
+    require_files(load(values | {"training_set": {"n": 3}}))
 
 
 def test_every_mistake_has_its_line() -> None:

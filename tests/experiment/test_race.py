@@ -80,6 +80,8 @@ def test_a_list_of_seeds_has_no_looks() -> None:
         ),
         ({"seeds": [0, 1], "looks": {"looks": [2, 3]}}, "seeds: with looks they are 1 to 3"),
         ({"models": {"looks": {"source": "embedded"}}}, "models.looks: the name is taken"),
+        ({"seeds": {"looks": [2, 3], "plan": "plan.json"}}, "seeds.plan: plan.json is the name of a file"),
+        ({"seeds": {"looks": [2, 3], "plan": "Look3.json"}}, "seeds.plan: Look3.json is the name of a file"),
     ],
 )
 def test_a_mistake_names_the_key(changes: dict[str, Any], message: str) -> None:
@@ -159,7 +161,7 @@ def test_what_waits_has_no_seed_before_a_look_asks_for_it() -> None:
 
 
 def test_looks_are_read_in_order_and_none_may_be_lost(tmp_path: Path) -> None:
-    config, look = race_config(), {"seeds": {}, "next": {"m/dpo/g2/k2": 3}, "models": {}, "cost": {}}
+    config, look = race_config(), {"look": 1, "seeds": {}, "next": {"m/dpo/g2/k2": 3}, "models": {}}
     config.save(tmp_path / "config.yaml")
     write_json(tmp_path / "looks/look1.json", look | {"seeds": {"m/dpo/g2/k2": 3}})
     assert of_seed(grid.policies(read(tmp_path / "config.yaml")), 3) == ["dpo/g2/k2"]
@@ -170,6 +172,31 @@ def test_looks_are_read_in_order_and_none_may_be_lost(tmp_path: Path) -> None:
     (tmp_path / "looks/look2.json").write_text("{")
     with pytest.raises(ConfigError, match=r"look2\.json: no look that can be read"):
         taken(config.looks, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("edited", "message"),
+    [
+        ({"seeds": {"m/dpo/g2/k2": 1_000_000}}, "m/dpo/g2/k2 has 1000000 seeds"),
+        ({"seeds": {"m/dpo/g2/k2": -5}}, "m/dpo/g2/k2 has -5 seeds"),
+        ({"next": {"m/dpo/g2/k2": "3"}}, "m/dpo/g2/k2 has '3' seeds"),
+        ({"next": {"m/dpo/../../x": 3}}, "'m/dpo/../../x' is no policy"),
+        ({"look": 2}, "it is look 2"),
+        ({"seeds": [3]}, "no look that can be read"),
+    ],
+)
+def test_a_look_that_was_edited_is_refused(tmp_path: Path, edited: dict[str, Any], message: str) -> None:
+    write_json(tmp_path / "looks/look1.json", {"look": 1, "seeds": {}, "next": {}, "models": {}} | edited)
+    with pytest.raises(ConfigError) as refused:
+        taken(race_config().looks, tmp_path)
+    assert f"{tmp_path}/looks/look1.json: " in str(refused.value) and message in str(refused.value)
+
+
+def test_a_look_beyond_the_last_is_refused(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        write_json(tmp_path / f"looks/look{number}.json", {"look": number, "seeds": {}, "next": {}, "models": {}})
+    with pytest.raises(ConfigError, match=r"look3\.json: .* seeds\.looks=\[2, 3\] has 2 at most"):
+        taken(race_config().looks, tmp_path)
 
 
 def test_the_price_of_the_next_look_in_words() -> None:

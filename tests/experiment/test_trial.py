@@ -20,6 +20,7 @@ from tests.experiment.test_config import MINIMAL
 DEMO = {
     "models": {"demo": {"source": "embedded"}},
     "pool": {"source": "synthetic", "family": "arithmetic", "split": "train", "n": 100},
+    "training_set": {"n": 20},
     "benchmarks": {"stories": {"source": "synthetic", "family": "word_problems", "split": "test", "n": 6}},
     "calibration": {"levels": [1, 2], "max_completion_length": 24},
     "warmup": {"steps": [0], "max_completion_length": 24},
@@ -73,7 +74,7 @@ def test_a_name_that_is_not_there_is_named(
 
 def test_the_choice_depends_on_the_seed_alone() -> None:
     pool = [Problem(f"p{n}", "?", "1", n % 3, None, "a test") for n in range(30)]
-    pinned = load(MINIMAL | {"calibration": {"levels": [2]}})
+    pinned = load(MINIMAL | {"calibration": {"levels": [2]}, "training_set": {"n": 400}})
     assert {problem.level for problem in drawn(pool, pinned, "pool", 5, 0)} == {2}
     assert len(drawn(pool, pinned, "pool", 50, 0)) == 10
     assert drawn(pool, pinned, "math", 5, 0) == drawn(pool, pinned, "math", 5, 0) != drawn(pool, pinned, "math", 5, 1)

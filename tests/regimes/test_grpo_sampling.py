@@ -146,9 +146,14 @@ def test_what_is_decoded_in_half_precision_is_what_the_trainer_calls(half: bool)
         assert engine.model is (model if half else model.get_base_model())
 
 
-def test_rollouts_are_drawn_without_dropout(plain: Any, tmp_path: Path) -> None:
-    """By the adapter of step 2: those of step 3 are the same whatever dropout that step is trained with."""
-    start = plain[0] / "checkpoint"
+@pytest.mark.parametrize("applied", [False, True])
+def test_rollouts_are_drawn_without_dropout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, applied: bool) -> None:
+    """By the adapter of step 2: those of step 3 are the same whatever dropout that step is trained with, also if the
+    adapter is applied and not merged, as on a GPU: a merged one has no dropout."""
+    if applied:
+        monkeypatch.setattr("g2d.regimes.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
+    warm_up(tmp_path / "start", tiny_policy(), 2)
+    start = tmp_path / "start/checkpoint"
     sure, noisy = (
         warm_up(tmp_path / str(lora.dropout), tiny_policy(), 3, lora, resume_from=start) for lora in (SURE, NOISY)
     )

@@ -18,6 +18,7 @@ from g2d.regimes.warmup import Warmup
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 from tests.regimes.test_off_policy import log_probabilities, warm_up, watch  # noqa: F401 -- a fixture
+from tests.regimes.test_replay import RIGHT, RLEP, of_every_other_problem
 
 CAP = 1.5
 
@@ -88,6 +89,27 @@ def test_what_an_engine_sampled_is_replayed_with_the_log_probabilities_that_it_g
     own = {"replay": {"buffer": 8, "share": 0.5}, "correction": "token_truncate", "correction_cap": CAP}
     warm_up(tmp_path, own, 2)
     assert given[0] == given[1] == {(-1.0 - 4 * n,) * 3 for n in range(8)}
+
+
+@pytest.mark.usefixtures("_another_engine")
+def test_successes_beside_what_an_engine_sampled_have_the_weight_1(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+    """RLEP takes no policy for the one that sampled them; what is drawn keeps the log-probabilities of the engine."""
+    of_successes: list[bool] = []
+
+    def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
+        with torch.no_grad():
+            own = log_probabilities(trainer, model, inputs)
+        weights, _ = by_hand("token_truncate", own - inputs["sampling_per_token_logps"])
+        replayed = torch.tensor([ids in RIGHT for ids in inputs["completion_ids"].tolist()])
+        assert inputs["sampling_per_token_logps"].isnan().all(dim=1).tolist() == replayed.tolist()
+        weights[replayed] = 1.0
+        torch.testing.assert_close(inputs["importance_sampling_ratio"], weights, rtol=1e-4, atol=1e-5)
+        of_successes.extend(replayed.tolist())
+
+    watch(seen)
+    own = RLEP | {"correction": "token_truncate", "correction_cap": CAP}
+    warm_up(tmp_path / "run", own, 1, **of_every_other_problem(tmp_path / "harvest"))
+    assert 0 < sum(of_successes) < len(of_successes)
 
 
 def test_what_exceeds_the_cap_by_hand() -> None:
@@ -188,11 +210,35 @@ def test_what_the_engine_leaves_nothing_to_mask_or_cannot_weigh_is_refused() -> 
         load(MINIMAL | {"warmup": masked})
     load(MINIMAL | {"warmup": masked | {"updates_per_generation": 2}})
     load(MINIMAL | {"warmup": masked} | vllm)
-    with pytest.raises(ConfigError, match=r"warmup\.loss: vespo takes the weights of tokens .* is sequence_mask: set"):
+    with pytest.raises(ConfigError, match=r"warmup\.loss: vespo .* correction: sequence_mask .* to token_truncate"):
         load(MINIMAL | {"warmup": {"loss": "vespo"}} | vllm)
     load(MINIMAL | {"warmup": {"loss": "vespo"}})
-    load(MINIMAL | {"warmup": {"loss": "vespo", "correction": "token_mask"}} | vllm)
+    load(MINIMAL | {"warmup": {"loss": "vespo", "correction": "token_truncate"}} | vllm)
     load(MINIMAL | {"warmup": {"loss": "vespo", "ratio": "none"}} | vllm)
+
+
+@pytest.mark.parametrize("engine", [{"engine": {"name": "vllm"}}, {}])
+def test_vespo_whose_masked_tokens_would_drop_completions_is_refused(engine: dict[str, Any]) -> None:
+    """TRL gives a masked token the weight 1e-8, and VESPO multiplies the weights of a completion."""
+    masked = {"loss": "vespo", "correction": "token_mask", **({} if engine else {"lag": 2})}
+    with pytest.raises(ConfigError, match=r"ablations\.own\.warmup\.loss: vespo .* to token_truncate"):
+        load(MINIMAL | {"ablations": {"own": {"steps": [150], "warmup": masked}}} | engine)
+    load(
+        MINIMAL | {"ablations": {"own": {"steps": [150], "warmup": masked | {"correction": "token_truncate"}}}} | engine
+    )
+
+
+def test_m2_over_several_updates_is_refused() -> None:
+    m2 = {"correction": "m2", "updates_per_generation": 4, "steps": [0, 4, 8]}
+    with pytest.raises(ValidationError, match="correction: m2 masks tokens of an update, and updates_per_generation=4"):
+        Warmup.model_validate(m2)
+    Warmup.model_validate(m2 | {"updates_per_generation": 1, "iterations": 4})  # each over the rollouts of one update
+    with pytest.raises(ConfigError, match=r"ablations\.own\.warmup\.correction: m2 masks tokens of an update"):
+        own = {"steps": [4], "warmup": {"correction": "m2"}}
+        load(
+            MINIMAL
+            | {"warmup": m2 | {"correction": "sequence_mask"}, "ablations": {"own": own}, "engine": {"name": "vllm"}}
+        )
 
 
 def test_float32_logits_and_an_adapter_of_the_head_are_refused() -> None:

@@ -23,7 +23,9 @@ from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.grpo import completions_tokens, train_grpo
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.prompt_choice import prompt_order
+from g2d.regimes.training import write_metrics
 from g2d.regimes.warmup import Warmup
+from g2d.report.provenance import steps_without_loss
 from g2d.rollouts.pairs import Pair
 from g2d.rollouts.tokens import pairs_with_token_ids
 from tests.models import completion_logprobs, tiny_policy, two_ends_policy
@@ -161,6 +163,17 @@ def test_the_nll_of_m0_is_added_to_the_first_loss(tmp_path: Path, loss: str, at_
     nll = -mean(mean(batch) for batch in batches)
     assert nll > 0.1
     assert log[0]["loss"] == pytest.approx(FIRST_LOSS[loss] + weight * nll, rel=1e-3)
+
+
+def test_a_loss_that_is_not_finite_is_logged_as_it_is(tmp_path: Path) -> None:
+    """And becomes null in the metrics, which the page warns of; transformers would log a mean of earlier losses."""
+    dpo = Dpo.model_validate({"learning_rate": 1e9, "max_steps": 4, "lr_schedule": "constant"})
+    lora = Lora(dropout=0.0)
+    log = train_dpo(TrainingJob(tiny_policy(), pairs(), dpo, lora=lora, seed=0, work=tmp_path)).log
+    finite = [math.isfinite(row["loss"]) for row in log if "loss" in row]
+    assert finite[0] and not finite[-1]
+    write_metrics(tmp_path / "metrics.jsonl", log)
+    assert steps_without_loss(tmp_path / "metrics.jsonl") == finite.count(False)
 
 
 def test_dpo_from_the_warmed_up_policy_moves_its_adapter(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def config() -> Config:
             "demonstration": "Made of frames.",
             "seeds": [0, 1],
             "models": {"tiny": {"source": "scratch"}},
-            "pool": {**synthetic, "split": "train"},
+            "pool": {**synthetic, "split": "train", "n": 2000},
             "benchmarks": {"easy": {**synthetic, "split": "test"}, "hard": {**synthetic, "split": "development"}},
             "warmup": {"steps": [0, 10, 20]},
             "baselines": {"grpo_group_sizes": [2, 4]},

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page
 from g2d.analysis.contamination import partial_problems
 from g2d.experiment.config import Config
 from g2d.problems import Problem
-from g2d.report.front import panels, rounding_caveats
+from g2d.report.front import loss_caveats, panels, rounding_caveats
 from g2d.report.marks import marks
 from g2d.report.page import content_security_policy
 from g2d.report.provenance import without_folders
@@ -425,6 +425,34 @@ def test_the_page_says_which_adapters_bfloat16_swallows(
         assert sentence.startswith("2 policies have adapters of whose effect bfloat16 leaves less than")
         assert "of seed0/grpo/g2/k2." in sentence
     assert rounding_caveats({"tiny/seed0/dpo/g2/k2": 0.99}, "tiny", own) == rounding_caveats({}, "tiny", own) == ()
+
+
+def test_policies_that_answer_nothing_right_are_named_where_m0_does(tmp_path: Path, config: Config) -> None:
+    frames = {name: read_by_name(file) for name, file in write_tables(tmp_path, config).items()}
+
+    def caveats() -> dict[str, list[str]]:
+        shown = panels(frames, list(config.benchmarks), {}, marks(config), {})
+        return {
+            panel["answer"].benchmark: [line for line in panel["answer"].caveats if line.startswith("Accuracy 0")]
+            for panel in shown
+        }
+
+    assert caveats() == {"easy": [], "hard": []}
+    main = frames["main"]
+    main.loc[(main["policy"] == "g2d") & (main["K"] == 20) & (main["benchmark"] == "hard"), "accuracy"] = 0.0
+    [said] = caveats()["hard"]
+    assert "G2D (K=20)" in said and caveats()["easy"] == []
+    main.loc[(main["policy"] == "base") & (main["benchmark"] == "hard"), "accuracy"] = 0.0
+    assert caveats()["hard"] == []
+
+
+def test_losses_that_were_not_finite_are_a_caveat() -> None:
+    lost = {"tiny/seed0/dpo/g2/k2": 40, "other/seed0/dpo/g2/k2": 1}
+    [said] = loss_caveats(lost, "tiny")
+    assert "seed0/dpo/g2/k2 (40 steps)" in said and "other" not in said
+    many = {f"tiny/seed{n}/dpo/g0/k0": 1 for n in range(9)}
+    assert loss_caveats(many, "tiny")[0].count("steps)") == 5
+    assert loss_caveats({}, "tiny") == ()
 
 
 def test_further_caveats_stand_beside_every_answer_of_their_model(tmp_path: Path, config: Config) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from g2d.experiment.config import Config, read
 from g2d.policies import Policy
-from g2d.report.provenance import commit, config_digest, packages, provenance
+from g2d.report.provenance import commit, config_digest, packages, provenance, steps_without_loss
 
 CONFIG = Path(__file__).parents[2] / "config"
 MANIFEST = {"source": {"source": "local", "path": "/home/me/pool.jsonl"}, "n": 3, "sha256": "a" * 64}
@@ -54,6 +54,15 @@ def test_what_is_left_of_adapters_is_in_it_where_it_was_recorded() -> None:
     found = provenance(read(CONFIG / "config.yaml"), [recorded], {"pool": MANIFEST}, ["cpu"], __file__)
     assert found["effect_left"] == {"demo/seed0/dpo/g0/k0": 0.5}
     assert "effect_left" not in record(read(CONFIG / "config.yaml"))
+
+
+def test_losses_that_were_not_finite_are_counted(tmp_path: Path) -> None:
+    assert steps_without_loss(tmp_path / "metrics.jsonl") == 0  # of M0, or of a selected checkpoint
+    (tmp_path / "metrics.jsonl").write_text('{"loss": 0.5, "step": 1}\n{"loss": null, "step": 2}\n')
+    assert steps_without_loss(tmp_path / "metrics.jsonl") == 1
+    config, lost = read(CONFIG / "config.yaml"), {"demo/seed0/dpo/g0/k0": 3}
+    assert provenance(config, [], {"pool": MANIFEST}, ["cpu"], __file__, lost)["lost_losses"] == lost
+    assert "lost_losses" not in record(config)
 
 
 def test_a_seed_that_was_drawn_for_the_run_is_in_it() -> None:

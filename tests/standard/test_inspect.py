@@ -72,7 +72,7 @@ def finished(folder: Path, evaluation: dict[str, Any]) -> Path:
         "demonstration": "Made up.",
         "seeds": [7, 8],
         "models": {"tiny": {"source": "scratch", "settings": {"evaluation": {"max_completion_length": 30}}}},
-        "pool": {**synthetic, "split": "train"},
+        "pool": {**synthetic, "split": "train", "n": 2000},
         "benchmarks": {"sums": {**synthetic, "split": "test"}},
         "prompt": {"system": "Be brief.", "template": "{problem} Box it."},
         "warmup": {"steps": [0]},

@@ -16,7 +16,7 @@ from g2d.tables.paper import BRIDGING_COLUMNS, bridging_table
 DPO = {"regime": "semi_online_dpo", "steps": [10, 20]}
 CONFIG: dict[str, Any] = {
     "models": {"llama": {"source": "local", "path": "models/Llama-3.1-8B-Instruct"}},
-    "pool": {"source": "synthetic", "family": "arithmetic", "split": "train", "n": 10},
+    "pool": {"source": "synthetic", "family": "arithmetic", "split": "train", "n": 2000},
     "benchmarks": {
         "MATH-500": {"source": "synthetic", "family": "arithmetic", "split": "test", "n": 5},
         "else": {"source": "synthetic", "family": "word_problems", "split": "test", "n": 5},

@@ -31,7 +31,7 @@ CAPTIONS = Path(__file__).parents[2] / "workflow/report"
 SYNTHETIC = {"source": "synthetic", "family": "arithmetic", "n": 10}
 SMALL: dict[str, Any] = {
     "models": {"tiny": {"source": "scratch"}},
-    "pool": {**SYNTHETIC, "split": "train"},
+    "pool": {**SYNTHETIC, "split": "train", "n": 2000},
     "benchmarks": {"easy": {**SYNTHETIC, "split": "test"}},
     "warmup": {"steps": [0, 10]},
 }

@@ -9,7 +9,7 @@ import pytest
 
 from g2d.experiment.config import Config
 from g2d.experiment.race import look_name, taken
-from g2d.jobs.files import write_json
+from g2d.jobs.files import read_json, write_json
 from g2d.report.looks import look_sentences, path
 from g2d.report.tables import cells_of
 from g2d.settings import ConfigError
@@ -91,6 +91,27 @@ def test_further_answers_change_nothing_of_a_look(results: Path, tmp_path: Path)
 def test_a_plan_that_changes_after_a_look_is_refused(results: Path, changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError, match=rf"seeds\.looks: {key} is not what it was at the first look .* put it back"):
         require_plan(race_config(**changes), results)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda look: look["seeds"].update({"m/dpo/g2/k4": 3}),
+        lambda look: look["next"].clear(),
+        lambda look: look["models"]["m"]["plan"].update(margin=0.5),
+        lambda look: look["models"]["m"].pop("policies"),
+        lambda look: look["models"].update(other=look["models"]["m"]),
+    ],
+)
+def test_a_look_whose_seeds_its_comparisons_do_not_ask_for_is_refused(tmp_path: Path, edit: Any) -> None:
+    config = raced(tmp_path)
+    require_plan(config, tmp_path)
+    file = tmp_path / "looks/look1.json"
+    look = read_json(file)
+    edit(look)
+    write_json(file, look)
+    with pytest.raises(ConfigError, match=r"results/looks/look1\.json: its seeds do not follow from its comparisons"):
+        require_plan(config, tmp_path)
 
 
 def test_what_no_answer_depends_on_may_change(results: Path) -> None:

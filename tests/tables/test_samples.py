@@ -117,7 +117,7 @@ def test_a_model_called_samples_draws_none_beside() -> None:
     problems = {"source": "synthetic", "family": "arithmetic", "n": 5}
     config: dict[str, Any] = {
         "models": {"samples": {"source": "scratch"}},
-        "pool": problems | {"split": "train"},
+        "pool": problems | {"split": "train", "n": 2000},
         "benchmarks": {"math": problems | {"split": "test"}},
         "warmup": {"steps": [0]},
         "evaluation": {"sampled": {"n": 4}},

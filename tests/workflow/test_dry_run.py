@@ -250,6 +250,12 @@ def test_a_value_on_the_command_line(project: Project) -> None:
     assert project.planned("harvest", "--config", "seeds=[0, 1, 2]")["harvest_rollouts"] == 9
 
 
+def test_a_learning_rate_far_outside_those_in_use_is_warned_of(project: Project) -> None:
+    said = "dpo.learning_rate=1000 (micro) is more than 100 times above the rates in use"
+    assert said in project.snakemake("-n", "--config", "dpo={learning_rate: 1000}").stdout
+    assert "rates in use" not in project.snakemake("-n").stdout
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

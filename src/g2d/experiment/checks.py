@@ -5,6 +5,7 @@ What they demand as one model sees them is in `g2d.experiment.model_checks`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from g2d.experiment.sections import Config
 from g2d.experiment.sweep import COUNTS, SECTIONS, candidates, held_out, swept_section, with_candidates, with_choices
 from g2d.policies.settings import RecordedModel
 from g2d.problems import generated
-from g2d.problems.settings import DEVELOPMENT, OPEN_ENDED_SETS, SyntheticProblems, is_open_ended, place_of
+from g2d.problems.settings import DEVELOPMENT, OPEN_ENDED_SETS, SyntheticProblems, is_fresh, is_open_ended, place_of
 from g2d.regimes.prompt_choice import PromptMix
 from g2d.regimes.regime import SELECTED
 from g2d.regimes.warmup import AUTO
@@ -36,7 +37,7 @@ def mistakes(config: Config) -> list[str]:
         found += check(config)
     for model in config.models:
         found += first_mistake(config, model)
-    found += [] if found else [*_of_selection(config), *_of_the_sweep(config)]
+    found += [] if found else [*_of_copies(config), *_of_selection(config), *_of_the_sweep(config)]
     return list(dict.fromkeys(found))  # several models can make the same mistake
 
 
@@ -65,6 +66,22 @@ def _of_names(config: Config) -> Iterator[str]:
                 yield f"{section}.{name}: differs from {first} in upper and lower case only: choose another"
 
 
+def _of_copies(config: Config) -> Iterator[str]:
+    """Models and benchmarks that are another one again: tables and tests would count its results twice."""
+    models = [(name, (_resolved(source), config.for_model(name))) for name, source in config.models.items()]
+    benchmarks = [(name, _resolved(source)) for name, source in config.benchmarks.items() if not is_fresh(source)]
+    for section, named in (("models", models), ("benchmarks", benchmarks)):
+        for number, (name, own) in enumerate(named):
+            if first := next((earlier for earlier, other in named[:number] if other == own), None):
+                yield f"{section}.{name}: is {first} under another name: drop one of them, or give it other values"
+
+
+def _resolved(source: Any) -> dict[str, Any]:
+    """The keys of a source of weights or problems, with the file or folder that its path leads to."""
+    values: dict[str, Any] = source.params(without={"settings"})
+    return values | ({"path": os.path.realpath(values["path"])} if "path" in values else {})
+
+
 def _of_looks(config: Config) -> Iterator[str]:
     looks = config.looks
     if looks is None:
@@ -73,9 +90,8 @@ def _of_looks(config: Config) -> Iterator[str]:
         yield f"seeds: with looks they are 1 to {looks.looks[-1]}: write seeds: {{looks: {looks.looks}}}"
     if all(isinstance(model, RecordedModel) for model in config.models.values()):
         yield "seeds.looks: recorded completions are not trained on, so there is nothing to look at: list the seeds"
-    most = len(looks.looks) * (2 if looks.waiting else 1)
-    if looks.until is not None and looks.until > most:
-        yield f"seeds.until={looks.until}: there are at most {most} looks: lower it, or drop the key"
+    if looks.until is not None and looks.until > looks.most:
+        yield f"seeds.until={looks.until}: there are at most {looks.most} looks: lower it, or drop the key"
     if looks.waiting and config.probe.compare:
         yield "seeds.waiting: probe.compare trains every K of the first seed before the looks: drop one of the two"
     for k in looks.waiting:

@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from g2d.experiment.config import Config, read
+from g2d.experiment.learning_rates import unusual_rates
 from g2d.experiment.requirements import require_files, require_windows
 from g2d.jobs.files import read_text, write_text
 from g2d.plain import say
@@ -139,6 +140,8 @@ def _check(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         say(str(error), file=sys.stderr)
         return 1
+    for sentence in unusual_rates(config):
+        say(f"note: {sentence}", file=sys.stderr)
     say(f"{arguments.file}: valid")
     return 0
 

@@ -9,6 +9,8 @@ from typing import Any
 from g2d.experiment.arms import Arm, all_behind, by_section, expanded, group_sizes, teacher_of
 from g2d.experiment.sections import Ablation, Config
 from g2d.policies.settings import LORA_RANKS
+from g2d.problems.generated import per_level
+from g2d.problems.settings import SyntheticProblems, is_open_ended
 from g2d.regimes.dpo import Dpo
 from g2d.regimes.processes import indivisible
 from g2d.regimes.regime import OnlineEntry
@@ -39,6 +41,7 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
             f"lora.r={config.lora.r} exceeds {LORA_RANKS[-1]}, the largest rank that vLLM applies: lower it or change "
             "the engine"
         )
+    yield from _of_the_training_set(config, model)
     if warmup.auto is not None and warmup.auto.prompts > config.training_set.n:
         yield (
             f"warmup.auto.prompts={warmup.auto.prompts} exceeds training_set.n={config.training_set.n} of {model}: "
@@ -60,6 +63,20 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
     trained = by_section(expanded(config))
     for mistake in (*_of_processes(config, trained), *_of_all_weights(config, trained)):
         yield f"{mistake} ({model})"
+
+
+def _of_the_training_set(config: Config, model: str) -> Iterator[str]:
+    """More prompts than a generated pool has; of a file, `g2d.experiment.requirements` counts."""
+    pool, levels, n = config.pool, config.calibration.levels, config.training_set.n
+    if not isinstance(pool, SyntheticProblems) or is_open_ended(pool):
+        return
+    share = per_level(pool)
+    if n > (most := pool.n if levels == "auto" else sum(share.get(level, 0) for level in levels)):
+        pinned = "" if levels == "auto" else f" of levels {levels} (calibration.levels)"
+        yield (
+            f"training_set.n={n} of {model} exceeds the pool's {most} problems{pinned}: lower it, or raise pool.n="
+            f"{pool.n}"
+        )
 
 
 def _missing(where: str, wanted: Any, whose: str, there: Sequence[int], model: str) -> Iterator[str]:
@@ -91,10 +108,10 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iter
             f"{where}.off_policy_mask_threshold masks nothing, because {engine} samples from the policy in training: "
             "set lag or replay.buffer, or updates_per_generation or iterations above 1, or drop the key"
         )
-    if warmup.loss == "vespo" and weighs and warmup.ratio == "sampler" and not warmup.weighs_tokens:
+    if warmup.loss == "vespo" and weighs and warmup.ratio == "sampler" and warmup.correction != "token_truncate":
         yield (
-            f"{where}.loss: vespo takes the weights of tokens into its own, and correction is {warmup.correction}: set "
-            "it to token_truncate or token_mask"
+            f"{where}.loss: vespo multiplies the weights of a completion's tokens into one, which correction: "
+            f"{warmup.correction} does not give it or makes 0: set correction to token_truncate"
         )
     if warmup.float32_logits and "lm_head" in config.lora.target_modules:
         yield f"{where}.float32_logits: TRL refuses it where lora.target_modules has lm_head: drop either"

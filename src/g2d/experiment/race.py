@@ -6,6 +6,7 @@ A look is a file, `results/looks/look1.json`, and the files are the only state. 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
@@ -18,6 +19,7 @@ from g2d.jobs.files import read_json
 from g2d.settings import ConfigError
 
 PLAN = "plan.json"  # beside the looks
+POLICY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)+")  # `PolicyKey.name`
 
 
 def look_name(looks: Looks, number: int) -> str:
@@ -70,13 +72,25 @@ def taken(looks: Looks, results: str | Path = "results") -> dict[str, dict[str, 
     folder = Path(results, looks.folder)
     while (file := folder / f"look{len(found) + 1}.json").exists():
         try:
-            found[look_name(looks, len(found) + 1)] = look = read_json(file)
-            look["seeds"], look["next"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            look = read_json(file)
+            _check(look, len(found) + 1, looks)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{file}: no look that can be read ({error}): put it back as it was") from None
+        found[look_name(looks, len(found) + 1)] = look
     if later := [file.name for file in folder.glob("look*.json") if f"results/{looks.folder}/{file.name}" not in found]:
         raise ConfigError(f"{folder}/look{len(found) + 1}.json is missing, and {min(later)} is there: put it back")
     return found
+
+
+def _check(look: Mapping[str, Any], number: int, looks: Looks) -> None:
+    """Raise a ValueError if a look has a number, a policy or seeds that no race with these `looks` can have."""
+    if number > looks.most or look["look"] != number:
+        raise ValueError(f"it is look {look['look']}, and seeds.looks={looks.looks} has {looks.most} at most")
+    for policy, n in (*look["seeds"].items(), *look["next"].items()):
+        if not POLICY.fullmatch(policy):
+            raise ValueError(f"{policy!r} is no policy")
+        if type(n) is not int or not 0 <= n <= looks.looks[-1]:
+            raise ValueError(f"{policy} has {n!r} seeds, and seeds.looks={looks.looks} has {looks.looks[-1]} at most")
 
 
 def n_seeds(config: Config, key: PolicyKey) -> int:

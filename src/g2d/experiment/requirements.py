@@ -19,7 +19,7 @@ from g2d.jobs.files import read_json
 from g2d.plain import first_line, plain
 from g2d.policies import embedded
 from g2d.policies.settings import CONTEXT_LENGTH, HubModel, LocalModel, ModelSource, file_of, model_files, snapshot
-from g2d.problems.settings import HubProblems, place_of, problem_files
+from g2d.problems.settings import HubProblems, LocalProblems, place_of, problem_files
 from g2d.rewards.catalogue import parts, reward_of, reward_settings
 from g2d.rewards.foreign_code import contained
 from g2d.rewards.model import RewardModel, folder_of, mistake_in
@@ -34,6 +34,21 @@ def require_files(config: Config) -> None:
     found = [(f"{key}.path", _unusable(file)) for key, files in named for file in files]
     found += [(f"rewards.{name}", _mistake_of(settings)) for name, settings in config.rewards.items()]
     refuse(f"{key}: {mistake}" for key, mistake in found if mistake)
+    refuse(_too_few_problems(config))
+
+
+def _too_few_problems(config: Config) -> Iterator[str]:
+    """Training sets of more problems than the file of the pool has lines."""
+    if not isinstance(config.pool, LocalProblems):
+        return
+    with open(config.pool.path, "rb") as file:
+        lines = sum(1 for line in file if line.strip())
+    for model in config.models:
+        if (n := config.for_model(model).training_set.n) > lines:
+            yield (
+                f"training_set.n={n} of {model} exceeds the {lines} problems of {config.pool.path} (pool.path): lower "
+                "it, or add problems"
+            )
 
 
 def _models(config: Config) -> dict[str, ModelSource]:

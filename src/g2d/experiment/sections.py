@@ -10,6 +10,7 @@ Nothing here imports torch: a mistake in the configuration is reported in a seco
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,6 +133,18 @@ class Looks(Section):
         if sorted(set(looks)) != looks:
             raise ValueError(f"looks must ascend: {looks}")
         return looks
+
+    @field_validator("plan")
+    @classmethod
+    def _is_no_file(cls, plan: str | None) -> str | None:
+        if plan is not None and re.fullmatch(r"(look.*|plan)\.json", plan, re.IGNORECASE):
+            raise ValueError(f"{plan} is the name of a file beside its folder: choose another, for example again")
+        return plan
+
+    @property
+    def most(self) -> int:
+        """The largest number of looks that there can be."""
+        return len(self.looks) * (2 if self.waiting else 1)
 
     @property
     def folder(self) -> str:

@@ -45,3 +45,8 @@ def levels_of(source: SyntheticProblems) -> Sequence[int]:
     if source.family == "calculation":
         return calculation.STEPS if source.steps is None else source.steps
     return synthetic.LEVELS[source.family]
+
+
+def per_level(source: SyntheticProblems) -> dict[int, int]:
+    """The number of its problems at each level."""
+    return dict(synthetic.shares(levels_of(source), source.n))

@@ -76,6 +76,7 @@ def trainer_arguments(
         "max_grad_norm": keys.max_grad_norm,
         "warmup_steps": 0,
         "logging_steps": 1,
+        "logging_nan_inf_filter": False,  # it would log a mean of earlier losses for one that is no number
         "save_strategy": "no",
         "disable_tqdm": True,
         **({"ddp_find_unused_parameters": False} if n_processes() > 1 else {}),  # a step needs the whole adapter

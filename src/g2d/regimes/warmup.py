@@ -195,6 +195,12 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         other = "correction_cap" if self.correction == "m2" else "m2_threshold"
         if other in self.correction_keys:
             yield f"{other} does nothing with correction: {self.correction}: drop it, or change correction"
+        if self.correction == "m2" and self.updates_per_generation > 1:
+            yield (
+                f"correction: m2 masks tokens of an update, and updates_per_generation={self.updates_per_generation} "
+                "would have it mask those of a generation: set that to 1 (lag makes rollouts stale), or correction to "
+                "token_mask"
+            )
         if self.ratio == "none" and (idle := self.correction_keys):
             yield (
                 f"{next(iter(idle))} is about weights, and with ratio: none there are none: set ratio to sampler, or "

@@ -15,10 +15,11 @@ from g2d.report import charts, frontier, training
 from g2d.report.answer import answer
 from g2d.report.contamination import memory_warnings
 from g2d.report.marks import Marks
-from g2d.report.phrases import NBSP, percent, points_of, signed, signed_interval, these_weights
+from g2d.report.phrases import NBSP, listed, percent, points_of, signed, signed_interval, these_weights
 from g2d.report.vega import Spec
 
 KEPT = 0.9  # of an adapter's effect: less is a caveat
+NAMED = 5  # policies in a sentence
 
 
 def panels(
@@ -58,7 +59,8 @@ def _panel(
     cheapest = frontier.cheapest_enough(by_hours)
     margin = None if by_hours.empty else float(by_hours["margin"].dropna().iloc[0])
     found = answer(rows, model, benchmark, tables.get("comparisons"), tables.get("margins"), cheapest, margin)
-    caveats = said("contamination", memory_warnings) + found.caveats
+    caveats = zero_caveats(rows, tables.get("ablations", rows[:0])) + said("contamination", memory_warnings)
+    caveats += found.caveats
     caveats += said("collapses", training.collapse_caveats) + said("training", training.mismatch_caveats) + more
     found = replace(found, sentences=found.sentences + said("controls", control_sentences), caveats=caveats)
     drawn = {"steps": charts.accuracy_by_k(rows, known)}
@@ -102,6 +104,30 @@ def buttons(panels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     charted = {axis for own in panels for axis in own["charts"]}
     costs = {axis: own.button for axis, own in frontier.AXES.items() if axis in charted}
     return {"steps": "against K", "device_hours": frontier.AXES["device_hours"].button} | costs
+
+
+def zero_caveats(main: pd.DataFrame, ablations: pd.DataFrame) -> tuple[str, ...]:
+    """A sentence if policies answer nothing right where M0 answers something, from their rows of Tables 1 and 3."""
+    base = main.loc[main["policy"] == "base", "accuracy"]
+    if not (base > 0).any():
+        return ()
+    rows = pd.concat([main, ablations]).drop_duplicates(["policy", "K", "group_size"])
+    none = [called(at["policy"], at["K"]) for at in rows[rows["accuracy"] == 0].to_dict("records")]
+    if not none:
+        return ()
+    return (
+        f"Accuracy 0, where M0 has {percent(base.max())}: {listed(none)}. A training that destroys a model does this: "
+        "look at its learning rate, and at the losses in its metrics.jsonl.",
+    )
+
+
+def loss_caveats(lost: Mapping[str, int], model: str) -> tuple[str, ...]:
+    """A sentence if losses of a model's trainings were not finite (`lost_losses` of the provenance)."""
+    own = [f"{name.removeprefix(f'{model}/')} ({n} steps)" for name, n in lost.items() if name.startswith(f"{model}/")]
+    if not own:
+        return ()
+    shown = own if len(own) <= NAMED else [*own[:NAMED], f"{len(own) - NAMED} more"]
+    return (f"Losses were not finite in the training of {listed(shown)}: what these policies answer is no result.",)
 
 
 def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -> tuple[str, ...]:

@@ -63,6 +63,9 @@ class Entry:
     charts: Mapping[str, str] = field(default_factory=dict)  # names of specifications, with titles
 
 
+OF_POLICIES = ("policies", "effect_left", "lost_losses")  # parts of the provenance that grow with the grid
+
+
 @dataclass(frozen=True)
 class Section:
     """A part of the page with tables."""
@@ -102,7 +105,11 @@ def build(
     specs: dict[str, Spec] = {}
     known = marks(config)
     staged, left = (CAVEAT,) if config.looks else (), provenance.get("effect_left", {})
-    caveats = {model: front.rounding_caveats(left, model, config) + staged for model in config.models}
+    lost = provenance.get("lost_losses", {})
+    caveats = {
+        model: front.loss_caveats(lost, model) + front.rounding_caveats(left, model, config) + staged
+        for model in config.models
+    }
     frames = {name: read_by_name(path) for name, path in tables.items()}
     panels = front.panels(frames, benchmarks, specs, known, caveats)
     labelled_once = config.model_dump(mode="json") | {"demonstration": None}  # the page says it, always in view
@@ -157,7 +164,7 @@ def build(
         problems_per_control=PROBLEMS_PER_CONTROL,
         methods=shown(methods),
         provenance=provenance,
-        provenance_facts={key: value for key, value in provenance.items() if key not in ("policies", "effect_left")},
+        provenance_facts={key: value for key, value in provenance.items() if key not in OF_POLICIES},
         configuration=yaml.safe_dump(without_folders(config.identity), sort_keys=False),
     )
 

