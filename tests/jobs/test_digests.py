@@ -103,6 +103,7 @@ def test_a_file_is_read_again_only_when_something_about_it_changed(
 ) -> None:
     (folder / ".snakemake").mkdir()
     monkeypatch.setattr(digests, "SETTLED_S", -1.0)  # as if all had lain there for long
+    monkeypatch.setattr(digests, "REMEMBERED_FROM", 0)  # as if it were large
     read: list[str] = []
     monkeypatch.setattr(digests, "sha256", lambda file: read.append(str(file)) or sha256(file))
 
@@ -127,6 +128,7 @@ def test_a_reward_model_that_keeps_its_time_stamps_is_another_one(
 ) -> None:
     (folder / ".snakemake").mkdir()
     monkeypatch.setattr(digests, "SETTLED_S", -1.0)
+    monkeypatch.setattr(digests, "REMEMBERED_FROM", 0)
     weights = folder / "judge/model.safetensors"
     weights.parent.mkdir()
     weights.write_bytes(b"head")
@@ -136,9 +138,10 @@ def test_a_reward_model_that_keeps_its_time_stamps_is_another_one(
     assert model.digest(weights.parent) != before
 
 
-def test_a_file_that_has_just_been_written_is_not_remembered(folder: Path) -> None:
+def test_a_file_that_has_just_been_written_is_not_remembered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may change again within the same tick of the clock."""
     (folder / ".snakemake").mkdir()
+    monkeypatch.setattr(digests, "REMEMBERED_FROM", 0)
     ahead = time.time_ns() + 3600 * 10**9
     os.utime(folder / POOL, ns=(ahead, ahead))
     assert remembered_digest(POOL) == sha256(POOL)
