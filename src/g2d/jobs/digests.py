@@ -87,7 +87,7 @@ def require_recorded(files: Iterable[str]) -> None:
     for listed, digests in lists.items():
         for file, digest in digests.items():
             recorded.setdefault(file, {})[digest] = listed
-    read = [str(file) for path in files for file in _files(Path(path))]
+    read = {str(file): path for path in files for file in _files(Path(path))}
     _compare(read, recorded)
     read_too: set[str] = set()
     for file in read:
@@ -98,7 +98,7 @@ def require_recorded(files: Iterable[str]) -> None:
         for other, digest in _base_files(file).items() if is_record else ():
             recorded.setdefault(other, {}).setdefault(digest, file)
             read_too.add(other)
-    _compare(sorted(read_too.difference(read)), recorded)
+    _compare({file: file for file in sorted(read_too.difference(read))}, recorded)
     if unknown := sum(file not in recorded for file in read):
         say(f"{unknown} of {len(read)} files that this job reads have no recorded digest: they were not compared")
 
@@ -109,15 +109,17 @@ def _base_files(record: str) -> dict[str, str]:
     return {str(Path(values["base"], name)): digest for name, digest in (values.get("base_files") or {}).items()}
 
 
-def _compare(files: Iterable[str], recorded: Mapping[str, Mapping[str, str]]) -> None:
-    present = remembered_digests(file for file in files if file in recorded and Path(file).is_file())
+def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str]]) -> None:
+    """Compare files, given with the outputs that they are or are in, with their recorded digests."""
+    present = remembered_digests(file for file in outputs if file in recorded and Path(file).is_file())
     changed = [file for file, digest in present.items() if digest not in recorded[file]]
     if not changed:
         return
     file, more = changed[0], f" ({len(changed) - 1} more: g2d recover --times names all)" if len(changed) > 1 else ""
     before, source = list(recorded[file].items())[-1]
     job = source.removeprefix(f"results/{FOLDER}/").removesuffix(".sha256")  # or the record of an M0
-    fix = f"have it made again: snakemake -R {file}" if file.startswith("results/") else "run the same command again"
+    again = f"have it made again: snakemake -R {outputs[file]}"
+    fix = again if file.startswith("results/") else "run the same command again"
     digests = f"sha256 {present[file]}, recorded {before}"
     raise ChangedError(f"{file}: not the file that {job} recorded: {digests}{more}; put it back, or {fix}")
 
