@@ -9,7 +9,6 @@ by digest when the next run is planned (`changed_inputs`), results when a job th
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -71,7 +70,7 @@ class ChangedError(ValueError):
     """A file is not what the job that made it left, or what an earlier job read."""
 
 
-BASE_RECORD = re.compile(r"results/[^/]+/base/policy\.json")  # of an M0
+BASE_RECORD = "/base/policy.json"  # of an M0
 
 
 def require_recorded(files: Iterable[str]) -> None:
@@ -86,19 +85,20 @@ def require_recorded(files: Iterable[str]) -> None:
     recorded: dict[str, dict[str, str]] = {}  # by file and digest, the list; several lists if a rule was renamed
     for listed, digests in lists.items():
         for file, digest in digests.items():
-            recorded.setdefault(file, {})[digest] = listed
+            recorded.setdefault(file, {}).setdefault(digest, listed)
     read = {str(file): path for path in files for file in _files(Path(path))}
     _compare(read, recorded)
-    read_too: set[str] = set()
+    read_too: dict[str, str] = {}
     for file in read:
-        is_record = BASE_RECORD.fullmatch(file) is not None
+        is_record = file.endswith(BASE_RECORD)
         if is_record or file.endswith(".safetensors"):
             others = {other for listed in recorded.get(file, {}).values() for other in lists[listed]}
-            read_too |= {other for other in others if is_record or Path(other).parent == Path(file).parent}
+            beside = (other for other in others if is_record or Path(other).parent == Path(file).parent)
+            read_too |= {other: other if other.startswith("results/") else file for other in beside}
         for other, digest in _base_files(file).items() if is_record else ():
             recorded.setdefault(other, {}).setdefault(digest, file)
-            read_too.add(other)
-    _compare({file: file for file in sorted(read_too.difference(read))}, recorded)
+            read_too.setdefault(other, file)
+    _compare({file: read_too[file] for file in sorted(read_too.keys() - read.keys())}, recorded)
     if unknown := sum(file not in recorded for file in read):
         say(f"{unknown} of {len(read)} files that this job reads have no recorded digest: they were not compared")
 
@@ -109,8 +109,14 @@ def _base_files(record: str) -> dict[str, str]:
     return {str(Path(values["base"], name)): digest for name, digest in (values.get("base_files") or {}).items()}
 
 
+def snapshots(outputs: Iterable[str]) -> list[str]:
+    """Folders in the Hub's cache that the records of M0 among the outputs name."""
+    records = [read_json(file) for file in outputs if file.endswith(BASE_RECORD)]
+    return [record["base"] for record in records if record.get("revision")]
+
+
 def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str]]) -> None:
-    """Compare files, given with the outputs that they are or are in, with their recorded digests."""
+    """Compare files with their recorded digests; each is given with the output that it is, is in, or is recorded by."""
     present = remembered_digests(file for file in outputs if file in recorded and Path(file).is_file())
     changed = [file for file, digest in present.items() if digest not in recorded[file]]
     if not changed:
@@ -118,10 +124,15 @@ def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str
     file, more = changed[0], f" ({len(changed) - 1} more: g2d recover --times names all)" if len(changed) > 1 else ""
     before, source = list(recorded[file].items())[-1]
     job = source.removeprefix(f"results/{FOLDER}/").removesuffix(".sha256")  # or the record of an M0
-    again = f"have it made again: snakemake -R {outputs[file]}"
-    fix = again if file.startswith("results/") else "run the same command again"
     digests = f"sha256 {present[file]}, recorded {before}"
-    raise ChangedError(f"{file}: not the file that {job} recorded: {digests}{more}; put it back, or {fix}")
+    again = f"snakemake -R {outputs[file]}"
+    if file.startswith("results/"):
+        fix = f"put it back, or have it made again: {again}"
+    elif snapshots([outputs[file]]):
+        fix = f"delete {Path(file).resolve()} and have it fetched again: {again} -- {outputs[file]}"
+    else:
+        fix = f"put it back, or have all that depends on it made again: {again}"
+    raise ChangedError(f"{file}: not the file that {job} recorded: {digests}{more}; {fix}")
 
 
 def recorded_inputs(log: str | Path, files: Collection[str]) -> dict[str, str]:

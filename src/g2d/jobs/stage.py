@@ -13,7 +13,7 @@ from typing import Any
 
 from g2d.jobs.attempts import Stopped, attempt_file, recorded
 from g2d.jobs.cost import Meter, write_cost
-from g2d.jobs.digests import remembered_digests, require_recorded, write_digests
+from g2d.jobs.digests import remembered_digests, require_recorded, snapshots, write_digests
 from g2d.jobs.energy import read as read_energy
 from g2d.jobs.gpus import take as take_gpus
 from g2d.jobs.kernels import pin_embedded
@@ -56,7 +56,8 @@ def stage(snakemake: Any) -> Iterator[Meter]:
                 yield meter
         if cost:
             write_cost(cost, meter.spent(), parents=snakemake.input.get("costs", []))
-        write_digests(snakemake.log[0], snakemake.output, read)
+        fetched = snapshots(snakemake.output) if rule in FETCHING else []
+        write_digests(snakemake.log[0], [*snakemake.output, *fetched], read)
     except (Exception, Stopped) as error:
         say(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal)
         with suppress(OSError):  # the log may be on the disk that is full
