@@ -11,8 +11,16 @@ import pytest
 
 from g2d.cli import main
 from g2d.jobs import digests
-from g2d.jobs.digests import changed_inputs, digest_file, read_digests, remembered_digest, write_digests
-from g2d.jobs.files import sha256
+from g2d.jobs.digests import (
+    ChangedError,
+    changed_inputs,
+    digest_file,
+    read_digests,
+    remembered_digest,
+    require_recorded,
+    write_digests,
+)
+from g2d.jobs.files import sha256, write_json
 from g2d.rewards import model
 
 POOL = "pool.jsonl"
@@ -95,6 +103,67 @@ def test_a_damaged_list_is_named(folder: Path, capsys: pytest.CaptureFixture[str
         assert said.endswith("; delete it, and its files count as unknown\n")
 
 
+# ------------------------------------------------------------------------------------------------- what a job reads
+
+
+def change(file: str) -> None:
+    """Another content, as long, with the mtime put back."""
+    times, content = Path(file).stat(), Path(file).read_text()
+    Path(file).write_text(content.swapcase())
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_a_changed_input_is_named_with_both_digests_its_job_and_what_to_do(folder: Path) -> None:
+    require_recorded([HARVEST, CHECKPOINT])
+    before = sha256(HARVEST)
+    change(HARVEST)
+    with pytest.raises(ChangedError) as refusal:
+        require_recorded([HARVEST, CHECKPOINT])
+    said = str(refusal.value)
+    assert said.startswith(f"{HARVEST}: not the file that harvest_rollouts/m/k2 recorded: ")
+    assert f"sha256 {sha256(HARVEST)}, recorded {before}; " in said
+    assert said.endswith(f"snakemake -R {HARVEST}")
+    change(f"{CHECKPOINT}/optimizer.pt")
+    with pytest.raises(ChangedError, match=rf"optimizer\.pt: .*{'recorded ' + '.' * 64} \(1 more.* -R {CHECKPOINT}$"):
+        require_recorded([CHECKPOINT, HARVEST])
+
+
+def test_what_nobody_recorded_is_read_and_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    require_recorded([HARVEST])
+    assert capsys.readouterr().out == ""
+    change(PAIRS)
+    (folder / CHECKPOINT / "optimizer.pt").unlink()  # as a checkpoint is emptied
+    require_recorded([PAIRS, HARVEST, CHECKPOINT])
+    assert "1 of 2 files that this job reads have no recorded digest" in capsys.readouterr().out
+
+
+def test_the_list_of_a_rule_that_was_renamed_refuses_nothing(folder: Path) -> None:
+    """It stays, with the digest that the file had before the new rule made it again."""
+    change(HARVEST)
+    write_digests("results/logs/harvest/m/k2.log", [HARVEST])
+    require_recorded([HARVEST])
+
+
+def test_a_model_is_compared_with_all_that_is_loaded_with_it(folder: Path) -> None:
+    """A local one lies where its user has it: the digest of its weights is in the list of the job that read them, that
+    of its tokenizer in its record."""
+    base, adapter = "results/m/base/policy.json", "results/m/dpo/adapter/adapter_model.safetensors"
+    files = ["mine/model.safetensors", "mine/tokenizer.json", adapter, "results/m/dpo/adapter/adapter_config.json"]
+    for file in (*files, "results/m/dpo/metrics.jsonl"):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_text(file)
+    write_json(base, {"base": "mine", "base_files": {"tokenizer.json": sha256("mine/tokenizer.json")}})
+    write_digests("results/logs/pretrained_model/m.log", [base], {files[0]: sha256(files[0])})
+    write_digests("results/logs/train_dpo/m.log", ["results/m/dpo"])
+    change("results/m/dpo/metrics.jsonl")  # which no generation reads
+    require_recorded([base, adapter])
+    for file in files:
+        change(file)
+        with pytest.raises(ChangedError, match=f"^{file}: not the file that "):
+            require_recorded([base, adapter])
+        change(file)
+
+
 # ------------------------------------------------------------------------------------------------- files from elsewhere
 
 
@@ -103,6 +172,7 @@ def test_a_file_is_read_again_only_when_something_about_it_changed(
 ) -> None:
     (folder / ".snakemake").mkdir()
     monkeypatch.setattr(digests, "SETTLED_S", -1.0)  # as if all had lain there for long
+    monkeypatch.setattr(digests, "REMEMBERED_FROM", 0)  # as if it were large
     read: list[str] = []
     monkeypatch.setattr(digests, "sha256", lambda file: read.append(str(file)) or sha256(file))
 
@@ -127,6 +197,7 @@ def test_a_reward_model_that_keeps_its_time_stamps_is_another_one(
 ) -> None:
     (folder / ".snakemake").mkdir()
     monkeypatch.setattr(digests, "SETTLED_S", -1.0)
+    monkeypatch.setattr(digests, "REMEMBERED_FROM", 0)
     weights = folder / "judge/model.safetensors"
     weights.parent.mkdir()
     weights.write_bytes(b"head")
@@ -136,9 +207,10 @@ def test_a_reward_model_that_keeps_its_time_stamps_is_another_one(
     assert model.digest(weights.parent) != before
 
 
-def test_a_file_that_has_just_been_written_is_not_remembered(folder: Path) -> None:
+def test_a_file_that_has_just_been_written_is_not_remembered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may change again within the same tick of the clock."""
     (folder / ".snakemake").mkdir()
+    monkeypatch.setattr(digests, "REMEMBERED_FROM", 0)
     ahead = time.time_ns() + 3600 * 10**9
     os.utime(folder / POOL, ns=(ahead, ahead))
     assert remembered_digest(POOL) == sha256(POOL)

@@ -119,6 +119,8 @@ def test_other_weights_are_another_reward(tmp_path: Path) -> None:
     weights = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
     assert reward_params(own) != params
+    with pytest.raises(ValueError, match=r"its files changed after this job was planned: sha256 "):
+        reward_settings(params)
     (tmp_path / "model.safetensors").write_bytes(weights)
     (tmp_path / "chat_template.jinja").write_text("{{ messages[1]['content'] }}")
     assert reward_params(own) != params

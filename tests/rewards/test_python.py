@@ -82,6 +82,8 @@ def test_another_content_is_another_reward() -> None:
     before = reward_params(written(SHORT))
     assert reward_params(written(SHORT)) == before
     assert reward_params(written(SHORT + "\n")) != before
+    with pytest.raises(ValueError, match=r"mine\.py: its files changed after this job was planned"):
+        reward_settings(before)
 
 
 def test_none_is_no_number_and_a_failure_costs_its_group() -> None:

@@ -120,7 +120,8 @@ def test_files_that_were_cut_short_are_named_and_made_again(grid: Project, micro
     )
     assert done.returncode == 1
     for file, made in damaged.items():
-        assert [line for line in done.stdout.splitlines() if file in line and "delete" in line], (file, done.stdout)
+        [said] = [line for line in done.stdout.splitlines() if f": {file}: not the file that" in line]
+        assert Path(file).is_relative_to(said.split()[-1]), said  # what it says is to be made again
         assert not (grid.root / made).exists()
 
     file = f"{seed}/harvest/g0/k0/pairs.jsonl"

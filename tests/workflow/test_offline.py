@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +22,7 @@ from g2d.jobs.files import read_json
 from g2d.policies import read_policy
 from g2d.problems import read_problems
 from tests.rewards.models import reward_model
+from tests.workflow.changed_files import changed
 from tests.workflow.conftest import SECRET, Project
 from tests.workflow.test_open_ended import SECTION
 
@@ -149,6 +151,27 @@ def test_everything_after_the_fetch_runs_without_the_hub(fetched: Project, hub: 
     assert not said.startswith("failed"), said
     assert list(pd.read_parquet(fetched.root / evaluation).problem_id) == [problem.problem_id for problem in problems]
     assert hub.requests == []
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "chat_template.jinja"])
+def test_a_file_of_the_cache_that_changed_is_refused_and_fetched_again(
+    fetched: Project, hub: Hub, tmp_path: Path, name: str
+) -> None:
+    file = Path(read_policy(fetched.results / "mine/base/policy.json").base) / name
+    before = file.read_bytes()
+    evaluation = "results/mine/base/eval/more.parquet"
+    (fetched.root / evaluation).unlink(missing_ok=True)
+    with changed(file):
+        said = run(fetched, hub, evaluation)
+        assert said.startswith("failed")
+        assert f"evaluate: {file}: not the file that pretrained_model/mine recorded: sha256 " in said, said
+        remedy = re.search(r"; delete (.+) and have it fetched again: snakemake (.+)", said)
+        assert remedy is not None, said
+        Path(remedy[1]).unlink()
+        said = run(fetched, hub, *remedy[2].split())
+        assert not said.startswith("failed"), said
+        assert file.read_bytes() == before
+        assert not run(fetched, hub, evaluation).startswith("failed")
 
 
 def test_a_repository_without_safetensors_is_refused(

@@ -2,7 +2,8 @@
 format of `sha256sum`.
 
 Snakemake compares large files by time stamp, which a copy may change. So inputs from outside of `results` are compared
-by digest when the next run is planned (`changed_inputs`), and results on demand (`g2d recover --times`).
+by digest when the next run is planned (`changed_inputs`), results when a job that reads them begins
+(`require_recorded`), and all of them on demand (`g2d recover --times`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from g2d.jobs.files import TRASH, names_the_disk, read_json, read_lines, sha256, write_json, write_text
+from g2d.plain import say
 
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
@@ -64,6 +66,75 @@ def _read_list(listed: Path) -> dict[str, str]:
     return found
 
 
+class ChangedError(ValueError):
+    """A file is not what the job that made it left, or what an earlier job read."""
+
+
+BASE_RECORD = "/base/policy.json"  # of an M0
+
+
+def require_recorded(files: Iterable[str]) -> None:
+    """Raise a ChangedError that names the first file whose content is not the recorded one, both digests, the job that
+    recorded it, and what to do; print how many files have no recorded digest.
+
+    Args:
+        files: a job's inputs among the results; a folder stands for all files in it, weights for what their job left
+            beside them, and the record of an M0 for all files that its job read or left.
+    """
+    lists = {str(listed): _read_list(listed) for listed in sorted((Path("results") / FOLDER).rglob("*.sha256"))}
+    recorded: dict[str, dict[str, str]] = {}  # by file and digest, the list; several lists if a rule was renamed
+    for listed, digests in lists.items():
+        for file, digest in digests.items():
+            recorded.setdefault(file, {}).setdefault(digest, listed)
+    read = {str(file): path for path in files for file in _files(Path(path))}
+    _compare(read, recorded)
+    read_too: dict[str, str] = {}
+    for file in read:
+        is_record = file.endswith(BASE_RECORD)
+        if is_record or file.endswith(".safetensors"):
+            others = {other for listed in recorded.get(file, {}).values() for other in lists[listed]}
+            beside = (other for other in others if is_record or Path(other).parent == Path(file).parent)
+            read_too |= {other: other if other.startswith("results/") else file for other in beside}
+        for other, digest in _base_files(file).items() if is_record else ():
+            recorded.setdefault(other, {}).setdefault(digest, file)
+            read_too.setdefault(other, file)
+    _compare({file: read_too[file] for file in sorted(read_too.keys() - read.keys())}, recorded)
+    if unknown := sum(file not in recorded for file in read):
+        say(f"{unknown} of {len(read)} files that this job reads have no recorded digest: they were not compared")
+
+
+def _base_files(record: str) -> dict[str, str]:
+    """Digests of M0's tokenizer, chat template and configuration by path, from its record."""
+    values = read_json(record)
+    return {str(Path(values["base"], name)): digest for name, digest in (values.get("base_files") or {}).items()}
+
+
+def snapshots(outputs: Iterable[str]) -> list[str]:
+    """Folders in the Hub's cache that the records of M0 among the outputs name."""
+    records = [read_json(file) for file in outputs if file.endswith(BASE_RECORD)]
+    return [record["base"] for record in records if record.get("revision")]
+
+
+def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str]]) -> None:
+    """Compare files with their recorded digests; each is given with the output that it is, is in, or is recorded by."""
+    present = remembered_digests(file for file in outputs if file in recorded and Path(file).is_file())
+    changed = [file for file, digest in present.items() if digest not in recorded[file]]
+    if not changed:
+        return
+    file, more = changed[0], f" ({len(changed) - 1} more: g2d recover --times names all)" if len(changed) > 1 else ""
+    before, source = list(recorded[file].items())[-1]
+    job = source.removeprefix(f"results/{FOLDER}/").removesuffix(".sha256")  # or the record of an M0
+    digests = f"sha256 {present[file]}, recorded {before}"
+    again = f"snakemake -R {outputs[file]}"
+    if file.startswith("results/"):
+        fix = f"put it back, or have it made again: {again}"
+    elif snapshots([outputs[file]]):
+        fix = f"delete {Path(file).resolve()} and have it fetched again: {again} -- {outputs[file]}"
+    else:
+        fix = f"put it back, or have all that depends on it made again: {again}"
+    raise ChangedError(f"{file}: not the file that {job} recorded: {digests}{more}; {fix}")
+
+
 def recorded_inputs(log: str | Path, files: Collection[str]) -> dict[str, str]:
     """The digests of those of the files that the job with this log has recorded."""
     listed = digest_file(log)
@@ -79,34 +150,52 @@ def changed_inputs(log: str | Path, files: Collection[str]) -> list[str]:
 
 
 MEMORY = Path(".snakemake/g2d_digests.json")  # a cache
+REMEMBERED_FROM = 2**24  # bytes: a smaller file takes some 10 ms to read
 SETTLED_S = 2.0  # a file that changed within this time may change again and keep its time stamps
 
 
 def remembered_digest(path: str | Path) -> str:
-    """Hex digest of a file's content, which is read again only if its `identity` changed."""
+    """As `remembered_digests`, for one file."""
+    return remembered_digests([str(path)])[str(path)]
+
+
+def remembered_digests(paths: Iterable[str]) -> dict[str, str]:
+    """Hex digest of the content of each file; a large one is read again only if its `identity` changed."""
     memory = Path.cwd() / MEMORY
-    known, name, begun = _memory(memory), str(Path(path).absolute()), time.time()
-    found = identity(path)
-    entry = known.get(name)
-    if isinstance(entry, list) and entry[:-1] == found:
-        return str(entry[-1])
-    digest = sha256(path)
-    stable = begun - max(found[2:]) / 1e9 > SETTLED_S and identity(path) == found
-    if stable and memory.parent.is_dir():
-        known[name] = [*found, digest]
+    entries, digests, new = _memory(memory), {}, {}
+    for path in paths:
+        name, begun, before = str(Path(path).absolute()), time.time(), identity(path)
+        entry = entries.get(name)
+        if isinstance(entry, list) and entry[:-1] == before:
+            digests[path] = str(entry[-1])
+            continue
+        digests[path] = sha256(path)
+        settled = begun - max(before[2:]) / 1e9 > SETTLED_S and identity(path) == before
+        if before[1] >= REMEMBERED_FROM and settled:
+            new[name] = [*before, digests[path]]
+    if new and memory.parent.is_dir():
+        entries.update(new)
         with suppress(OSError):
-            write_json(memory, known)
-    return digest
+            write_json(memory, {**_read_memory(memory), **new})  # other jobs may have added theirs
+    return digests
 
 
 def identity(path: str | Path) -> list[int]:
-    """Of a file: inode, size, and time stamps in nanoseconds, mtime and ctime (which no program can set)."""
-    found = Path(path).stat()
+    """Of a file: inode, size, and time stamps in nanoseconds, mtime and ctime (which no program can set).
+
+    It is opened: over NFS, that asks the server what the file is now.
+    """
+    with open(path, "rb") as file:
+        found = os.fstat(file.fileno())
     return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
 @cache
 def _memory(file: Path) -> dict[str, object]:
+    return _read_memory(file)
+
+
+def _read_memory(file: Path) -> dict[str, object]:
     try:
         return read_json(file)
     except (OSError, ValueError):

@@ -92,7 +92,7 @@ def _set_times(folder: Path) -> int:
         raise RuntimeError(f"no results folder in {folder}: run this where Snakemake runs")
     found = set_times(RESULTS)
     for file in found.changed:
-        say(f"{file}: not what its job left, so what is made from it runs again; delete it to have it made again too")
+        say(f"{file}: not what its job left, and no job will read it: put it back, or delete it to have it made again")
     say(f"time stamps set; {found.same} files are as their jobs left them, {len(found.changed)} differ")
     if found.unknown:
         say(f"{found.unknown} files have no digest (of jobs that ran under 0.1.0, or deleted): taken as they are")

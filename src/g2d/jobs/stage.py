@@ -13,7 +13,7 @@ from typing import Any
 
 from g2d.jobs.attempts import Stopped, attempt_file, recorded
 from g2d.jobs.cost import Meter, write_cost
-from g2d.jobs.digests import remembered_digest, write_digests
+from g2d.jobs.digests import remembered_digests, require_recorded, snapshots, write_digests
 from g2d.jobs.energy import read as read_energy
 from g2d.jobs.gpus import take as take_gpus
 from g2d.jobs.kernels import pin_embedded
@@ -32,8 +32,9 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     """Run the body of a rule's script.
 
     Everything printed goes to the rule's log. A `cost.json` among the outputs gets the measured cost and those among
-    the inputs; the attempt is recorded in any case. A job that succeeded leaves digests (`g2d.jobs.digests`). An
-    exception or SIGTERM leaves its traceback in the log and one line on the terminal, and the process exits with 1.
+    the inputs; the attempt is recorded in any case. The inputs must have the content that the jobs before this one
+    left, and a job that succeeded leaves digests (`g2d.jobs.digests`). An exception or SIGTERM leaves its traceback in
+    the log and one line on the terminal, and the process exits with 1.
     """
     terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
     end_with_snakemake()
@@ -46,15 +47,17 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     cost = next((path for path in snakemake.output if path.endswith("cost.json")), None)
     job = str(Path(cost or snakemake.output[0]).with_suffix(""))
     try:
-        read = {file: remembered_digest(file) for file in from_elsewhere(rule, snakemake.input)}
+        read = remembered_digests(from_elsewhere(rule, snakemake.input))
         gpus = take_gpus(int(snakemake.resources.get("gpu", 0)))
         with _stoppable():
             meter = Meter(job, rule.removesuffix("_shard"), energy=read_energy(gpus))
             with recorded(attempt_file(snakemake.log[0]), meter):
+                require_recorded(file for file in snakemake.input if file not in read)
                 yield meter
         if cost:
             write_cost(cost, meter.spent(), parents=snakemake.input.get("costs", []))
-        write_digests(snakemake.log[0], snakemake.output, read)
+        fetched = snapshots(snakemake.output) if rule in FETCHING else []
+        write_digests(snakemake.log[0], [*snakemake.output, *fetched], read)
     except (Exception, Stopped) as error:
         say(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal)
         with suppress(OSError):  # the log may be on the disk that is full

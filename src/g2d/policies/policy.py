@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from g2d import __version__
+from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import read_json, sha256, write_json
 from g2d.jobs.run_process import release
 from g2d.plain import first_line
@@ -222,10 +223,11 @@ def context_limit(policy: Policy) -> int | None:
 
 
 def require_own_weights(policy: Policy) -> None:
-    """Raise a ValueError that names the file where what was trained is missing, cut short or not that of the record. M0
-    is not checked, since a file that was cut short does not load."""
+    """Raise a ValueError that names the file where what was trained is missing, cut short or not that of the record.
+    M0's weights are checked when a job begins (`g2d.jobs.digests.require_recorded`)."""
     for file in policy.files[:1]:
-        if not file.is_file() or (policy.weights_sha256 is not None and sha256(file) != policy.weights_sha256):
+        recorded = policy.weights_sha256
+        if not file.is_file() or (recorded is not None and remembered_digest(file) != recorded):
             raise ValueError(
                 f"{file}: missing, cut short or not the weights that policy.json names; delete it to have it made again"
             )

@@ -101,10 +101,16 @@ def made_files(settings: Section) -> list[str]:
 
 
 def reward_settings(params: dict[str, Any] | None) -> Section:
-    """The settings from `reward_params`; the truth of None."""
+    """The settings from `reward_params`; the truth of None. A ValueError if files of the reward have changed since."""
     if params is None:
         return TRUTH
     if "reward" not in params:
         return ByKind(**{kind: reward_settings(own) for kind, own in params.items()})
     own: Section = _SETTINGS.validate_python({name: value for name, value in params.items() if name not in ADDED})
+    content = reward_params(own).get("content")
+    if content != params.get("content", content):
+        raise ValueError(
+            f"{words_of(own)}: its files changed after this job was planned: sha256 {content}, planned with "
+            f"{params['content']}; put them back, or run the same command again, which redoes what depends on them"
+        )
     return own

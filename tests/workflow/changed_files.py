@@ -1,0 +1,125 @@
+"""Begin jobs of a finished grid with one byte of a file changed and its mtime kept: `python changed_files.py`.
+
+JSON: the kinds of files that no job reads, and for every kind of file and every rule that reads it, what the job said.
+A job ends where its work would begin, and then says `BEGAN`. It is a fork, begun as its own script begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import runpy
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from snakemake.cli import main
+from snakemake.workflow import Workflow
+
+from g2d.jobs import stage
+from g2d.jobs.digests import MARK, NO_OUTPUTS
+
+BEGAN = "began to compute"
+SCRIPTS = Path("workflow/scripts")
+build, run_stage = Workflow._build_dag, stage.stage
+workflows: list[Workflow] = []
+
+
+def build_and_keep(self: Workflow, *args: Any, **kwargs: Any) -> None:
+    build(self, *args, **kwargs)
+    workflows.append(self)
+
+
+@contextlib.contextmanager
+def stage_until_the_work(snakemake: Any) -> Iterator[Any]:
+    with run_stage(snakemake):
+        raise RuntimeError(BEGAN)
+    yield
+
+
+# Names of policies, G and K, names of tables, figures, problems and benchmarks.
+NAMES = re.compile(
+    r"(?<=/seed0/)[^/]+|(?<=/[gk])\d+|(?:(?<=/tables/)|(?<=/figures/)|(?<=/problems/)|(?<=/eval/))[^./]+"
+)
+
+
+def kind(file: str) -> str:
+    """The file's path without these names."""
+    return NAMES.sub("*", file)
+
+
+def files_in(paths: Iterable[str]) -> list[str]:
+    """The paths that are files, and all files in those that are folders."""
+    found = (Path(path).rglob("*") if Path(path).is_dir() else [Path(path)] for path in paths)
+    return [str(file) for files in found for file in files if file.is_file() and file.name != MARK]
+
+
+def read_by(job: Any) -> list[str]:
+    """Files of the results that a job reads: its inputs, and what is loaded with a model."""
+    files = [file for file in files_in(job.input) if file.startswith("results/")]
+    folders = {str(Path(file).parent) for file in files if file.endswith(".safetensors")}
+    folders |= {str(Path(file).parent / "model") for file in files if file.endswith("/base/policy.json")}
+    return files + [file for file in files_in(folders) if file not in files and not file.endswith(".md")]
+
+
+def said_by(job: Any, workflow: Workflow) -> str:
+    """What a job says on the terminal until its work begins."""
+    names = ("input", "output", "params", "wildcards", "threads", "resources", "log")
+    given = {name: getattr(job, name) for name in names}
+    snakemake = SimpleNamespace(**given, rule=job.rule.name, config=workflow.config, scriptdir=str(SCRIPTS))
+    with tempfile.TemporaryFile() as terminal:
+        if (child := os.fork()) == 0:
+            for descriptor in (1, 2):
+                os.dup2(terminal.fileno(), descriptor)
+            try:
+                runpy.run_path(str(SCRIPTS / Path(job.rule.script).name))["main"](snakemake)
+            except BaseException as error:
+                os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 99)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        terminal.seek(0)
+        return f"exit status {status}: {terminal.read().decode()}"
+
+
+@contextlib.contextmanager
+def changed(file: Path) -> Iterator[None]:
+    """One bit of a file is another one for a while, under the same time stamps."""
+    content, times = file.read_bytes(), file.stat()
+    middle = len(content) // 2
+    try:
+        file.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+        yield
+    finally:
+        file.write_bytes(content)
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def begin_all() -> dict[str, Any]:
+    """Begin one job of every rule for every kind of file that it reads."""
+    stage.stage = stage_until_the_work
+    [workflow] = workflows
+    all_kinds = {kind(file) for file in files_in(["results"]) if Path(file).parts[1] not in NO_OUTPUTS}
+    readers: dict[tuple[str, str], tuple[Any, str]] = {}
+    for job in workflow.dag.jobs:
+        for file in read_by(job) if job.rule.script else []:
+            readers.setdefault((kind(file), job.rule.name), (job, file))
+    said = []
+    for (name, rule), (job, file) in sorted(readers.items()):
+        with changed(Path(file)):
+            said.append([name, rule, file, said_by(job, workflow)])
+    whole = {job.rule.name: said_by(job, workflow) for job in workflow.dag.jobs if job.rule.script}
+    return {"unread": sorted(all_kinds - {name for name, _ in readers}), "said": said, "unchanged": whole}
+
+
+if __name__ == "__main__":
+    Workflow._build_dag = build_and_keep
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        main(["-n", "--quiet", "all"])
+    json.dump(begin_all(), sys.stdout)
