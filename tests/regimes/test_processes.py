@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import pickle
 import select
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from g2d.experiment.training import train_regime
 from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.files import read_json
 from g2d.jobs.launchers import forget_launcher
@@ -31,7 +32,7 @@ from g2d.regimes.distillation import Distillation, train_distillation
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
 from g2d.regimes.grpo import train_grpo
-from g2d.regimes.job import TrainingJob, train_on
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.launch import launched
 from g2d.regimes.processes import (
     NotTheFirstError,
@@ -40,6 +41,7 @@ from g2d.regimes.processes import (
     is_sharded,
     n_processes,
     own_part,
+    refuse_code_in,
     require_same_strategy,
     share,
 )
@@ -81,18 +83,15 @@ def in_two(
     *arguments: Any,
     own: Meter | None = None,
     training: Processes = TWO,
-    **keywords: Any,
 ) -> Any:
     folder.mkdir(exist_ok=True)
     if training == DIVIDED:
-        function, arguments = divided, (function, *arguments)
+        function, arguments = divided, (function.__name__, *arguments)
     log = folder / "job.log"
-    return launched(
-        partial(function, **keywords), arguments, training=training, work=folder, log=log, meter=own or meter()
-    )
+    return launched(function, arguments, training=training, work=folder, log=log, meter=own or meter())
 
 
-def divided(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+def divided(function: str, *arguments: Any, **keywords: Any) -> Any:
     """Call it where accelerate takes the processes on CPUs for processes on GPUs: on CPUs it divides no model
     (`AcceleratorState` of 1.15). All else, what it does then included, is as on GPUs."""
     from accelerate import Accelerator, PartialState
@@ -127,7 +126,7 @@ def divided(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> A
         patch.setattr(training, "load_base", read_by_the_first)
         patch.setattr(PartialState, "__init__", taken_for_gpus)
         patch.setattr(Accelerator, "prepare", in_parts)
-        return function(*arguments, **keywords)
+        return globals()[function](*arguments, **keywords)
 
 
 def dpo(work: Path, base: Policy, settings: Dpo = DPO, n: int = 16, **own: Any) -> TrainingJob:
@@ -301,7 +300,7 @@ def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(trained: Any, 
     base, work = tiny_policy(), tmp_path / "stopped"
     when((work / "step-3").is_dir, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(TrainingStoppedError, match=r"stopped by SIGTERM at step \d+ of 24, which is kept"):
-        in_two(train_on, work, train_dpo, dpo(work, base))
+        in_two(train_regime, work, "dpo", dpo(work, base))
     reached = max(int(folder.name.removeprefix("step-")) for folder in work.glob("step-*"))
     assert reached < 24
 
@@ -309,13 +308,13 @@ def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(trained: Any, 
     kill = lambda: os.kill(int((work / "processes/1.pid").read_text()), signal.SIGKILL)  # noqa: E731
     when((work / f"step-{reached + 3}").is_dir, kill)
     with pytest.raises(RuntimeError, match=r"process 1 of 2 was ended by SIGKILL; its log: .*/job\.rank1\.log"):
-        in_two(train_on, work, train_dpo, dpo(work, base), own=first)
+        in_two(train_regime, work, "dpo", dpo(work, base), own=first)
     assert first.progress is not None
     assert first.progress.since == reached
     assert isinstance(first.carried, Cost)
 
     last = meter()
-    log = in_two(train_on, work, train_dpo, dpo(work, base), own=last).log
+    log = in_two(train_regime, work, "dpo", dpo(work, base), own=last).log
     assert adapter(work) == adapter(trained["both"][0] / "dpo")
     assert [row["step"] for row in log if "loss" in row] == list(range(1, 25))
     assert last.progress is not None
@@ -393,10 +392,10 @@ KILLED = """
 import os
 from pathlib import Path
 from g2d.policies import read_policy
-from tests.regimes.test_processes import dpo, in_two, train_dpo, train_on
+from tests.regimes.test_processes import dpo, in_two, train_regime
 Path(__file__).with_name("job.pid").write_text(str(os.getpid()))
 base = read_policy("{base}")
-in_two(train_on, Path("{work}"), train_dpo, dpo(Path("{work}"), base))
+in_two(train_regime, Path("{work}"), "dpo", dpo(Path("{work}"), base))
 """
 
 
@@ -455,7 +454,7 @@ def test_what_one_of_them_fails_of_is_said_with_its_log(tmp_path: Path) -> None:
     said = r"process [01] of 2 failed: training\.strategy: fsdp needs GPUs, .*; its log: .*/job\.(rank1\.)?log"
     job = {"training": DIVIDED, "work": tmp_path, "log": tmp_path / "job.log", "meter": meter()}
     with pytest.raises(RuntimeError, match=said):
-        launched(train_on, (train_dpo, dpo(tmp_path, tiny_policy())), **job)
+        launched(train_regime, ("dpo", dpo(tmp_path, tiny_policy())), **job)
 
 
 def test_their_meter_knows_what_the_cards_had_used_before(tmp_path: Path) -> None:
@@ -466,6 +465,39 @@ def test_their_meter_knows_what_the_cards_had_used_before(tmp_path: Path) -> Non
 def energy_at_the_begin(meter: Meter) -> Any:
     torch.distributed.init_process_group = None
     return meter.energy
+
+
+# ------------------------------------------------------------------------------------ checkpoints from somebody else
+
+
+class Code:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return exec, ("raise SystemExit('unpickled')",)
+
+
+@pytest.mark.parametrize("evil", [Code(), [{"state": Code()}]])
+def test_no_checkpoint_runs_code_when_it_is_read(evil: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "0")  # and put back
+    refuse_code_in(tmp_path)
+    torch.save(evil, tmp_path / "optimizer.pt")
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        torch.load(tmp_path / "optimizer.pt", weights_only=False)  # as PyTorch reads the parts of an optimizer
+    (tmp_path / "optimizer_0").mkdir()
+    (tmp_path / "optimizer_0/.metadata").write_bytes(pickle.dumps(evil))
+    with pytest.raises(ValueError, match=r"optimizer_0/\.metadata: not what PyTorch writes \(builtins\.exec\)"):
+        refuse_code_in(tmp_path)
+
+
+def test_a_training_looks_at_the_checkpoint_that_it_goes_on_from(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    with terminated_after(1), pytest.raises(TrainingStoppedError):
+        train_dpo(dpo(work, tiny_policy(), SHORT, checkpointing=EVERY_STEP))
+    (work / "step-2/optimizer_0").mkdir()
+    (work / "step-2/optimizer_0/.metadata").write_bytes(pickle.dumps(Code()))
+    with pytest.raises(ValueError, match="not what PyTorch writes"):
+        train_dpo(dpo(work, tiny_policy(), SHORT, checkpointing=EVERY_STEP))
 
 
 # --------------------------------------------------------------------------------------------------------- arithmetic

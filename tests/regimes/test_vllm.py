@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from g2d.experiment.training import train_regime
 from g2d.jobs.files import sha256
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
@@ -18,7 +19,7 @@ from g2d.regimes.auto_stop import probe_rollouts, train_until_decline
 from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
 from g2d.regimes.grpo import train_grpo
 from g2d.regimes.grpo_generation import EngineGeneration
-from g2d.regimes.job import TrainingJob, train_on
+from g2d.regimes.job import TrainingJob
 from g2d.regimes.prompt_choice import prompt_order
 from g2d.regimes.warmup import AutoStop, Warmup
 from g2d.rollouts.draw import draw_rollouts
@@ -126,7 +127,7 @@ def test_every_process_has_an_engine_and_together_they_draw_what_one_would(tmp_p
     )
     same = [row for row in train_grpo(job).log if "loss" in row]
     bill = meter()
-    log = [row for row in in_two(train_on, both, train_grpo, replace(job, work=both), own=bill).log if "loss" in row]
+    log = [row for row in in_two(train_regime, both, "grpo", replace(job, work=both), own=bill).log if "loss" in row]
     for row, other in zip(log, same, strict=True):
         assert row["loss"] == pytest.approx(other["loss"], abs=1e-5)
         assert row["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)

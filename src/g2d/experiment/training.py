@@ -59,9 +59,9 @@ class GridTraining:
             return train_on(self.regime.train, job, meter=job.meter)
         from g2d.regimes.launch import launched
 
-        given, log = (self.regime.train, replace(job, meter=Meter("", ""))), Path(self.snakemake.log[0])
+        given, log = (self.regime.name, replace(job, meter=Meter("", ""))), Path(self.snakemake.log[0])
         trained: Trained = launched(
-            train_on, given, training=self.config.training, work=job.work, log=log, meter=job.meter
+            train_regime, given, training=self.config.training, work=job.work, log=log, meter=job.meter
         )
         return trained
 
@@ -94,6 +94,11 @@ class GridTraining:
             effect_left=None if job.lora.trains_all else recorded_effect(job.base.base, self.folder / "adapter"),
         )
         write_policy(output.policy, policy)
+
+
+def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
+    """Train by the regime of that name: what each of several processes calls."""
+    return train_on(REGIMES[name].train, job, meter=meter)
 
 
 @contextmanager

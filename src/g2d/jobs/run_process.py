@@ -2,8 +2,9 @@
 
     python -m MODULE SOCKET RUN ...       started by a job
 
-There is one per machine, run, purpose and set of visible GPUs: it holds a file lock, and ends with its Snakemake. The
-folder of socket and lock is closed to other users, so messages can be unpickled.
+There is one per machine, run, purpose and set of visible GPUs: it holds a file lock, and ends with its Snakemake.
+Messages are unpickled, so both ends must be processes of one user: the folder and the socket are closed to others, and
+each end checks the user of the other.
 """
 
 from __future__ import annotations
@@ -12,17 +13,22 @@ import fcntl
 import hashlib
 import os
 import select
+import socket as sockets
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import IO, Any
 
 from g2d.jobs.orphans import RUN, has_ended
+from g2d.plain import say
 
 QUEUE = 512  # jobs that may wait
+LOCKS = "[0-9a-f]" * 16 + ".lock"  # of shared processes; beside them are those of GPUs (`g2d.jobs.gpus`)
 LONGEST_NAME = 107  # bytes of a socket's path, on Linux
 OTHER_FOLDER = "set XDG_RUNTIME_DIR or TMPDIR to a folder that is yours and has a short name"
 
@@ -71,9 +77,13 @@ def socket_of(run: str, purpose: str = "engine") -> Path:
 
 
 def greeted(socket: Path) -> tuple[Connection, Any] | None:
-    """Connection to a shared process, when it accepts ours, and its first message; None if no process listens."""
+    """Connection to a shared process, when it accepts ours, and its first message; None if no process listens. A
+    RuntimeError if another user's process does."""
     try:
         connection = Client(str(socket), "AF_UNIX")
+        if (user := _user_of(connection)) != os.getuid():
+            connection.close()
+            raise RuntimeError(f"{socket}: a process of user {user} listens there: {OTHER_FOLDER}")
         return connection, connection.recv()
     except (FileNotFoundError, ConnectionError, EOFError):
         return None
@@ -104,19 +114,53 @@ def connect(
 
 
 def listen(socket: Path) -> Listener:
-    """Listen on a socket; the file that a killed process has left is replaced."""
+    """Listen on a socket that only this user may connect to; the file that a killed process has left is replaced."""
     socket.unlink(missing_ok=True)
-    return Listener(str(socket), "AF_UNIX", backlog=QUEUE)
+    listener = Listener(str(socket), "AF_UNIX", backlog=QUEUE)
+    socket.chmod(0o600)
+    return listener
+
+
+def accept(listener: Listener) -> Connection | None:
+    """The next connection; None, with a line, if it was another user's."""
+    connection = listener.accept()
+    if (user := _user_of(connection)) == os.getuid():
+        return connection
+    connection.close()
+    say(f"{listener.address}: a connection of user {user} was refused", file=sys.stderr)
+    return None
+
+
+def _user_of(connection: Connection) -> int:
+    """User at the other end of a connection through a socket."""
+    with sockets.socket(fileno=os.dup(connection.fileno())) as raw:
+        credentials = struct.Struct("3i")  # process, user, group
+        _, user, _ = credentials.unpack(raw.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, credentials.size))
+    return int(user)
 
 
 def only_one(file: Path) -> IO[str] | None:
-    """The lock of the shared process, held until it ends; None if another process has it."""
-    lock = open(file, "w")  # noqa: SIM115 -- held for life
-    try:
+    """The lock of the shared process, held until it ends; None if another process has it. Removes what killed ones have
+    left."""
+    lock = _locked(file, "w")
+    for other in file.parent.glob(LOCKS) if lock is not None else ():
+        if other != file and (left := _locked(other, "r+")) is not None:
+            with left:  # who waits for it sees that its file is gone
+                other.with_suffix(".socket").unlink(missing_ok=True)
+                other.unlink(missing_ok=True)
+    return lock
+
+
+def _locked(file: Path, mode: str) -> IO[str] | None:
+    lock: IO[str] | None = None
+    with suppress(OSError):  # it is taken, or its holder has removed the file
+        lock = open(file, mode)  # noqa: SIM115 -- held for life
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a fork would keep one of flock
-        return lock if os.path.samestat(os.fstat(lock.fileno()), file.stat()) else None
-    except OSError:  # it is taken, or its holder has removed the file
-        return None
+        if os.path.samestat(os.fstat(lock.fileno()), file.stat()):
+            return lock
+    if lock is not None:
+        lock.close()
+    return None
 
 
 def release() -> None:

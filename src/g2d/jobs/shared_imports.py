@@ -28,7 +28,7 @@ from typing import Any
 from g2d.jobs import attempts, orphans
 from g2d.jobs.kernels import AVX2, pin_embedded
 from g2d.jobs.orphans import end_with_snakemake, name_of, stop, watched, when_ends
-from g2d.jobs.run_process import connect, current_run, listen, only_one, socket_of
+from g2d.jobs.run_process import accept, connect, current_run, listen, only_one, socket_of
 from g2d.jobs.stage import LOGS, go_offline, set_trackio_folder
 from g2d.jobs.usage import Elsewhere, charge, cpu_seconds, memory_peak
 from g2d.plain import say
@@ -171,7 +171,8 @@ def _serve(socket_file: Path, ends_with: int) -> None:
             elif descriptor == door:
                 if ends_with in ready:
                     continue
-                connection = listener.accept()
+                if (connection := accept(listener)) is None:
+                    continue
                 others = [other for _, other in children.values()]
                 child = fork.Process(target=_be_the_job, args=(connection, others, door, owed, host))
                 try:

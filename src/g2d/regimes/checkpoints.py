@@ -190,7 +190,7 @@ def train(
         NotTheFirstError: the training is done, and this process is not the one that goes on from here.
         TrainingStoppedError: a signal stopped the training early.
         RuntimeError: it ended at any other step than the last, or weights that should be divided are not.
-        ValueError: `start` is damaged, or what is to be continued is of another `training.strategy`.
+        ValueError: `start` is damaged, or what is to be continued would run code or is of another `training.strategy`.
     """
     if start is not None:
         if until is not None and (step := require_intact(start)["step"]) >= until:
@@ -229,7 +229,8 @@ def train(
     trainer.create_model_card = trainer.model.create_or_update_model_card = lambda *_, **__: None
     with stop_requests() as requests:
         trainer.add_callback(_schedule(settings, until, every, requests, checkpoints.meter))
-        source = resumed or start
+        if source := resumed or start:
+            processes.refuse_code_in(source)
         trainer.train(resume_from_checkpoint=str(source) if source else None)
     reached, expected = trainer.state.global_step, until or trainer.state.max_steps
     if requests and reached < expected:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import pickle
 import shutil
 import signal
 import threading
@@ -20,6 +19,7 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.orphans import name_of
 from g2d.jobs.usage import charge, cpu_seconds
 from g2d.regimes.checkpoints import TrainingStoppedError
+from g2d.regimes.messages import read_message, write_message
 from g2d.regimes.processes import FSDP, Processes
 from g2d.regimes.rank import (
     CALL,
@@ -33,7 +33,6 @@ from g2d.regimes.rank import (
     pid_file,
     rank_log,
     read_meter,
-    write_pickle,
 )
 from g2d.regimes.stopping import stop_requests
 
@@ -54,7 +53,8 @@ def launched(
     """Call a function in several processes and return what it returns in the first of them.
 
     Args:
-        function: importable; it is given `meter` beside `arguments`, which can be pickled.
+        function: of a module; it is given `meter` beside `arguments`, which, as what it returns, are values that
+            `g2d.regimes.messages` can write.
         log: the job's; the other processes print beside it.
         meter: of the job; it gets what the processes have used, and how far they are.
 
@@ -75,8 +75,8 @@ def launched(
         energy=meter.energy,
         file=folder / METER,
     )
-    write_pickle(folder / CALL, Call(function, arguments, given, log, name_of(os.getpid())))
-    launch = _Launch(training, folder)
+    write_message(folder / CALL, Call(arguments, given, log, name_of(os.getpid())))
+    launch = _Launch(training, folder, f"{function.__module__}:{function.__qualname__}")
     with stop_requests() as requests:
         launch.start()
         try:
@@ -90,7 +90,7 @@ def launched(
             _tell(folder, training.processes if launch.is_alive() else 0, set(), "SIGKILL")
     if launch.failure is not None:
         raise RuntimeError(_why(launch.failure, folder, training.processes, log))
-    outcome: Outcome = pickle.loads((folder / OUTCOME).read_bytes())
+    outcome: Outcome = read_message(folder / OUTCOME)
     read_meter(folder / METER, meter)
     if outcome.used is not None:
         charge(replace(outcome.used, cpu_s=0.0))  # which the launcher has waited for
@@ -113,9 +113,9 @@ def require_devices(training: Processes) -> None:
 class _Launch(threading.Thread):
     """accelerate's launcher, as `accelerate launch` runs it; `failure` is what it ended with."""
 
-    def __init__(self, training: Processes, folder: Path) -> None:
+    def __init__(self, training: Processes, folder: Path, function: str) -> None:
         super().__init__(name="accelerate", daemon=True)
-        self.training, self.folder = training, folder
+        self.training, self.folder, self.function = training, folder, function
         self.failure: Any = None
 
     def run(self) -> None:
@@ -128,7 +128,7 @@ class _Launch(threading.Thread):
         words += ["--main_process_port", 0, "--num_cpu_threads_per_process", threads]
         words += ["--mixed_precision", "no", "--dynamo_backend", "no"]  # the trainer's arguments say what there is
         words += FSDP if self.training.strategy == "fsdp" else ()
-        words += ["--module", "g2d.regimes.rank", self.folder]
+        words += ["--module", "g2d.regimes.rank", self.folder, self.function]
         try:
             multi_gpu_launcher(launch_command_parser().parse_args([str(word) for word in words]))
         except BaseException as error:

@@ -11,6 +11,7 @@ where a log-probability of -20 is known to 1/8.
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -207,3 +208,38 @@ def require_same_strategy(checkpoint: Path) -> None:
             f"{checkpoint} was written with training.strategy: {'fsdp' if was_sharded else 'ddp'}: set that again to "
             "go on from it, or delete the folder to have it made anew"
         )
+
+
+# Classes and functions in the lists of tensors that PyTorch writes into the folders of a sharded checkpoint.
+LISTED = {
+    *(("pathlib", "PosixPath"), ("torch", "Size"), ("torch.serialization", "_get_layout")),
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+    *(
+        ("torch.distributed.checkpoint.metadata", name)
+        for name in (
+            *("BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta"),
+            *("TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING"),
+        )
+    ),
+}
+
+
+def refuse_code_in(checkpoint: Path) -> None:
+    """Have nothing that is read from a checkpoint run code; a ValueError if the list of tensors of a sharded one, which
+    PyTorch unpickles, has another content than PyTorch writes."""
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # a sharded optimizer is read with `weights_only=False`
+    for file in checkpoint.glob("*/.metadata"):
+        with open(file, "rb") as content:
+            try:
+                _ListOfTensors(content).load()
+            except Exception as error:
+                raise ValueError(f"{file}: not what PyTorch writes ({error}); delete {checkpoint}") from None
+
+
+class _ListOfTensors(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        import torch
+
+        if (module, name) in LISTED or (module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)):
+            return super().find_class(module, name)
+        raise ValueError(f"{module}.{name}")

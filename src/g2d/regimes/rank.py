@@ -1,31 +1,31 @@
 """One of several processes that share a training. `g2d.regimes.launch` has accelerate start them; nobody types this:
 
-    python -m g2d.regimes.rank FOLDER
+    python -m g2d.regimes.rank FOLDER MODULE:FUNCTION
 
-In the folder is what to call, and in it the process leaves what became of the call.
+The folder has the arguments of the call (`Call`), and the first process leaves its `Outcome` there.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import pickle
 import sys
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from g2d.jobs.cost import Meter
-from g2d.jobs.files import atomic, write_text
+from g2d.jobs.files import write_text
 from g2d.jobs.orphans import stop, when_ends
 from g2d.jobs.usage import Elsewhere, gpu_memory_peak, this_process
 from g2d.regimes.checkpoints import TrainingStoppedError
+from g2d.regimes.messages import read_message, write_message
 from g2d.regimes.processes import NotTheFirstError, init_process_group, is_first, is_sharded
 from g2d.regimes.stopping import stop_requests
 
-CALL, OUTCOME, METER, LIVING = "call.pickle", "outcome.pickle", "meter.pickle", "living.lock"
+CALL, OUTCOME, METER, LIVING = "call.json", "outcome.json", "meter.json", "living.lock"
 
 
 @dataclass(frozen=True)
@@ -51,27 +51,20 @@ class RankMeter(Meter):
 
     def tell(self) -> None:
         """Write what the job's own meter cannot know."""
-        write_pickle(self.file, {name: getattr(self, name) for name in ("tokens_generated", "carried", "progress")})
+        write_message(self.file, {name: getattr(self, name) for name in ("tokens_generated", "carried", "progress")})
 
 
 def read_meter(file: Path, meter: Meter) -> None:
     """Put what `RankMeter` wrote into the job's own meter."""
-    known = pickle.loads(file.read_bytes()) if file.exists() else {}
-    for name, value in known.items():
+    values = read_message(file) if file.exists() else {}
+    for name, value in values.items():
         setattr(meter, name, value)
-
-
-def write_pickle(file: Path, value: Any) -> None:
-    """Write a value that another process of the job reads."""
-    with atomic(file) as draft:
-        draft.write_bytes(pickle.dumps(value))
 
 
 @dataclass(frozen=True)
 class Call:
-    """What every process does."""
+    """Arguments of the function that every process calls, and its job."""
 
-    function: Callable[..., Any]
     arguments: tuple[Any, ...]
     meter: RankMeter  # which the function is given too
     log: Path  # of the job
@@ -116,12 +109,12 @@ def read_on_cpus() -> None:
     register_package(5, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None)
 
 
-def main(folder: Path, rank: int) -> int:
-    """Make the call; the exit status."""
+def main(folder: Path, function: str, rank: int) -> int:
+    """Call a function (`module:name`); the exit status."""
     # Whoever comes after the job that started this one, should that be killed, waits for the end of this process.
     living = os.open(folder.parent / LIVING, os.O_RDWR | os.O_CREAT)
     fcntl.lockf(living, fcntl.LOCK_SH)
-    call: Call = pickle.loads((folder / CALL).read_bytes())
+    call: Call = read_message(folder / CALL)
     with stop_requests():
         end_with_the_job(call.process)
         write_text(pid_file(folder, rank), str(os.getpid()))
@@ -134,7 +127,8 @@ def main(folder: Path, rank: int) -> int:
             read_on_cpus()
             if is_sharded():
                 init_process_group()
-            outcome = Outcome(log=call.function(*call.arguments, meter=call.meter))
+            module, _, name = function.partition(":")
+            outcome = Outcome(log=getattr(import_module(module), name)(*call.arguments, meter=call.meter))
         except NotTheFirstError:
             pass
         except TrainingStoppedError as error:
@@ -146,14 +140,14 @@ def main(folder: Path, rank: int) -> int:
     if is_first():
         call.meter.tell()
         used = replace(this_process(), peak_gpu_memory_bytes=gpu_memory_peak())
-        write_pickle(folder / OUTCOME, replace(outcome, used=used))
+        write_message(folder / OUTCOME, replace(outcome, used=used))
     return 0
 
 
 if __name__ == "__main__":
-    from g2d.regimes import rank as known  # noqa: PLW0406 -- the instance of this module that pickles name
+    from g2d.regimes import rank  # noqa: PLW0406 -- the instance of this module whose classes the messages name
 
-    status = known.main(Path(sys.argv[1]), int(os.environ["RANK"]))
+    status = rank.main(Path(sys.argv[1]), sys.argv[2], int(os.environ["RANK"]))
     distributed = sys.modules.get("torch.distributed")
     if status == 0 and distributed is not None and distributed.is_initialized():
         distributed.destroy_process_group()

@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from g2d.jobs.digests import identity
 from g2d.jobs.orphans import RUN, when_ends
-from g2d.jobs.run_process import connect, listen, only_one, socket_of
+from g2d.jobs.run_process import accept, connect, listen, only_one, socket_of
 from g2d.policies.policy import Policy
 from g2d.rollouts.remote_engine import Holder, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
@@ -101,7 +101,8 @@ class Host(Holder):
         signal.signal(signal.SIGTERM, lambda *_: self.leave())
         threading.Thread(target=self._end_when_idle, daemon=True).start()
         while True:
-            connection = self._listener.accept()
+            if (connection := accept(self._listener)) is None:
+                continue
             with self._guard:
                 self._idle_since = None
             with suppress(EOFError, ConnectionError), connection:  # the job has what it wanted, or died
