@@ -59,9 +59,10 @@ def _plan_sentence(looks: Looks, benchmark: str) -> str:
     return (
         f"Looks at {numbers(looks.looks)} seeds, on {benchmark}, were planned before the first. In a family of "
         "comparisons verdicts of one kind, different or within the margin, err with at most "
-        f"{100 * looks.error:g} % over all looks (spent by {SPENDING[looks.spending]}); over several families some verdict "
-        "is wrong more often (10 to 17 % of simulated races with five). A difference that was found is estimated too "
-        "large: it had to pass the boundary (by 0.3 of 4 points in simulations). A comparison is given up "
+        f"{100 * looks.error:g} % over all looks (spent by {SPENDING[looks.spending]}); over several families some "
+        "verdict is wrong more often (10 to 17 % of simulated races with five). A difference that was found is "
+        "estimated too large, since it had to pass the boundary (by 0.3 of 4 points in simulations). A comparison is "
+        "given up "
         f"where the chance that a later look settles it is below {100 * looks.futility:g} % for every further seed. "
         "Tests and intervals of the other tables are not corrected for the looks."
     )
