@@ -29,8 +29,8 @@ def panels(
     known: Marks,
     more: Mapping[str, tuple[str, ...]],
 ) -> list[dict[str, Any]]:
-    """The answer of every model and benchmark with its charts, which are added to `specs`, and, where there is a
-    frontier, its sentences; `more` has further caveats by model."""
+    """The answer of every model and benchmark with its warnings and charts, which are added to `specs`, and behind a
+    disclosure the sentences of the frontier and notes on the method; `more` has further warnings by model."""
     main = tables["main"]
     found = []
     for benchmark in benchmarks:
@@ -59,10 +59,10 @@ def _panel(
     cheapest = frontier.cheapest_enough(by_hours)
     margin = None if by_hours.empty else float(by_hours["margin"].dropna().iloc[0])
     found = answer(rows, model, benchmark, tables.get("comparisons"), tables.get("margins"), cheapest, margin)
-    caveats = zero_caveats(rows, tables.get("ablations", rows[:0])) + said("contamination", memory_warnings)
-    caveats += found.caveats
-    caveats += said("collapses", training.collapse_caveats) + said("training", training.mismatch_caveats) + more
-    found = replace(found, sentences=found.sentences + said("controls", control_sentences), caveats=caveats)
+    warnings = zero_caveats(rows, tables.get("ablations", rows[:0])) + said("contamination", memory_warnings)
+    warnings += said("collapses", training.collapse_caveats) + said("training", training.mismatch_caveats) + more
+    notes = found.caveats
+    found = replace(found, sentences=found.sentences + said("controls", control_sentences), caveats=warnings)
     drawn = {"steps": charts.accuracy_by_k(rows, known)}
     if rows["device_hours"].notna().any():
         drawn["device_hours"] = charts.accuracy_by_hours(rows, known)
@@ -77,7 +77,7 @@ def _panel(
     shared = calibration_words(rows, standings)
     costs = {axis: frontier.AXES[axis] for axis in drawn if axis != "steps"}
     reading = {axis: f"{cost.reading} {shared.get(axis, '')}".strip() for axis, cost in costs.items()}
-    return {"answer": found, "charts": names, "reading": reading, "said": sentences}
+    return {"answer": found, "charts": names, "reading": reading, "said": sentences, "notes": notes}
 
 
 def calibration_words(main: pd.DataFrame, standings: pd.DataFrame) -> dict[str, str]:
