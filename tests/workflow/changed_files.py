@@ -1,7 +1,7 @@
 """Begin jobs of a finished grid with one byte of a file changed and its mtime kept: `python changed_files.py`.
 
-The output is JSON: the kinds of files that no job reads, and for every kind of file and every rule that reads it, what a
-job of this rule printed. A job is a fork that runs its script. It prints `BEGAN` and ends where its work would begin.
+The output is JSON: the kinds of files that no job reads, and for every kind of file and every rule that reads it, what
+a job of this rule printed. A job is a fork that runs its script. It prints `BEGAN` and ends where its work would begin.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 format of `sha256sum`.
 
 Snakemake compares large files by time stamp, which a copy may change. So digests are compared too: of results before a
-job reads them (`require_recorded`), of inputs from outside of `results` when a run is planned (`changed_inputs`), and of
-all files on demand (`g2d recover --times`).
+job reads them (`require_recorded`), of inputs from outside of `results` when a run is planned (`changed_inputs`), and
+of all files on demand (`g2d recover --times`).
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ BASE_RECORD = "/base/policy.json"  # of an M0
 
 
 def require_recorded(files: Iterable[str]) -> None:
-    """Print how many files have no recorded digest. A ChangedError names the first file whose content is not the recorded
-    one, both digests, the job that recorded it, and the command that mends it.
+    """Print how many files have no recorded digest. A ChangedError names the first file whose content is not the
+    recorded one, both digests, the job that recorded it, and the command that mends it.
 
     Args:
         files: a job's inputs among the results. All files in a folder are compared; with weights, the files that their
