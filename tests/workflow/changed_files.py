@@ -1,7 +1,7 @@
 """Begin jobs of a finished grid with one byte of a file changed and its mtime kept: `python changed_files.py`.
 
-JSON: the kinds of files that no job reads, and for every kind of file and every rule that reads it, what the job said.
-A job ends where its work would begin, and then says `BEGAN`. It is a fork, begun as its own script begins.
+The output is JSON: the kinds of files that no job reads, and for every kind of file and every rule that reads it, what
+a job of this rule printed. A job is a fork that runs its script. It prints `BEGAN` and ends where its work would begin.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def kind(file: str) -> str:
 
 def files_in(paths: Iterable[str]) -> list[str]:
     """The paths that are files, and all files in those that are folders."""
-    found = (Path(path).rglob("*") if Path(path).is_dir() else [Path(path)] for path in paths)
-    return [str(file) for files in found for file in files if file.is_file() and file.name != MARK]
+    contents = (Path(path).rglob("*") if Path(path).is_dir() else [Path(path)] for path in paths)
+    return [str(file) for files in contents for file in files if file.is_file() and file.name != MARK]
 
 
 def read_by(job: Any) -> list[str]:
@@ -68,7 +68,7 @@ def read_by(job: Any) -> list[str]:
     return files + [file for file in files_in(folders) if file not in files and not file.endswith(".md")]
 
 
-def said_by(job: Any, workflow: Workflow) -> str:
+def reply_of(job: Any, workflow: Workflow) -> str:
     """What a job says on the terminal until its work begins."""
     names = ("input", "output", "params", "wildcards", "threads", "resources", "log")
     given = {name: getattr(job, name) for name in names}
@@ -110,12 +110,12 @@ def begin_all() -> dict[str, Any]:
     for job in workflow.dag.jobs:
         for file in read_by(job) if job.rule.script else []:
             readers.setdefault((kind(file), job.rule.name), (job, file))
-    said = []
+    replies = []
     for (name, rule), (job, file) in sorted(readers.items()):
         with changed(Path(file)):
-            said.append([name, rule, file, said_by(job, workflow)])
-    whole = {job.rule.name: said_by(job, workflow) for job in workflow.dag.jobs if job.rule.script}
-    return {"unread": sorted(all_kinds - {name for name, _ in readers}), "said": said, "unchanged": whole}
+            replies.append([name, rule, file, reply_of(job, workflow)])
+    whole = {job.rule.name: reply_of(job, workflow) for job in workflow.dag.jobs if job.rule.script}
+    return {"unread": sorted(all_kinds - {name for name, _ in readers}), "replies": replies, "unchanged": whole}
 
 
 if __name__ == "__main__":

@@ -39,9 +39,9 @@ def test_every_reader_of_every_kind_of_file_refuses_a_changed_byte(grid: Project
     assert status == 0, printed
     begun = json.loads(printed.splitlines()[-1])
     assert set(begun["unread"]) == FOR_PEOPLE
-    assert {rule for _, rule, _, _ in begun["said"]} >= {"calibrate", "train_dpo", "make_tables", "build_report"}
-    assert [case for case in begun["said"] if f"{case[2]}: not the file that" not in case[3]] == []
-    assert all(BEGAN in said for said in begun["unchanged"].values()), begun["unchanged"]
+    assert {rule for _, rule, _, _ in begun["replies"]} >= {"calibrate", "train_dpo", "make_tables", "build_report"}
+    assert [case for case in begun["replies"] if f"{case[2]}: not the file that" not in case[3]] == []
+    assert all(BEGAN in reply for reply in begun["unchanged"].values()), begun["unchanged"]
 
 
 def test_a_refusal_says_what_to_do_and_that_does_it(grid: Project) -> None:
@@ -61,7 +61,7 @@ def test_a_refusal_says_what_to_do_and_that_does_it(grid: Project) -> None:
 
 
 def test_what_has_no_recorded_digest_is_read(grid: Project) -> None:
-    """As in results of 0.1.0; the log says how many files were not compared."""
+    """Results of 0.1.0 have none. The log has the number of files that were not compared."""
     shutil.rmtree(grid.results / "digests")
     assert grid.planned() == {}
     evaluation = f"{SEED}/dpo/g2/k2/eval/arithmetic.parquet"
@@ -74,7 +74,7 @@ def test_what_has_no_recorded_digest_is_read(grid: Project) -> None:
 def test_a_local_model_that_is_swapped_while_a_grid_runs_is_noticed(
     tmp_path: Path, micro_config: dict[str, Any]
 ) -> None:
-    """Weights and tokenizer lie where the user has them. When the next run is planned, what read them runs again."""
+    """Its files are outside of the results. The next plan has the jobs that read them."""
     config = micro_config | {"models": {"mine": {"source": "local", "path": "model"}}, "ablations": {}}
     project = Project.create(tmp_path / "g2d", config)
     shutil.copytree(tiny_policy().base, project.root / "model")
@@ -85,7 +85,7 @@ def test_a_local_model_that_is_swapped_while_a_grid_runs_is_noticed(
     [record] = project.root.glob("results/mine/base/policy.json")
     for name in ("model.safetensors", "tokenizer_config.json"):
         with changed(project.root / "model" / name):
-            # as if planned before the change: Snakemake is to see no file that was edited
+            # Without the rule that reads the model, Snakemake plans as it did before the change.
             done = project.snakemake("--cores", "1", "--allowed-rules", "evaluate", *target)
             assert done.returncode == 1
             assert f"evaluate: model/{name}: not the file that " in done.stdout

@@ -1,9 +1,9 @@
 """SHA-256 digests of every job's outputs, and of its inputs from outside of `results`: a list beside its log, in the
 format of `sha256sum`.
 
-Snakemake compares large files by time stamp, which a copy may change. So inputs from outside of `results` are compared
-by digest when the next run is planned (`changed_inputs`), results when a job that reads them begins
-(`require_recorded`), and all of them on demand (`g2d recover --times`).
+Snakemake compares large files by time stamp, which a copy may change. So digests are compared too: of results before a
+job reads them (`require_recorded`), of inputs from outside of `results` when a run is planned (`changed_inputs`), and
+of all files on demand (`g2d recover --times`).
 """
 
 from __future__ import annotations
@@ -67,19 +67,19 @@ def _read_list(listed: Path) -> dict[str, str]:
 
 
 class ChangedError(ValueError):
-    """A file is not what the job that made it left, or what an earlier job read."""
+    """A file's content is not the recorded one."""
 
 
 BASE_RECORD = "/base/policy.json"  # of an M0
 
 
 def require_recorded(files: Iterable[str]) -> None:
-    """Raise a ChangedError that names the first file whose content is not the recorded one, both digests, the job that
-    recorded it, and what to do; print how many files have no recorded digest.
+    """Print how many files have no recorded digest. A ChangedError names the first file whose content is not the
+    recorded one, both digests, the job that recorded it, and the command that mends it.
 
     Args:
-        files: a job's inputs among the results; a folder stands for all files in it, weights for what their job left
-            beside them, and the record of an M0 for all files that its job read or left.
+        files: a job's inputs among the results. All files in a folder are compared; with weights, the files that their
+            job left beside them; with the record of an M0, all files that its job read or left.
     """
     lists = {str(listed): _read_list(listed) for listed in sorted((Path("results") / FOLDER).rglob("*.sha256"))}
     recorded: dict[str, dict[str, str]] = {}  # by file and digest, the list; several lists if a rule was renamed
@@ -116,7 +116,11 @@ def snapshots(outputs: Iterable[str]) -> list[str]:
 
 
 def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str]]) -> None:
-    """Compare files with their recorded digests; each is given with the output that it is, is in, or is recorded by."""
+    """Raise a ChangedError if a file has none of its recorded digests, each of which has its source.
+
+    Args:
+        outputs: argument of `snakemake -R` by file: the file itself, its folder, or the record of its M0.
+    """
     present = remembered_digests(file for file in outputs if file in recorded and Path(file).is_file())
     changed = [file for file, digest in present.items() if digest not in recorded[file]]
     if not changed:
@@ -155,7 +159,7 @@ SETTLED_S = 2.0  # a file that changed within this time may change again and kee
 
 
 def remembered_digest(path: str | Path) -> str:
-    """As `remembered_digests`, for one file."""
+    """Return the hex digest of one file as `remembered_digests` does."""
     return remembered_digests([str(path)])[str(path)]
 
 
@@ -181,13 +185,13 @@ def remembered_digests(paths: Iterable[str]) -> dict[str, str]:
 
 
 def identity(path: str | Path) -> list[int]:
-    """Of a file: inode, size, and time stamps in nanoseconds, mtime and ctime (which no program can set).
+    """Return inode, size, and time stamps of a file in nanoseconds: mtime, and ctime, which no program can set.
 
-    It is opened: over NFS, that asks the server what the file is now.
+    The file is opened because NFS asks its server for the present values only then.
     """
     with open(path, "rb") as file:
-        found = os.fstat(file.fileno())
-    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+        status = os.fstat(file.fileno())
+    return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 @cache
