@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -248,6 +249,18 @@ def test_one_k_of_the_papers_grid(project: Project) -> None:
 
 def test_a_value_on_the_command_line(project: Project) -> None:
     assert project.planned("harvest", "--config", "seeds=[0, 1, 2]")["harvest_rollouts"] == 9
+
+
+def test_what_is_on_the_users_path_is_found_by_jobs(project: Project) -> None:
+    """A plugin of a reward, for example, which the check of the configuration has found there."""
+    (project.root / "plugins").mkdir()
+    (project.root / "plugins/brevity.py").touch()
+    rule = "rule probe:\n    output: 'probe.txt'\n    shell: 'python -c \"import brevity, g2d\" && touch {output}'\n"
+    (project.root / "probe.smk").write_text(f'include: "workflow/Snakefile"\n\n\n{rule}')
+    path = f"{project.root}/src:{project.root}/plugins"
+    done = project.snakemake("--snakefile", "probe.smk", "--cores", "1", "probe.txt", PYTHONPATH=path)
+    shutil.rmtree(project.results, ignore_errors=True)
+    assert done.returncode == 0, done.stdout
 
 
 def test_a_learning_rate_far_outside_those_in_use_is_warned_of(project: Project) -> None:
