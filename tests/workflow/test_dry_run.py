@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import shutil
 import subprocess
 import sys
 from collections import Counter
