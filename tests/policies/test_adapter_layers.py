@@ -106,6 +106,24 @@ def test_trainer_and_engine_have_the_layers_of_the_key(tmp_path: Path, rounding:
         assert torch.equal(answers.eval()(tokens).logits, continued.eval()(tokens).logits)
 
 
+@pytest.mark.parametrize("rounding", ["twice", "once"])
+def test_autocast_changes_less_than_bfloat16_does(tmp_path: Path, rounding: Any) -> None:
+    """A trainer on a GPU multiplies with A and B in bfloat16, an engine in float32."""
+    policy = adapted(tiny_policy(), tmp_path, std=1e-2)
+    tokens = torch.randint(5, 200, (16, 32), generator=torch.Generator().manual_seed(0))
+
+    def log_probs(model: Any) -> torch.Tensor:
+        with torch.no_grad():
+            return model.eval()(tokens).logits.float().log_softmax(-1)
+
+    served, trained = (with_trained(load_base(policy).bfloat16(), tmp_path, rounding) for _ in range(2))
+    with torch.autocast("cpu", torch.bfloat16):
+        of_trainer = log_probs(trained)
+    exact = log_probs(with_trained(load_base(policy), tmp_path, rounding))
+    own_error = (log_probs(served) - exact).abs().mean()
+    assert (of_trainer - log_probs(served)).abs().mean() < 2 * own_error
+
+
 def test_a_policy_answers_as_its_record_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = adapted(tiny_policy(), tmp_path, std=1e-4)
     monkeypatch.setattr("g2d.policies.policy.load_base", lambda policy, exact=False: load_base(policy).bfloat16())

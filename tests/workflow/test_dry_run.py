@@ -250,6 +250,18 @@ def test_a_value_on_the_command_line(project: Project) -> None:
     assert project.planned("harvest", "--config", "seeds=[0, 1, 2]")["harvest_rollouts"] == 9
 
 
+def test_what_is_on_the_users_path_is_found_by_jobs(project: Project) -> None:
+    """A plugin of a reward, for example, which the check of the configuration has found there."""
+    (project.root / "plugins").mkdir()
+    (project.root / "plugins/brevity.py").touch()
+    rule = "rule probe:\n    output: 'probe.txt'\n    shell: 'python -c \"import brevity, g2d\" && touch {output}'\n"
+    (project.root / "probe.smk").write_text(f'include: "workflow/Snakefile"\n\n\n{rule}')
+    path = f"{project.root}/src:{project.root}/plugins"
+    done = project.snakemake("--snakefile", "probe.smk", "--cores", "1", "probe.txt", PYTHONPATH=path)
+    shutil.rmtree(project.results, ignore_errors=True)
+    assert done.returncode == 0, done.stdout
+
+
 def test_a_learning_rate_far_outside_those_in_use_is_warned_of(project: Project) -> None:
     said = "dpo.learning_rate=1000 (micro) is more than 100 times above the rates in use"
     assert said in project.snakemake("-n", "--config", "dpo={learning_rate: 1000}").stdout

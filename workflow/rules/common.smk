@@ -78,7 +78,8 @@ HERE = workflow.current_basedir
 ROOT = Path(HERE.path).parents[1] if isinstance(HERE, LocalSourceFile) else None  # the checkout, if there is one
 # Jobs in a conda environment or container find the package here. TRL reads its own texts in the encoding of the locale.
 if ROOT:
-    os.environ.update(PYTHONPATH=str(ROOT / "src"))
+    before = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part != str(ROOT / "src")]
+    os.environ.update(PYTHONPATH=os.pathsep.join([str(ROOT / "src"), *before]))  # plugins of rewards may be on it
 elif workflow.deployment_settings.deployment_method:
     raise WorkflowError("--sdm: its jobs find g2d in a checkout of it alone: name that as the snakefile of the module")
 # A module's rules may have other names, and its paths not: they are told to the tools, and stand in what is recorded.

@@ -275,7 +275,8 @@ def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding 
     """A model, which is changed, with what a training left in a folder: all weights in place of its own, or the LoRA
     adapter, merged into float32 weights, applied at every step to bfloat16 ones.
 
-    Merging into bfloat16 would round most of a small adapter away. Applied, it is the trainer's function bit for bit.
+    Merging into bfloat16 would round most of a small adapter away. Applied, it is the trainer's function but for
+    autocast, under which a trainer multiplies with A and B in bfloat16 (docs/performance.md has the size).
     """
     import torch
 

@@ -15,9 +15,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
@@ -29,6 +28,8 @@ from g2d.rollouts.remote_engine import Holder, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
 
 if TYPE_CHECKING:
+    from g2d.problems.prompts import Messages
+    from g2d.rollouts.engine import Completion, Decoding, Request
     from g2d.rollouts.vllm_engine import VllmEngine
 
 
@@ -46,8 +47,14 @@ class SharedEngine:
         self._opened = policy, settings, *expected
         self._turn: Turn | None = None
 
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        return partial(self._ask, method)
+    def render(self, shown: Messages | str) -> str:
+        """As `Engine`."""
+        return str(self._ask("render", shown))
+
+    def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
+        """As `Engine`; the job's turn ends."""
+        answer: list[list[Completion]] = self._ask("generate", requests, decoding)
+        return answer
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         """Ask in this job's turn, which ends with a generation or a failure."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -15,7 +13,7 @@ OWN = ("open", "leave")  # requests to whoever holds the engine; every other is 
 
 
 class RemoteEngine:
-    """The asking end: every method of the engine is a request; `died` is said when the other process has died."""
+    """The asking end, of which the methods of an engine are made; `died` is the error if the other process has died."""
 
     name = "vllm"
 
@@ -23,8 +21,13 @@ class RemoteEngine:
         self.connection = connection
         self._died = died
 
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        return partial(self.ask, method)
+    def render(self, shown: Any) -> str:
+        """As `Engine`."""
+        return str(self.ask("render", shown))
+
+    def generate(self, requests: Any, decoding: Any) -> Any:
+        """As `Engine`."""
+        return self.ask("generate", requests, decoding)
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Have the other process run a method.

@@ -13,8 +13,10 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from g2d.jobs.launchers import of_a_launcher
@@ -39,6 +41,18 @@ class EngineAside(RemoteEngine):
         died = f"vLLM beside the trainer (process {self.process}) died: see this log"
         super().__init__(Connection(ours.detach()), died)
         self.ask("open", policy, settings, keywords)
+
+    def start_for(self, prompt_texts: Iterable[str], max_completion_length: int) -> None:
+        """As `VllmEngine`."""
+        self.ask("start_for", prompt_texts, max_completion_length)
+
+    def use_adapter(self, folder: str | Path | None) -> None:
+        """As `VllmEngine`."""
+        self.ask("use_adapter", folder)
+
+    def draw(self, *arguments: Any) -> Any:
+        """As `VllmEngine`."""
+        return self.ask("draw", *arguments)
 
     def close(self) -> None:
         """End the process."""
