@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,9 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.jobs.files import (
+    DiskError,
     atomic,
     atomic_folder,
     install,
+    names_the_disk,
     parse_json,
     read_json,
     read_lines,
@@ -287,3 +290,13 @@ def test_recorded_parquet_may_have_columns_of_lists(tmp_path: Path) -> None:
     table.to_parquet(tmp_path / "a.parquet")
     rows = read_recorded(tmp_path / "a.parquet")
     assert [sorted(row) for row in rows] == [["completion", "prompt", "token_ids"], [*sorted(table.columns)]]
+
+
+def test_a_disk_that_was_full_while_a_folder_was_copied_is_named(tmp_path: Path) -> None:
+    """`copytree` raises a list of messages, without an errno; there may be room again by then."""
+    failed = shutil.Error([("a", "b", f"[Errno {errno.ENOSPC}] {os.strerror(errno.ENOSPC)}: 'b'")])
+    message = r"step-1: cannot be written \(No space left on device\)"
+    with pytest.raises(DiskError, match=message), names_the_disk(tmp_path / "step-1"):
+        raise failed
+    with pytest.raises(shutil.Error), names_the_disk(tmp_path / "step-1"):
+        raise shutil.Error([("a", "b", "[Errno 2] No such file or directory: 'a'")])

@@ -129,7 +129,7 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
         rollouts=lambda key: harvest_frame(grid_problems, key.k),
         problems={"tiny": {problem.problem_id: problem for problem in grid_problems}},
     )
-    captions = {name: REPOSITORY / f"workflow/report/{name}.rst" for name in [*TITLES, "accuracy"]}
+    captions = {name: (REPOSITORY / f"workflow/report/{name}.rst").read_text() for name in [*TITLES, "accuracy"]}
     out = results / "report/index.html"
     out.parent.mkdir()
     out.write_text(
@@ -138,7 +138,7 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
             titles=TITLES,
             figures={"accuracy": figure},
             captions=captions,
-            description=REPOSITORY / "workflow/report/workflow.rst",
+            description=(REPOSITORY / "workflow/report/workflow.rst").read_text(),
             config=config,
             series=series,
             answered=browse_answers(config, answer_frame, lambda name: grid_problems),

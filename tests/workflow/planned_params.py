@@ -1,7 +1,7 @@
 """Print what Snakemake would record of the parameters of every job: `python planned_params.py SNAKEMAKE_ARGUMENTS`.
 
 JSON: by rule, every distinct set of parameters (by name, their `repr`, which is what Snakemake compares) and how many
-jobs have it. Versions of stages change on purpose and are left out, and so are names and titles of tables.
+jobs have it. Versions of stages change on purpose and are left out, and so are names, titles and captions of tables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from snakemake.cli import main
 from snakemake.workflow import Workflow
 
-CHANGES_ON_PURPOSE = {"version", "titles", "tables"}
+CHANGES_ON_PURPOSE = {"version", "titles", "tables", "captions", "description"}
 
 planned: dict[str, Counter[tuple[tuple[str, str], ...]]] = {}
 build = Workflow._build_dag

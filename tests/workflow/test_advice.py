@@ -116,7 +116,6 @@ def test_people_find_it(advised: Project) -> None:
     sentence = next(line for line in text.splitlines() if line.startswith("K: "))
     page = (advised.results / "report/index.html").read_text()
     assert f"<p>{sentence}</p>" in page and "The forecast for micro, scored:" in page
-    assert "Was the advice right?" in (advised.results / "report.html").read_text()
     assert sentence in advised.build("--quiet", "rules", "--", "advice")
     assert advised.planned() == {}
     assert advised.planned("advice", "-R", "advice") == ADVICE | {"advice": 1}

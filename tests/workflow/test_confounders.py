@@ -75,7 +75,6 @@ def test_grpo_is_compared_at_equal_compute(confounded: tuple[Project, dict[str, 
         ("per-k/grpo", 2, 4, "arithmetic")
     ]
     assert (table["tokens"] <= table["reference_tokens"]).all()
-    assert "Regimes at equal compute" in (project.results / "report.html").read_text()
 
 
 def test_two_pairs_per_prompt_hold_the_one(confounded: tuple[Project, dict[str, int]]) -> None:
@@ -113,7 +112,6 @@ def test_levels_and_temperatures_are_crossed(confounded: tuple[Project, dict[str
     effects = pd.read_csv(project.results / "tables/factorial_effects.csv")
     shares = effects.drop_duplicates(["metric", "source"]).groupby("metric")["share"].sum()
     assert shares["pass_at_1"] == pytest.approx(1, abs=1e-5)  # printed with six digits
-    assert "Level and temperature, separated" in (project.results / "report.html").read_text()
 
 
 # ---------------------------------------------------------------------------------------- warm-up that stops by itself
@@ -160,7 +158,6 @@ def test_it_is_in_the_tables_under_the_k_it_took(confounded: tuple[Project, dict
     probes = pd.read_csv(tables / "auto.csv")
     tokens = next(r.tokens_generated for r in bill.records if r.stage == "train_grpo_auto")
     assert tokens > probes["tokens_generated"].sum() > 0
-    assert "Warm-up that stops by itself" in (project.results / "report.html").read_text()
     assert 'id="table-auto"' in (project.results / "report/index.html").read_text()
     card = (project.results / "micro/seed0/auto/dpo/g2/k6/adapter/README.md").read_text()
     assert f"harvested after {policy.k} steps of GRPO" in card

@@ -345,11 +345,27 @@ def test_adapters_load_elsewhere_and_name_nothing_of_this_machine(micro_grid: Pr
         base = model.unload()
 
 
-def test_report_is_one_file_that_says_what_it_is(micro_grid: Project) -> None:
-    report = (micro_grid.results / "report.html").read_text()
+def test_snakemakes_own_report_is_made_when_asked_for(micro_grid: Project, tmp_path: Path) -> None:
+    assert not (micro_grid.results / "report.html").exists()
+    done = micro_grid.snakemake("--report", str(tmp_path / "report.html"))
+    assert done.returncode == 0, done.stdout
+    report = (tmp_path / "report.html").read_text()
     assert "Micro grid of the tests." in report
     for caption in ("Table 1.", "Table 2.", "Table 3.", "Table 4.", "Figure 2.", "Figure 3."):
         assert caption in report
+
+
+def test_the_page_comes_back(own_micro_grid: Project) -> None:
+    page = own_micro_grid.results / "report/index.html"
+    page.unlink()
+    assert own_micro_grid.planned() == {"build_report": 1, "all": 1}
+
+
+def test_until_a_rule_ends_well(tmp_path: Path, micro_config: dict[str, Any]) -> None:
+    project = Project.create(tmp_path / "g2d", micro_config)
+    printed = project.build("--until", "load_problems")
+    assert (project.results / "problems/arithmetic.jsonl").exists()
+    assert "report/index.html" not in printed.split("total")[-1]
 
 
 # ----------------------------------------------------------------------------------------------------------- re-runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import hashlib
 import json
@@ -18,6 +19,7 @@ import yaml
 
 from g2d.cli import main
 from g2d.jobs.files import read_json, write_json
+from g2d.report.push import named
 from tests.workflow.conftest import Project
 
 TOKENS = {"hf_writes": 200, "hf_reads": 403}  # status of what writes
@@ -340,3 +342,10 @@ def test_mistakes_in_names_are_found_before_anybody_is_asked(
     assert push(micro_grid, *arguments) == 2
     assert said in capsys.readouterr().err
     assert hub.requests == []
+
+
+@pytest.mark.parametrize("base", ["micro=<script>", "micro=name", "micro=a/b/c", "micro=../b", "micro=", "a/b"])
+def test_a_base_that_is_no_repository_is_refused(base: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"is not MODEL=ORG/REPO"):
+        named(base)
+    assert named("micro=org/model-1.5") == ("micro", "org/model-1.5")

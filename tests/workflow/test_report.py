@@ -30,7 +30,9 @@ def rendered(page: Path, profile: Path) -> tuple[str, str]:
 
 
 def test_the_report_draws_itself_and_says_what_it_is(micro_grid: Project, tmp_path: Path) -> None:
-    text, console = rendered(micro_grid.results / "report.html", tmp_path)
+    done = micro_grid.snakemake("--report", str(tmp_path / "report.html"))
+    assert done.returncode == 0, done.stdout
+    text, console = rendered(tmp_path / "report.html", tmp_path / "profile")
     for heading in ("1. Results", "2. Rollouts", "3. Cost"):
         assert f"{heading} (synthetic demonstration)" in text
     assert "Micro grid of the tests." in text

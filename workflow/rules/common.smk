@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from functools import partial
 from itertools import count, islice

@@ -58,8 +58,6 @@ rule build_report:
     input:
         tables=expand("results/tables/{table}.csv", table=TABLES),
         figures=expand("results/figures/{figure}.svg", figure=FIGURES),
-        captions=[caption_file(name) for name in [*TABLES, *FIGURES]],
-        description=caption_file("workflow"),
         provenance="results/provenance.json",
         methods="results/methods.md",
         advice="results/advice.md" if CONFIG.probe.compare else [],
@@ -88,6 +86,9 @@ rule build_report:
         config=CONFIG.identity,
         tables=TITLES,
         figures=list(FIGURES),
+        # Their texts and not their files, whose paths hang on where the results folder is.
+        captions=lambda _: {name: caption(name) for name in [*TABLES, *FIGURES]},
+        description=lambda _: caption("workflow"),
     message:
         "Build the report"
     script:

@@ -61,15 +61,7 @@ def category(title):
     return f"{title} (synthetic demonstration)" if CONFIG.demonstration else title
 
 
-def write_report(path):
-    """Render the report of the finished grid, as `snakemake --report` does."""
-    command = [sys.executable, "-m", "snakemake", "--snakefile", workflow.main_snakefile, "--report", path]
-    subprocess.run(
-        [*command, "--replace-workflow-config", "--configfile", "results/config.yaml", "--quiet", "all"], check=True
-    )
-
-
-def caption_file(name):
-    """The caption of a table or figure, relative to the working directory, so that a project can be moved."""
-    path = f"../report/{name}.rst"
-    return os.path.relpath(HERE.join(path)) if ROOT else workflow.sourcecache.get_path(HERE.join(path))
+def caption(name):
+    """The text of the caption of a table or figure."""
+    file = HERE.join(f"../report/{name}.rst")
+    return Path(file.path if ROOT else workflow.sourcecache.get_path(file)).read_text(encoding="utf-8")

@@ -47,8 +47,13 @@ def names_the_disk(path: str | Path) -> Iterator[None]:
 
 def _disk_trouble(path: Path, error: Exception) -> str | None:
     """What is wrong with the disk below a path, by the error or by writing a little; None if nothing is."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if isinstance(error, OSError) and error.errno in full:
         return os.strerror(error.errno)
+    if isinstance(error, shutil.Error):  # of `copytree`: the messages of all files that it could not copy
+        for reason in map(os.strerror, full):
+            if reason in str(error):
+                return reason
     folder = next(parent for parent in (path, *path.absolute().parents) if parent.is_dir())
     try:
         with TemporaryFile(dir=folder) as probe:

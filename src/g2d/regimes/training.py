@@ -153,7 +153,10 @@ def hand_over_trained(checkpoint: Path, work: Path, base: Policy) -> None:
         return
     shutil.copy2(checkpoint / "adapter_model.safetensors", folder)
     named = {"base_model_name_or_path": base.public_base, "revision": base.revision, "inference_mode": True}
-    write_json(folder / "adapter_config.json", read_json(checkpoint / "adapter_config.json") | named)
+    settings = read_json(checkpoint / "adapter_config.json") | named
+    if isinstance(modules := settings.get("target_modules"), list):
+        settings["target_modules"] = sorted(modules)  # PEFT has a set, so equal trainings would leave other bytes
+    write_json(folder / "adapter_config.json", settings)
 
 
 def read_log(checkpoint: Path) -> list[dict[str, Any]]:

@@ -81,8 +81,8 @@ def build(
     tables: Mapping[str, str | Path],
     titles: Mapping[str, str],
     figures: Mapping[str, str | Path],
-    captions: Mapping[str, str | Path],
-    description: str | Path,
+    captions: Mapping[str, str],
+    description: str,
     config: Config,
     series: Sequence[Series],
     answered: Sequence[Answered],
@@ -243,11 +243,9 @@ def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], known: Ma
     return found
 
 
-def _caption(path: str | Path, config: Mapping[str, Any], benchmark: str) -> Markup:
+def _caption(text: str, config: Mapping[str, Any], benchmark: str) -> Markup:
     """A caption of Snakemake's report, with the same settings filled in."""
-    template = jinja2.Environment(autoescape=False, finalize=_visible).from_string(
-        Path(path).read_text(encoding="utf-8")
-    )
+    template = jinja2.Environment(autoescape=False, finalize=_visible).from_string(text)
     snakemake = SimpleNamespace(config=config, params=SimpleNamespace(benchmark=benchmark))
     settings = {"raw_enabled": False, "file_insertion_enabled": False, "report_level": 5, "initial_header_level": 3}
     parts = publish_parts(template.render(snakemake=snakemake), writer="html5", settings_overrides=settings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -66,7 +67,7 @@ def register(subparsers: Any) -> None:
         "--base",
         action="append",
         default=[],
-        type=_named,
+        type=named,
         metavar="MODEL=ORG/REPO",
         help="what a model with `source: local` is called on the Hub",
     )
@@ -75,9 +76,10 @@ def register(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def _named(text: str) -> tuple[str, str]:
+def named(text: str) -> tuple[str, str]:
+    """Model and repository of a `--base`; an ArgumentTypeError if it is not written so."""
     model, equals, repository = text.partition("=")
-    if not (model and equals and repository):
+    if not (model and equals and re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", repository, re.ASCII)):
         raise argparse.ArgumentTypeError(f"{text!r} is not MODEL=ORG/REPO")
     return model, repository
 
