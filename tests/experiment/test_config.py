@@ -296,7 +296,7 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ),
         (
             {"calibration": {"levels": [2, 6]}},
-            "my.yaml: calibration.levels: the pool has no level 6: choose from 1 to 5",
+            "my.yaml: calibration.levels: the pool has no level 6: choose from 1, 2, 3, 4, 5",
         ),
         (
             {"models": {"demo": {"source": "scratch", "settings": {"calibration": {"levels": [0]}}}}},

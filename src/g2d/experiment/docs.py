@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from g2d.experiment.config import Config, read
-from g2d.experiment.requirements import require_files, require_windows
+from g2d.experiment.requirements import require_files, require_tasks, require_windows
 from g2d.jobs.files import read_text, write_text
 from g2d.plain import say
 from g2d.settings import ConfigError, Section
@@ -136,6 +136,7 @@ def _check(arguments: argparse.Namespace) -> int:
         config = read(arguments.file)
         require_files(config)
         require_windows(config)
+        require_tasks(config)
     except ConfigError as error:
         say(str(error), file=sys.stderr)
         return 1
