@@ -1,7 +1,7 @@
 """Problems of reasoning-gym (https://github.com/open-thought/reasoning-gym): procedural tasks by name.
 
-They are drawn in a process of their own, for some tasks depend on the hash seed of Python. A hash of the question decides
-its split, so that splits never share one, whatever the seeds.
+They are drawn in a process of their own, because some tasks depend on Python's hash seed. A hash of the question
+decides its split, so that splits never share one, whatever the seeds.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _drawn(source: ReasoningProblems, split: Split, seconds: float | None) -> li
         check=False,
     )
     if done.returncode:
-        raise TaskError("task", f"{source.task} fails: {done.stderr.strip().splitlines()[-1:]}")
+        raise TaskError("task", f"{source.task} fails: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
     answer = json.loads(done.stdout.splitlines()[-1])
     if "error" in answer:
         raise TaskError(answer["key"], answer["error"])
@@ -96,9 +96,9 @@ def main() -> None:
     """Read a request from standard input and print the rows, or a mistake, as the last line."""
     try:
         request = json.load(sys.stdin)
-        rows = [*rows(request)]
-        random.Random(f"{request['task']}/{request['split']}/{request['seed']}").shuffle(rows)  # levels mixed
-        print("\n" + json.dumps({"rows": rows}))
+        drawn = [*rows(request)]
+        random.Random(f"{request['task']}/{request['split']}/{request['seed']}").shuffle(drawn)  # levels mixed
+        print("\n" + json.dumps({"rows": drawn}))
     except TaskError as error:
         print("\n" + json.dumps({"key": error.key, "error": str(error)}))
 

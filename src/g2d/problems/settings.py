@@ -38,8 +38,8 @@ class SyntheticProblems(Section):
         ...,
         "arithmetic: chained operations, five levels (plays MATH), worked from left to right: 2 + 4 * 5 is 30, so use "
         "level 1 for pretrained models, which follow convention; word_problems: short stories, three levels (plays "
-        "GSM8K); calculation: long exact calculations with brackets, for real models; replies: everyday requests without right "
-        "answers, for `open_ended`.",
+        "GSM8K); calculation: long exact calculations with brackets, for real models; replies: everyday requests "
+        "without right answers, for `open_ended`.",
     )
     split: Literal["train", "development", "test"] = key(..., "Which part of the problem space to draw from.")
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)

@@ -1,8 +1,9 @@
 """Generated problems with answers known by construction, the demonstration's data.
 
 A problem is a chain of operations applied left to right, and its level is their number. `arithmetic` shows the
-expression without brackets ("Compute 7 + 3 * 2." is 20, where convention says 13; at level 1 they agree), `word_problems` tells + and - as a short story. Every number is in 0..24, so
-that a model with a few hundred thousand parameters can learn every fact. A hash of the expression decides its split.
+expression without brackets ("Compute 7 + 3 * 2." is 20, where convention says 13; at level 1 they agree),
+`word_problems` tells + and - as a short story. Every number is in 0..24, so that a model with a few
+hundred thousand parameters can learn every fact. A hash of the expression decides its split.
 """
 
 from __future__ import annotations

@@ -27,7 +27,10 @@ _FORMULA = re.compile(r"[A-Za-z0-9+\-*/^(),.\s]*")
 _NAME = re.compile(r"[A-Za-z]+")
 _ATTRIBUTE = re.compile(r"\.\s*[A-Za-z]")
 _NAMES = frozenset(
-    "sin cos tan cot sec csc asin acos atan sinh cosh tanh asinh acosh atanh exp log ln sqrt Abs pi".split()
+    (
+        *("sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
+        *("atanh", "exp", "log", "ln", "sqrt", "Abs", "pi"),
+    )
 )
 
 
