@@ -104,7 +104,9 @@ def main() -> None:
 
 
 def rows(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    levels = [(f"levels.{i}", i + 1, own) for i, own in enumerate(request["levels"] or [])] or [("config", None, {})]
+    levels: list[tuple[str, int | None, dict[str, Any]]] = [("config", None, {})]
+    if request["levels"]:
+        levels = [(f"levels.{i}", i + 1, own) for i, own in enumerate(request["levels"])]
     until = None if request["seconds"] is None else time.process_time() + request["seconds"]
     datasets = [_dataset(key, request, request["config"] | own, level) for key, level, own in levels]
     seen: set[str] = set()

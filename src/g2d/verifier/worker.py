@@ -63,7 +63,7 @@ def main() -> None:
         for reference, answer in pairs:
             if isinstance(reference, list):
                 reasoning.prepare()
-                verdict = bounded(reasoning.judge, *reference, answer)
+                verdict = bounded(reasoning.judge, reference[0], answer)
             else:
                 verdict = bounded(judge, reference, answer)
             exceeded = peak_memory() > memory_bytes
