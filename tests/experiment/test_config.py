@@ -275,6 +275,8 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
             "my.yaml: pool.n: calculation: 1000000 problems asked for: lower n to at most 8000, or name more steps",
         ),
         ({"pool": MINIMAL["pool"] | {"steps": [5]}}, "steps: arithmetic has levels of its own: drop the key"),
+        ({"pool": MINIMAL["pool"] | {"levels": [6]}}, "pool.levels: arithmetic has no level 6: choose from 1 to 5"),
+        ({"calibration": {"sampled_levels": "pinned"}}, "calibration.sampled_levels: no levels are pinned"),
         ({"evaluation": {"token_budgets": [8, 2000]}}, "2000 exceeds evaluation.max_completion_length=1024"),
         ({"evaluation": {"token_budgets": [8, 8]}}, "my.yaml: evaluation.token_budgets: budgets must be positive and"),
         ({"probe": {"prompts": 1}}, "my.yaml: probe.prompts: input should be greater than or equal to 2"),
@@ -296,7 +298,7 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ),
         (
             {"calibration": {"levels": [2, 6]}},
-            "my.yaml: calibration.levels: the pool has no level 6: choose from 1 to 5",
+            "my.yaml: calibration.levels: the pool has no level 6: choose from 1, 2, 3, 4, 5",
         ),
         (
             {"models": {"demo": {"source": "scratch", "settings": {"calibration": {"levels": [0]}}}}},

@@ -72,3 +72,8 @@ def test_input_is_left_alone():
     draw_training_set(pool, [1], 2, 0)
     sample_per_level(pool, 2, 0)
     assert pool == before
+
+
+def test_only_the_levels_asked_for_are_sampled():
+    whole = sample_per_level(POOL, 7, 0)
+    assert sample_per_level(POOL, 7, 0, [2]) == [problem for problem in whole if problem.level == 2] != whole

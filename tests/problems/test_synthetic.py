@@ -88,3 +88,13 @@ def test_a_level_can_be_exhausted_and_no_further():
 
 def test_expression_writes_start_and_operations():
     assert expression((Step(7, "+", 3, 10), Step(10, "*", 2, 20))) == "7 + 3 * 2"
+
+
+def test_levels_can_be_chosen_and_splits_still_share_nothing():
+    chosen = {split: generate("arithmetic", split, 40, 0, [1]) for split in SPLITS}
+    assert {problem.level for problems in chosen.values() for problem in problems} == {1}
+    train = {expression_of(problem.prompt) for problem in generate("arithmetic", "train", 150, 1)}
+    assert train.isdisjoint({expression_of(problem.prompt) for problem in chosen["test"]})
+    assert generate("arithmetic", "train", 40, 0, list(LEVELS["arithmetic"])) == generate("arithmetic", "train", 40, 0)
+    with pytest.raises(ValueError, match=r"level 1: 3000 different test .* lower n to at most \d+$"):
+        generate("arithmetic", "test", 3000, 0, [1])

@@ -25,6 +25,7 @@ try:
         require_files,
         require_installed,
         require_repositories,
+        require_tasks,
         require_vocabularies,
         require_windows,
     )

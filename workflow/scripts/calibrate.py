@@ -15,7 +15,7 @@ def main(snakemake):
     with stage(snakemake) as meter:
         settings = Calibration.model_validate(snakemake.params.settings["calibration"])
         pool = read_problems(snakemake.input.pool)
-        problems = sample_per_level(pool, settings.problems_per_level, settings.seed)
+        problems = sample_per_level(pool, settings.problems_per_level, settings.seed, settings.only)
         generate_rollouts(snakemake, meter, problems, sampling(settings, settings.seed))
 
 

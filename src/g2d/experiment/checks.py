@@ -14,7 +14,16 @@ from g2d.experiment.sections import Config
 from g2d.experiment.sweep import COUNTS, SECTIONS, candidates, held_out, swept_section, with_candidates, with_choices
 from g2d.policies.settings import RecordedModel
 from g2d.problems import generated
-from g2d.problems.settings import DEVELOPMENT, OPEN_ENDED_SETS, SyntheticProblems, is_fresh, is_open_ended, place_of
+from g2d.problems.settings import (
+    DEVELOPMENT,
+    OPEN_ENDED_SETS,
+    Generated,
+    ReasoningProblems,
+    SyntheticProblems,
+    is_fresh,
+    is_open_ended,
+    place_of,
+)
 from g2d.regimes.prompt_choice import PromptMix
 from g2d.regimes.regime import SELECTED
 from g2d.regimes.warmup import AUTO
@@ -120,9 +129,10 @@ def _of_draws(config: Config) -> Iterator[str]:
                 generated.require_capacity(source)
             except ValueError as error:
                 yield f"{place_of(name)}.n: {error}"
-    if not isinstance(config.pool, SyntheticProblems) or is_open_ended(config.pool):
+    if not isinstance(config.pool, Generated) or is_open_ended(config.pool):
         return
     there = generated.levels_of(config.pool)
+    listed = f"choose from {', '.join(map(str, there))}" if there else "its problems have none, so write auto"
     pinned = [("calibration", config.calibration.levels)]
     for model, entry in config.models.items():
         own = entry.settings.get("calibration")
@@ -131,7 +141,7 @@ def _of_draws(config: Config) -> Iterator[str]:
     for where, levels in pinned:
         for level in levels if isinstance(levels, list) else []:
             if level not in there:
-                yield f"{where}.levels: the pool has no level {level}: choose from {there[0]} to {there[-1]}"
+                yield f"{where}.levels: the pool has no level {level}: {listed}"
 
 
 def _of_open_ended_prompts(config: Config) -> Iterator[str]:
@@ -149,6 +159,8 @@ def _of_open_ended_prompts(config: Config) -> Iterator[str]:
     for name, source in section.sources.items():
         if isinstance(source, SyntheticProblems) and not is_open_ended(source):
             yield f"{place_of(name)}.family: {source.family} has right answers: write replies"
+        if isinstance(source, ReasoningProblems):
+            yield f"{place_of(name)}.source: reasoning_gym has right answers: write synthetic with family replies"
     for key in ("reward", "judge"):
         judge = config.rewards.get(getattr(section, key))
         if judge is not None and reward_of(judge)[0].needs_reference:
@@ -213,7 +225,7 @@ def _of_the_sweep(config: Config) -> Iterator[str]:
                 yield f"models.{model}.settings.{name}.{both[0]}: the sweep chooses it: drop one of them"
     n, pool = held_out(config), config.pool
     for model in config.models if n else ():
-        if isinstance(pool, SyntheticProblems) and n + (wanted := config.for_model(model).training_set.n) > pool.n:
+        if isinstance(pool, Generated) and n + (wanted := config.for_model(model).training_set.n) > pool.n:
             yield (
                 f"sweep.development: {n} problems held out of the pool's {pool.n} leave fewer than the training_set.n="
                 f"{wanted} of {model}: lower one of them or enlarge the pool"

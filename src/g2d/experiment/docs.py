@@ -21,7 +21,7 @@ from pydantic_core import PydanticUndefined
 
 from g2d.experiment.config import Config, read
 from g2d.experiment.learning_rates import unusual_rates
-from g2d.experiment.requirements import require_files, require_windows
+from g2d.experiment.requirements import require_files, require_tasks, require_windows
 from g2d.jobs.files import read_text, write_text
 from g2d.plain import say
 from g2d.settings import ConfigError, Section
@@ -137,6 +137,7 @@ def _check(arguments: argparse.Namespace) -> int:
         config = read(arguments.file)
         require_files(config)
         require_windows(config)
+        require_tasks(config)
     except ConfigError as error:
         say(str(error), file=sys.stderr)
         return 1

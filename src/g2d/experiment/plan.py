@@ -106,7 +106,8 @@ class Plan:
     def calibration_settings(self, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that calibration rollouts depend on, at the temperature of the job."""
         resolved = self.for_model(wildcards.model)
-        own = resolved.calibration.params(without={"levels", "window", "factorial_temperatures"})
+        chosen_by = {"window", "factorial_temperatures"} | ({"levels"} if resolved.calibration.only is None else set())
+        own = resolved.calibration.params(without=chosen_by)
         if hasattr(wildcards, "temperature"):
             own["temperature"] = float(wildcards.temperature)
         return {"calibration": own, "prompt": resolved.prompt.params()}

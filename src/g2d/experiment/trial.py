@@ -21,7 +21,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from g2d.experiment.config import read
-from g2d.experiment.requirements import budgets, require_files, require_installed, require_repositories, require_windows
+from g2d.experiment.requirements import (
+    budgets,
+    require_files,
+    require_installed,
+    require_repositories,
+    require_tasks,
+    require_windows,
+)
 from g2d.experiment.sections import Config
 from g2d.jobs.kernels import pin_kernels
 from g2d.jobs.stage import go_offline
@@ -100,6 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         _known("--reward", arguments.reward, config.rewards)
     config = config.model_copy(update={"models": {name: config.models[name]}})
     require_installed(config)
+    require_tasks(config)
     go_offline("pretrained_model")  # which may fetch, and reports nothing
     require_repositories(config)
     trial = tried(config, name, arguments.problems, arguments.n, arguments.seed, arguments.reward)

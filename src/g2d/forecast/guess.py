@@ -17,7 +17,7 @@ from g2d.experiment.config import Config
 from g2d.experiment.plan import Wildcards
 from g2d.forecast.workloads import PROMPT_TOKENS, drawings
 from g2d.policies.settings import BYTES, parameters
-from g2d.problems.settings import SyntheticProblems
+from g2d.problems.settings import Generated
 from g2d.regimes.warmup import Warmup
 
 SOURCE = "guess"
@@ -98,7 +98,7 @@ def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> 
     else:
         job, sampled = evaluate, config.evaluation.sampled
         source = config.problem_sources.get(getattr(wildcards, "benchmark", ""))
-        n = source.n if isinstance(source, SyntheticProblems) else PROBLEMS
+        n = source.n if isinstance(source, Generated) else PROBLEMS
         if stage == "measure_drift" and config.drift:
             n = min(n, config.drift.problems) * config.drift.samples_per_prompt
         else:

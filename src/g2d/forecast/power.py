@@ -11,7 +11,7 @@ import pandas as pd
 from g2d.analysis.power import ASSUMED, MOST_QUESTIONS
 from g2d.experiment.config import Config
 from g2d.markdown import literal
-from g2d.problems.settings import LocalProblems, SyntheticProblems
+from g2d.problems.settings import Generated, LocalProblems
 from g2d.tables.power import POINTS, planned_power
 
 UNKNOWN_SIZE = 500  # problems of a benchmark that is not here yet: MATH-500's
@@ -78,7 +78,7 @@ def benchmark_sizes(config: Config, results: str | Path = "results") -> dict[str
 
 
 def _size(source: Any, loaded: Path) -> int | None:
-    if isinstance(source, SyntheticProblems):
+    if isinstance(source, Generated):
         return source.n
     for file in (loaded, *([Path(source.path)] if isinstance(source, LocalProblems) else [])):
         if file.is_file():

@@ -15,6 +15,8 @@ from g2d.forecast.jobs import grid_jobs
 from g2d.forecast.rates import TO_K
 from g2d.memory.need import GIB
 from g2d.memory.workload import Drawing, Training
+from g2d.problems import generated
+from g2d.problems.settings import Generated
 from g2d.regimes.checkpoints import KEPT
 from g2d.regimes.dpo import Dpo
 
@@ -27,7 +29,8 @@ PROMPT_TOKENS = 256  # of a prompt, assumed
 def drawings(config: Config) -> Iterator[Drawing]:
     """Calibration, harvest, evaluation and drift, of one model's configuration."""
     c, h, e = config.calibration, config.harvest, config.evaluation
-    n = len(c.levels) * c.problems_per_level * c.samples_per_prompt if isinstance(c.levels, list) else None
+    levels = c.only or (generated.levels_of(config.pool) if isinstance(config.pool, Generated) else None)
+    n = len(levels or [None]) * c.problems_per_level * c.samples_per_prompt if levels is not None else None
     yield Drawing("calibrate", "calibration", c.max_completion_length, c.batch_size, c.samples_per_prompt, n)
     n = config.training_set.n * h.samples_per_prompt
     yield Drawing("harvest", "harvest", h.max_completion_length, h.batch_size, h.samples_per_prompt, n)

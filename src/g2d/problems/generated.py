@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from g2d.problems import calculation, replies, synthetic
 from g2d.problems.problem import Problem
-from g2d.problems.settings import OF_THE_RUN, ProblemSource, SyntheticProblems
+from g2d.problems.settings import OF_THE_RUN, Generated, ProblemSource, ReasoningProblems, SyntheticProblems
 
 
 def generate(source: SyntheticProblems) -> list[Problem]:
@@ -18,7 +18,7 @@ def generate(source: SyntheticProblems) -> list[Problem]:
         return calculation.generate(source.split, source.n, source.seed, levels_of(source))
     if source.family == "replies":
         return replies.generate(source.split, source.n, source.seed)
-    return synthetic.generate(source.family, source.split, source.n, source.seed)
+    return synthetic.generate(source.family, source.split, source.n, source.seed, levels_of(source))
 
 
 def with_seed(source: ProblemSource) -> ProblemSource:
@@ -35,16 +35,18 @@ def require_capacity(source: SyntheticProblems) -> None:
     elif source.family == "replies":
         replies.require_capacity(source.split, source.n)
     else:
-        synthetic.require_capacity(source.family, source.split, source.n)
+        synthetic.require_capacity(source.family, source.split, source.n, tuple(levels_of(source)))
 
 
-def levels_of(source: SyntheticProblems) -> Sequence[int]:
-    """The difficulty levels of its problems, ascending; open-ended problems have none."""
+def levels_of(source: Generated) -> Sequence[int]:
+    """The difficulty levels of its problems, ascending; some have none."""
+    if isinstance(source, ReasoningProblems):
+        return range(1, len(source.levels or []) + 1)
     if source.family == "replies":
         return []
     if source.family == "calculation":
         return calculation.STEPS if source.steps is None else source.steps
-    return synthetic.LEVELS[source.family]
+    return source.levels or synthetic.LEVELS[source.family]
 
 
 def per_level(source: SyntheticProblems) -> dict[int, int]:

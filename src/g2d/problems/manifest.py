@@ -1,7 +1,7 @@
 r"""The manifest of a set of problems, a JSON-ready record beside its JSONL file.
 
 It has the source and digest, and lists problems without a level, repeated prompts, and reference answers that the
-verifier does not accept as their own answer. No problem is dropped.
+verifier does not accept as their own answer; of reasoning-gym also its version. No problem is dropped.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from g2d.jobs.files import sha256
 from g2d.problems.problem import Problem, to_jsonl
-from g2d.problems.settings import LocalProblems, ProblemSource
+from g2d.problems.reasoning import PACKAGE
+from g2d.problems.settings import LocalProblems, ProblemSource, ReasoningProblems
+from g2d.verifier.reasoning import Entry
 from g2d.verifier.verdict import Judgement
 
-Verify = Callable[[Sequence[tuple[str, str]]], Sequence[Judgement]]
+Verify = Callable[[Sequence[tuple[str | Entry | None, str]]], Sequence[Judgement]]
 """Judges pairs of (reference answer, completion): `g2d.verifier.verify_batch`."""
 
 
@@ -34,16 +37,18 @@ def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], veri
     }
     if isinstance(source, LocalProblems):
         record["source_sha256"] = sha256(source.path)
+    if isinstance(source, ReasoningProblems):
+        record["version"] = version(PACKAGE)
     return record
 
 
 def reference_failures(problems: Sequence[Problem], verify: Verify) -> list[dict[str, str]]:
     """Problems whose own reference answer, boxed, does not verify: id, answer and verdict."""
-    answers = [(problem.problem_id, problem.answer) for problem in problems if problem.answer is not None]
-    judgements = verify([(answer, f"\\boxed{{{answer}}}") for _, answer in answers])
+    answered = [p for p in problems if p.answer is not None and (p.answer or p.entry is None)]
+    judgements = verify([(problem.reference, f"\\boxed{{{problem.answer}}}") for problem in answered])
     return [
-        {"problem_id": name, "answer": answer, "verdict": judgement.verdict}
-        for (name, answer), judgement in zip(answers, judgements, strict=True)
+        {"problem_id": problem.problem_id, "answer": str(problem.answer), "verdict": judgement.verdict}
+        for problem, judgement in zip(answered, judgements, strict=True)
         if judgement.verdict != "correct"
     ]
 

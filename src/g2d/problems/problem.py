@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from g2d.jobs.files import parse_json, read_lines, write_text
+from g2d.verifier.reasoning import Entry
 
 Kind = Literal["verifiable", "open_ended"]
 
@@ -23,16 +24,26 @@ class Problem:
     level: int | None  # difficulty; None where the publisher gives none ("Level ?")
     subject: str | None
     source: str  # for example "hub:openai/gsm8k@<sha>"
+    entry: str | None = None  # of reasoning-gym: what its task judges an answer by (`Entry`)
 
     @property
     def kind(self) -> Kind:
         """Whether there is a reference answer."""
         return "open_ended" if self.answer is None else "verifiable"
 
+    @property
+    def reference(self) -> str | Entry | None:
+        """What the verifier judges a completion by."""
+        return self.answer if self.entry is None else Entry(self.entry)
+
 
 def to_jsonl(problems: Iterable[Problem]) -> str:
-    """One JSON object a line, keys as in `Problem`."""
-    return "".join(json.dumps(asdict(problem), ensure_ascii=False) + "\n" for problem in problems)
+    """One JSON object a line, keys as in `Problem`, without `entry` where there is none."""
+    rows = (asdict(problem) for problem in problems)
+    return "".join(
+        json.dumps({key: row[key] for key in row if key != "entry" or row[key] is not None}, ensure_ascii=False) + "\n"
+        for row in rows
+    )
 
 
 def write_problems(path: str | Path, problems: Iterable[Problem]) -> None:

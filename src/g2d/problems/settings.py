@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from g2d.problems.synthetic import LEVELS
 from g2d.settings import MistakeInKeyError, Revision, Section, Seed, key, repeated
 
 
@@ -35,9 +36,10 @@ class SyntheticProblems(Section):
     source: Literal["synthetic"] = key(..., "Generate the problems.")
     family: Literal["arithmetic", "word_problems", "calculation", "replies"] = key(
         ...,
-        "arithmetic: chained operations, five levels (plays MATH); word_problems: short stories (plays GSM8K); "
-        "calculation: long exact calculations with brackets, for real models; replies: everyday requests without right "
-        "answers, for `open_ended`.",
+        "arithmetic: chained operations, five levels (plays MATH), worked from left to right: 2 + 4 * 5 is 30, so use "
+        "level 1 for pretrained models, which follow convention; word_problems: short stories, three levels (plays "
+        "GSM8K); calculation: long exact calculations with brackets, for real models; replies: everyday requests "
+        "without right answers, for `open_ended`.",
     )
     split: Literal["train", "development", "test"] = key(..., "Which part of the problem space to draw from.")
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
@@ -51,18 +53,54 @@ class SyntheticProblems(Section):
         min_length=1,
     )
 
-    @field_validator("steps")
+    levels: list[int] | None = key(
+        None,
+        "Of arithmetic and word_problems: the levels (numbers of operations) to draw from; null: all.",
+        neutral=None,
+        min_length=1,
+    )
+
+    @field_validator("steps", "levels")
     @classmethod
-    def _ascending(cls, steps: list[int] | None) -> list[int] | None:
-        if steps is not None and repeated(steps):
-            raise ValueError(f"numbers of operations repeat: {steps}")
-        return None if steps is None else sorted(steps)
+    def _ascending(cls, numbers: list[int] | None) -> list[int] | None:
+        if numbers is not None and repeated(numbers):
+            raise ValueError(f"numbers of operations repeat: {numbers}")
+        return None if numbers is None else sorted(numbers)
 
     @model_validator(mode="after")
-    def _steps_of_calculation(self) -> SyntheticProblems:
+    def _levels_of_the_family(self) -> SyntheticProblems:
         if self.steps is not None and self.family != "calculation":
             raise MistakeInKeyError("steps", f"{self.family} has levels of its own: drop the key")
+        if self.levels is None:
+            return self
+        if self.family == "calculation":
+            raise MistakeInKeyError("levels", "the levels of calculation are numbers of operations: use steps")
+        if self.family == "replies":
+            raise MistakeInKeyError("levels", "replies have no levels: drop the key")
+        levels = LEVELS[self.family]
+        if unknown := [level for level in self.levels if level not in levels]:
+            raise MistakeInKeyError(
+                "levels", f"{self.family} has no level {unknown[0]}: choose from {levels[0]} to {levels[-1]}"
+            )
         return self
+
+
+class ReasoningProblems(Section):
+    """Problems of a procedural task of reasoning-gym, judged by the task; splits never share a question."""
+
+    source: Literal["reasoning_gym"] = key(..., "Draw from the package reasoning-gym.")
+    task: str = key(..., "Name of the task, for example chain_sum, gsm_symbolic or countdown.")
+    split: Literal["train", "development", "test"] | None = key(
+        None,
+        "Which part of the questions to draw from; null: train in the pool, development in sweep.development, test in "
+        "a benchmark.",
+    )
+    n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
+    seed: Seed = key(0, "Seed of the draw.")
+    config: dict[str, Any] = key({}, "Keys of the task's configuration, for example {max_terms: 3}.")
+    levels: list[dict[str, Any]] | None = key(
+        None, "Keys that differ between levels, for level 1, 2, ...; null: the problems have no level.", min_length=1
+    )
 
 
 class LocalProblems(Section):
@@ -86,7 +124,8 @@ class HubProblems(Section):
     answer_format: AnswerFormat = key("plain", ANSWER_FORMAT_DOC)
 
 
-ProblemSource = Annotated[SyntheticProblems | LocalProblems | HubProblems, Field(discriminator="source")]
+Generated = SyntheticProblems | ReasoningProblems
+ProblemSource = Annotated[Generated | LocalProblems | HubProblems, Field(discriminator="source")]
 
 
 def is_open_ended(source: ProblemSource) -> bool:

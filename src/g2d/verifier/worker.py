@@ -1,6 +1,7 @@
 """A verifier worker: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES`, whose standard input is a `Connection`.
 
-The parent sends lists of [reference, answer] as JSON, and the worker one message for each pair, in order. It is a fresh
+The parent sends lists of [reference, answer] as JSON, where a reference that is a list is an `Entry`, and the worker
+one message for each pair, in order. It is a fresh
 interpreter, so it inherits no torch, CUDA or threads.
 """
 
@@ -11,8 +12,10 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
+from g2d.verifier import reasoning
 from g2d.verifier.verdict import Verdict
 
 
@@ -34,7 +37,7 @@ def main() -> None:
     _restrict(resource.RLIMIT_AS, 2 * memory_bytes)
     _restrict(resource.RLIMIT_CORE, 0)
 
-    def bounded(reference: str, answer: str) -> Verdict:
+    def bounded(judge: Callable[[str, str], Verdict], reference: str, answer: str) -> Verdict:
         # The kernel ends this process when the pair has used up its CPU time, also in C code.
         signal.setitimer(signal.ITIMER_PROF, deadline_s)
         try:
@@ -58,7 +61,11 @@ def main() -> None:
         except EOFError:
             return
         for reference, answer in pairs:
-            verdict = bounded(reference, answer)
+            if isinstance(reference, list):
+                reasoning.prepare()
+                verdict = bounded(reasoning.judge, reference[0], answer)
+            else:
+                verdict = bounded(judge, reference, answer)
             exceeded = peak_memory() > memory_bytes
             send("limit" if exceeded else verdict)
             if exceeded:
