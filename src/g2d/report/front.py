@@ -11,6 +11,7 @@ import pandas as pd
 from g2d.analysis.comparisons import LEVEL
 from g2d.experiment.config import Config
 from g2d.experiment.keys import called
+from g2d.policies.gguf import origin
 from g2d.report import charts, frontier, training
 from g2d.report.answer import answer
 from g2d.report.contamination import memory_warnings
@@ -99,6 +100,12 @@ def buttons(panels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     charted = {axis for own in panels for axis in own["charts"]}
     costs = {axis: own.button for axis, own in frontier.AXES.items() if axis in charted}
     return {"steps": "against K", "device_hours": frontier.AXES["device_hours"].button} | costs
+
+
+def quantized_caveats(provenance: Mapping[str, Any], model: str) -> tuple[str, ...]:
+    """A sentence if M0 was converted from a GGUF file."""
+    converted = provenance["models"].get(model, {}).get("converted_from")
+    return (f"M0 was {origin(converted)}.",) if converted else ()
 
 
 def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -> tuple[str, ...]:

@@ -102,7 +102,10 @@ def build(
     specs: dict[str, Spec] = {}
     known = marks(config)
     staged, left = (CAVEAT,) if config.looks else (), provenance.get("effect_left", {})
-    caveats = {model: front.rounding_caveats(left, model, config) + staged for model in config.models}
+    caveats = {
+        model: front.quantized_caveats(provenance, model) + front.rounding_caveats(left, model, config) + staged
+        for model in config.models
+    }
     frames = {name: read_by_name(path) for name, path in tables.items()}
     panels = front.panels(frames, benchmarks, specs, known, caveats)
     labelled_once = config.model_dump(mode="json") | {"demonstration": None}  # the page says it, always in view
