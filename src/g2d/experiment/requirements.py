@@ -49,7 +49,7 @@ def require_files(config: Config) -> None:
 
 
 def _mistake_of_model(name: str, source: ModelSource) -> str | None:
-    """Why a GGUF file that is not converted yet cannot be, or that a folder without a model has one; None if all is well."""
+    """Why a GGUF file cannot be converted, if it is to be, or that a folder without a model has one; else None."""
     if isinstance(source, GgufModel):
         if source.path is not None and _unusable(source.path):
             return None  # as every file that is named

@@ -1,4 +1,4 @@
-"""GGUF files as base models: what their header says, what is wrong with one, and its conversion to a Hugging Face folder.
+"""GGUF files as base models: their header, mistakes in them, and the conversion to a Hugging Face folder.
 
 The header is read here and not by the package gguf, which takes seconds to import and to list a vocabulary: it is read
 whenever a plan is made. Weights, configuration and tokenizer are read by transformers, with that package.
@@ -129,7 +129,7 @@ class _Cursor:
 
 
 def file_in(source: GgufModel) -> Path:
-    """The file of a source; a ValueError says that its package is missing or of another version, or has no such file."""
+    """The file of a source; a ValueError says that its package is missing, of another version or without the file."""
     if source.path is not None:
         return Path(source.path)
     name, _, version = str(source.package).partition("==")
