@@ -118,8 +118,8 @@ def few_mixed(table: pd.DataFrame) -> str | None:
         change = "a harder level (calibration.levels) or harder problems"
     return (
         f"Only {row['pairable']} of {row['n']} calibrated prompts of the chosen levels have right and wrong "
-        f"rollouts ({row['all_wrong']} have wrong ones only, {row['all_correct']} right ones only), so that there is next "
-        f"to nothing to learn from: try {change}, or a higher temperature."
+        f"rollouts ({row['all_wrong']} have wrong ones only, {row['all_correct']} right ones only): there is next to "
+        f"nothing to learn from. Try {change}, or a higher temperature."
     )
 
 

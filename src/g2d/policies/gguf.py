@@ -16,15 +16,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from g2d.jobs.files import sha256
 from g2d.plain import first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from g2d.policies.settings import GgufModel
 
 READER = "gguf==0.19.0"  # the package that transformers reads GGUF files with; envs/smollm2.txt has it too
 MAGIC = b"GGUF"
@@ -38,6 +36,14 @@ BLOCKS = {
 }
 UNQUANTIZED = frozenset({"F32", "F16", "BF16"})
 ENDS = ("eos", "eot", "eom")  # tokens that end a completion, in the names of their keys
+
+
+class Source(Protocol):
+    """The keys that say which file it is: `path`, or `package` and `file`."""
+
+    path: str | None
+    package: str | None
+    file: str | None
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ class _Cursor:
         return length
 
 
-def file_in(source: GgufModel) -> Path:
+def file_in(source: Source) -> Path:
     """The file of a source; a ValueError says that its package is missing, of another version or without the file."""
     if source.path is not None:
         return Path(source.path)
@@ -149,7 +155,7 @@ def file_in(source: GgufModel) -> Path:
     )
 
 
-def header_of(source: GgufModel) -> Header | None:
+def header_of(source: Source) -> Header | None:
     """The header of a source's file; None if it is not on this machine, as where another one has converted it."""
     try:
         return read_header(str(file_in(source)))
@@ -157,7 +163,7 @@ def header_of(source: GgufModel) -> Header | None:
         return None
 
 
-def mistake_in(source: GgufModel) -> str | None:
+def mistake_in(source: Source) -> str | None:
     """Why a source cannot be converted, and the fix; None if it can."""
     try:
         file = file_in(source)
@@ -180,7 +186,7 @@ def mistake_in(source: GgufModel) -> str | None:
     return None
 
 
-def convert(source: GgufModel, folder: Path) -> dict[str, Any]:
+def convert(source: Source, folder: Path) -> dict[str, Any]:
     """Write the model to an empty folder in Hugging Face format, its weights dequantized to float32, and return the
     record of the file: name, digest, quantization and package. A ValueError says why it cannot be converted."""
     if mistake := mistake_in(source):
@@ -230,7 +236,7 @@ def origin(record: Mapping[str, str]) -> str:
     return f"{words}, quantized as {record['quantization']}: its numbers are not those of the original checkpoint"
 
 
-def _is_as_published(source: GgufModel, file: Path, digest: str) -> bool:
+def _is_as_published(source: Source, file: Path, digest: str) -> bool:
     """Whether the file of a package has the digest in the package's own list."""
     if source.package is None:
         return True
