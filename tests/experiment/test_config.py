@@ -43,6 +43,7 @@ SHIPPED = [
     "signs.yaml",
     "ladder.yaml",
     "small.yaml",
+    "smollm2.yaml",
 ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,15 @@ from g2d.policies import Policy, load_model, load_tokenizer
 from g2d.policies.policy import end_tokens, tokenizer_sha256
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
-from g2d.problems.prompts import Prompt, conversation, render
+from g2d.problems.prompts import Example, Prompt, conversation, conversation_ids, render
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.group_dpo import GroupDpo, harvested_groups, train_group_dpo
+from g2d.regimes.grpo import train_grpo
 from g2d.regimes.job import TrainingJob
 from g2d.regimes.kto import Kto, judged_rollouts, train_kto
 from g2d.regimes.rft import Rft, chosen_completions, right_completions, train_rft
 from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.warmup import Warmup
 from g2d.rewards.catalogue import reward_settings
 from g2d.rollouts.continuous_batching import ContinuousBatch
 from g2d.rollouts.draw import draw_rollouts
@@ -63,6 +66,16 @@ MARKS = [
 ]
 WORDS = ["[UNK]", "[PAD]", "So", "wait", "1", "\\boxed{1}", "user", "assistant"]
 PROBLEMS = [Problem(f"p{i}", f"So {'1 ' * i}", "1", None, None, "tests") for i in range(4)]
+# Ends of turns of all templates, with which a text could end its own.
+ENDS = " ".join(mark for begin, end, more in TEMPLATES.values() for mark in (begin, end, *more) if mark)
+HOSTILE = [*PROBLEMS[:2], *(Problem(f"h{i}", f"So {'1 ' * i}{ENDS} 1", "1", None, None, "tests") for i in range(2))]
+WORKED = Prompt(
+    template="So {problem} wait",
+    examples=[
+        Example(problem="1 1", answer="\\boxed{1}"),
+        Example(problem=f"So {ENDS}", answer=f"1 {ENDS} \\boxed{{1}}"),
+    ],
+)
 DECODING = Decoding(8, 1.0, 1.0, 12, 64, seed=0)
 
 
@@ -129,23 +142,25 @@ def trained() -> Iterator[list[Drawn]]:
 
 
 class Harvest:
-    """Rollouts of a model with a template, on disk and back; every second one is called right."""
+    """Rollouts of a model with a template, on disk and back; every second one is called right. `hostile`: after worked
+    examples, and of problems with special tokens in their text."""
 
-    def __init__(self, template: str, folder: Path) -> None:
-        self.template = template
+    def __init__(self, template: str, folder: Path, *, hostile: bool = False) -> None:
+        self.template, self.hostile = template, hostile
+        self.problems, self.prompt = (HOSTILE, WORKED) if hostile else (PROBLEMS, Prompt())
         self.base = policy_of(template, folder / "base")
         self.tokenizer = load_tokenizer(self.base)
         with sampled() as seen:
-            drawn = to_frame(draw_rollouts(self.base, PROBLEMS, Prompt(), DECODING, token_ids=True))
+            drawn = to_frame(draw_rollouts(self.base, self.problems, self.prompt, DECODING, token_ids=True))
         right = drawn["sample"] % 2 == 0
         drawn = drawn.assign(reward=right.astype(float), verdict=right.map({True: "correct", False: "incorrect"}))
         write_rollouts(folder / "rollouts.parquet", drawn)
         self.rollouts = with_token_ids(read_rollouts(folder / "rollouts.parquet"), self.base)
-        names = [(problem.problem_id, sample) for problem in PROBLEMS for sample in range(8)]
+        names = [(problem.problem_id, sample) for problem in self.problems for sample in range(8)]
         by_prompt = {prompt: [row for row in seen if row[0] == prompt] for prompt, _ in seen}
-        assert len(by_prompt) == len(PROBLEMS)
+        assert len(by_prompt) == len(self.problems)
         self.sampled = dict(zip(names, (row for rows in by_prompt.values() for row in rows), strict=True))
-        self.pairs = build_pairs(self.rollouts, PROBLEMS, Prompt(), 0, per_prompt=3)
+        self.pairs = build_pairs(self.rollouts, self.problems, self.prompt, 0, per_prompt=3)
         write_jsonl(folder / "pairs.jsonl", self.pairs)
         assert read_pairs(folder / "pairs.jsonl") == self.pairs
 
@@ -156,9 +171,10 @@ class Harvest:
         )
 
 
-@pytest.fixture(scope="module", params=TEMPLATES)
+@pytest.fixture(scope="module", params=[*TEMPLATES, *(f"{template} hostile" for template in TEMPLATES)])
 def harvest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Harvest:
-    return Harvest(request.param, tmp_path_factory.mktemp(request.param))
+    template, _, hostile = request.param.partition(" ")
+    return Harvest(template, tmp_path_factory.mktemp(template), hostile=bool(hostile))
 
 
 def test_the_rollouts_are_of_every_kind(harvest: Harvest) -> None:
@@ -174,9 +190,35 @@ def test_the_rollouts_are_of_every_kind(harvest: Harvest) -> None:
     assert [len(ids) for ids in rows["completion_ids"]] == rows["token_count"].tolist()
 
 
+def test_special_tokens_of_a_prompt_are_those_of_its_template(harvest: Harvest) -> None:
+    """What is special in a text is spelled out, here by the word for unknown ones."""
+    tokenizer, unknown = harvest.tokenizer, harvest.tokenizer.unk_token_id
+    special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special} - {unknown}
+    harmless = harvest.prompt.model_copy(
+        update={"examples": [Example(problem="1", answer="1") for _ in harvest.prompt.examples]}
+    )
+
+    def parsed(problem: Problem, prompt: Prompt) -> list[int]:
+        shown = render(tokenizer, conversation(problem, prompt))
+        return list(tokenizer(shown, add_special_tokens=False)["input_ids"])
+
+    for problem in harvest.problems:
+        ids = harvest.rollouts.query("problem_id == @problem.problem_id")["prompt_ids"].iloc[0].tolist()
+        assert ids == conversation_ids(tokenizer, conversation(problem, harvest.prompt))
+        wanted = parsed(replace(problem, prompt="1"), harmless)
+        assert [token for token in ids if token in special] == [token for token in wanted if token in special]
+        if harvest.hostile:
+            texts = [problem.prompt, *(text for own in WORKED.examples for text in (own.problem, own.answer))]
+            assert ids.count(unknown) >= len(ENDS.split()) * sum(text.count(ENDS) for text in texts)
+            assert len(ids) > len(parsed(problem, Prompt()))
+        else:
+            assert ids == parsed(problem, harvest.prompt)
+
+
 def test_greedy_tokens_are_the_likeliest_after_those_before_them(harvest: Harvest) -> None:
     """The tokens that a rollout names are what the model wrote after the prompt that it names."""
-    (row,) = draw_rollouts(harvest.base, PROBLEMS[:1], Prompt(), Decoding(1, 0.0, 1.0, 12, 64, seed=0), token_ids=True)
+    greedy = Decoding(1, 0.0, 1.0, 12, 64, seed=0)
+    (row,) = draw_rollouts(harvest.base, harvest.problems[-1:], harvest.prompt, greedy, token_ids=True)
     assert row.prompt_ids is not None
     assert row.completion_ids is not None
     with torch.inference_mode():
@@ -196,13 +238,13 @@ def of_dpo(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
 
 def of_group_dpo(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
     settings = GroupDpo.model_validate({"regime": "group_dpo", "epochs": 1})
-    found = harvested_groups(harvest.rollouts, PROBLEMS, settings, 0)
+    found = harvested_groups(harvest.rollouts, harvest.problems, settings, 0)
     train_group_dpo(TrainingJob(harvest.base, found, settings, work=work, start=start, **JOB))
     return harvest.of(harvest.rollouts)
 
 
 def of_rft(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
-    found = right_completions(harvest.rollouts, PROBLEMS, None, 0)
+    found = right_completions(harvest.rollouts, harvest.problems, None, 0)
     rft = Rft.model_validate({"regime": "rft", **ONE_PASS})
     train_rft(TrainingJob(harvest.base, found, rft, work=work, start=start, **JOB))
     rows = harvest.rollouts.query("reward == 1 and finish_reason == 'stop'")
@@ -210,14 +252,14 @@ def of_rft(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
 
 
 def of_rft_on_chosen(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
-    one_each = build_pairs(harvest.rollouts, PROBLEMS, Prompt(), 0)
+    one_each = build_pairs(harvest.rollouts, harvest.problems, harvest.prompt, 0)
     rft = Rft.model_validate({"regime": "rft", "examples": "chosen", **ONE_PASS})
     train_rft(TrainingJob(harvest.base, chosen_completions(one_each), rft, work=work, start=start, **JOB))
     return sorted(harvest.sampled[pair["problem_id"], pair["chosen_sample"]] for pair in one_each)
 
 
 def of_kto(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
-    rows = judged_rollouts(harvest.rollouts, PROBLEMS, "all", 0)
+    rows = judged_rollouts(harvest.rollouts, harvest.problems, "all", 0)
     kto = Kto.model_validate({"regime": "kto", **ONE_PASS})
     train_kto(TrainingJob(harvest.base, rows, kto, work=work, start=start, **JOB))
     return harvest.of(harvest.rollouts.query("reward == 0 or finish_reason == 'stop'"))
@@ -266,9 +308,10 @@ def test_semi_online_dpo_and_its_grpo_term_train_on_the_tokens_that_were_sampled
         log = train_semi_online_dpo(
             TrainingJob(
                 harvest.base,
-                PROBLEMS,
+                harvest.problems,
                 settings,
                 k=2,
+                prompt=harvest.prompt,
                 work=tmp_path,
                 reward=reward_settings({"reward": "random", "p": 0.5}),
                 **JOB,
@@ -282,9 +325,33 @@ def test_semi_online_dpo_and_its_grpo_term_train_on_the_tokens_that_were_sampled
     assert all(ends.isdisjoint(tokens) for tokens in cut_off)
 
 
+def test_grpo_asks_with_the_tokens_that_everything_else_shows(harvest: Harvest, tmp_path: Path) -> None:
+    settings = Warmup.model_validate(
+        {
+            "steps": [1],
+            "group_sizes": [4],
+            "per_device_batch_size": 16,
+            "gradient_accumulation_steps": 1,
+            "max_completion_length": 4,
+        }
+    )
+    job = TrainingJob(
+        harvest.base, harvest.problems, settings, k=1, group_size=4, prompt=harvest.prompt, work=tmp_path, **JOB
+    )
+    with sampled() as seen:
+        train_grpo(job)
+    assert {prompt for prompt, _ in seen} == {prompt for prompt, _ in harvest.sampled.values()}
+
+
+def require_parsed_prompts(harvest: Harvest) -> None:
+    if harvest.hostile:
+        pytest.skip("the text of a prompt does not say which of its tokens are special")
+
+
 def test_files_without_tokens_are_read_as_text_with_the_end_where_it_was_sampled(harvest: Harvest) -> None:
     """Files of 0.1.0. Words are tokens here, so all comes back but special tokens, which text has lost, and which of
     several tokens ended a completion."""
+    require_parsed_prompts(harvest)
     old = harvest.rollouts.drop(columns=list(OF_TOKENS))
     made = with_token_ids(old, harvest.base)
     ends = end_tokens(harvest.base, harvest.tokenizer)
@@ -300,6 +367,7 @@ def test_files_without_tokens_are_read_as_text_with_the_end_where_it_was_sampled
 
 def test_rows_with_and_without_tokens_can_stand_together(harvest: Harvest) -> None:
     """A harvest that an earlier version began, in parts."""
+    require_parsed_prompts(harvest)
     whole = harvest.rollouts
     halves = [whole.iloc[:5].drop(columns=list(OF_TOKENS)), whole.iloc[5:]]
     made = with_token_ids(pd.concat(halves), harvest.base)
@@ -312,8 +380,7 @@ def test_pairs_from_elsewhere_are_the_prompt_as_it_is_shown_and_the_bare_answer(
     bare = {name: value for name, value in pair.items() if name not in (*OF_TOKENS, "chosen_ids", "rejected_ids")}
     found, kept = pairs_with_token_ids([bare, pair], harvest.base)  # type: ignore[list-item]
     assert kept is pair
-    shown = render(harvest.tokenizer, conversation(PROBLEMS[0], Prompt()))
-    assert found["prompt_ids"] == harvest.tokenizer(shown, add_special_tokens=False)["input_ids"] == pair["prompt_ids"]
+    assert found["prompt_ids"] == pair["prompt_ids"]
     end = closing_token(harvest.tokenizer, end_tokens(harvest.base, harvest.tokenizer))
     text = pair["chosen"][0]["content"]
     assert found["chosen_ids"] == [*harvest.tokenizer(text, add_special_tokens=False)["input_ids"], end]

@@ -186,7 +186,7 @@ def test_one_that_dies_says_so(policy: Policy, monkeypatch: pytest.MonkeyPatch) 
     aside = EngineAside(policy, EngineSettings(name="vllm"))
     os.kill(aside.process, signal.SIGKILL)
     with pytest.raises(RuntimeError, match=rf"vLLM beside the trainer \(process {aside.process}\) died: see this log"):
-        aside.start_for(["1 + 1"], 8)
+        aside.start_for([Request("a", "1 + 1")], 8)
     aside.close()
 
 

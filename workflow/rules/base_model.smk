@@ -52,6 +52,30 @@ rule scratch_model:
         "../scripts/scratch_model.py"
 
 
+rule gguf_model:
+    input:
+        lambda w: given(model_files(FETCHED[w.model]), f"results/logs/gguf_model/{w.model}.log"),
+    output:
+        policy="results/{model}/base/policy.json",
+        files=[f"results/{{model}}/base/model/{name}" for name in CONVERTED],
+    log:
+        "results/logs/gguf_model/{model}.log",
+    benchmark:
+        "results/benchmarks/gguf_model/{model}.tsv"
+    wildcard_constraints:
+        model=models_from("gguf"),
+    conda:
+        "../../envs/g2d.yaml"
+    threads: 1
+    params:
+        version=VERSIONS["gguf_model"],
+        source=lambda w: FETCHED[w.model].params(without={"settings"}),
+    message:
+        "Convert the GGUF file of {wildcards.model}"
+    script:
+        "../scripts/gguf_model.py"
+
+
 rule pretrained_model:
     input:
         lambda w: given(model_files(FETCHED[w.model]), f"results/logs/pretrained_model/{w.model}.log"),

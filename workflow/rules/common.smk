@@ -39,7 +39,7 @@ try:
     from g2d.jobs.files import to_trash
     from g2d.policies import embedded
     from g2d.plain import plain, say
-    from g2d.policies.settings import model_files
+    from g2d.policies.settings import CONVERTED, model_files
     from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files
     from g2d.regimes.catalogue import ENTRIES, REGIMES, of_phase
     from g2d.regimes.regime import SELECTED

@@ -18,7 +18,7 @@ from g2d.jobs.stage import FETCHING, from_elsewhere
 from g2d.regimes.checkpoints import MANIFEST, is_whole
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
-BASE_MODELS = {"embedded_model", "scratch_model", "pretrained_model"}  # the rules that make an M0
+BASE_MODELS = {"embedded_model", "scratch_model", "gguf_model", "pretrained_model"}  # the rules that make an M0
 # The configuration files of this run, as results/config.yaml names them; given itself, it stands for those that it names.
 RECORD = Path("results/config.yaml")
 PROJECT = Path(workflow.basedir)

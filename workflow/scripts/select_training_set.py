@@ -1,7 +1,8 @@
 """Rule select_training_set: choose the levels to train on (Table 4) and draw the training set from them."""
 
-from g2d.analysis.calibration import choose_levels, level_table, with_mixes
+from g2d.analysis.calibration import choose_levels, few_mixed, level_table, with_mixes
 from g2d.jobs.stage import stage
+from g2d.plain import say
 from g2d.problems import read_problems, write_problems
 from g2d.problems.settings import TrainingSet
 from g2d.problems.subsets import draw_training_set
@@ -16,7 +17,9 @@ def main(snakemake):
         training_set = TrainingSet.model_validate(snakemake.params.settings["training_set"])
         table = level_table(read_rollouts(snakemake.input.rollouts))
         levels = choose_levels(table, settings)
-        write_table(snakemake.output.levels, with_mixes(table, levels))
+        write_table(snakemake.output.levels, mixes := with_mixes(table, levels))
+        if warning := few_mixed(mixes):
+            say(warning)
         pool = read_problems(snakemake.input.pool)
         write_problems(snakemake.output.problems, draw_training_set(pool, levels, training_set.n, training_set.seed))
 

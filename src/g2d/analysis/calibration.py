@@ -104,6 +104,25 @@ def with_mixes(table: pd.DataFrame, chosen: Sequence[Level]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(LEVEL_COLUMNS)).astype(LEVEL_COLUMNS)
 
 
+FEW_MIXED = 0.1  # share of prompts with right and wrong rollouts below which a grid learns next to nothing
+
+
+def few_mixed(table: pd.DataFrame) -> str | None:
+    """A warning, and what to change, if few prompts of the chosen levels have mixed outcomes, from `with_mixes`."""
+    chosen = table[table["selected"] & (table["n"] > 0)].sort_values("n")
+    if chosen.empty or (row := chosen.iloc[-1])["pairable_share"] >= FEW_MIXED:
+        return None
+    if row["all_wrong"] >= row["all_correct"]:
+        change = "an easier level (calibration.levels) or easier problems, worked examples (prompt.examples)"
+    else:
+        change = "a harder level (calibration.levels) or harder problems"
+    return (
+        f"Only {row['pairable']} of {row['n']} calibrated prompts of the chosen levels have right and wrong "
+        f"rollouts ({row['all_wrong']} have wrong ones only, {row['all_correct']} right ones only): there is next to "
+        f"nothing to learn from. Try {change}, or a higher temperature."
+    )
+
+
 def format_levels(levels: Sequence[Level]) -> str:
     """Levels as the paper writes them: runs become ranges, [2, 3, 4, 6] is "2-4, 6"; no level is "none"."""
     runs: list[list[int]] = []

@@ -17,7 +17,7 @@ from g2d.experiment.sweep import swept_keys, with_candidates, with_choice
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.policies.policy import Policy, read_policy
-from g2d.policies.settings import EmbeddedModel, ScratchModel
+from g2d.policies.settings import MADE, EmbeddedModel, ScratchModel
 from g2d.problems.settings import OPEN_ENDED
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.prompt_choice import PromptMix
@@ -86,7 +86,9 @@ class Plan:
     def base_files(self, wildcards: Wildcards) -> list[str]:
         """The record of M0, and its weights where a rule makes them."""
         folder = f"results/{model_of(wildcards)}/base"
-        weights = [f"{folder}/model/model.safetensors"] if self.is_embedded(model_of(wildcards)) else []
+        weights = (
+            [f"{folder}/model/model.safetensors"] if self.config.models[model_of(wildcards)].source in MADE else []
+        )
         return [f"{folder}/policy.json", *weights]
 
     def policy_files(self, wildcards: Wildcards) -> list[str]:

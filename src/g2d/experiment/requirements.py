@@ -10,6 +10,7 @@ import os
 import reprlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal
 
 from g2d.experiment.arms import by_section, expanded, teacher_folder
@@ -17,8 +18,18 @@ from g2d.experiment.grid import trained_models
 from g2d.experiment.sections import Config
 from g2d.jobs.files import read_json
 from g2d.plain import first_line, plain
-from g2d.policies import embedded
-from g2d.policies.settings import CONTEXT_LENGTH, HubModel, LocalModel, ModelSource, file_of, model_files, snapshot
+from g2d.policies import embedded, gguf
+from g2d.policies.settings import (
+    CONFIG,
+    CONTEXT_LENGTH,
+    GgufModel,
+    HubModel,
+    LocalModel,
+    ModelSource,
+    file_of,
+    model_files,
+    snapshot,
+)
 from g2d.problems import reasoning
 from g2d.problems.settings import HubProblems, LocalProblems, ReasoningProblems, place_of, problem_files
 from g2d.rewards.catalogue import parts, reward_of, reward_settings
@@ -34,6 +45,7 @@ def require_files(config: Config) -> None:
     named += [(place, model_files(source)) for place, source in _models(config).items()]
     found = [(f"{key}.path", _unusable(file)) for key, files in named for file in files]
     found += [(f"rewards.{name}", _mistake_of(settings)) for name, settings in config.rewards.items()]
+    found += [(f"models.{name}", _mistake_of_model(name, source)) for name, source in config.models.items()]
     refuse(f"{key}: {mistake}" for key, mistake in found if mistake)
     refuse(_too_few_problems(config))
 
@@ -50,6 +62,18 @@ def _too_few_problems(config: Config) -> Iterator[str]:
                 f"training_set.n={n} of {model} exceeds the {lines} problems of {config.pool.path} (pool.path): lower "
                 "it, or add problems"
             )
+
+
+def _mistake_of_model(name: str, source: ModelSource) -> str | None:
+    """Why a GGUF file cannot be converted, if it is to be, or that a folder without a model has one; else None."""
+    if isinstance(source, GgufModel):
+        if source.path is not None and _unusable(source.path):
+            return None  # as every file that is named
+        return None if Path("results", name, "base/policy.json").is_file() else gguf.mistake_in(source)
+    if isinstance(source, LocalModel) and not Path(source.path, CONFIG).is_file():
+        files = sorted(Path(source.path).glob("*.gguf"))
+        return f"to use {files[0]}, write {{source: gguf, path: {files[0]}}}" if files else None
+    return None
 
 
 def _models(config: Config) -> dict[str, ModelSource]:
@@ -126,7 +150,7 @@ def require_windows(config: Config) -> None:
     found: list[str] = []
     for model, source in config.models.items():
         small = source.source in ("embedded", "scratch")
-        limit = CONTEXT_LENGTH if small else _number_of(source, "max_position_embeddings")
+        limit = CONTEXT_LENGTH if small else _context_of(source)
         found += [
             f"{section}.max_completion_length={budget} leaves no room for a prompt in the {limit} tokens that {model} "
             "can hold: lower it"
@@ -134,6 +158,13 @@ def require_windows(config: Config) -> None:
             if limit is not None and budget >= limit
         ]
     refuse(found)
+
+
+def _context_of(source: ModelSource) -> int | None:
+    if isinstance(source, GgufModel):
+        header = gguf.header_of(source)
+        return None if header is None else header.context_length
+    return _number_of(source, "max_position_embeddings")
 
 
 def _number_of(source: ModelSource, name: str) -> int | None:

@@ -13,6 +13,7 @@ VERSIONS = {
     "embedded_model": 1,
     "scratch_model": 1,
     "pretrained_model": 1,
+    "gguf_model": 1,
     "load_problems": 1,
     "check_leakage": 1,
     "hold_out_development": 1,

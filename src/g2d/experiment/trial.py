@@ -35,7 +35,7 @@ from g2d.jobs.stage import go_offline
 from g2d.plain import plain, say
 from g2d.policies.policy import Policy, read_policy
 from g2d.policies.pretrained import make_base, resolve_base
-from g2d.policies.settings import EmbeddedModel, ModelSource, ScratchModel
+from g2d.policies.settings import EmbeddedModel, GgufModel, ModelSource, ScratchModel
 from g2d.problems import Problem
 from g2d.problems.generated import with_seed
 from g2d.problems.sources import load_problems
@@ -150,10 +150,11 @@ def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int)
 
 
 def base_policy(name: str, source: ModelSource, folder: Path) -> Policy:
-    """M0, made in a folder where it is a demonstration model; a scratch model in `results` is not trained again."""
-    if not isinstance(source, (EmbeddedModel, ScratchModel)):
+    """M0, made in a folder if the run makes it; what `results` has of the same source is not made again."""
+    if not isinstance(source, (EmbeddedModel, ScratchModel, GgufModel)):
         return resolve_base(name, source)
-    pin_kernels()
+    if not isinstance(source, GgufModel):
+        pin_kernels()
     record = Path("results") / name / "base/policy.json"
     if record.exists() and (made := read_policy(record)).settings == source.params(without={"settings"}):
         return made

@@ -23,7 +23,7 @@ from g2d.forecast.workloads import PROMPT_TOKENS, disk_use, drawings, trainings
 from g2d.memory.need import GIB, Forecast, Need
 from g2d.memory.workload import Drawing, Training
 from g2d.plain import say
-from g2d.policies.settings import HubModel, LocalModel, RecordedModel
+from g2d.policies.settings import GgufModel, HubModel, LocalModel, RecordedModel
 from g2d.rewards.model import RewardModel
 from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least
@@ -94,7 +94,7 @@ def model_forecast(
     source = config.models[name]
     if name in given:
         file = given[name]
-    elif isinstance(source, LocalModel | HubModel):
+    elif isinstance(source, LocalModel | HubModel | GgufModel):
         from g2d.memory.model_shape import NoConfigError, config_file  # imports torch
 
         try:

@@ -177,10 +177,12 @@ def _models(config: Config, plan: Plan, at_last: bool) -> Iterator[GridJob]:
     for model in config.models:
         wildcards, folder = Wildcards(model=model), f"{model}/calibration"
         base = f"{model}/base/policy.json"
-        if config.models[model].source == "scratch":
+        source = config.models[model].source
+        if source == "scratch":
             yield _billed("scratch_model", base, wildcards)
         else:
-            yield _job("embedded_model" if plan.is_embedded(model) else "pretrained_model", base, wildcards)
+            rule = {"embedded": "embedded_model", "gguf": "gguf_model"}.get(source, "pretrained_model")
+            yield _job(rule, base, wildcards)
         yield from _generation(plan, "calibration", "calibrate", f"{folder}/rollouts", wildcards)
         yield _job("select_training_set", f"{folder}/levels.csv", wildcards)
         for temperature in list(grid.factorial_files(config, model))[1:] if at_last else ():

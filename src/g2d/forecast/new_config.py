@@ -192,6 +192,8 @@ def _model(model: str) -> tuple[str, dict[str, Any]]:
         return "demo", {"source": "embedded"}
     if Path(model).is_dir():
         return _name(Path(model).resolve().name), {"source": "local", "path": model}
+    if model.endswith(".gguf") and Path(model).is_file():
+        return _name(Path(model).stem), {"source": "gguf", "path": model}
     if not re.fullmatch(r"[\w.-]+/[\w.-]+(@[0-9a-f]{40})?", model):
         raise ConfigError(f"--model {model}: no folder here, and no id of the Hub (owner/name, or owner/name@commit)")
     identity, _, revision = model.partition("@")

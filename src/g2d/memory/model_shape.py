@@ -10,7 +10,7 @@ import torch
 
 from g2d.jobs.files import parse_json
 from g2d.memory.passes import shortened, skeleton
-from g2d.policies.settings import CONFIG, HubModel, LocalModel, Lora, file_of
+from g2d.policies.settings import CONFIG, GgufModel, HubModel, LocalModel, Lora, file_of
 
 SHAPES = Path(__file__).parent / "shapes"  # of the models that shipped configurations name
 
@@ -32,8 +32,12 @@ class NoConfigError(ValueError):
     """The config.json of a model is not on this machine; the message says how to have it."""
 
 
-def config_file(name: str, source: LocalModel | HubModel) -> Path:
+def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
     """Where the config.json of a model of this name is; a NoConfigError says how to have it here."""
+    if isinstance(source, GgufModel):
+        if (made := Path("results", name, "base/model", CONFIG)).is_file():
+            return made
+        raise NoConfigError(f"models.{name}: its GGUF file is not converted yet: snakemake --cores 1 {made}")
     if found := file_of(source):
         return found
     if isinstance(source, LocalModel):

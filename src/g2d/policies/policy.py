@@ -19,7 +19,7 @@ from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import read_json, sha256, write_json
 from g2d.jobs.run_process import release
 from g2d.plain import first_line
-from g2d.policies.settings import ADAPTER_FILES, ALL_FILES, Rounding
+from g2d.policies.settings import ADAPTER_FILES, ALL_FILES, MADE, Rounding
 
 VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
 # Files that transformers and vLLM read beside the weights.
@@ -57,6 +57,8 @@ class Policy:
     effect_left: float | None = None  # share of the adapter's effect after two roundings; None without bfloat16
     weights: str | None = None  # folder of all weights where these were trained, instead of an adapter
     chat_template_kwargs: dict[str, Any] | None = None  # values of variables of M0's chat template
+    # Of an M0 that was converted: file, sha256, quantization and, if it has one, package of the GGUF file.
+    converted_from: dict[str, str] | None = None
 
     @property
     def is_recorded(self) -> bool:
@@ -92,7 +94,7 @@ class Policy:
 
 def as_json(policy: Policy) -> dict[str, Any]:
     """The record as it is written; without the fields that 0.1.0 did not have where they are None."""
-    newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs")
+    newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs", "converted_from")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 
 
@@ -200,7 +202,7 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
 def _way_back(policy: Policy) -> str:
     """How to restore files of M0 that cannot be read: only files that were made or fetched here may be deleted."""
     source = policy.settings.get("source")
-    if source in ("embedded", "scratch"):
+    if source in MADE:
         return "delete the folder to have it made again"
     if source == "hub":
         return "delete the folder to have it fetched again"

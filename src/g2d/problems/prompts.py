@@ -1,15 +1,29 @@
-"""The messages around a problem. Training, harvest and evaluation all use `conversation` and the model's chat template,
-so they show the same bytes (a test compares them)."""
+"""The messages around a problem, and their tokens. Training, harvest and evaluation all use `conversation` and
+`prompt_ids`, so they show the same tokens (a test compares them).
+
+Special tokens are those that the chat template writes. In a message `<|im_end|>` is text, and spelled out: a problem
+cannot end its turn and begin another.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from pydantic import field_validator
 
 from g2d.problems.problem import Problem
 from g2d.settings import Section, key
+
+
+class Example(Section):
+    """A worked example: a problem and its answer, as the user's turn and the assistant's."""
+
+    problem: str = key(..., "Text of the problem, shown in prompt.template like every other.")
+    answer: str = key(..., "What the assistant answers, verbatim.")
 
 
 class Prompt(Section):
@@ -21,9 +35,15 @@ class Prompt(Section):
         paper="not printed in the paper",
     )
     template: str = key("{problem}", "User message; {problem} stands for the problem text.", paper="not printed")
+    examples: list[Example] = key(
+        [],
+        "Worked examples, shown as turns of a chat before every problem; the same in training, harvest and evaluation.",
+        paper="none",
+        neutral=[],
+    )
     open_ended: str = key(
         "{problem}",
-        "User message of an open-ended prompt, which is shown without the system message.",
+        "User message of an open-ended prompt, which is shown without system message and worked examples.",
         paper="{problem}, in arXiv 2506.21495",
         neutral="{problem}",
     )
@@ -40,22 +60,28 @@ Messages = list[dict[str, str]]
 
 
 def conversation(problem: Problem, prompt: Prompt) -> Messages:
-    """The conversation that asks a problem; open-ended ones have a template of their own and no system message
-    ("Bridging Offline and Online RL", arXiv 2506.21495, figures 4 and 5)."""
+    """The conversation that asks a problem, after the worked examples; open-ended ones have a template of their own and
+    nothing before it ("Bridging Offline and Online RL", arXiv 2506.21495, figures 4 and 5)."""
     if problem.kind == "open_ended":
         return [{"role": "user", "content": prompt.open_ended.replace("{problem}", problem.prompt)}]
-    system: Messages = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
-    return [*system, {"role": "user", "content": prompt.template.replace("{problem}", problem.prompt)}]
+    messages: Messages = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
+    for example in prompt.examples:
+        messages.append({"role": "user", "content": prompt.template.replace("{problem}", example.problem)})
+        messages.append({"role": "assistant", "content": example.answer})
+    return [*messages, {"role": "user", "content": prompt.template.replace("{problem}", problem.prompt)}]
 
 
 def document(tokenizer: Any, text: str) -> str:
     """A text as the beginning of a document: after the tokenizer's first token, if it adds one."""
-    begins = tokenizer.bos_token_id is not None and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
-    return f"{tokenizer.bos_token}{text}" if begins else text
+    return f"{tokenizer.bos_token}{text}" if _adds_first_token(tokenizer) else text
+
+
+def _adds_first_token(tokenizer: Any) -> bool:
+    return tokenizer.bos_token_id is not None and tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]
 
 
 def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
-    """The tokens of texts, and nothing that the tokenizer would add."""
+    """The tokens of texts, special ones included, and nothing that the tokenizer would add."""
     found: list[list[int]] = tokenizer([*texts], add_special_tokens=False)["input_ids"]
     return found
 
@@ -63,3 +89,73 @@ def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
 def render(tokenizer: Any, conversation: Messages) -> str:
     """The conversation in the model's chat template, up to the assistant's turn."""
     return str(tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False))
+
+
+def prompt_ids(tokenizer: Any, shown: Messages | str) -> list[int]:
+    """The tokens that a policy is shown: of a conversation up to the assistant's turn, or of a text as the beginning of
+    a document. Raises as `conversation_ids`."""
+    if not isinstance(shown, str):
+        return conversation_ids(tokenizer, shown)
+    first = [tokenizer.bos_token_id] if _adds_first_token(tokenizer) else []
+    return first + plain_ids(tokenizer, shown)
+
+
+def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_prompt: bool = True) -> list[int]:
+    """The tokens of a conversation in the model's chat template; those of messages are never special.
+
+    If no message has a special token's text, they are the tokens of the rendered text. Otherwise a private character
+    stands for that text until the template is rendered, and whatever is between two special tokens of the template and
+    has such characters is tokenized as plain text. Raises a ValueError if the tokenizer cannot do that.
+    """
+    special, pattern = _special_tokens(tokenizer)
+    matches = {text for message in conversation for text in pattern.findall(message["content"])}
+    used = set().union(*(message["content"] for message in conversation))
+    private = (character for character in map(chr, PRIVATE) if character not in used)
+    stands_for = dict(zip(sorted(matches), private, strict=False))
+    masked = [
+        {**message, "content": pattern.sub(lambda match: stands_for[match[0]], message["content"])}
+        for message in conversation
+    ]
+    text = str(tokenizer.apply_chat_template(masked, add_generation_prompt=add_generation_prompt, tokenize=False))
+    if not matches:
+        return token_ids(tokenizer, [text])[0]
+    if not tokenizer.is_fast:
+        raise ValueError(f"{min(matches)} in it is a special token to this tokenizer, a slow one: remove it")
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    tokens, places = encoded["input_ids"], encoded["offset_mapping"]
+    # Of the template; the token for what is unknown may be a special one too.
+    written = [
+        i
+        for i, (token, (first, last)) in enumerate(zip(tokens, places, strict=True))
+        if token in special and special[token] in text[first:last]
+    ]
+    cuts = [(-1, (0, 0)), *((i, places[i]) for i in written), (len(tokens), (len(text), len(text)))]
+    ids: list[int] = []
+    for (i, (_, end)), (j, (begin, _)) in pairwise(cuts):
+        part = text[end:begin]
+        original = part
+        for match, character in stands_for.items():
+            original = original.replace(character, match)
+        ids += plain_ids(tokenizer, original) if original != part else tokens[i + 1 : j]
+        ids += tokens[j : j + 1]
+    return ids
+
+
+PRIVATE = range(0xF0000, 0xFFFFE)  # characters that Unicode leaves to private use
+
+
+def plain_ids(tokenizer: Any, text: str) -> list[int]:
+    """The tokens of a text in which nothing is special; a ValueError if the tokenizer cannot spell a special token."""
+    ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    special, _ = _special_tokens(tokenizer)
+    if left := special.keys() & (set(ids) - {tokenizer.unk_token_id}):
+        raise ValueError(f"{special[min(left)]} is a special token, and this tokenizer cannot spell it: remove it")
+    return ids
+
+
+@lru_cache(maxsize=4)
+def _special_tokens(tokenizer: Any) -> tuple[dict[int, str], re.Pattern[str]]:
+    """The texts of a tokenizer's special tokens, by token, and a pattern of them, longer ones first."""
+    tokens = {token: added.content for token, added in tokenizer.added_tokens_decoder.items() if added.special}
+    texts = sorted(filter(None, tokens.values()), key=len, reverse=True)
+    return tokens, re.compile("|".join(map(re.escape, texts)) or r"(?!)")

@@ -22,6 +22,7 @@ from transformers import TrainerCallback
 from trl import import_utils as trl_imports
 
 from g2d.jobs.files import read_json, write_json
+from g2d.problems.prompts import conversation_ids
 from g2d.regimes.adapters import copy_to_reference, reference_weights
 from g2d.regimes.by_length import regrouped
 from g2d.regimes.grpo_generation import EngineGeneration
@@ -216,6 +217,10 @@ class Grpo(GRPOTrainer):
             differ = len({reward for reward in rewards[own] if reward is not None}) > 1
             found.append(AskedGroup(number, differ, sum(map(len, ids[own])), answers))
         return found
+
+    def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], None, dict[str, Any]]:
+        """Tokens of conversations as every engine shows them; TRL would read special tokens in a problem's text."""
+        return [conversation_ids(self.processing_class, prompt) for prompt in prompts], None, {}
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
         """Completions of tokenized prompts, which arrive repeated `num_generations` times."""

@@ -11,7 +11,7 @@ from g2d.jobs.files import sha256
 from g2d.memory.workload import largest_part
 from g2d.policies.policy import context_limit, load_tokenizer
 from g2d.problems import Problem, read_problems
-from g2d.problems.prompts import conversation, render
+from g2d.problems.prompts import conversation, prompt_ids
 from g2d.regimes.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
 from g2d.regimes.division import Division, divide
 from g2d.regimes.job import Trained, TrainingJob
@@ -76,8 +76,7 @@ def require_prompts_fit(job: TrainingJob) -> int:
     """Tokens of the longest prompt; a ValueError names the problem whose prompt and completion do not fit the model."""
     problems: Sequence[Problem] = job.data
     tokenizer = load_tokenizer(job.base)
-    prompts = [render(tokenizer, conversation(problem, job.prompt)) for problem in problems]
-    ids = tokenizer(prompts, add_special_tokens=False)["input_ids"]
+    ids = [prompt_ids(tokenizer, conversation(problem, job.prompt)) for problem in problems]
     require_room(
         ids,
         [f"problem {problem.problem_id}" for problem in problems],
@@ -107,8 +106,8 @@ def vllm_beside_trainer(job: TrainingJob, problems: Sequence[Problem], at_once: 
         memory_utilization=job.engine.training_gpu_memory_utilization,
         most_sequences=largest_part(at_once, n_processes()),
     )
-    prompts = {vllm.render(conversation(problem, job.prompt)) for problem in problems}
-    vllm.start_for(prompts, job.settings.max_completion_length)
+    requests = [vllm.request(problem.problem_id, conversation(problem, job.prompt)) for problem in problems]
+    vllm.start_for(requests, job.settings.max_completion_length)
     return vllm
 
 

@@ -15,6 +15,7 @@ import yaml
 from g2d.analysis.informativeness import Informativeness
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.markdown import code, fenced, literal
+from g2d.policies.gguf import origin
 from g2d.policies.policy import Policy
 from g2d.regimes.catalogue import REGIMES
 from g2d.report.provenance import without_folders
@@ -207,7 +208,8 @@ def _warmup(k: int, online: str = "grpo", start: PolicyKey | None = None) -> str
 
 def _model(base: Policy) -> str:
     revision = f" at revision {code(base.revision)}" if base.revision else ""
-    return f"{code(base.settings.get('id') or base.model)}{revision}"
+    converted = f" ({literal(origin(base.converted_from))})" if base.converted_from else ""
+    return f"{code(base.settings.get('id') or base.model)}{revision}{converted}"
 
 
 def _results(rows: pd.DataFrame) -> list[str]:

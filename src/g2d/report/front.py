@@ -8,9 +8,11 @@ from typing import Any
 
 import pandas as pd
 
+from g2d.analysis.calibration import few_mixed
 from g2d.analysis.comparisons import LEVEL
 from g2d.experiment.config import Config
 from g2d.experiment.keys import called
+from g2d.policies.gguf import origin
 from g2d.report import charts, frontier, training
 from g2d.report.answer import answer
 from g2d.report.contamination import memory_warnings
@@ -128,6 +130,18 @@ def loss_caveats(lost: Mapping[str, int], model: str) -> tuple[str, ...]:
         return ()
     shown = own if len(own) <= NAMED else [*own[:NAMED], f"{len(own) - NAMED} more"]
     return (f"Losses were not finite in the training of {listed(shown)}: what these policies answer is no result.",)
+
+
+def quantized_caveats(provenance: Mapping[str, Any], model: str) -> tuple[str, ...]:
+    """A sentence if M0 was converted from a GGUF file."""
+    converted = provenance["models"].get(model, {}).get("converted_from")
+    return (f"M0 was {origin(converted)}.",) if converted else ()
+
+
+def calibration_caveats(calibration: pd.DataFrame | None, model: str) -> tuple[str, ...]:
+    """The warning of `few_mixed`, from calibration.csv."""
+    warning = None if calibration is None else few_mixed(calibration[calibration["model"] == model])
+    return (warning,) if warning else ()
 
 
 def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -> tuple[str, ...]:

@@ -19,7 +19,8 @@ from g2d.experiment.prompt_counts import other_prompts
 from g2d.experiment.sections import Ablation, Frontier
 from g2d.experiment.sweep import held_out
 from g2d.markdown import literal
-from g2d.policies.settings import EmbeddedModel, HubModel, LocalModel, ModelSource, ScratchModel
+from g2d.policies.gguf import origin
+from g2d.policies.settings import EmbeddedModel, GgufModel, HubModel, LocalModel, ModelSource, ScratchModel
 from g2d.problems.reasoning import split_for
 from g2d.problems.settings import (
     DEVELOPMENT,
@@ -74,7 +75,7 @@ def methods(
             "sweep": sweep,
             "sweep_sentences": [] if sweep is None else sweep_sentences(sweep),
             "alike": alike,
-            "models": [_model(name, source) for name, source in config.models.items()],
+            "models": [_model(name, source, provenance) for name, source in config.models.items()],
             "problems": problems,
             "benchmarks": list(map(problems, config.benchmarks)),
             "levels": _chosen_levels(calibration[calibration["selected"]]),
@@ -141,13 +142,15 @@ def _ablation(config: Config, name: str, ablation: Ablation) -> str:
     return f"{name} ({settings_of(settings)}; {at})"
 
 
-def _model(name: str, source: ModelSource) -> str:
+def _model(name: str, source: ModelSource, provenance: Mapping[str, Any]) -> str:
     if isinstance(source, HubModel):
         return f"{source.id} (revision {source.revision[:12]})"
     if isinstance(source, EmbeddedModel):
         return f"{name} (the demonstration model that comes with g2d)"
     if isinstance(source, ScratchModel):
         return f"{name} (a Llama of {source.layers} layers and width {source.hidden_size}, trained from scratch)"
+    if isinstance(source, GgufModel):
+        return f"{name} ({origin(provenance['models'][name]['converted_from'])})"
     return f"{name} ({'a local model' if isinstance(source, LocalModel) else 'recorded completions'})"
 
 

@@ -107,10 +107,15 @@ def build(
     staged, left = (CAVEAT,) if config.looks else (), provenance.get("effect_left", {})
     lost = provenance.get("lost_losses", {})
     caveats = {
-        model: front.loss_caveats(lost, model) + front.rounding_caveats(left, model, config) + staged
+        model: front.quantized_caveats(provenance, model)
+        + front.loss_caveats(lost, model)
+        + front.rounding_caveats(left, model, config)
+        + staged
         for model in config.models
     }
     frames = {name: read_by_name(path) for name, path in tables.items()}
+    for model in config.models:
+        caveats[model] += front.calibration_caveats(frames.get("calibration"), model)
     panels = front.panels(frames, benchmarks, specs, known, caveats)
     labelled_once = config.model_dump(mode="json") | {"demonstration": None}  # the page says it, always in view
     caption = functools.partial(_caption, config=labelled_once, benchmark=benchmarks[0])

@@ -59,6 +59,7 @@ def provenance(
                 "id": getattr(source, "id", None),
                 "revision": base[name].revision if name in base else getattr(source, "revision", None),
                 "weights_sha256": base[name].weights_sha256 if name in base else None,
+                **({"converted_from": base[name].converted_from} if name in base and base[name].converted_from else {}),
             }
             for name, source in config.models.items()
         },

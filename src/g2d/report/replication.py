@@ -25,6 +25,7 @@ from g2d.jobs.digests import digests_in
 from g2d.jobs.files import read_json, sha256
 from g2d.plain import say
 from g2d.policies.policy import read_policy
+from g2d.policies.settings import MADE
 from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.runs import differing
 
@@ -107,7 +108,7 @@ def _weights(key: PolicyKey, config: Config) -> str:
     """The file with a policy's weights, or with their digest where they lie elsewhere."""
     if key.role != "base":
         return config.for_model(key.model).lora.files[0]
-    return "model/model.safetensors" if config.models[key.model].source in ("embedded", "scratch") else RECORD
+    return "model/model.safetensors" if config.models[key.model].source in MADE else RECORD
 
 
 def verdict(differences: list[Difference]) -> str:

@@ -21,6 +21,7 @@ from pydantic import model_validator
 
 from g2d.jobs.digests import remembered_digest
 from g2d.jobs.files import parse_json, read_json
+from g2d.problems.prompts import conversation_ids
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError
 from g2d.settings import MistakeInKeyError, Revision, Section, key
 
@@ -203,8 +204,7 @@ class Scorer:
             [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
             for prompt, completion in conversations
         ]
-        tokens: list[list[int]] = self.tokenizer.apply_chat_template(turns, return_dict=False)
-        return tokens
+        return [conversation_ids(self.tokenizer, own, add_generation_prompt=False) for own in turns]
 
     def _forward(self, rows: list[list[int]]) -> list[float]:
         import torch

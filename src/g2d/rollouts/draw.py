@@ -106,7 +106,7 @@ def completed(
     engine: Engine, problems: Sequence[Problem], prompt: Prompt | None, decoding: Decoding
 ) -> Iterator[tuple[Problem, Request, int, Completion]]:
     """Every completion, with its problem, what the policy saw, and its number among the samples."""
-    requests = [Request(p.problem_id, engine.render(conversation(p, prompt) if prompt else p.prompt)) for p in problems]
+    requests = [engine.request(p.problem_id, conversation(p, prompt) if prompt else p.prompt) for p in problems]
     for problem, request, completions in zip(problems, requests, engine.generate(requests, decoding), strict=True):
         for sample, completion in enumerate(completions):
             yield problem, request, sample, completion

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 
 from g2d.jobs.run_process import current_run
 from g2d.policies.policy import Policy
-from g2d.problems.prompts import Messages, document, render, token_ids
+from g2d.problems.prompts import Messages, document, prompt_ids, render, token_ids
 from g2d.rollouts.rollout import FinishReason
 from g2d.rollouts.settings import EngineSettings
 
@@ -35,6 +35,7 @@ class Request:
 
     problem_id: str
     prompt_text: str
+    prompt_ids: tuple[int, ...] | None = None  # its tokens; None: those of the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,9 @@ class Engine(Protocol):
         """The exact text that the policy continues: a conversation in the model's chat template, ready for the
         assistant's turn, or a text as the beginning of a document."""
 
+    def request(self, problem_id: str, shown: Messages | str) -> Request:
+        """The request to complete a conversation or a text, whose own special tokens are plain text."""
+
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """`samples_per_prompt` completions for every request, in order."""
 
@@ -79,11 +83,28 @@ class ModelEngine:
         """As `Engine`."""
         return document(self.tokenizer, shown) if isinstance(shown, str) else render(self.tokenizer, shown)
 
+    def request(self, problem_id: str, shown: Messages | str) -> Request:
+        """As `Engine`; a ValueError names a problem with a special token that the tokenizer cannot spell."""
+        try:
+            ids = prompt_ids(self.tokenizer, shown)
+        except ValueError as error:
+            raise ValueError(f"problem {problem_id}: {error}") from None
+        return Request(problem_id, self.render(shown), tuple(ids))
+
+    def tokens_of(self, requests: Iterable[Request]) -> list[list[int]]:
+        """The tokens of prompts."""
+        return [
+            token_ids(self.tokenizer, [request.prompt_text])[0]
+            if request.prompt_ids is None
+            else list(request.prompt_ids)
+            for request in requests
+        ]
+
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """As `Engine`; a ValueError names a problem that does not fit the model with its completion."""
         if not requests:
             return []
-        prompts = token_ids(self.tokenizer, (request.prompt_text for request in requests))
+        prompts = self.tokens_of(requests)
         names = [request.problem_id for request in requests]
         require_room(prompts, [f"problem {name}" for name in names], decoding.max_completion_length, self.context)
         return [

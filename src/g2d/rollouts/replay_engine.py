@@ -41,6 +41,10 @@ class ReplayEngine:
         """The problem text, since the template is not recorded."""
         return shown if isinstance(shown, str) else shown[-1]["content"]
 
+    def request(self, problem_id: str, shown: Messages | str) -> Request:
+        """As `Engine`, without tokens."""
+        return Request(problem_id, self.render(shown))
+
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """The first `samples_per_prompt` recorded completions of every request; a ValueError names a problem that has
         fewer."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from g2d.policies.policy import Policy, end_tokens, load_tokenizer, tokenizer_sha256
-from g2d.problems.prompts import render, token_ids
+from g2d.problems.prompts import conversation_ids, plain_ids, token_ids
 from g2d.rollouts.pairs import Pair
 from g2d.rollouts.rollout import IDS
 
@@ -27,7 +27,8 @@ def with_token_ids(rollouts: pd.DataFrame, base: Policy) -> pd.DataFrame:
     if known.all():
         return rollouts
     (tokenizer, end), bare = _tokenizer(base), rollouts[~known]
-    answers = zip(token_ids(tokenizer, bare["completion_text"]), bare["finish_reason"] == "stop", strict=True)
+    texts = [plain_ids(tokenizer, text) for text in bare["completion_text"]]
+    answers = zip(texts, bare["finish_reason"] == "stop", strict=True)
     made = (token_ids(tokenizer, bare["prompt_text"]), [ids + [end] * ended for ids, ended in answers])
     rows = rollouts.reset_index(drop=True).assign(tokenizer_sha256=tokenizer_sha256(base.base))
     for name, ids in zip(IDS, made, strict=True):
@@ -44,10 +45,9 @@ def pairs_with_token_ids(pairs: Sequence[Pair], base: Policy) -> list[Pair]:
     if not bare:
         return list(pairs)
     (tokenizer, end), digest = _tokenizer(base), tokenizer_sha256(base.base)
-    prompts = token_ids(tokenizer, (render(tokenizer, pair["prompt"]) for pair in bare))
+    prompts = [conversation_ids(tokenizer, pair["prompt"]) for pair in bare]
     chosen, rejected = (
-        [[*ids, end] for ids in token_ids(tokenizer, (pair[side][-1]["content"] for pair in bare))]
-        for side in ("chosen", "rejected")
+        [[*plain_ids(tokenizer, pair[side][-1]["content"]), end] for pair in bare] for side in ("chosen", "rejected")
     )
     made = (
         Pair(**pair, prompt_ids=asked, chosen_ids=right, rejected_ids=wrong, tokenizer_sha256=digest)

@@ -18,8 +18,7 @@ from g2d.jobs.files import read_json
 from g2d.jobs.run_process import release
 from g2d.policies.policy import Policy, context_limit, end_tokens, load_model, load_tokenizer, require_own_weights
 from g2d.policies.settings import LORA_RANKS
-from g2d.problems.prompts import token_ids
-from g2d.rollouts.engine import Decoding, Drawn, ModelEngine
+from g2d.rollouts.engine import Decoding, Drawn, ModelEngine, Request
 from g2d.rollouts.free_memory import require_free
 from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings
@@ -148,9 +147,9 @@ class VllmEngine(ModelEngine):
         if self._llm is not None:
             self._llm.llm_engine.add_lora(self._adapter)
 
-    def start_for(self, prompt_texts: Iterable[str], max_completion_length: int) -> None:
-        """Start the engine now, large enough for every one of these prompts and its completion."""
-        self._reach(token_ids(self.tokenizer, prompt_texts), max_completion_length)
+    def start_for(self, requests: Iterable[Request], max_completion_length: int) -> None:
+        """Start the engine now, large enough for the prompt of every request and its completion."""
+        self._reach(self.tokens_of(requests), max_completion_length)
 
     def start(self, context: int) -> None:
         """Start the engine for prompts and completions of together `context` tokens.

@@ -1,0 +1,18 @@
+"""Rule gguf_model: convert a GGUF file to M0's folder."""
+
+from pathlib import Path
+
+from g2d.jobs.stage import stage
+from g2d.policies import write_policy
+from g2d.policies.pretrained import make_base
+from g2d.policies.settings import GgufModel
+
+
+def main(snakemake):
+    with stage(snakemake):
+        source, folder = GgufModel.model_validate(snakemake.params.source), Path(snakemake.output.files[0]).parent
+        write_policy(snakemake.output.policy, make_base(snakemake.wildcards.model, source, folder))
+
+
+if __name__ == "__main__":
+    main(snakemake)
