@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +14,19 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, BloomConfig, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config
 from trl.trainer.utils import add_fused_lm_head
 
-from g2d.regimes import shared_prompts
-from g2d.regimes.shared_prompts import packed, share_prompts
+from g2d.policies import Policy
+from g2d.policies.settings import Lora
+from g2d.regimes import division, shared_prompts
+from g2d.regimes.checkpoints import Checkpoints
+from g2d.regimes.division import Division
+from g2d.regimes.dpo import Dpo
+from g2d.regimes.grpo import train_grpo
+from g2d.regimes.job import Trained, TrainingJob
+from g2d.regimes.shared_prompts import Packed, packed, share_prompts
+from tests.models import tiny_policy
+from tests.regimes.test_resume import dpo
+from tests.regimes.test_semi_online_dpo import semi_online
+from tests.regimes.test_training import WARMUP, adapter_digest, easy, warm_up
 
 OUTPUTS = ("log_probs", "entropy", "log_sum_sq_probs")
 SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "vocab_size": 97}
@@ -70,7 +83,11 @@ def scored(model: Any, inputs: dict[str, torch.Tensor]) -> tuple[dict[str, torch
 def assert_same(model: Any, inputs: dict[str, torch.Tensor], **tolerance: float) -> None:
     plain, gradients = scored(deepcopy(model), inputs)
     assert share_prompts(model)
+    read: list[int] = []
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base.get_input_embeddings().register_forward_hook(lambda _, tokens, __: read.append(tokens[0].numel()))
     shared, others = scored(model, inputs)
+    assert len(read) == 1 and read[0] < inputs["input_ids"].numel()
     for name, values in plain.items():
         torch.testing.assert_close(shared[name], values, **tolerance, msg=lambda text, name=name: f"{name}: {text}")
     assert len(gradients) == len(others) > 5
@@ -161,3 +178,110 @@ def test_a_model_without_labels_answers_as_before() -> None:
     logits = model(inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits
     assert share_prompts(model)
     assert torch.equal(model(inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits, logits)
+
+
+# ------------------------------------------------------------------------------------------------------------- training
+
+NO_DROPOUT = Lora(dropout=0.0)
+GROUPS = WARMUP.model_copy(update={"beta": 0.1, "ratio": "sampler"})
+
+
+def model_of(source: str) -> Policy:
+    return replace(tiny_policy(), settings={"source": source})
+
+
+def numbers(log: list[dict[str, Any]]) -> list[float]:
+    """Losses, gradients, lengths and KL of all steps."""
+    names = ("loss", "grad_norm", "completions/mean_length", "kl", "rewards/margins", "logps/chosen")
+    return [row[name] for row in log if "loss" in row for name in names if name in row]
+
+
+def passes_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Rows and prompts of each packed pass from now on."""
+    shapes: list[tuple[int, int]] = []
+    pack = shared_prompts.packed
+
+    def watched(*arguments: torch.Tensor) -> Packed | None:
+        result = pack(*arguments)
+        shapes.append((len(arguments[0]), 0 if result is None else len(result.ids)))
+        return result
+
+    monkeypatch.setattr(shared_prompts, "packed", watched)
+    return shapes
+
+
+def test_grpo_learns_the_same_and_passes_have_whole_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"k": 2, "warmup": GROUPS, "lora": NO_DROPOUT, "group_size": 8}
+    plain = warm_up(tmp_path / "plain", easy(10), **given)
+    shapes = passes_of(monkeypatch)
+    shared = warm_up(tmp_path / "shared", easy(10), shared_prompts=True, **given)
+    assert numbers(shared) == pytest.approx(numbers(plain), rel=1e-3, abs=1e-5)
+    assert shapes[1:] and set(shapes[1:]) == {(8, 1)}  # the first is a comparison of passes
+
+
+def test_dpo_and_groups_learn_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Dpo(epochs=1, gradient_accumulation_steps=2, learning_rate=2e-3, use_weighting=True, ld_alpha=0.5)
+    logs = [dpo(tmp_path / str(on), settings=settings, lora=NO_DROPOUT, shared_prompts=on) for on in (False, True)]
+    assert numbers(logs[1]) == pytest.approx(numbers(logs[0]), rel=1e-3, abs=1e-5)
+    shapes = passes_of(monkeypatch)
+    extras: dict[str, Any] = {"pairs": "all", "entropy_coefficient": 0.1, "lora": NO_DROPOUT}
+    logs = [semi_online(tmp_path / f"groups {on}", k=2, shared_prompts=on, **extras) for on in (False, True)]
+    assert numbers(logs[1]) == pytest.approx(numbers(logs[0]), rel=1e-3, abs=1e-5)
+    assert any(rows > prompts > 0 for rows, prompts in shapes)
+
+
+def test_auto_leaves_models_of_g2d_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(division, "cpu_has_bfloat16", lambda: True)
+    for source in ("embedded", "scratch"):
+        assert chosen(tmp_path / source, source) == Division(4, False)
+
+
+def test_auto_shares_prompts_of_pretrained_models_and_takes_bfloat16_if_the_cpu_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for has in (True, False):
+        monkeypatch.setattr(division, "cpu_has_bfloat16", lambda has=has: has)
+        assert chosen(tmp_path / str(has)) == Division(8, False, shared_prompts=True, autocast=has)
+    off: dict[str, Any] = {"shared_prompts": False, "precision": "float32"}
+    assert chosen(tmp_path / "off", **off) == Division(4, False)
+    assert chosen(tmp_path / "bfloat16", **off | {"precision": "bfloat16"}) == Division(4, False, autocast=True)
+
+
+def chosen(work: Path, source: str = "local", **own: Any) -> Division:
+    job = TrainingJob(model_of(source), easy(10), WARMUP, lora=NO_DROPOUT, seed=0, work=work, group_size=8, k=2, **own)
+    return division.divide(job, Checkpoints(work, {}, job.meter), WARMUP.on_card(8, 12), (20, 12))
+
+
+def test_a_pass_of_shared_prompts_has_no_more_tokens_than_before() -> None:
+    def rows(group: int, prompt: int, completion: int) -> int:
+        return division._rows_of_groups(4, 64, group, (prompt, completion))
+
+    assert [rows(8, 75, 20), rows(2, 75, 20), rows(64, 75, 20), rows(8, 10, 400)] == [8, 4, 8, 4]
+
+
+def test_a_chain_keeps_its_passes_and_the_record_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(division, "cpu_has_bfloat16", lambda: True)
+    straight = trained(tmp_path / "straight", k=4)
+    first = trained(tmp_path / "first", k=2)
+    monkeypatch.setattr(division, "cpu_has_bfloat16", lambda: False)  # another machine
+    second = trained(tmp_path / "second", k=4, resume_from=tmp_path / "first/checkpoint")
+    assert adapter_digest(tmp_path / "second") == adapter_digest(tmp_path / "straight")
+    for result in (straight, first, second):
+        assert result.found == {"shared_prompts": True, "precision": "bfloat16"}
+    plain = trained(tmp_path / "plain", k=2, shared_prompts=False, precision="float32")
+    assert plain.found == {}
+    assert numbers(plain.log) != numbers(first.log)
+    assert numbers(plain.log)[0] == pytest.approx(numbers(first.log)[0], abs=0.05)
+    # A checkpoint of a version that did not choose is continued as it began.
+    assert trained(tmp_path / "old", k=4, resume_from=tmp_path / "plain/checkpoint").found == {}
+
+
+def trained(work: Path, k: int, **own: Any) -> Trained:
+    job = TrainingJob(model_of("local"), easy(10), WARMUP, lora=NO_DROPOUT, seed=0, work=work, group_size=8, k=k, **own)
+    return train_grpo(job)
+
+
+def test_the_record_says_so_if_a_model_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_prompts, "_obstacle", lambda _: "it has another attention")
+    result = trained(tmp_path, k=2, precision="float32")
+    assert result.found == {}

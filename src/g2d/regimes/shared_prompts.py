@@ -132,14 +132,17 @@ def _sharing(fused: Any) -> Any:
 
     @wraps(fused.__func__)  # `generate` reads the signature
     def forward(self: Any, *args: Any, fused_lm_head: bool = False, **inputs: Any) -> Any:
-        handled = fused_lm_head and not args and {*inputs} <= HANDLED and inputs.get("attention_mask") is not None
+        given = {name for name, value in inputs.items() if value is not None}  # PEFT gives all that it knows
+        handled = fused_lm_head and not args and {"input_ids", "attention_mask", "labels"} <= given <= HANDLED
         pack = packed(*(inputs[name] for name in ("input_ids", "attention_mask", "labels"))) if handled else None
         if pack is None:
             return fused(*args, fused_lm_head=fused_lm_head, **inputs) if fused_lm_head else fused(*args, **inputs)
         states = _states(self, pack).flatten(0, 1)[pack.predictors]
-        counted = {name: inputs[name] for name in ("num_items_in_batch",) if name in inputs}
         scored = fused.__func__(
-            _Scored(self, states[None]), fused_lm_head=True, shift_labels=pack.targets[None], **counted
+            _Scored(self, states[None]),
+            fused_lm_head=True,
+            shift_labels=pack.targets[None],
+            num_items_in_batch=inputs.get("num_items_in_batch"),
         )
         mask = inputs["labels"][:, 1:] != -100
         for name in PER_TOKEN:
