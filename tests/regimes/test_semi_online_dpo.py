@@ -50,7 +50,7 @@ DYNAMIC = {"retire": {"after": 1, "readmit": 2}, "resample": 1}
 def semi_online(work: Path, k: int = 6, *, n_problems: int = 10, lora: Lora | None = None, **changes: Any) -> Any:
     kwargs = {
         name: changes.pop(name)
-        for name in ("resume_from", "meter", "base", "engine", "reward", "started", "problems")
+        for name in ("resume_from", "meter", "base", "engine", "reward", "started", "problems", "shared_prompts")
         if name in changes
     }
     if (started := kwargs.pop("started", None)) is not None:

@@ -195,6 +195,11 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         {},
         (),
     ),
+    "set training.threads, training.shared_prompts, training.precision": (
+        put("training", threads=2, shared_prompts=False, precision="float32"),
+        {},
+        (),
+    ),
     "set probe.compare": (
         configured(lambda config: config.update(probe={"compare": True})),
         {"draw_probe": 3, "advise": 1, "check_advice": 1} | TABLES,

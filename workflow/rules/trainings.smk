@@ -35,7 +35,7 @@ for regime, stops in [*((one, False) for one in REGIMES.values()), *((one, True)
             regime=folders(regime.name, stops),
         conda:
             "../../envs/g2d.yaml"
-        threads: 1
+        threads: CONFIG.training.threads
         resources:
             gpu=plan.training_gpus,
         params:

@@ -143,6 +143,8 @@ def _job(
         teacher=read_own_policy(teacher[0]) if teacher else None,
         checkpointing=config.checkpoints,
         gradient_checkpointing=config.training.gradient_checkpointing,
+        shared_prompts=config.training.shared_prompts,
+        precision=config.training.precision,
         tracking=tracking_arguments(config.logging, policy_id),
         meter=meter,
         version=snakemake.params.version,

@@ -38,6 +38,7 @@ class Training:
     batch: int | None = None  # of these, how many transformers generates together
     own_copy: bool = False  # transformers generates from copies of M0 beside the trainer's
     completions: int | None = None  # the most that one run generates
+    group: int = 1  # completions of a prompt, of GRPO
     float32_head: bool = False  # the head has float32 weights of its own
     parts: int = 1  # processes that the model is divided among
     update: int | None = None  # units of a gradient step, which the card divides into passes; None: `rows` is given

@@ -66,6 +66,11 @@ class Policy:
         return self.settings.get("source") == "recorded"
 
     @property
+    def is_scratch(self) -> bool:
+        """Whether M0 was trained by g2d; such models compute in float32 on a CPU, so that results keep their bits."""
+        return self.settings.get("source") in ("embedded", "scratch")
+
+    @property
     def trained(self) -> str | None:
         """Folder of what was trained; None for M0."""
         return self.adapter or self.weights
@@ -259,6 +264,16 @@ def precision() -> torch.dtype:
     import torch
 
     return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether PyTorch multiplies bfloat16 matrices in hardware here (avx512_bf16, AMX, or ARM's bf16), not by converting
+    them to float32; False in a process that asked for AVX2's kernels."""
+    import torch
+
+    capabilities = torch.cpu.get_capabilities()
+    x86 = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
+    return bool(capabilities.get("bf16") or (x86 and torch.backends.cpu.get_cpu_capability() == "AVX512"))
 
 
 def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:

@@ -3,7 +3,7 @@ rows an update has, and in which order updates follow each other, stays as it is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -63,8 +63,22 @@ class PassesByLength(EqualRows):
         return torch.stack(losses).sum()
 
 
-def regrouped(batches: Sequence[Batch], per_update: int) -> list[Batch]:
-    """The micro-batches of a generation of GRPO, the completions of every update sorted by length: `batches` as TRL
+Order = Callable[[Batch], torch.Tensor]  # the rows of a batch of GRPO, sorted
+
+
+def by_length(batch: Batch) -> torch.Tensor:
+    """Rows by the length of their completions, the longest first."""
+    return batch["completion_mask"].sum(dim=1).argsort(descending=True, stable=True)
+
+
+def by_prompt(batch: Batch) -> torch.Tensor:
+    """Rows of a prompt one after another, so that a pass has many of them (`g2d.regimes.shared_prompts`)."""
+    rows = [tuple(ids) for ids in torch.cat([batch[name] for name in PROMPT], dim=1).tolist()]
+    return torch.tensor(sorted(range(len(rows)), key=lambda row: rows.index(rows[row])))
+
+
+def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_length) -> list[Batch]:
+    """The micro-batches of a generation of GRPO, the completions of every update in another order: `batches` as TRL
     deals them out, all with as many rows."""
     found = []
     for start in range(0, len(batches), per_update):
@@ -74,7 +88,7 @@ def regrouped(batches: Sequence[Batch], per_update: int) -> list[Batch]:
             name: torch.cat([batch[name] for batch in own]) if isinstance(value, torch.Tensor) and value.ndim else value
             for name, value in own[0].items()
         }
-        order = whole["completion_mask"].sum(dim=1).argsort(descending=True, stable=True)
+        order = ordered(whole)
         for rows in order.chunk(len(own)):
             batch = rows_of(whole, rows, len(order))
             prompt = cut({name: batch[name] for name in PROMPT}, "prompt_mask")

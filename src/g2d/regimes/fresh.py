@@ -22,6 +22,7 @@ import pandas as pd
 from g2d.jobs.files import atomic, read_json, write_json
 from g2d.policies.policy import Policy, load_tokenizer, with_trained
 from g2d.problems import Problem
+from g2d.regimes.division import share_prompts_as_chosen
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import ROLLOUTS, begin, train_to_k, vllm_beside_trainer
 from g2d.regimes.processes import gathered, n_processes, own_part
@@ -276,9 +277,7 @@ def train_on_fresh(
     fresh = FreshRollouts(job)
     try:
         arguments = {
-            **trainer_arguments(
-                checkpoints.draft, job.seed, job.tracking, settings, checkpointing=division.checkpointing
-            ),
+            **trainer_arguments(checkpoints.draft, job.seed, job.tracking, settings, **division.arguments),
             "max_steps": settings.total_steps,
             "per_device_train_batch_size": 1,
             "gradient_accumulation_steps": 1,
@@ -291,6 +290,7 @@ def train_on_fresh(
             processing_class=load_tokenizer(job.base),
             division=division,
         )
+        share_prompts_as_chosen(trainer, checkpoints)
         before = meter.tokens_generated
 
         def save(folder: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from g2d.jobs.files import read_json
 from g2d.policies.policy import end_tokens, load_tokenizer
@@ -17,7 +17,7 @@ from g2d.problems import Problem
 from g2d.problems.prompts import conversation
 from g2d.regimes.adapters import with_own_adapter
 from g2d.regimes.checkpoints import MANIFEST
-from g2d.regimes.division import Division
+from g2d.regimes.division import Division, share_prompts_as_chosen
 from g2d.regimes.grpo_keys import Mismatch, Objective, Signs
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.online import ROLLOUTS, begin, completions_tokens, read_prompts, train_to_k
@@ -33,6 +33,9 @@ from g2d.rewards.reward import group_name
 from g2d.rewards.training import TrainingReward
 from g2d.rollouts.rollout import read_rollouts
 from g2d.rollouts.tokens import with_token_ids
+
+if TYPE_CHECKING:
+    from g2d.regimes.by_length import Order
 
 
 def train_grpo(job: TrainingJob) -> Trained:
@@ -78,7 +81,7 @@ def train_grpo(job: TrainingJob) -> Trained:
         generation=generation,
         rollouts=rollouts,
         n_problems=len(problems),
-        by_length=division.tokens > 0,
+        order=_order(warmup, division),
         choice=choice,
         row=lambda n: _row(job, problems[problem_at(n, len(problems), job.seed)], n // len(problems)),
         replay=replay,
@@ -91,6 +94,7 @@ def train_grpo(job: TrainingJob) -> Trained:
         processing_class=tokenizer,
         peft_config=None if own_adapter else lora_config(job.lora),
     )
+    share_prompts_as_chosen(trainer, checkpoints)
     before = job.meter.tokens_generated
     paid = read_json(job.resume_from / MANIFEST)["step"] if job.resume_from else 0
 
@@ -125,6 +129,15 @@ def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
     }
 
 
+def _order(warmup: Warmup, division: Division) -> Order | None:
+    """Order in which the completions of an update are divided into passes; None: TRL's, which is random."""
+    from g2d.regimes.by_length import by_length, by_prompt
+
+    if division.tokens:
+        return by_length
+    return by_prompt if division.shared_prompts and not warmup.depends_on_passes else None
+
+
 def _replay(job: TrainingJob) -> ReplayBuffer | Successes | None:
     """What is replayed."""
     warmup: Warmup = job.settings
@@ -144,7 +157,7 @@ def _arguments(job: TrainingJob, draft: Path, division: Division) -> Any:
     warmup, group_size = job.settings, job.group_size
     passes = share(warmup.completions_per_step(group_size) // division.rows, "warmup.gradient_accumulation_steps")
     return GRPOConfig(
-        **trainer_arguments(draft, job.seed, job.tracking, warmup, checkpointing=division.checkpointing),
+        **trainer_arguments(draft, job.seed, job.tracking, warmup, **division.arguments),
         **warmup.objective_arguments,
         **warmup.mismatch_arguments,
         max_steps=warmup.steps_to(job.k),

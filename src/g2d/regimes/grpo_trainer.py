@@ -24,7 +24,7 @@ from trl import import_utils as trl_imports
 from g2d.jobs.files import read_json, write_json
 from g2d.problems.prompts import conversation_ids
 from g2d.regimes.adapters import copy_to_reference, reference_weights
-from g2d.regimes.by_length import regrouped
+from g2d.regimes.by_length import Order, regrouped
 from g2d.regimes.grpo_generation import EngineGeneration
 from g2d.regimes.lag import Lag
 from g2d.regimes.prompt_choice import AskedGroup, PromptChoice
@@ -52,7 +52,7 @@ class Grpo(GRPOTrainer):
     Args:
         rollouts: told which step consumes a rollout.
         n_problems: of the training set.
-        by_length: the completions of an update are sorted by length into its passes.
+        order: in which the completions of an update are divided into its passes; None: at random.
         choice: of the prompts, instead of those of the data set, where prompts may be retired or replaced.
         row: of the data set, for a place in the order of a choice.
         replay: completions that take the place of some that would be drawn.
@@ -71,10 +71,10 @@ class Grpo(GRPOTrainer):
         row: Callable[[int], dict[str, Any]],
         choice: PromptChoice | None = None,
         replay: ReplayBuffer | Successes | None = None,
-        by_length: bool = False,
+        order: Order | None = None,
         **arguments: Any,
     ) -> None:
-        self.warmup, self.by_length = warmup, by_length
+        self.warmup, self.order = warmup, order
         self.generation, self.rollouts = generation, rollouts
         self.choice, self.row, self.replay = choice, row, replay
         self._completions: list[list[int]] = []  # of a generation
@@ -158,8 +158,8 @@ class Grpo(GRPOTrainer):
         """A micro-batch; when it is the first of a generation, the step of every row of it is known."""
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
-        if self.by_length and self._buffered_inputs is not before:
-            self._buffered_inputs = regrouped(self._buffered_inputs, self.args.gradient_accumulation_steps)
+        if self.order is not None and self._buffered_inputs is not before:
+            self._buffered_inputs = regrouped(self._buffered_inputs, self.args.gradient_accumulation_steps, self.order)
             inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]
         if "row" in inputs and self._buffered_inputs is not before:
             dealt = [batch["row"].tolist() for batch in self._buffered_inputs]

@@ -36,6 +36,8 @@ class TrainingJob:
     start: Policy | None = None  # the policy that is trained on; None for M0
     teacher: Policy | None = None  # the policy that is imitated, of a regime that has one
     gradient_checkpointing: bool | Literal["auto"] = "auto"  # auto: on a GPU, where activations do not fit
+    shared_prompts: bool | Literal["auto"] = "auto"  # as `training.shared_prompts`, and `training.precision`
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
     checkpointing: Checkpointing = field(default_factory=Checkpointing)  # how often to save on the way
     tracking: Mapping[str, Any] | None = None  # from `tracking_arguments`; nothing is reported if None
     # Of the job that this is: the tokens of online steps are added, and checkpoints keep its bill.

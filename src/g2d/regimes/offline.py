@@ -17,7 +17,7 @@ from g2d.policies.policy import as_json, load_tokenizer
 from g2d.policies.settings import lora_config
 from g2d.problems import Problem, read_problems
 from g2d.regimes.checkpoints import Checkpoints, train
-from g2d.regimes.division import Lengths, divide
+from g2d.regimes.division import Lengths, divide, recorded, share_prompts_as_chosen
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.processes import n_processes, share
 from g2d.regimes.training import (
@@ -81,7 +81,7 @@ def train_offline(
     from datasets import Dataset
 
     arguments = {
-        **trainer_arguments(checkpoints.draft, job.seed, job.tracking, settings, checkpointing=division.checkpointing),
+        **trainer_arguments(checkpoints.draft, job.seed, job.tracking, settings, **division.arguments),
         "num_train_epochs": settings.epochs,
         "max_steps": settings.max_steps or -1,
         "per_device_train_batch_size": micro_batch,
@@ -96,6 +96,7 @@ def train_offline(
         processing_class=load_tokenizer(job.base),
         peft_config=lora_config(job.lora) if job.start is None else None,
     )
+    share_prompts_as_chosen(made, checkpoints)
     reached = train(
         made,
         checkpoints,
@@ -106,7 +107,7 @@ def train_offline(
     )
     hand_over_trained(reached, job.work, job.base)
     log = read_log(reached)
-    return Trained(log, {**found, "gradient_steps": sum("loss" in row for row in log)})
+    return Trained(log, {**found, "gradient_steps": sum("loss" in row for row in log), **recorded(checkpoints)})
 
 
 def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Problem]]:

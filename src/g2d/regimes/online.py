@@ -13,7 +13,7 @@ from g2d.policies.policy import context_limit, load_tokenizer
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, prompt_ids
 from g2d.regimes.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
-from g2d.regimes.division import Division, divide
+from g2d.regimes.division import Division, divide, recorded
 from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.processes import n_processes
 from g2d.regimes.prompt_choice import VERIFIABLE
@@ -69,7 +69,7 @@ def train_to_k(job: TrainingJob, trainer: Any, checkpoints: Checkpoints, **own: 
     shutil.copytree(reached, left, ignore=shutil.ignore_patterns(ROLLOUTS, MANIFEST))
     manifest = require_intact(reached)
     seal(left, manifest["step"], manifest["job"])
-    return Trained(read_log(reached))
+    return Trained(read_log(reached), recorded(checkpoints))
 
 
 def require_prompts_fit(job: TrainingJob) -> int:

@@ -48,6 +48,25 @@ class Processes(Section):
         "GPU, where `g2d plan`'s forecast does not fit without. Changes no result.",
         neutral="auto",
     )
+    threads: int = key(
+        1,
+        "Cores of a training on a CPU; Snakemake runs fewer trainings side by side in exchange (docs/environments.md).",
+        ge=1,
+        neutral=1,
+    )
+    shared_prompts: bool | Literal["auto"] = key(
+        "auto",
+        "Read a prompt once for all its completions in a pass, on a CPU: the same log-probabilities and gradients but "
+        "for rounding; with lora.dropout, the completions share the noise of the prompt's tokens. auto: for models "
+        "that g2d did not train.",
+        neutral="auto",
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = key(
+        "auto",
+        "What passes multiply matrices in on a CPU; weights, gradients and optimizer stay in float32. auto: bfloat16 "
+        "if the CPU has instructions for it and g2d did not train the model, else float32. On a GPU it is bfloat16.",
+        neutral="auto",
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Processes:

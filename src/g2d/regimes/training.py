@@ -46,6 +46,7 @@ def trainer_arguments(
     settings: Any = None,
     *,
     checkpointing: bool | None = None,
+    autocast: bool = False,
 ) -> dict[str, Any]:
     """Arguments common to the configurations of TRL: precision by device, every step logged.
 
@@ -53,6 +54,7 @@ def trainer_arguments(
         tracking: from `g2d.regimes.tracking`; nothing is reported if None.
         settings: the regime's, of which these are learning rate and schedule, and its `OptimizerKeys` if it has them.
         checkpointing: of activations (`g2d.regimes.division`); on a GPU and of a divided model if None.
+        autocast: to bfloat16 on a CPU, as on a GPU.
     """
     import torch
 
@@ -64,7 +66,7 @@ def trainer_arguments(
         "seed": seed,
         "data_seed": seed,
         "use_cpu": not gpu,
-        "bf16": gpu,
+        "bf16": gpu or autocast,
         # Not accelerate's: it recomputes with other dropout.
         "gradient_checkpointing": gpu or is_sharded() if checkpointing is None else checkpointing,
         **rate,

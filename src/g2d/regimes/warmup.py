@@ -276,12 +276,15 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
             return rows
         return math.gcd(rows, self.completions_per_step(group_size))
 
+    @property
+    def depends_on_passes(self) -> bool:
+        """Whether the loss has means or quantiles over the tokens of a pass."""
+        return self.loss == "bnpo" or self.entropy_coefficient > 0 or self.top_entropy_quantile < 1
+
     def on_card(self, group_size: int, budget: int) -> Training:
         """As `OfflineEntry.on_card`."""
         drawn = self.completions_per_generation(group_size)
-        # Means and quantiles over the tokens of a pass.
-        of_passes = self.loss == "bnpo" or self.entropy_coefficient > 0 or self.top_entropy_quantile < 1
-        free = self.per_device_batch_size == "auto" and not of_passes
+        free = self.per_device_batch_size == "auto" and not self.depends_on_passes
         return Training(
             budget=self.max_completion_length,
             rows=self.rows_per_pass(group_size),
@@ -291,6 +294,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
             batch=drawn,
             completions=max(self.steps) * self.completions_per_step(group_size) // self.iterations,
             update=self.completions_per_step(group_size) if free else None,
+            group=group_size,
             float32_head=self.float32_logits,
         )
 
