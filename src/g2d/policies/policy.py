@@ -63,6 +63,11 @@ class Policy:
         return self.settings.get("source") == "recorded"
 
     @property
+    def is_scratch(self) -> bool:
+        """Whether M0 was trained by g2d; such models compute in float32 on a CPU, so that results keep their bits."""
+        return self.settings.get("source") in ("embedded", "scratch")
+
+    @property
     def trained(self) -> str | None:
         """Folder of what was trained; None for M0."""
         return self.adapter or self.weights
@@ -255,6 +260,15 @@ def precision() -> torch.dtype:
     import torch
 
     return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 matrices in hardware (avx512_bf16, AMX, or ARM's bf16), not by converting
+    them to float32."""
+    import torch
+
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
