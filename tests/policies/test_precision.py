@@ -1,20 +1,28 @@
 """The precision that a policy computes in."""
 
+import pytest
 import torch
 
 from g2d.policies.policy import Policy, cpu_has_bfloat16
 
 
-def test_a_cpu_has_bfloat16_if_one_of_its_instruction_sets_multiplies_it(monkeypatch) -> None:
-    for capabilities, expected in [
-        ({"avx2": True, "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
-        ({"avx512_bf16": True, "amx_bf16": False}, True),
-        ({"avx512_bf16": False, "amx_bf16": True}, True),
-        ({"neon": True}, False),
-        ({"neon": True, "bf16": True}, True),
-    ]:
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)  # noqa: B023
-        assert cpu_has_bfloat16() is expected, capabilities
+@pytest.mark.parametrize(
+    ("instructions", "kernels", "expected"),
+    [
+        (["avx2", "avx512_f"], "AVX512", False),
+        (["avx2", "avx512_bf16"], "AVX512", True),
+        (["avx2", "amx_bf16"], "AVX512", True),
+        (["avx2", "avx512_bf16"], "AVX2", False),  # as jobs of the embedded model ask for
+        (["neon"], "DEFAULT", False),
+        (["neon", "bf16"], "DEFAULT", True),
+    ],
+)
+def test_a_cpu_has_bfloat16_if_its_kernels_multiply_it(
+    monkeypatch: pytest.MonkeyPatch, instructions: list[str], kernels: str, expected: bool
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(instructions, True))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kernels)
+    assert cpu_has_bfloat16() is expected
 
 
 def test_models_that_g2d_trained_are_scratch_models() -> None:

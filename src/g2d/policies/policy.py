@@ -263,12 +263,13 @@ def precision() -> torch.dtype:
 
 
 def cpu_has_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 matrices in hardware (avx512_bf16, AMX, or ARM's bf16), not by converting
-    them to float32."""
+    """Whether PyTorch multiplies bfloat16 matrices in hardware here (avx512_bf16, AMX, or ARM's bf16), not by converting
+    them to float32; False in a process that asked for AVX2's kernels."""
     import torch
 
     capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    x86 = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
+    return bool(capabilities.get("bf16") or (x86 and torch.backends.cpu.get_cpu_capability() == "AVX512"))
 
 
 def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
