@@ -207,7 +207,7 @@ class Rows:
                 **({"row_cache": self.cache} if self.by_row else {}),
                 **self.last_logits_only,
             ).logits
-        self.draw(self.every, logits[:, -1].float())
+        self.draw(self.every, logits[:, -1])
 
     def _mask(self, width: int) -> Any:
         """What is added to the scores of the prefix and of a row's columns, (rows, 1, 1, prefix + width); by kind of
@@ -244,7 +244,7 @@ class Rows:
         self.lengths[rows] = lengths[which]
         self.uniforms[rows, :-1] = uniforms
         self.free[rows] = False
-        self.draw(rows, logits[:, -1].float()[which])
+        self.draw(rows, logits[:, -1][which])
 
     def draw(self, rows: torch.Tensor, logits: torch.Tensor) -> None:
         """Draw the next token of those of these rows that are not free."""

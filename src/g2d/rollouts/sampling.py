@@ -14,6 +14,7 @@ import torch
 from g2d.rollouts.engine import Decoding
 
 LARGE = 4096  # words of a vocabulary whose columns cost time; g2d's own models have fewer than 300
+AT_ONCE = 2**19  # probabilities
 BLOCK = 256  # words whose probabilities are summed before the search
 
 
@@ -52,7 +53,10 @@ def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: flo
     if temperature == 0:
         return logits.argmax(dim=-1)
     if top_p == 1 and has_large_vocabulary(logits.shape[-1]):
-        return _chosen_by_blocks(logits, uniforms, temperature)
+        # On a CPU a few rows at a time: numbers that fit its cache, in memory that need not be asked for anew.
+        rows = len(logits) if logits.is_cuda else max(1, AT_ONCE // logits.shape[-1])
+        parts = zip(logits.split(rows), uniforms.split(rows), strict=True)
+        return torch.cat([_chosen_by_blocks(*part, temperature) for part in parts])
     probabilities = torch.softmax(logits.double() / temperature, dim=-1)
     if top_p < 1:
         ordered, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
@@ -79,7 +83,10 @@ def _chosen(masses: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor,
 def _chosen_by_blocks(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float) -> torch.Tensor:
     """The token that `choose_tokens` finds, but for rounding: a block of the vocabulary first, then a token in it."""
     rows, words = logits.shape
-    masses = ((logits - logits.amax(dim=-1, keepdim=True)) / temperature).exp_()
-    masses = torch.nn.functional.pad(masses, (0, -words % BLOCK)).view(rows, -1, BLOCK)
+    masses = logits.float()
+    masses = (masses - masses.amax(dim=-1, keepdim=True)).div_(temperature).exp_()
+    if words % BLOCK:
+        masses = torch.nn.functional.pad(masses, (0, -words % BLOCK))
+    masses = masses.view(rows, -1, BLOCK)
     block, within = _chosen(masses.sum(dim=-1).double(), uniforms)
     return block * BLOCK + _chosen(masses[torch.arange(rows, device=logits.device), block].double(), within)[0]
