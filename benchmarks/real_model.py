@@ -7,7 +7,7 @@ DIR is a model in Hugging Face format, as `models/smollm2` after `make smollm2`.
 one-digit numbers below the template's system message and one worked example, which all prompts share. A completion is
 always `--tokens` long: nothing ends it, so all have the same work.
 
-- now: `TransformersEngine` of this checkout, in bfloat16 (`engine.dtype: auto` on a CPU that multiplies it) and float32
+- now: `TransformersEngine` of this checkout, in float32, which the workflow uses on a CPU, and in bfloat16
 - before: the same of the checkout in `--baseline`, float32
 - generate: transformers' own, with the rows of a batch side by side
 - vllm: vLLM's CPU build without compilation, where it is installed
