@@ -127,7 +127,7 @@ def shared_prefix(model: Any, prompts: Sequence[Sequence[int]]) -> list[int]:
     large = has_large_vocabulary(model.config.get_text_config(decoder=True).vocab_size)
     if not large or not attends_by_row(model) or SLIDING in kinds_of_layers(model.config):
         return []
-    first, last = min(prompts), max(prompts)  # in their order all others lie between them
+    first, last = min(map(list, prompts)), max(map(list, prompts))  # in their order all others are between them
     most = min(map(len, prompts)) - 1
     length = next((i for i in range(most) if first[i] != last[i]), most)
-    return list(first[:length]) if length >= PREFIX else []
+    return first[:length] if length >= PREFIX else []
