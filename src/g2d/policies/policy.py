@@ -267,8 +267,8 @@ def precision() -> torch.dtype:
 
 
 def cpu_has_bfloat16() -> bool:
-    """Whether PyTorch multiplies bfloat16 matrices in hardware here (avx512_bf16, AMX, or ARM's bf16), not by converting
-    them to float32; False in a process that asked for AVX2's kernels."""
+    """Whether PyTorch multiplies bfloat16 matrices in hardware here (avx512_bf16, AMX, or ARM's bf16) instead of
+    converting them to float32; False in a process that asked for AVX2's kernels."""
     import torch
 
     capabilities = torch.cpu.get_capabilities()

@@ -1,6 +1,7 @@
 """Continuous batching for a causal language model: the row of a finished completion goes to the next sample.
 
-A prompt is read once for its samples, and keys and values stay where they were written (`g2d.rollouts.rows`).
+A prompt is read once for its samples, what all prompts begin with once for all of them, and keys and values stay where
+they were written (`g2d.rollouts.rows`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import torch
 
 from g2d.rollouts.decode_graph import FixedRows, bucket
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.rows import Rows
+from g2d.rollouts.rows import SLIDING, Rows, attends_by_row, kinds_of_layers
+from g2d.rollouts.sampling import has_large_vocabulary
 
 Sample = tuple[int, int]  # index of the prompt, number of the sample
 
 SHARE = 8  # rows get new samples when one in so many is free: reading prompts takes about as long as a step
+PREFIX = 32  # tokens that all prompts share at least, where these are read once
 LOOK = 4  # steps of fixed rows between two looks at what has ended, each of which waits for the device
 
 
@@ -53,9 +56,10 @@ class ContinuousBatch:
         """
         queue = deque(samples)
         n = min(self.decoding.batch_size, len(queue))
-        columns = max(map(len, self.prompts)) + self.decoding.max_completion_length
-        rows = Rows if self.fixed is None else self.fixed.rows
-        self.rows = rows(self.model, self.decoding, self.end_ids, n, columns)
+        self.prefix = [] if self.fixed else shared_prefix(self.model, self.prompts)
+        columns = max(map(len, self.prompts)) - len(self.prefix) + self.decoding.max_completion_length
+        made_for = (self.model, self.decoding, self.end_ids, n, columns)
+        self.rows = self.fixed.rows(*made_for) if self.fixed else Rows(*made_for, self.prefix)
         self.samples: list[Sample | None] = [None] * len(self.rows)
         completed = self._pass_on(queue)
         while any(sample is not None for sample in self.samples):
@@ -100,7 +104,8 @@ class ContinuousBatch:
         order = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompt for prompt, _ in joining))}
         which = torch.tensor([order[prompt] for prompt, _ in joining], device=rows.device)
         uniforms = torch.from_numpy(np.stack([self.stream(sample) for sample in joining])).to(rows.device)
-        self.rows.join([self.prompts[prompt] for prompt in order], rows, which, uniforms)
+        behind = [self.prompts[prompt][len(self.prefix) :] for prompt in order]
+        self.rows.join(behind, rows, which, uniforms)
 
     def _close(self, rows: torch.Tensor) -> None:
         """Remove these rows; the last of the others take their places."""
@@ -111,3 +116,18 @@ class ContinuousBatch:
         kept[~stays[:n]] = n + stays[n:].nonzero().flatten()
         self.rows.keep(kept)
         self.samples = [self.samples[row] for row in kept.tolist()]
+
+
+def shared_prefix(model: Any, prompts: Sequence[Sequence[int]]) -> list[int]:
+    """Tokens that all prompts begin with and that are worth reading apart, of which none is the last of a prompt.
+
+    None for a model with a small vocabulary, as g2d's own: its draws keep the bits of the releases before. None with a
+    sliding window: its mask counts columns, and the padding of a prompt is behind the prefix.
+    """
+    large = has_large_vocabulary(model.config.get_text_config(decoder=True).vocab_size)
+    if not large or not attends_by_row(model) or SLIDING in kinds_of_layers(model.config):
+        return []
+    first, last = min(map(list, prompts)), max(map(list, prompts))  # in their order all others are between them
+    most = min(map(len, prompts)) - 1
+    length = next((i for i in range(most) if first[i] != last[i]), most)
+    return first[:length] if length >= PREFIX else []

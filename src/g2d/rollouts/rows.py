@@ -2,17 +2,20 @@
 
 Every row is written at its own column, from column 0, and a mask hides what is not its own, so no tensor of a step
 changes its shape while the number of columns that are looked at stays the same (`width`), and no step needs the host.
+Tokens with which all prompts begin may be kept once, as a prefix that has no columns.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, get_layer_types_and_kwargs
 
+from g2d.rollouts.attention import by_row
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.sampling import choose_tokens
 
@@ -42,15 +45,34 @@ def parameters(model: Any) -> frozenset[str]:
     return frozenset(inspect.signature(own.forward).parameters)
 
 
+def attends_by_row(model: Any) -> bool:
+    """Whether `g2d.rollouts.attention` may take the place of a model's attention, which is PyTorch's with a mask."""
+    return bool(model.config._attn_implementation == "sdpa")
+
+
+def shares_keys(model: Any) -> bool:
+    """Whether several query heads of a model have the same keys and values."""
+    config = model.config.get_text_config(decoder=True)
+    return (getattr(config, "num_key_value_heads", None) or config.num_attention_heads) < config.num_attention_heads
+
+
 class RowLayer(DynamicLayer):
-    """Keys and values of one layer, (rows, columns, heads, numbers of a head)."""
+    """Keys and values of one layer, (rows, columns, heads, numbers of a head), and those of the prefix of all rows,
+    (heads, tokens, numbers of a head)."""
 
     keys: torch.Tensor
     values: torch.Tensor
 
-    def __init__(self, cache: RowCache, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def __init__(
+        self,
+        cache: RowCache,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        prefix: tuple[torch.Tensor, torch.Tensor] | None,
+    ) -> None:
         super().__init__()
         self.cache, self.keys, self.values, self.is_initialized = cache, keys, values, True
+        self.prefix = prefix
 
     def get_seq_length(self) -> int:
         return self.cache.width - 1
@@ -60,32 +82,61 @@ class RowLayer(DynamicLayer):
         return self._written(self.keys, key_states), self._written(self.values, value_states)
 
     def _written(self, states: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        states.flatten(0, 1).index_copy_(0, self.cache.places, new[:, :, 0])
+        states[self.cache.places] = new[:, :, 0]
         return states[:, : self.cache.width].transpose(1, 2)
 
 
 class RowCache(Cache):
-    """The layers of a model."""
+    """The layers of a model.
 
-    def __init__(self, columns: int) -> None:
-        self.columns, self.width = columns, 1
-        self.places = torch.empty(0, dtype=torch.long)  # where a step writes, in rows x columns
+    Args:
+        columns: of a row.
+        by_row: in memory the numbers of a row and head lie together, as `g2d.rollouts.attention` multiplies them.
+    """
+
+    def __init__(self, columns: int, by_row: bool = False) -> None:
+        self.columns, self.width, self.by_row = columns, 1, by_row
+        nowhere = torch.empty(0, dtype=torch.long)
+        self.places = (nowhere, nowhere)  # rows and columns that a step writes
+        self.prefix: DynamicCache | None = None  # of one row
         self.parts: list[RowLayer] = []
         super().__init__(layers=self.parts)
 
+    @property
+    def prefix_length(self) -> int:
+        """Tokens of the prefix that all rows share."""
+        return 0 if self.prefix is None else int(self.prefix.get_seq_length())
+
+    def prefix_of(self, rows: int) -> DynamicCache:
+        """The prefix repeated for so many rows, to read prompts behind it."""
+        read = DynamicCache()
+        for index, states in enumerate(self.prefix or ()):
+            read.update(*(prefix.expand(rows, -1, -1, -1) for prefix in states[:2]), index)
+        return read
+
     def write(self, rows: torch.Tensor, read: DynamicCache, which: torch.Tensor, padding: torch.Tensor, n: int) -> None:
-        """Write prompts into rows of `n`; row i gets prompt `which[i]` of `read` without its padding on the left."""
+        """Write prompts into rows of `n`; row i gets prompt `which[i]` of `read`, which begins with the prefix, without
+        it and without its padding on the left."""
         for index, states in enumerate(read):
-            length = states[0].shape[2]
+            length = states[0].shape[2] - self.prefix_length
             if index == len(self.parts):
-                self.parts.append(RowLayer(self, *(self._blank(prompts, n) for prompts in states[:2])))
+                self.parts.append(self._layer(index, states, n))
             source = (torch.arange(length, device=rows.device) + padding[which].unsqueeze(-1)).clamp(max=length - 1)
             for own, prompts in zip((self.parts[index].keys, self.parts[index].values), states[:2], strict=True):
-                own[rows, :length] = prompts[which.unsqueeze(-1), :, source]
+                own[rows, :length] = prompts[which.unsqueeze(-1), :, source + self.prefix_length]
 
-    def _blank(self, like: torch.Tensor, rows: int) -> torch.Tensor:
-        """Keys or values of zeros: masked ones are multiplied by 0, and 0 times NaN would be NaN."""
-        return like.new_zeros(rows, self.columns, like.shape[1], like.shape[3])
+    def _layer(self, index: int, like: Sequence[torch.Tensor], rows: int) -> RowLayer:
+        """Keys and values of zeros: masked ones are multiplied by 0, and 0 times NaN would be NaN."""
+        heads, columns, *sizes = like[0].shape[1], self.columns, like[0].shape[3], like[1].shape[3]
+        if self.by_row:
+            keys = like[0].new_zeros(rows, heads, sizes[0], columns).permute(0, 3, 1, 2)
+            values = like[1].new_zeros(rows, heads, columns, sizes[1]).transpose(1, 2)
+        else:
+            keys, values = (like[i].new_zeros(rows, columns, heads, size) for i, size in enumerate(sizes))
+        prefix = (
+            None if self.prefix is None else (self.prefix.layers[index].keys[0], self.prefix.layers[index].values[0])
+        )
+        return RowLayer(self, keys, values, prefix)
 
     def keep(self, rows: torch.Tensor) -> None:
         """Keep some of the rows, in place: `rows[i]` becomes row i."""
@@ -97,10 +148,23 @@ class RowCache(Cache):
 
 
 class Rows:
-    """The rows of a batch, each at a token of a completion, or free; `columns` is the most tokens of a prompt and its
-    completion."""
+    """The rows of a batch, each at a token of a completion, or free.
 
-    def __init__(self, model: Any, decoding: Decoding, end_ids: Iterable[int], rows: int, columns: int) -> None:
+    Args:
+        columns: the most tokens of a prompt and its completion.
+        prefix: tokens that all prompts begin with, which are read now and kept once; they are no part of `columns`, nor
+            of the prompts that `join` reads. Only for a model that `attends_by_row`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        decoding: Decoding,
+        end_ids: Iterable[int],
+        rows: int,
+        columns: int,
+        prefix: Sequence[int] = (),
+    ) -> None:
         self.model, self.decoding, self.device = model, decoding, model.device
 
         def zeros(*shape: int, dtype: torch.dtype = torch.long) -> torch.Tensor:
@@ -114,13 +178,17 @@ class Rows:
         self.counts = zeros(rows)  # tokens drawn
         self.lengths = zeros(rows) + 1  # tokens of the prompt and those drawn
         self.latest = zeros(rows)  # the token drawn last, which the model has not read
-        self.cache = RowCache(columns)
+        self.by_row = attends_by_row(model) and (len(prefix) > 0 or shares_keys(model))
+        self.cache = RowCache(columns, self.by_row)
         self.end_ids = torch.tensor(sorted(end_ids), dtype=torch.long, device=self.device)
-        self.columns = torch.arange(columns, device=self.device)
         self.every = torch.arange(rows, device=self.device)
         self.last_logits_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters(model) else {}
         self.kinds = kinds_of_layers(model.config)
         self.window = getattr(model.config.get_text_config(decoder=True), "sliding_window", None)
+        if prefix:
+            self.cache.prefix = DynamicCache()
+            tokens = torch.tensor([list(prefix)], device=self.device)
+            self.model(input_ids=tokens, past_key_values=self.cache.prefix, use_cache=True, **self.last_logits_only)
 
     def __len__(self) -> int:
         return len(self.free)
@@ -128,20 +196,25 @@ class Rows:
     def step(self, width: int) -> None:
         """Draw the next token of every row that is not free; all their tokens are in the first `width` columns."""
         at = self.lengths - 1
-        self.cache.width, self.cache.places = width, self.every * self.cache.columns + at
-        logits = self.model(
-            input_ids=self.latest.unsqueeze(-1),
-            attention_mask=self._mask(width),
-            position_ids=at.unsqueeze(-1),
-            past_key_values=self.cache,
-            use_cache=True,
-            **self.last_logits_only,
-        ).logits
-        self.draw(self.every, logits[:, -1].float())
+        self.cache.width, self.cache.places = width, (self.every, at)
+        with by_row(self.model) if self.by_row else nullcontext():
+            logits = self.model(
+                input_ids=self.latest.unsqueeze(-1),
+                attention_mask=self._mask(width),
+                position_ids=at.unsqueeze(-1) + self.cache.prefix_length,
+                past_key_values=self.cache,
+                use_cache=True,
+                **({"row_cache": self.cache} if self.by_row else {}),
+                **self.last_logits_only,
+            ).logits
+        self.draw(self.every, logits[:, -1])
 
     def _mask(self, width: int) -> Any:
-        """What is added to the scores of a row's columns, (rows, 1, 1, width); by kind of layer where they differ."""
-        back = (self.lengths - 1).unsqueeze(-1) - self.columns[:width]
+        """What is added to the scores of the prefix and of a row's columns, (rows, 1, 1, prefix + width); by kind of
+        layer where they differ."""
+        # Columns of the prefix are before the first of the row.
+        columns = torch.arange(-self.cache.prefix_length, width, device=self.device)
+        back = (self.lengths - 1).unsqueeze(-1) - columns
         hidden = dict.fromkeys(self.kinds, back < 0)
         if SLIDING in hidden:
             hidden[SLIDING] = hidden[SLIDING] | (back >= self.window)
@@ -155,13 +228,13 @@ class Rows:
         """Read prompts, and draw the first tokens of the rows that get them: row `rows[i]` gets prompt `which[i]`."""
         longest = max(map(len, prompts))
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
-        padding = longest - lengths
-        columns = torch.arange(longest, device=self.device)
-        read = DynamicCache()
+        padding, before = longest - lengths, self.cache.prefix_length
+        columns = torch.arange(-before, longest, device=self.device)
+        read = self.cache.prefix_of(len(prompts))
         logits = self.model(
             input_ids=torch.tensor([[0] * (longest - len(p)) + list(p) for p in prompts], device=self.device),
-            attention_mask=(columns >= padding.unsqueeze(-1)).long(),
-            position_ids=(columns - padding.unsqueeze(-1)).clamp(min=0),
+            attention_mask=((columns >= padding.unsqueeze(-1)) | (columns < 0)).long(),
+            position_ids=before + (columns[before:] - padding.unsqueeze(-1)).clamp(min=0),
             past_key_values=read,
             use_cache=True,
             **self.last_logits_only,
@@ -171,7 +244,7 @@ class Rows:
         self.lengths[rows] = lengths[which]
         self.uniforms[rows, :-1] = uniforms
         self.free[rows] = False
-        self.draw(rows, logits[:, -1].float()[which])
+        self.draw(rows, logits[:, -1][which])
 
     def draw(self, rows: torch.Tensor, logits: torch.Tensor) -> None:
         """Draw the next token of those of these rows that are not free."""

@@ -13,6 +13,10 @@ import torch
 
 from g2d.rollouts.engine import Decoding
 
+LARGE = 4096  # words of a vocabulary whose columns cost time; g2d's own models have fewer than 300
+AT_ONCE = 2**19  # probabilities
+BLOCK = 256  # words whose probabilities are summed before the search
+
 
 def random_stream(decoding: Decoding, problem_id: str, sample: int) -> np.ndarray:
     """Uniform numbers for the tokens of one rollout, shape (max_completion_length,); zeros when greedy."""
@@ -30,6 +34,11 @@ def request_seed(seed: int, problem_id: str) -> int:
     return int.from_bytes(digest[:8], "big") >> 2
 
 
+def has_large_vocabulary(words: int) -> bool:
+    """Whether a model with so many words is drawn from with fewer sums, which differ in their last bits."""
+    return words >= LARGE
+
+
 def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float, top_p: float) -> torch.Tensor:
     """The next token of every row, shape (rows,).
 
@@ -43,12 +52,41 @@ def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: flo
     """
     if temperature == 0:
         return logits.argmax(dim=-1)
+    if top_p == 1 and has_large_vocabulary(logits.shape[-1]):
+        # On a CPU a few rows at a time: numbers that fit its cache, in memory that need not be asked for anew.
+        rows = len(logits) if logits.is_cuda else max(1, AT_ONCE // logits.shape[-1])
+        parts = zip(logits.split(rows), uniforms.split(rows), strict=True)
+        return torch.cat([_chosen_by_blocks(*part, temperature) for part in parts])
     probabilities = torch.softmax(logits.double() / temperature, dim=-1)
     if top_p < 1:
         ordered, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
         outside = ordered.cumsum(dim=-1) - ordered >= top_p
         probabilities = probabilities.scatter(-1, tokens, ordered.masked_fill(outside, 0.0))
-    cumulative = probabilities.cumsum(dim=-1)
+    return _chosen(probabilities, uniforms)[0]
+
+
+def _chosen(masses: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Column of every row in whose mass its uniform number falls, and where in it, in [0, 1).
+
+    Args:
+        masses: (rows, columns), float64.
+    """
+    cumulative = masses.cumsum(dim=-1)
     # The uniform number is below 1, so the product is below the whole mass and a token is found.
     targets = uniforms.unsqueeze(-1) * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, targets, right=True).squeeze(-1)
+    chosen = torch.searchsorted(cumulative, targets, right=True)
+    mass = masses.gather(-1, chosen)
+    within = (targets - (cumulative.gather(-1, chosen) - mass)) / mass
+    return chosen.squeeze(-1), within.clamp(0, 1 - 2.0**-53).squeeze(-1)
+
+
+def _chosen_by_blocks(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float) -> torch.Tensor:
+    """The token that `choose_tokens` finds, but for rounding: a block of the vocabulary first, then a token in it."""
+    rows, words = logits.shape
+    masses = logits.float()
+    masses = (masses - masses.amax(dim=-1, keepdim=True)).div_(temperature).exp_()
+    if words % BLOCK:
+        masses = torch.nn.functional.pad(masses, (0, -words % BLOCK))
+    masses = masses.view(rows, -1, BLOCK)
+    block, within = _chosen(masses.sum(dim=-1).double(), uniforms)
+    return block * BLOCK + _chosen(masses[torch.arange(rows, device=logits.device), block].double(), within)[0]

@@ -1,0 +1,78 @@
+"""Attention of a step, which has one query per row and head: heads that share keys and values are multiplied together,
+and so are all rows with the prefix that they share.
+
+transformers repeats keys and values for every query head, a copy of the whole cache in every layer and step. The sums
+are the same but for their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import AttentionInterface
+
+if TYPE_CHECKING:
+    from g2d.rollouts.rows import RowCache
+
+NAME = "g2d_rows"
+
+
+def attend(
+    module: Any,
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    attention_mask: torch.Tensor,
+    *,
+    row_cache: RowCache,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention output, shape (rows, 1, heads, head size), as an attention function of transformers.
+
+    Args:
+        query: (rows, heads, 1, head size).
+        keys: a row's own, (rows, heads of keys, columns, head size), and `values` likewise.
+        attention_mask: added to the scores, (rows, 1, 1, columns of the prefix and own columns).
+        row_cache: has the prefix of every layer.
+    """
+    rows, heads, _, size = query.shape
+    kv_heads = keys.shape[1]
+    prefix = row_cache.parts[module.layer_idx].prefix
+    scaled = query * (size**-0.5 if scaling is None else scaling)
+    scaled = scaled.reshape(rows, kv_heads, heads // kv_heads, size)
+    scores = scaled @ keys.transpose(2, 3)
+    if prefix is not None:
+        scores = torch.cat([_with_all(scaled, prefix[0].transpose(1, 2)), scores], dim=-1)
+    weights = (scores + attention_mask).softmax(dim=-1, dtype=torch.float32).to(query.dtype)
+    if prefix is None:
+        output = weights @ values
+    else:
+        shared, own = weights.split([prefix[1].shape[1], values.shape[2]], dim=-1)
+        output = _with_all(shared, prefix[1]) + own @ values
+    return output.reshape(rows, 1, heads, size), None
+
+
+def _with_all(by_row: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+    """Product of (rows, heads, group, n) with (heads, n, m), which all rows share: (rows, heads, group, m)."""
+    rows, heads, group, n = by_row.shape
+    product = by_row.transpose(0, 1).reshape(heads, rows * group, n) @ shared
+    return product.view(heads, rows, group, -1).transpose(0, 1)
+
+
+AttentionInterface.register(NAME, attend)
+
+
+@contextmanager
+def by_row(model: Any) -> Iterator[None]:
+    """The model's attention is `attend`; its forward pass takes `row_cache`."""
+    config = model.config.get_text_config(decoder=True)
+    before = config._attn_implementation
+    config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
