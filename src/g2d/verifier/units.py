@@ -67,7 +67,7 @@ _CALCULATES = re.compile(
 )
 _NO_LETTERS = re.compile(r"[^\w\s.'’()%°-]|[0-9_\u0370-\u03ff百千万萬亿億兆半倍]")
 _SHORT = re.compile("(?<![A-Za-z])[A-Za-z]{1,2}(?![A-Za-z])")
-_SHORT_WORDS = frozenset("a an of in on at is no st nd rd th".split())
+_SHORT_WORDS = frozenset(["a", "an", "of", "in", "on", "at", "is", "no", "st", "nd", "rd", "th"])
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 Unit = frozenset[tuple[str, int]]  # canonical names with their powers
@@ -161,7 +161,15 @@ def find_unit(words: str) -> Unit | None:
     """Canonical form of a unit: `square feet` and `ft^2` are foot to the second, `m/s` is meter per second."""
     if _ABBREVIATES.search(words):
         return None
-    phrase = words.lower().replace(".", "").replace(r"\%", "percent").replace("²", "^2").replace("³", "^3").strip()
+    phrase = (
+        words.lower()
+        .replace(".", "")
+        .replace(r"\%", "percent")
+        .replace("per cent", "percent")
+        .replace("²", "^2")
+        .replace("³", "^3")
+        .strip()
+    )
     phrase = _COMPOUND.get(phrase, phrase).replace("/", " per ")
     found: dict[str, int] = {}
     sign = factor = 1
