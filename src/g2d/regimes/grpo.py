@@ -206,7 +206,7 @@ def _methods(warmup: Warmup) -> str:
 
 GRPO = Regime(
     name="grpo",
-    version=1,
+    version=2,
     phase="online",
     consumes="prompts",
     settings=Warmup,

@@ -167,7 +167,7 @@ def _methods(settings: SemiOnlineDpo) -> str:
 
 SEMI_ONLINE_DPO = Regime(
     name="semi_online_dpo",
-    version=3,
+    version=4,
     phase="online",
     consumes="prompts",
     settings=SemiOnlineDpo,

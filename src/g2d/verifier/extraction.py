@@ -8,6 +8,8 @@ Linear in the length of the text, without recursion.
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterator
 from decimal import Decimal
 
 # `\\boxed` is what remains of `\boxed` after one round of escaping too many; graders in use accept it.
@@ -22,7 +24,8 @@ def last_boxed(text: str) -> str | None:
     the text ends inside it.
 
     Braces are balanced and `\{`, `\}` are not braces. A box inside a box belongs to the outer one:
-    `\boxed{\boxed{5}}` holds `\boxed{5}`. A box without braces (`\boxed 5$`) reaches to the end of its formula, and
+    `\boxed{\boxed{5}}` holds `\boxed{5}`, and `\boxed{1 \boxed{5}` ends inside one. An open box reaches at most to the
+    end of its formula or line. A box without braces (`\boxed 5$`) reaches to the end of its formula, and
     is unterminated if the text ends first.
     """
     found = _COMMAND.search(text)
@@ -42,12 +45,18 @@ def last_boxed(text: str) -> str | None:
             content_start, content_end = opening, match.start()
     if last_opening < 0:
         return None
+    still_open = [opening for opening in open_braces if opening is not None]
+    if still_open and next(_ends_of_math(text, still_open[-1], last_opening), None) is None:
+        return None
     # Boxes that close after the last opening enclose it, so the last one to close is the outermost.
     if content_end >= last_opening:
         return text[content_start:content_end].strip()
-    ends = (match.start() for match in _END_OF_MATH.finditer(text, last_opening) if match["end"])
-    end = None if braced else next(ends, None)
+    end = None if braced else next(_ends_of_math(text, last_opening), None)
     return None if end is None else text[last_opening:end].strip()
+
+
+def _ends_of_math(text: str, start: int, stop: int = sys.maxsize) -> Iterator[int]:
+    return (match.start() for match in _END_OF_MATH.finditer(text, start, stop) if match["end"])
 
 
 def written_out(number: float) -> str:

@@ -7,6 +7,7 @@ would share its mistakes. Patterns match in linear time.
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from g2d.verifier.extraction import BOX
 
@@ -28,7 +29,9 @@ def normalise(answer: str) -> str:
         with_known_signs,
         without_sizes,
         with_known_names,
+        with_percent_sign,
         with_braced_roots,
+        with_fractions,
         with_whole_thousands,
         with_imaginary_unit,
     ):
@@ -177,6 +180,47 @@ def with_braced_roots(text: str) -> str:
         elif opened and (opening := opened.pop()) is not None:
             written[opening], written[bracket.start()] = "{", "}"
     return "".join(written)
+
+
+_PERCENT_WORD = re.compile(
+    r"\s*(?:\\(?:text(?:rm|bf|it)?|mbox|mathrm)\s*\{\s*(?:\\?%|per\s?cents?)\s*\}|(?<![A-Za-z])per\s?cents?)"
+    r"(?=\s*(?:\Z|[,;)\]}]))"
+)
+
+
+def with_percent_sign(text: str) -> str:
+    r"""`50\%` for `50\text{ percent}` and `50 per cent`; Math-Verify drops a spaced word without dividing."""
+    return _PERCENT_WORD.sub(r"\\%", text) if "cent" in text or "%" in text else text
+
+
+_REPEATING = re.compile(
+    r"(?<![0-9.])(?P<whole>[0-9]*)\.(?P<once>[0-9]*)\\(?:overline|bar|dot)\s*"
+    r"(?:\{(?P<digits>[0-9]{1,40})\}|(?P<digit>[0-9]))(?![0-9_^.{]|\\(?:overline|bar|dot))"
+)
+_MIXED = re.compile(
+    rf"(?P<before>(?:\A|[-+=(\[{{;<>$,])\s*)(?P<whole>[0-9]+){_SPACE}+(?P<top>[0-9]+)\s*/\s*(?P<bottom>[0-9]+)"
+    r"(?=\s*(?:\Z|[])},;<>=$%]|\\(?:[%$,;]|text|mbox|right))|\s+[A-Za-z])"
+)
+
+
+def with_fractions(text: str) -> str:
+    r"""`\frac{2}{3}` for `0.\overline{6}`, and the mixed number `3\frac{1}{2}` for `3 1/2`."""
+    if "." in text and "\\" in text:
+        text = _REPEATING.sub(_as_fraction, text)
+    return _MIXED.sub(_as_mixed_number, text) if "/" in text else text
+
+
+def _as_fraction(decimal: re.Match[str]) -> str:
+    once, digits = decimal["once"], decimal["digits"] or decimal["digit"]
+    value = Fraction(int((decimal["whole"] + once) or "0") * (10 ** len(digits) - 1) + int(digits))
+    value /= 10 ** len(once) * (10 ** len(digits) - 1)
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
+def _as_mixed_number(mixed: re.Match[str]) -> str:
+    if int(mixed["top"]) >= int(mixed["bottom"]):
+        return mixed[0]
+    return rf"{mixed['before']}{mixed['whole']}\frac{{{mixed['top']}}}{{{mixed['bottom']}}}"
 
 
 # A number that is a term of its own, in groups of three digits: not `\frac 1 234`, `x^2 345` or `3 100/101`.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
-from g2d.verifier.units import Unit, find_unit
+from g2d.verifier.units import Unit, find_unit, of_price
 
 # A decimal within this share of the other number may be a rounded one.
 DOUBT = Fraction(1, 100)
@@ -88,9 +88,11 @@ _NUMBER_WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", 
 
 def normalise(text: str) -> Answer:
     """Normal form of an answer without its box."""
-    unit = frozenset({("dollar", 1)}) if r"\$" in text else None
+    dollar = frozenset({("dollar", 1)}) if r"\$" in text else None
     text = text.replace(r"\$", "")
-    text, worded_unit = _split_words(text)
+    unwrapped, unit = _split_words(text)
+    if not dollar or of_price(unit):  # else `\$10 m`, which keeps its m
+        text, unit = unwrapped, dollar or unit
     text, degrees = _DEGREES.subn("", text)
     if degrees:
         unit = frozenset({("degree", 1)})
@@ -109,17 +111,18 @@ def normalise(text: str) -> Answer:
         body, base = written_in[1], written_in[2]
     if body.casefold() in _NUMBER_WORDS:
         body = str(_NUMBER_WORDS.index(body.casefold()))
-    unit = worded_unit or unit
     if unit == {("percent", 1)}:
         unit, signs = None, signs + 1
     return Answer(body, name, unit, bool(signs), base)
 
 
 def _split_words(text: str) -> tuple[str, Unit | None]:
-    r"""Unwrap `\text{...}`; words behind a number are dropped as a label, and their unit is returned if known."""
+    r"""Unwrap `\text{...}`; a known unit behind a number is dropped and returned, other words stay."""
     match = re.search(rf"(?<=[0-9}}\s!,)]){_WORDS.pattern}(?:\^\{{?([0-9])\}}?)?[\s.]*$", text)
-    if match and re.search("[0-9]", text[: match.start()]) and not re.search(r"[0-9]|\b(?:or|and|not|i)\b", match[1]):
-        return _WORDS.sub(r"\1", text[: match.start()]), find_unit(f"{match[1]}^{match[2] or 1}")
+    if match and re.search("[0-9]", text[: match.start()]):
+        unit = find_unit(f"{match[1]}^{match[2]}" if match[2] else match[1])
+        if unit:
+            return _WORDS.sub(r"\1", text[: match.start()]), unit
     bare = re.fullmatch(r"\s*(-?[0-9][0-9.,]*)\s+([A-Za-z][A-Za-z ./]*)", text)
     if bare and find_unit(bare[2]):
         return bare[1], find_unit(bare[2])

@@ -124,7 +124,7 @@ def prepare(answer: str) -> Prepared:
     tail = whole[len(quantity) :] if whole.startswith(quantity) else whole
     if not tail:
         return Prepared(latex, units.read_symbol(latex))
-    return Prepared(latex, units.read_tail(quantity, tail))
+    return Prepared(latex, units.read_tail(quantity, tail, is_price=r"\$" in latex))
 
 
 @lru_cache(maxsize=4096)

@@ -8,12 +8,16 @@ certain.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import unicodedata
+from dataclasses import dataclass, replace
+
+from g2d.verifier.statements import GREEK
 
 _NAMES = """
     meter m metre / centimeter cm centimetre / millimeter mm millimetre / kilometer km kilometre / inch in /
-    foot ft feet / yard yd / mile mi / acre / liter l litre / gallon gal / gram g / kilogram kg / ounce oz / pound lb /
-    second s sec / minute min / hour h hr / day / week / month / year yr /
+    foot ft feet / yard yd / mile mi / acre / hectare / liter l litre / milliliter ml millilitre / gallon gal /
+    quart qt / pint / cup / gram g / kilogram kg / milligram mg / ounce oz / pound lb / ton tonne /
+    second s sec / minute min / hour h hr / day / week / month / year yr / decade / century centuries /
     cent penny pennies ¢ / dollar usd buck / euro eur / gbp / yen jpy / rupee inr /
     degree deg / radian rad / am / pm / percent
 """  # of every unit its canonical name first
@@ -25,7 +29,9 @@ _UNITS = {
 }
 _UNITS["inches"] = "inch"
 _COMPOUND = {"mph": "mile per hour", "kmh": "km per hour", "kmph": "km per hour"}
-_POWER = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
+_POWER_BEFORE = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+_POWER_BEHIND = {"squared": 2, "cubed": 3}
+_ABBREVIATES = re.compile("(?<![A-Za-z])(?:M|MM|G)(?![A-Za-z])")  # million, grand: no metres and no grams
 
 _SIGNS = {r"\$": "dollar", r"\circ": "degree", "°": "degree", "%": "percent"}
 _CURRENCIES = {r"\$": "dollar", "$": "dollar", "€": "euro", r"\euro": "euro", "£": "gbp", r"\pounds": "gbp"}
@@ -33,7 +39,6 @@ _CURRENCIES |= {"¥": "yen", "₹": "rupee", "¢": "cent"}
 
 _GROUP = re.compile(r"\\(?:text|mbox)\s*\{(?P<words>(?:[^{}\\]|\\%)*)\}(?:\^\{?(?P<power>[0-9])\}?)?")
 _BARE = re.compile(r"(?P<space>\s?)(?P<words>[A-Za-z][A-Za-z .]*)")
-_NOT_A_LABEL = re.compile(r"[0-9=+,;:<>/]|\b(?:or|and|not)\b")
 _NUMBER = r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+"
 _FRACTION = rf"(?:{_NUMBER})\s*/\s*[0-9]+|(?:[0-9]+\s*)?\\[dt]?frac\s*(?:\{{[0-9]+\}}\s*\{{[0-9]+\}}|[0-9]\s?[0-9])"
 _SINGLE_NUMBER = re.compile(rf"\s*(?:-?\\?\$\s*)?[-+]?(?:{_FRACTION}|{_NUMBER})\s*")
@@ -45,12 +50,24 @@ _SIGN = "|".join(re.escape(sign) for sign in _CURRENCIES) + r"|\\text\s*\{\s*(?:
 _PRICE = re.compile(
     rf"(?:(?P<minus>-?)(?P<before>{_SIGN})\s*)?(?P<number>{_SINGLE_NUMBER.pattern})(?P<behind>{_SIGN})?\s*"
 )
-# Words that change the value of the number before them.
-_CALCULATES = re.compile(
-    r"\b(?:hundreds?|thousands?|[mb]illions?|trillions?|dozens?|hal(?:f|ves)|thirds?|fourths?|fifths?|squared|cubed|"
-    r"or|and|not|but|plus|minus|times|over|by|to|than|least|most|mod|choose|factorial|base|percentage|pct|"
-    r"pi|sqrt|sin|cos|tan|cot|sec|csc|log|ln|exp|inf|infinity|frac|max|min|gcd|lcm)\b"
+# The table of words that change the value of the number before them, or may.
+_CARDINAL = (
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen|"
+    "(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|[a-z]*illi(?:on|ard)"
 )
+_PART = "hal(?:f|ves)|quarter|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth"
+_CALCULATES = re.compile(
+    rf"\b(?:(?:{_CARDINAL})(?:e?s|th|ths)?|(?:{_PART})s?|[a-z]+tieths?|lakhs?|lacs?|crores?|myriads?|googol[a-z]*|"
+    r"dozens?|doz|gross|score|thou|grand|mil|mill|mio|mln|kilo|mega|giga|micro|nano|permil(?:le)?|mille|basis|"
+    r"percent(?:age)?|pct|squared|cubed|roots? of|root|power|exponent|factorial|choose|mod|modulo|base|binary|ternary|"
+    r"octal|hex(?:adecimal)?|doubled|tripled|trebled|quadrupled|halved|twice|thrice|negated|inverse|inverted|"
+    r"reciprocal|negative$|or|and|not|but|plus|minus|times (?!as |a |per |more )(?=\S)|divided|over|by|to|than|least|"
+    r"most|(?:a|arc)?(?:sin|cos|tan|cot|sec|csc|cosec)h?|sine|cosine|tangent|log|logarithm|exp|sqrt|max|min|gcd|lcm|"
+    rf"inf|infinit[a-z]*|undefined|nan|frac|pi|(?:{GREEK.casefold()}))(?![a-z])"
+)
+_NO_LETTERS = re.compile(r"[^\w\s.'’()%°-]|[0-9_\u0370-\u03ff百千万萬亿億兆半倍]")
+_SHORT = re.compile("(?<![A-Za-z])[A-Za-z]{1,2}(?![A-Za-z])")
+_SHORT_WORDS = frozenset(["a", "an", "of", "in", "on", "at", "is", "no", "st", "nd", "rd", "th"])
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 Unit = frozenset[tuple[str, int]]  # canonical names with their powers
@@ -70,22 +87,40 @@ class Tail:
 NO_TAIL = Tail("", True)
 
 
-def read_tail(quantity: str, tail: str) -> Tail:
-    """Classify the tail that Math-Verify drops from a quantity."""
+def read_tail(quantity: str, tail: str, is_price: bool) -> Tail:
+    r"""Classify the tail that Math-Verify drops from a quantity, which is a price if it has a `\$`."""
     written = "".join(tail.split())
     if not written:
         return NO_TAIL
     if not re.search(r"[^/.\s]", _GROUP.sub("", tail)):
         words = _GROUP.sub(lambda group: group["words"] + (f"^{group['power']}" if group["power"] else ""), tail)
-        unit = find_unit(words)
-        return Tail(written, unit is not None or not _NOT_A_LABEL.search(words), unit)
-    if (bare := _BARE.fullmatch(tail)) and _is_numeric(quantity):
-        unit = find_unit(bare["words"])
+        # `\text{mil}\text{lion}` is one word, `\text{red}\text{eggs}` are two.
+        spaced = _GROUP.sub(r" \g<words> ", tail)
+        read = Tail(written, not (changes_value(words) or changes_value(spaced)), find_unit(words))
+    elif (bare := _BARE.fullmatch(tail)) and _is_numeric(quantity):
         # `2s` and `15 + 55 m` are expressions, `2 s` are two seconds; `3 students` are three, whatever they are.
         is_letter = len(bare["words"].strip()) == 1
         spaced_number = bool(bare["space"]) and bool(_SINGLE_NUMBER.fullmatch(quantity))
-        return Tail(written, spaced_number and unit is not None if is_letter else True, unit)
-    return Tail(written, False)
+        is_label = not changes_value(bare["words"]) and (spaced_number or not is_letter)
+        read = Tail(written, is_label, find_unit(bare["words"]))
+    else:
+        return Tail(written, False)
+    return read if not is_price or of_price(read.unit) else replace(read, is_label=False)
+
+
+def changes_value(words: str) -> bool:
+    """Whether words behind a number change its value, or may: `million`, `squared`, `thirds`, `sin x`, `M`."""
+    if find_unit(words) is not None:
+        return False
+    plain = unicodedata.normalize("NFKC", words)
+    if _NO_LETTERS.search(plain) or _CALCULATES.search(" ".join(plain.casefold().split())):
+        return True
+    return any(short not in _SHORT_WORDS and find_unit(short) is None for short in _SHORT.findall(plain))
+
+
+def of_price(unit: Unit | None) -> bool:
+    r"""Whether a unit may stand behind a price: `\$5 per day`, and not the m of `\$5 m`."""
+    return unit is None or all(name == "dollar" or power < 0 for name, power in unit)
 
 
 def split_label(latex: str) -> tuple[str, Tail] | None:
@@ -100,13 +135,15 @@ def split_label(latex: str) -> tuple[str, Tail] | None:
     found = _LABELLED.fullmatch(latex)
     if found is None:
         return None
-    words = found["words"].lower()
+    words = found["words"]
     unit = find_unit(words)
-    if unit == _PERCENT or (unit is None and (_CALCULATES.search(words) or not _is_word(words.split()[0]))):
+    if unit == _PERCENT or (unit is None and (changes_value(words) or not _is_word(words.split()[0].lower()))):
         return None
     if "$" in found["number"]:
+        if not of_price(unit):
+            return None
         unit = _DOLLAR
-    return found["number"].strip(), Tail("".join(words.split()), True, unit)
+    return found["number"].strip(), Tail("".join(words.lower().split()), True, unit)
 
 
 def _is_word(letters: str) -> bool:
@@ -122,7 +159,17 @@ def read_symbol(latex: str) -> Tail:
 
 def find_unit(words: str) -> Unit | None:
     """Canonical form of a unit: `square feet` and `ft^2` are foot to the second, `m/s` is meter per second."""
-    phrase = words.lower().replace(".", "").replace(r"\%", "percent").strip()
+    if _ABBREVIATES.search(words):
+        return None
+    phrase = (
+        words.lower()
+        .replace(".", "")
+        .replace(r"\%", "percent")
+        .replace("per cent", "percent")
+        .replace("²", "^2")
+        .replace("³", "^3")
+        .strip()
+    )
     phrase = _COMPOUND.get(phrase, phrase).replace("/", " per ")
     found: dict[str, int] = {}
     sign = factor = 1
@@ -130,10 +177,10 @@ def find_unit(words: str) -> Unit | None:
         name, _, power = word.partition("^")
         if name == "per":
             sign = -1
-        elif name in ("squared", "cubed") and found:
-            found[next(reversed(found))] *= _POWER[name]
-        elif name in _POWER:
-            factor = _POWER[name]
+        elif name in _POWER_BEHIND and found:
+            found[next(reversed(found))] *= _POWER_BEHIND[name]
+        elif name in _POWER_BEFORE:
+            factor = _POWER_BEFORE[name]
         elif name in _UNITS and power in ("", "1", "2", "3"):
             found[_UNITS[name]] = sign * factor * int(power or 1)
             factor = 1
