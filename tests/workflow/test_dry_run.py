@@ -382,7 +382,7 @@ def test_a_leak_stops_the_run(project: Project, micro_config: dict[str, Any]) ->
     leaked = [*rows[:1], {"problem": "compute  3 + 1", "answer": "4"}]
     for name, part in (("pool", rows), ("held-out", leaked)):
         (project.root / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    local = {"pool": {"source": "local", "path": "pool.jsonl", "fields": {"level": "level"}}}
+    local = {"pool": {"source": "local", "path": "pool.jsonl", "fields": {"level": "level"}}, "training_set": {"n": 5}}
     project.configure(
         micro_config | local | {"benchmarks": {"held-out": {"source": "local", "path": "held-out.jsonl"}}}
     )

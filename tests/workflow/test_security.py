@@ -42,7 +42,8 @@ def test_any_other_local_path_works_and_none_is_run(project: Project, micro_conf
     name = 'it\'s a "b" $(touch pwned) `touch pwned`; k.jsonl'
     (project.root / name).write_text(json.dumps({"problem": "Compute $1 + 1$.", "answer": "2"}) + "\n")
     calibration = micro_config["calibration"] | {"levels": "auto"}  # the file has none
-    project.configure(micro_config | {"pool": {"source": "local", "path": name}, "calibration": calibration})
+    pool = {"pool": {"source": "local", "path": name}, "training_set": {"n": 1}}
+    project.configure(micro_config | pool | {"calibration": calibration})
     project.build("results/problems/pool.jsonl")
     assert json.loads((project.results / "problems/pool.jsonl").read_text())["source"] == f"local:{name}"
     assert not (project.root / "pwned").exists()

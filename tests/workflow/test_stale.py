@@ -206,6 +206,7 @@ def local_model(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str
             "theirs": {"source": "recorded", "path": "theirs.jsonl"},
         },
         "pool": {"source": "local", "path": "pool.jsonl", "fields": {"level": "level"}},
+        "training_set": {"n": 9},
         "benchmarks": {"own": {"source": "local", "path": "../own.jsonl"}},
         "rewards": {"polite": {"reward": "scratch_model"}},
         "open_ended": {
