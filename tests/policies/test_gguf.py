@@ -136,7 +136,8 @@ def test_path_or_package_and_file_are_given(llama: Path) -> None:
 def configuration(source: Mapping[str, Any]) -> Any:
     synthetic = {"source": "synthetic", "family": "arithmetic", "n": 20}
     pool, benchmark = {**synthetic, "split": "train"}, {**synthetic, "split": "test"}
-    return load({"models": {"m": source}, "pool": pool, "benchmarks": {"b": benchmark}})
+    sets = {"pool": pool, "training_set": {"n": 20}, "benchmarks": {"b": benchmark}}
+    return load({"models": {"m": source}} | sets)
 
 
 def test_the_configuration_is_refused_by_key(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
