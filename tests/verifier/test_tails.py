@@ -7,12 +7,36 @@ from hypothesis import strategies as st
 
 from g2d.verifier.symbolic import judge
 
-UNITS = "one two three four five six seven eight nine".split()
-TEENS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
-TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-MAGNITUDES = "hundred thousand million billion trillion quadrillion milliard dozen score lakh crore".split()
-SHORT_MAGNITUDES = "k K M MM B bn mn mln mio mil kilo mega giga".split()
-ORDINALS = "third fourth fifth sixth seventh eighth ninth tenth twentieth hundredth thousandth millionth".split()
+UNITS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
+TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+MAGNITUDES = [
+    "hundred",
+    "thousand",
+    "million",
+    "billion",
+    "trillion",
+    "quadrillion",
+    "milliard",
+    "dozen",
+    "lakh",
+    "crore",
+]
+SHORT_MAGNITUDES = ["k", "K", "M", "MM", "B", "bn", "mn", "mln", "mio", "mil", "kilo", "mega", "giga"]
+ORDINALS = [
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "twentieth",
+    "hundredth",
+    "thousandth",
+    "millionth",
+]
 LABELS = ["eggs", "dollars", "people", "miles", "square feet"]
 
 number_words = st.one_of(
@@ -21,7 +45,8 @@ number_words = st.one_of(
     st.builds("{} {}".format, st.sampled_from(UNITS), st.sampled_from(MAGNITUDES)),
 )
 magnitudes = st.one_of(
-    st.builds("{}{}".format, st.sampled_from(MAGNITUDES), st.sampled_from(["", "s"])), st.sampled_from(SHORT_MAGNITUDES)
+    st.builds("{}{}".format, st.sampled_from(MAGNITUDES), st.sampled_from(["", "s"])),
+    st.sampled_from([*SHORT_MAGNITUDES, "score"]),  # `scores` may be what is counted
 )
 parts = st.builds("{}{}".format, st.sampled_from(["half", "quarter", *ORDINALS]), st.sampled_from(["", "s"]))
 fractions = st.one_of(
@@ -40,7 +65,9 @@ powers = st.one_of(
 )
 arguments = st.sampled_from(["", " x", " 2", " theta", "(x)"])
 functions = st.one_of(
-    st.builds("{}{}".format, st.sampled_from("sin cos tan cot csc log ln exp sqrt".split()), arguments),
+    st.builds(
+        "{}{}".format, st.sampled_from(["sin", "cos", "tan", "cot", "csc", "log", "ln", "exp", "sqrt"]), arguments
+    ),
     st.just("sec x"),  # `sec` alone is a second
 )
 words = st.one_of(
@@ -52,7 +79,7 @@ words = st.one_of(
     st.builds("{} {}".format, magnitudes, st.sampled_from(LABELS)),
     st.builds("{} {}".format, functions, st.sampled_from(LABELS)),
 )
-commands = st.sampled_from("text mathrm mbox textbf textit textrm mathbf mathit operatorname".split())
+commands = st.sampled_from(["text", "mathrm", "mbox", "textbf", "textit", "textrm", "mathbf", "mathit", "operatorname"])
 written = st.one_of(
     words,
     st.builds(r"\{}{{{}}}".format, commands, words),
