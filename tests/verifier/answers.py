@@ -692,6 +692,9 @@ CASES: dict[str, list[tuple[str, str, bool]]] = {
                 " ab",
             )
         ),
+        ("10", "10_x", DIFFERENT),
+        ("10", r"10_{\text{million}}", DIFFERENT),
+        ("10", r"10 _{ million}", DIFFERENT),
         ("18", r"\$18\text{ million}", DIFFERENT),
         ("10", r"\$10 m", DIFFERENT),
         (r"\sqrt{2}", r"\sqrt{2}\text{ million}", DIFFERENT),

@@ -11,6 +11,7 @@ from g2d.verifier.guards import (
     magnitudes_differ,
     not_a_number,
     numbers_side_by_side,
+    subscripts_differ,
     undefined,
     with_capitals_renamed,
 )
@@ -33,6 +34,29 @@ from g2d.verifier.units import NO_TAIL, Tail, differ, find_unit, split_label
 )
 def test_bases(reference, answer, vetoed):
     assert bases_differ(reference, answer) is vetoed
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "vetoed"),
+    [
+        ("10", "10_x", True),
+        ("10", r"10_{\text{million}}", True),
+        ("10", r"10\,_{ million}", True),
+        ("10", r"10_\text{million}", True),
+        ("10", r"{10}_{\text{million}}", True),
+        ("10", r"10_\pi", True),
+        ("10_x", "10", True),
+        ("10_x", r"10_{\mathrm{x}}", False),
+        ("10", "10_2", False),
+        ("10_2", r"10_{\text{two}}", False),
+        ("10", r"10_{\text{base }2}", False),
+        ("x_n^2", "x^2_n", False),
+        ("x_n^2", "x^{2}_{n}", False),
+        (r"\sum_n n", r"\sum_{n} n", False),
+    ],
+)
+def test_subscripts_of_numbers(reference, answer, vetoed):
+    assert subscripts_differ(reference, answer) is vetoed
 
 
 @pytest.mark.parametrize(

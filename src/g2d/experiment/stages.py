@@ -31,7 +31,7 @@ VERSIONS = {
     "measure_drift": 1,
     "make_sample_table": 1,
     "make_training_tables": 2,
-    "continue_questions": 1,
+    "continue_questions": 2,
     "make_contamination_table": 1,
     "scratch_reward_model": 1,
     "draw_replies": 1,

@@ -18,6 +18,14 @@ _SPACE = r"(?:\s|~|\\[,;:!> ]|\\q?quad|\\text\{\s*\})"
 # Not `\frac 1 2` or `x^2 3`: the first number must be a term of its own.
 _SIDE_BY_SIDE = re.compile(rf"(?:^|[-+=(\[{{,;<>]){_SPACE}*[0-9.]*[0-9]{_SPACE}+[0-9]")
 
+# Below a number that is a term of its own: not `x^2_n` or `\frac{1}{2}_n`.
+_BELOW_NUMBER = re.compile(
+    rf"(?<![\\A-Za-z_0-9^{{}}])\{{?[0-9]+\}}?{_SPACE}*_{_SPACE}*"
+    r"(\{(?:[^{}]|\{[^{}]*\})*\}|\\[A-Za-z]+(?:\s*\{[^{}]*\})?|[^\s{}\\])"
+)
+_FONT = re.compile(r"\\(?:text[a-z]*|math[a-z]*|mbox|operatorname)(?![A-Za-z])|[{}\s~]")
+_BASE_IN_WORDS = re.compile("(?:base)?(?:[0-9]+|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|sixteen)")
+
 _NAN = re.compile(r"(?<![A-Za-z])nan(?![A-Za-z])", re.IGNORECASE)
 
 # Of two numbers that Math-Verify finds equal, as a share of the larger.
@@ -28,6 +36,14 @@ def bases_differ(reference: str, answer: str) -> bool:
     """`11_2` and `11_3`: Math-Verify ignores the base. An answer without a base has the reference's."""
     expected, found = sorted(_BASE.findall(reference)), sorted(_BASE.findall(answer))
     return bool(expected and found) and expected != found
+
+
+def subscripts_differ(reference: str, answer: str) -> bool:
+    r"""`10` and `10_{\text{million}}`: Math-Verify drops what stands below a number. Bases are another guard's."""
+    expected, found = (
+        sorted(_FONT.sub("", below) for below in _BELOW_NUMBER.findall(side)) for side in (reference, answer)
+    )
+    return expected != found and any(not _BASE_IN_WORDS.fullmatch(below) for below in (*expected, *found))
 
 
 def numbers_side_by_side(reference: str, answer: str) -> bool:

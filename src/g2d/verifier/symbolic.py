@@ -58,6 +58,7 @@ def agree(gold: Prepared, target: Prepared) -> bool:
     return not (
         units.differ(gold.tail, target.tail)
         or guards.bases_differ(gold.latex, target.latex)
+        or guards.subscripts_differ(gold.latex, target.latex)
         or guards.numbers_side_by_side(gold.latex, target.latex)
         or letters_differ(gold.latex, target.latex)
         or statements.names_differ(gold.latex, target.latex)
