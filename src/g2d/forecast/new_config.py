@@ -158,8 +158,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def written(model: str, problems: str, benchmark: str | None, memory: float, budget: int | None) -> dict[str, Any]:
-    """The keys of the configuration and their values, fewer seeds, steps and tokens without a card; a ConfigError names a
-    file or repository that cannot be used."""
+    """The keys of the configuration and their values, fewer seeds, steps and tokens without a card; a ConfigError names
+    a file or repository that cannot be used."""
     demonstration = model == DEMONSTRATION
     if demonstration and (problems != "arithmetic" or benchmark not in (None, "arithmetic")):
         raise ConfigError(f"--problems {problems}: the model {DEMONSTRATION} knows generated ones alone: arithmetic")
@@ -289,7 +289,7 @@ def _fits(config: Config, memory: float) -> Iterator[str]:
     if all(source.source == "embedded" for source in config.models.values()):
         return
     if not memory:
-        yield "No card: nothing is said about memory; `g2d plan` does, with --memory."
+        yield "No card: nothing is said about memory, which `g2d plan` counts for cards alone (--memory)."
         return
     for name in config.models:
         found = model_forecast(config, name, {}, int(memory * GIB))
