@@ -46,6 +46,14 @@ def test_a_card_that_is_large_enough(capsys: pytest.CaptureFixture[str]) -> None
     assert {"job": "grpo", "completions": 25_600, "tokens": 8_192_000, "budget": 320} in model["tokens"]
 
 
+def test_without_a_card_tokens_are_counted_and_no_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    code, model = planned(capsys, "--memory", "0")
+    assert (code, model["jobs"]) == (0, [])
+    assert {"job": "grpo", "completions": 25_600, "tokens": 8_192_000, "budget": 320} in model["tokens"]
+    assert main(["plan", SMALL, "--memory", "0"]) == 0
+    assert "peak_memory_bytes" in capsys.readouterr().out
+
+
 def test_one_that_is_too_small_says_what_to_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A number is the user's to change; what is left to the card is smaller on a small one."""
     given = tmp_path / "given.yaml"
@@ -144,7 +152,7 @@ def test_a_file_that_describes_no_model_is_named_and_nobody_is_told_to_delete_it
     assert "delete" not in said
 
 
-@pytest.mark.parametrize("more", [["--prompt-tokens", "0"], ["--memory", "0"], ["--memory", "inf"]])
+@pytest.mark.parametrize("more", [["--prompt-tokens", "0"], ["--memory", "-1"], ["--memory", "inf"]])
 def test_a_number_that_cannot_be_is_refused(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["plan", SMALL, *more])

@@ -6,13 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from g2d.experiment.arms import arms
 from g2d.experiment.config import load, read
 from g2d.experiment.plan import Plan
 from g2d.experiment.sections import Drift, Price
-from g2d.forecast.guess import Work, guess, seconds
+from g2d.forecast.devices import CARD, CORE, device_here
+from g2d.forecast.guess import Work, core_seconds, guess, seconds
 from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, report
 from g2d.forecast.jobs import Wildcards
 from g2d.forecast.rates import measured_rates
@@ -50,6 +53,36 @@ def test_guesses_are_within_a_factor_of_two_of_what_a_card_did(
     work: Work, size: float, engine: str, measured: float
 ) -> None:
     assert measured / 2 < seconds(work, size, engine) < measured * 2
+
+
+def test_a_guess_for_a_core_is_within_a_factor_of_two_of_what_one_did() -> None:
+    """A GRPO step of SmolLM2-135M, 2 prompts of 75 tokens with 8 completions of 20, on a core of 83 GFLOP/s."""
+    step = Work(drawn=16, length=20, trained=16, group=8, prompt=75)
+    assert 9.4 / 2 < core_seconds(step, 134.5e6, 83e9) < 9.4 * 2
+
+
+def test_a_guess_for_a_core_grows_with_the_completions() -> None:
+    small = read(Path(__file__).parents[2] / "config/small.yaml")
+    model = "qwen2.5-0.5b-instruct"
+    own, warmup = small.for_model(model), arms(small, model)["grpo"]
+    at = SimpleNamespace(g="8", k="200", variant="")
+    one, two = (3600 * guess(own, "train_grpo", model, at, n, warmup, CORE) - 15 for n in (1000, 2000))
+    assert two == pytest.approx(2 * one)
+
+
+def test_hours_are_of_a_core_where_there_is_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert device_here("transformers") is CORE
+    assert device_here("transformers", elsewhere=True) is device_here("vllm") is CARD
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert device_here("transformers") is CARD
+
+
+def test_jobs_on_the_other_kind_of_device_are_no_rates(tmp_path: Path) -> None:
+    write_cost(tmp_path / "mine/a.cost.json", COST)
+    write_cost(tmp_path / "mine/b.cost.json", replace(COST, device="cpu", cpu_s=7200.0))
+    assert measured_rates(tmp_path, ["mine"], CORE.hours) == {("evaluate", "mine"): [2.0]}
+    assert measured_rates(tmp_path, ["mine"], CARD.hours) == {("evaluate", "mine"): [0.5]}
 
 
 def test_a_guess_worked_out_by_hand() -> None:
@@ -97,9 +130,10 @@ def test_a_teacher_scores_every_token_that_it_teaches() -> None:
 def test_the_size_of_a_model_is_in_its_files_or_its_name(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(2_000))
     named = {"x/Llama-3.1-8B-Instruct": 8e9, "x/Qwen2.5-0.5B": 0.5e9, "x/phi-4": 7.6e9, "x/2billion": 7.6e9}
+    save_file({"a": np.zeros((20, 5), np.float32), "b": np.zeros(7, np.float16)}, tmp_path / "typed.safetensors")
     for name, size in named.items():
         assert parameters(HubModel(source="hub", id=name, revision="0" * 40)) == size
-    assert parameters(LocalModel(source="local", path=str(tmp_path))) == 1_000
+    assert parameters(LocalModel(source="local", path=str(tmp_path))) == 1_000 + 107
     assert parameters(LocalModel(source="local", path="models/mine-1.5b")) == 1.5e9
 
 

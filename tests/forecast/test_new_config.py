@@ -66,6 +66,20 @@ def test_what_it_writes_is_valid(options: list[str], capsys: pytest.CaptureFixtu
     assert main(["config", "check", "my.yaml"]) == 0
 
 
+def test_without_a_card_it_proposes_what_a_cpu_can_do() -> None:
+    shutil.copytree(tiny_policy().base, "model")
+    assert new("--model", "model", "--problems", "arithmetic", "--memory", "0") == 0
+    small = read("my.yaml")
+    assert (small.seeds, small.training_set.n, small.warmup.max_completion_length) == ([0], 200, 64)
+    assert "model" not in small.title
+    assert new("--model", QWEN, "--problems", "arithmetic", "--memory", "80", "--overwrite") == 0
+    large = read("my.yaml")
+    assert (large.seeds, large.training_set.n, large.warmup.max_completion_length) == ([0, 1, 2], 1500, 512)
+    own = ["--max-completion-length", "100", "--memory", "0", "--overwrite"]
+    assert new("--model", "model", "--problems", "arithmetic", *own) == 0
+    assert read("my.yaml").harvest.max_completion_length == 100
+
+
 def test_a_forecast_says_whether_it_fits(capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(tiny_policy().base, "tiny")
     asked = ["--model", "tiny", "--problems", "gsm8k", "--max-completion-length", "100", "--memory"]

@@ -313,7 +313,7 @@ def test_gpu_hours_to_go_follow_from_what_was_measured_and_from_the_steps_that_a
     snapshot = Grid(results).look()
     assert (snapshot.spent.gpu, snapshot.spent.unknown, snapshot.spent.cpu) == pytest.approx((2.1, 1 / 60, 0))
     assert snapshot.spent.in_vain == pytest.approx(0.1)
-    [training] = [line for line in snapshot.eta.gpu_hours if line.stage == "train_grpo"]
+    [training] = [line for line in snapshot.eta.device_hours if line.stage == "train_grpo"]
     assert training.hours == pytest.approx(2 * 150 / 100)  # two hours took 100 steps, and 150 of 200 are left
     assert training.source == "measured here (demo, n=1)"
     assert snapshot.eta.not_counted == ()
@@ -321,14 +321,32 @@ def test_gpu_hours_to_go_follow_from_what_was_measured_and_from_the_steps_that_a
     assert "step 150 of 300" in text
 
 
-def test_before_anything_is_measured_hours_are_guessed(results: Path) -> None:
-    """300 steps in two jobs: 16 completions of 192 tokens from a model of 7.6 billion, in four passes."""
+def test_before_anything_is_measured_hours_are_guessed(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a card: 300 steps in two jobs: 16 completions of 192 tokens from a model of 7.6 billion, in four passes."""
     config = load(GPU)
     config.save(results / "config.yaml")
-    to_go = {line.stage: line.hours for line in Grid(results).look().eta.gpu_hours}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    to_go = {line.stage: line.hours for line in Grid(results).look().eta.device_hours}
     step = 192 * (0.07 + 7.6e9 * 2 / 3e12) + 4 * 0.5 + 1
     assert to_go["train_grpo"] == pytest.approx((2 * 30 + 300 * step) / 3600)
     assert None not in to_go.values()
+
+
+def test_without_a_gpu_hours_are_those_of_a_core(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has finished on it counts in CPU seconds, whatever a guess would be."""
+    load(GPU).save(results / "config.yaml")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    first = "demo/seed0/grpo/g2/k100"
+    attempted(results, "ok", first, seconds=7200, started=9000, device="cpu")
+    done(results, first)
+    snapshot = Grid(results).look()
+    [training] = [line for line in snapshot.eta.device_hours if line.stage == "train_grpo"]
+    cpu_s = next(state.last.bill.cpu_s for state in snapshot.of("finished") if state.last)
+    assert training.hours == pytest.approx(2 * cpu_s / 3600)
+    assert "CPU hours" in screen(snapshot, 300, 40) and "GPU-hours" not in screen(snapshot, 300, 40)
+    to_go = snapshot.as_json()["to_go"]
+    assert (to_go["gpu_hours"], to_go["gpu_hours_by_stage"]) == (0, [])
+    assert to_go["cpu_hours"] == pytest.approx(sum(line["hours"] for line in to_go["cpu_hours_by_stage"]))
 
 
 def test_time_left_needs_a_job_that_runs(results: Path) -> None:

@@ -10,6 +10,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from g2d.experiment.config import owner, read as read_config
 from g2d.experiment.learning_rates import unusual_rates
 from g2d.experiment.plan import model_of
+from g2d.forecast.devices import device_here
 from g2d.forecast.hours import estimate, gpu_job, report as report_hours
 from g2d.forecast.jobs import grid_jobs
 from g2d.forecast.rates import TO_K, measured_rates
@@ -163,32 +164,34 @@ def say_what_looks_newer(dag):
 
 
 def say_hours(dag):
-    """Add the GPU-hours of the jobs to Snakemake's table of them before anything is submitted, and to the end of a dry-run.
+    """Add the GPU-hours, or CPU hours, of the jobs to Snakemake's table of them before anything is submitted, and to the end of a dry-run.
 
     The messages of a run pass through here: that is what Snakemake offers in the place of a hook.
     """
 
     def hours():
+        # Snakemake sets use_threads where the executor is not local, in a dry-run as well.
+        device = device_here(CONFIG.engine.name, elsewhere=workflow.execution_settings.use_threads)
         jobs = []
         for job in own(dag.needrun_jobs(exclude_finished=False)):
             name, w = own_name(job.rule.name), job.wildcards
             drawn_before = job.input.get("shards") or job.input.get("judged")
             if "gpu" in job.rule.resources and not drawn_before and not plan.is_embedded(model_of(w)):
-                jobs.append(gpu_job(plan, name, w, (plan.continued_from(w) or 0) if name in TO_K else 0))
-        rates = measured_rates("results", CONFIG.models) if jobs or LOOKS else {}
+                jobs.append(gpu_job(plan, name, w, (plan.continued_from(w) or 0) if name in TO_K else 0, device))
+        rates = measured_rates("results", CONFIG.models, device.hours) if jobs or LOOKS else {}
         price = CONFIG.price_per_device_hour
-        found = [report_hours(estimate(jobs, rates), price)]
+        found = [report_hours(estimate(jobs, rates), price, device)]
         if LOOKS and not NOW.reached.is_over:
             most = [
-                gpu_job(plan, job.rule, job.wildcards)
+                gpu_job(plan, job.rule, job.wildcards, device=device)
                 for job in grid_jobs(CONFIG, plan)
                 if job.holds_device and not plan.is_embedded(model_of(job.wildcards))
                 if not all(map(os.path.exists, job.outputs))
             ]
             hours = sum(line.hours or 0.0 for line in estimate(most, rates))
             found += ["Jobs and hours are those until the next look.", *next_look_words(CONFIG, TAKEN)]
-            paid = price.of_any(hours) if price else ""
-            found += [f"At most, whatever the looks decide: {hours:.1f} GPU-hours{paid}."] if most else []
+            paid = price.of_any(hours) if price and device.is_card else ""
+            found += [f"At most, whatever the looks decide: {hours:.1f} {device.unit}{paid}."] if most else []
         return "\n".join(filter(None, found))
 
     def with_hours(record):

@@ -39,9 +39,10 @@ def advice_text(
 
 
 def advice_since(advice: str, results: str) -> str:
-    """The text of the file, and the GPU-hours that are left of the grid at the rates of all that it has measured."""
+    """The text of the file, and the hours that are left of the grid at the rates of all that it has measured."""
     text = Path(advice).read_text(encoding="utf-8")
-    for line in hours_to_go(Grid(Path(results)).look().eta.gpu_hours):
+    eta = Grid(Path(results)).look().eta
+    for line in hours_to_go(eta.device_hours, device=eta.device):
         text += f"\nThe whole grid, with all that it has measured since the probe: {line}\n"
     return text
 

@@ -30,6 +30,10 @@ from g2d.settings.arguments import at_least
 from g2d.tables.power import planned_power
 
 ASSUMED_CARD = 80.0  # GiB, the paper's A100
+NO_CARD = (
+    "without a card no memory is counted: the sums of this command are for GPUs (--memory GiB). On a CPU the weights "
+    "are float32, and what a finished job took of the RAM is peak_memory_bytes of its cost.json"
+)
 ESTIMATE = (
     "An estimate: activations are counted by running the model's code on shapes, the rest is arithmetic, and what is "
     "called assumed is a guess. No card was asked. How far real passes were from it: docs/performance.md, Memory."
@@ -41,7 +45,7 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser("plan", help="what fits on a card, before anything runs on one", description=__doc__)
     parser.add_argument("config", type=Path, help="a configuration")
     parser.add_argument(
-        "--memory", type=at_least(0, above=True), metavar="GiB", help="of the card; else the one here, else 80"
+        "--memory", type=at_least(0), metavar="GiB", help="of the card, 0 without one; else the one here, else 80"
     )
     parser.add_argument("--models", nargs="+", metavar="NAME", help="only these")
     parser.add_argument(
@@ -65,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown := [name for name in names if name not in config.models]:
         raise ConfigError(f"--models {unknown[0]}: not one of the models, which are {', '.join(config.models)}")
     given = _files(arguments.config_json, config)
-    memory = arguments.memory or memory_here() or ASSUMED_CARD
+    memory = arguments.memory if arguments.memory is not None else memory_here() or ASSUMED_CARD
     prompt_tokens = arguments.prompt_tokens
     found = [model_forecast(config, name, given, int(memory * GIB), prompt_tokens) for name in names]
     sizes = benchmark_sizes(config)
@@ -77,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         parts = [_screen(model, memory, prompt_tokens) for model in found]
         parts += [part if "\n" in part else textwrap.fill(part, 118) for part in planned_words(config, sizes)]
-        say("\n\n".join([*parts, ESTIMATE]))
+        say("\n\n".join([*parts, *([ESTIMATE] if memory else [])]))
     bad = [m for m in found if "missing" in m or any(n["verdict"] == "does not fit" for n in m["jobs"])]
     return 1 if bad else 0
 
@@ -85,13 +89,15 @@ def run(arguments: argparse.Namespace) -> int:
 def model_forecast(
     config: Config, name: str, given: dict[str, Path], memory: int, prompt_tokens: int = PROMPT_TOKENS
 ) -> dict[str, Any]:
-    """Everything about one model on a card of so many bytes, as JSON."""
+    """Everything about one model on a card of so many bytes, as JSON; without a card (0) only tokens."""
     own = config.for_model(name)
     said: dict[str, Any] = {"model": name, "engine": own.engine.name, "tokens": _tokens(own), "jobs": []}
     # In memory beside the trainer.
     if judges := [name for name, reward in config.rewards.items() if isinstance(reward, RewardModel)]:
         said["not_counted"] = judges
     source = config.models[name]
+    if not memory and isinstance(source, LocalModel | HubModel | GgufModel):
+        return said | {"nothing": f"models.{name}: {NO_CARD}"}
     if name in given:
         file = given[name]
     elif isinstance(source, LocalModel | HubModel | GgufModel):
@@ -160,14 +166,18 @@ def _tokens(config: Config) -> list[dict[str, Any]]:
 
 def _screen(model: dict[str, Any], memory: float, prompt_tokens: int) -> str:
     """One model, for a terminal."""
-    lines = [f"{model['model']} on a card of {memory:g} GiB, prompts of at most {prompt_tokens} tokens"]
+    card = f"on a card of {memory:g} GiB, prompts of at most {prompt_tokens} tokens" if memory else "without a card"
+    lines = [f"{model['model']} {card}"]
     for job in model["jobs"]:
         lines.append(f"\n  {job['job']}: {job['total_bytes'] / GIB:.1f} GiB, {job['verdict']}")
         lines += _wrapped(" + ".join(f"{p['bytes'] / GIB:.2f} {p['name']} ({p['how']})" for p in job["parts"]))
         lines += [line for said in job["said"] for line in _wrapped(said)]
         lines += _wrapped(f"auto: {job['passes']}") if job.get("passes") else []
         lines += _wrapped(f"-> {job['change']}") if job["change"] else []
-    lines += [f"\n  {model[key]}" for key in ("missing", "nothing") if key in model]
+    for key in ("missing", "nothing"):
+        lines += (
+            ["", *textwrap.wrap(model[key], 118, initial_indent="  ", subsequent_indent="  ")] if key in model else []
+        )
     lines.append("\n  tokens of one job, at most:")
     for row in model["tokens"]:
         lines.append(f"    {row['job']}: {row['completions']:,} completions x {row['budget']} = {row['tokens']:,}")

@@ -1,10 +1,14 @@
-"""GPU-hours of what was not measured yet: a guess from the size of a model and the tokens of a job, for one H100.
+"""Hours of what was not measured yet: a guess from the size of a model and the tokens of a job, for an H100 or a core.
 
 A step of decoding reads all weights and launches their kernels. A pass of training does 8 operations for every
 parameter and token: forward and backward (of adapters only), the forward pass repeated for checkpointed activations,
 and the reference. The constants were measured on one H100 80GB with models of 0.5 and 7.6 billion parameters and
 reproduce these measurements within a factor of two (docs/performance.md). Assumed: completions half as long as they may
 be, half of the prompts pairable, benchmarks of 1,000 problems.
+
+On a core operations alone count, at a share (`EFFICIENCY`) of what a matrix product reaches here: 2 for every parameter
+and token of drawing, prompts included, and 8 in training. Completions of one prompt read it once. A GRPO step of
+a model of 135 million parameters took 9.4 s on a core of 83 GFLOP/s, where the guess is 7.6.
 """
 
 from __future__ import annotations
@@ -15,13 +19,13 @@ from math import ceil
 from g2d.experiment.arms import Arm
 from g2d.experiment.config import Config
 from g2d.experiment.plan import Wildcards
+from g2d.forecast.devices import CARD, Device, core_operations
 from g2d.forecast.workloads import PROMPT_TOKENS, drawings
 from g2d.policies.settings import BYTES, parameters
 from g2d.problems.settings import Generated
 from g2d.regimes.warmup import Warmup
 
 SOURCE = "guess"
-CAVEAT = "a guess, from size and tokens, is for one H100 and within a factor of 3"
 
 BANDWIDTH = 3.0e12  # bytes a second: a copy on the card
 OPERATIONS = 3.5e14  # a second, of a DPO step of the 7B model
@@ -31,6 +35,8 @@ AT_ONCE = 256  # rows of vLLM
 PASS = 0.5  # seconds of a pass of training at least: launches
 UPDATE = 1.0  # seconds of an update of online training beside drawing and passes
 START = {"transformers": 30.0, "vllm": 60.0}  # seconds of a job before its first token
+EFFICIENCY = 1.0  # of a core, in training and drawing, relative to a float32 product; bfloat16 reaches more
+START_ON_CPU = 15.0
 
 LENGTH = 0.5  # of a completion, of what it may have
 PAIRABLE = 0.5  # of the prompts
@@ -49,6 +55,8 @@ class Work:
     passes: float = 0.0  # forward and backward passes that take them
     updates: float = 0.0  # of an online training
     teacher: float | None = None  # parameters of one that scores all of them; as of `Training`
+    group: int = 1  # completions that share a prompt
+    prompt: float = PROMPT_TOKENS
 
 
 def seconds(work: Work, size: float, engine: str) -> float:
@@ -61,8 +69,24 @@ def seconds(work: Work, size: float, engine: str) -> float:
     return drawing + max(work.passes * PASS, computing) + work.updates * UPDATE
 
 
-def guess(config: Config, stage: str, model: str, wildcards: Wildcards, units: float, arm: Arm | None) -> float:
-    """GPU-hours of a job of a model, by its configuration.
+def core_seconds(work: Work, size: float, operations: float) -> float:
+    """CPU seconds of a job without its start, on a core of so many operations a second."""
+    per_completion = work.prompt / work.group + work.length
+    teacher = 0.0 if work.teacher is None else work.teacher or size
+    drawing, training = 2 * size * work.drawn, (8 * size + 2 * teacher) * work.trained
+    return (drawing + training) * per_completion / (operations * EFFICIENCY)
+
+
+def guess(
+    config: Config,
+    stage: str,
+    model: str,
+    wildcards: Wildcards,
+    units: float,
+    arm: Arm | None,
+    device: Device = CARD,
+) -> float:
+    """Hours of a job of a model on a device, by its configuration.
 
     Args:
         stage: its rule, without `_shard`.
@@ -72,6 +96,8 @@ def guess(config: Config, stage: str, model: str, wildcards: Wildcards, units: f
         config = config.model_copy(update={"engine": config.engine.model_copy(update={"name": "transformers"})})
     engine, size = config.engine.name, parameters(config.models[model])
     work = _drawing(config, stage, wildcards, units) if arm is None else _training(config, arm, int(wildcards.g), units)
+    if not device.is_card:
+        return (START_ON_CPU + core_seconds(work, size, core_operations())) / 3600
     return (START[engine] + seconds(work, size, engine)) / 3600
 
 
@@ -85,26 +111,27 @@ def _training(config: Config, arm: Arm, group_size: int, completions: float) -> 
     card, per_update = settings.on_card(group_size, budget), settings.completions_per_step(group_size)
     rows = per_update if isinstance(settings, Warmup) else _rows(config, per_update, settings.batch_size)
     passes, updates = completions / min(per_update, card.rows), completions / per_update
-    return Work(completions, rows, card.budget * LENGTH, completions, passes, updates, card.teacher)
+    return Work(completions, rows, card.budget * LENGTH, completions, passes, updates, card.teacher, group_size)
 
 
 def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> Work:
     calibrate, harvest, evaluate, *_ = drawings(config)
     if stage in ("harvest_rollouts", "draw_probe"):
-        job, n = harvest, harvest.completions
+        job, n, group = harvest, harvest.completions, config.harvest.samples_per_prompt
     elif stage.startswith("calibrate"):
-        job, n = calibrate, calibrate.completions
+        job, n, group = calibrate, calibrate.completions, config.calibration.samples_per_prompt
         n = n or LEVELS * config.calibration.problems_per_level * config.calibration.samples_per_prompt
     else:
         job, sampled = evaluate, config.evaluation.sampled
         source = config.problem_sources.get(getattr(wildcards, "benchmark", ""))
         n = source.n if isinstance(source, Generated) else PROBLEMS
         if stage == "measure_drift" and config.drift:
-            n = min(n, config.drift.problems) * config.drift.samples_per_prompt
+            n, group = min(n, config.drift.problems), config.drift.samples_per_prompt
         else:
-            n *= sampled.n if sampled and (stage == "draw_samples" or not sampled.beside_greedy) else 1
+            group = sampled.n if sampled and (stage == "draw_samples" or not sampled.beside_greedy) else 1
+        n *= group
     completions = (n or 0) * share
-    return Work(completions, _rows(config, completions, job.batch), job.budget * LENGTH)
+    return Work(completions, _rows(config, completions, job.batch), job.budget * LENGTH, group=group)
 
 
 def _rows(config: Config, completions: float, batch: int) -> int:

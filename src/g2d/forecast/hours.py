@@ -1,8 +1,8 @@
-"""GPU-hours of jobs: what `snakemake -n` prints of those that it plans, and `g2d status` of those that are left.
+"""GPU-hours or CPU hours of jobs: what `snakemake -n` prints of those it plans, `g2d status` of those that are left.
 
-A job's rate is the mean over the jobs of its stage and model that have finished on a GPU here (`g2d.forecast.rates`),
-or else a guess (`g2d.forecast.guess`). With `warmup.iterations` above 1 or `warmup.replay` a step generates only a part
-of the completions that it is trained on, so the hours are an upper bound.
+A job's rate is the mean over the jobs of its stage and model that have finished here on such a device
+(`g2d.forecast.rates`), or else a guess (`g2d.forecast.guess`). With `warmup.iterations` above 1 or `warmup.replay` a
+step generates only a part of the completions that it is trained on, so the hours are an upper bound.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 from g2d.experiment.plan import Plan, Wildcards, model_of
 from g2d.experiment.race import at_look, decided
 from g2d.experiment.sections import Config, Price
-from g2d.forecast.guess import CAVEAT, SOURCE, guess
+from g2d.forecast.devices import CARD, Device
+from g2d.forecast.guess import SOURCE, guess
 from g2d.forecast.jobs import GridJob, grid_jobs
 from g2d.forecast.rates import AUTO_STAGES, ONLINE_STAGES, TO_K, measured_rates
 from g2d.jobs.cost import Cost
@@ -32,7 +33,7 @@ class GpuJob:
     units: float = 1.0
     rate_of: str | None = None  # the stage whose rate counts, where it is another: a probe is a part of a harvest
     at_most: bool = False  # its hours may be fewer
-    guess: float | None = None  # GPU-hours per unit, where they were not measured
+    guess: float | None = None  # hours per unit, where they were not measured
 
     @property
     def rated_as(self) -> tuple[str, str]:
@@ -55,9 +56,9 @@ def continued_step(plan: Plan, rule: str, wildcards: Wildcards) -> int:
     return (plan.online(wildcards).before(int(wildcards.g), int(wildcards.k)) or 0) if rule in TO_K else 0
 
 
-def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = None) -> GpuJob:
-    """A job that trains or generates, on whatever device; the workflow's rules say `before`, K of the checkpoint that a
-    training continues, which is `continued_step` otherwise."""
+def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = None, device: Device = CARD) -> GpuJob:
+    """A job that trains or generates, with a guess for a device; the workflow's rules say `before`, K of the checkpoint
+    that a training continues, which is `continued_step` otherwise."""
     before = continued_step(plan, rule, wildcards) if before is None else before
     model, stage = model_of(wildcards), rule.removesuffix("_shard")
     config, arm = plan.for_model(model), None
@@ -74,11 +75,11 @@ def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = No
         job = GpuJob(stage, model, 1 / int(wildcards.get("shards", 1)))
     if plan.is_embedded(model) or plan.config.models[model].source == "recorded" or not job.units:
         return job
-    return replace(job, guess=guess(config, stage, model, wildcards, job.units, arm) / job.units)
+    return replace(job, guess=guess(config, stage, model, wildcards, job.units, arm, device) / job.units)
 
 
 def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence[float]]) -> list[Line]:
-    """GPU-hours by stage and source of the rate, in the order of the jobs, at the measured rates or as guessed."""
+    """Hours by stage and source of the rate, in the order of the jobs, at the measured rates or as guessed."""
     found: dict[tuple[str, str], list[float | None]] = {}
     means = mean_rates(measured)
     for job in jobs:
@@ -101,25 +102,27 @@ def mean_rates(measured: Mapping[tuple[str, str], Sequence[float]]) -> dict[tupl
 
 
 def hours_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | None:
-    """GPU-hours of a job: measured here, else guessed; None where neither is known."""
+    """Hours of a job: measured here, else guessed; None where neither is known."""
     rate = means.get(job.rated_as, job.guess)
     return None if rate is None else rate * job.units
 
 
-def report(lines: Sequence[Line], price: Price | None = None) -> str:
-    """The estimate as a table, with its total, in money too where an hour has one price; empty without lines."""
+def report(lines: Sequence[Line], price: Price | None = None, device: Device = CARD) -> str:
+    """The estimate as a table, with its total, in money too where an hour of a card has one price; empty without
+    lines."""
     if not lines:
         return ""
     width = max(len("job"), *(len(line.stage) for line in lines))
-    rows = [f"{'job':<{width}}  count  GPU-hours  rate from"]
+    rows = [f"{'job':<{width}}  count  {device.unit}  rate from"]
     for line in lines:
         hours = "?" if line.hours is None else f"{line.hours:.1f}"
         rows.append(f"{line.stage:<{width}}  {line.jobs:>5}  {hours:>9}  {line.source}")
     total, jobs = sum(line.hours or 0.0 for line in lines), sum(line.jobs for line in lines)
     more = ", and what is marked ?" if any(line.hours is None for line in lines) else ""
-    rows.append(f"{'total':<{width}}  {jobs:>5}  {total:>9.1f}{price.of_any(total) if price else ''}{more}")
-    caveat = f" ({CAVEAT})" if any(SOURCE in line.source for line in lines) else ""
-    return f"Estimated GPU-hours{caveat}:\n" + "\n".join(rows)
+    paid = price.of_any(total) if price and device.is_card else ""
+    rows.append(f"{'total':<{width}}  {jobs:>5}  {total:>9.1f}{paid}{more}")
+    caveat = f" ({device.caveat})" if any(SOURCE in line.source for line in lines) else ""
+    return f"Estimated {device.unit}{caveat}:\n" + "\n".join(rows)
 
 
 def next_cost(config: Config, look: Mapping[str, Any], results: str | Path = "results") -> dict[str, Any]:

@@ -16,6 +16,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,23 @@ COLUMNS = {  # usual names of the columns of a file, the likeliest first
     "level": ("level", "difficulty"),
 }
 N = 1500  # prompts to train on
+BUDGET = 512  # tokens of an answer
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is trained and drawn."""
+
+    seeds: tuple[int, ...]
+    n: int  # prompts to train on
+    budget: int  # tokens of an answer
+    steps: tuple[int, ...]
+    prompts_per_step: int
+    problems_per_level: int  # of calibration
+
+
+ON_CARD = Scale((0, 1, 2), N, BUDGET, (0, 50, 100, 200), 16, 200)
+ON_CPU = Scale((0,), 200, 64, (0, 25, 50), 8, 40)
 
 
 def register(subparsers: Any) -> None:
@@ -95,7 +113,12 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--memory", type=at_least(0), metavar="GiB", help="of the card; 0 without one (else that of this machine)"
     )
-    parser.add_argument("--max-completion-length", type=int, default=512, metavar="N", help="tokens of an answer (512)")
+    parser.add_argument(
+        "--max-completion-length",
+        type=int,
+        metavar="N",
+        help=f"tokens of an answer ({BUDGET}; without a card {ON_CPU.budget})",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the file")
     parser.set_defaults(run=run)
 
@@ -134,8 +157,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def written(model: str, problems: str, benchmark: str | None, memory: float, budget: int) -> dict[str, Any]:
-    """The keys of the configuration and their values; a ConfigError names a file or repository that cannot be used."""
+def written(model: str, problems: str, benchmark: str | None, memory: float, budget: int | None) -> dict[str, Any]:
+    """The keys of the configuration and their values, fewer seeds, steps and tokens without a card; a ConfigError names
+    a file or repository that cannot be used."""
     demonstration = model == DEMONSTRATION
     if demonstration and (problems != "arithmetic" or benchmark not in (None, "arithmetic")):
         raise ConfigError(f"--problems {problems}: the model {DEMONSTRATION} knows generated ones alone: arithmetic")
@@ -145,23 +169,31 @@ def written(model: str, problems: str, benchmark: str | None, memory: float, bud
         benchmarks = KNOWN[benchmark or problems]["benchmarks"]
     else:
         benchmarks = {_name(Path(benchmark).stem): _file("--benchmark", benchmark)[1]}
-    asked = {"title": f"How much online RL does {name} need?", "seeds": [0, 1, 2], "models": {name: source}}
+    scale = ON_CARD if memory or demonstration else ON_CPU
+    scale = replace(scale, n=min(scale.n, n or scale.n), budget=budget or scale.budget)
+    subject = f"does {name} need" if source["source"] == "hub" else "is enough"  # a folder may have any name
+    asked = {"title": f"How much online RL {subject}?", "seeds": [*scale.seeds], "models": {name: source}}
     asked |= {"pool": pool, "benchmarks": benchmarks}
-    return asked | (_demonstration() if demonstration else _real(memory, budget, min(N, n or N)))
+    return asked | (_demonstration() if demonstration else _real(memory, scale))
 
 
-def _real(memory: float, budget: int, n: int) -> dict[str, Any]:
+def _real(memory: float, scale: Scale) -> dict[str, Any]:
     """The other sections for a real model."""
+    budget = scale.budget
     return {
         "prompt": {"system": SYSTEM},
         "engine": {"name": "vllm" if memory else "transformers"},
         "lora": {"dropout": 0.0},
-        "calibration": {"window": [0.0, 1.0], "problems_per_level": 200, "max_completion_length": budget},
-        "training_set": {"n": n},
+        "calibration": {
+            "window": [0.0, 1.0],
+            "problems_per_level": scale.problems_per_level,
+            "max_completion_length": budget,
+        },
+        "training_set": {"n": scale.n},
         "warmup": {
-            "steps": [0, 50, 100, 200],
+            "steps": [*scale.steps],
             "group_sizes": [8],
-            "prompts_per_step": 16,
+            "prompts_per_step": scale.prompts_per_step,
             "learning_rate": 1.0e-5,
             "max_completion_length": budget,
         },
@@ -257,7 +289,7 @@ def _fits(config: Config, memory: float) -> Iterator[str]:
     if all(source.source == "embedded" for source in config.models.values()):
         return
     if not memory:
-        yield "No card: nothing is said about memory; `g2d plan` does, with --memory."
+        yield "No card: nothing is said about memory, which `g2d plan` counts for cards alone (--memory)."
         return
     for name in config.models:
         found = model_forecast(config, name, {}, int(memory * GIB))

@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from g2d.forecast.devices import CARD
 from g2d.jobs.cost import Cost, read_cost
 from g2d.policies.policy import read_policy
 from g2d.regimes.catalogue import ENTRIES, REGIMES, of_phase
 
-Rates = dict[tuple[str, str], list[float]]  # GPU-hours (or money) per unit of every finished job, by (stage, model)
+Rates = dict[tuple[str, str], list[float]]  # hours (or money) per unit of every finished job, by (stage, model)
 TO_K = tuple(f"train_{regime.name}" for regime in of_phase("online"))  # may continue a checkpoint
 AUTO_STAGES = tuple(f"{stage}_auto" for stage in TO_K)  # may stop long before their last step
 ONLINE_STAGES = (*TO_K, *AUTO_STAGES)  # their unit is a completion
@@ -58,12 +59,7 @@ class Pace:
         return work * as_fast * USUAL.get(rule, USUAL_OF_OTHERS)
 
 
-def gpu_hours(cost: Cost) -> float:
-    """Of a job; 0 without a GPU."""
-    return cost.device_s / 3600 if cost.device != "cpu" else 0.0
-
-
-def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[Cost], float] = gpu_hours) -> Rates:
+def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[Cost], float] = CARD.hours) -> Rates:
     """The rates of everything that has finished, from the bills below the results folder; jobs that have 0 of `worth`
     are left out, and bills that cannot be read: the jobs that need them report them."""
     rates: Rates = {}

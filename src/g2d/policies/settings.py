@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -244,15 +246,27 @@ def snapshot(repo_type: str, repo_id: str, revision: str) -> Path:
 
 
 BYTES = 2  # of a parameter
+HEADER = 100_000_000  # bytes that a header of safetensors has at most
 ASSUMED_PARAMETERS = 7.6e9
+
+
+def _parameters(file: Path) -> float:
+    """The numbers in a safetensors file, by its header; one without is taken to hold two bytes for each."""
+    with open(file, "rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        try:
+            header = json.loads(opened.read(min(length, HEADER)))
+            return float(sum(prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__"))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return file.stat().st_size / BYTES
 
 
 def parameters(source: ModelSource) -> float:
     """The size of a model: from its files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
     if isinstance(source, LocalModel):
-        size = sum(file.stat().st_size for file in Path(source.path).glob("*.safetensors"))
+        size = sum(map(_parameters, Path(source.path).glob("*.safetensors")))
         if size:
-            return size / BYTES
+            return size
     if isinstance(source, GgufModel):
         from g2d.policies.gguf import header_of
 

@@ -1,7 +1,8 @@
-"""What is left of a grid: its GPU-hours, and when it will be done.
+"""What is left of a grid: its GPU-hours or CPU hours, and when it will be done.
 
-Jobs that hold a GPU are estimated as `snakemake -n` does (`g2d.forecast.hours`), all others as the progress line does
-(`g2d.forecast.rates.Pace`). A training that has begun counts for the steps that are left.
+Jobs that hold a GPU where there is one are estimated as `snakemake -n` does (`g2d.forecast.hours`), all others as the
+progress line does (`g2d.forecast.rates.Pace`). A training that has begun counts for the steps that are left. On a core
+every job is taken to use one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 from g2d.experiment.plan import Plan, model_of
+from g2d.forecast.devices import CARD, Device, device_here
 from g2d.forecast.hours import GpuJob, Line, continued_step, estimate, gpu_job, hours_of, mean_rates
 from g2d.forecast.jobs import GridJob
 from g2d.forecast.rates import Pace, Rates
@@ -21,7 +23,8 @@ from g2d.status.states import JobState
 class Eta:
     """What is left."""
 
-    gpu_hours: tuple[Line, ...]  # by stage
+    device_hours: tuple[Line, ...]  # by stage
+    device: Device  # whose hours they are
     seconds: float | None  # until all is done, with as many jobs at once as now; None where nothing runs
     at_once: int  # jobs that run now
     not_counted: tuple[str, ...]  # stages to come that `seconds` does not include, as they were not measured
@@ -30,17 +33,17 @@ class Eta:
 def eta(plan: Plan, states: Sequence[JobState], now: float) -> Eta:
     """What is left of a grid, given all its jobs and the seconds since the epoch."""
     known = _Known(plan, states)
-    on_gpu: list[GpuJob] = []
+    on_device: list[GpuJob] = []
     seconds, not_counted = 0.0, dict[str, None]()
     for state in states:
         if state.state == "finished":
             continue
-        if known.is_on_gpu(state.job):
+        if known.is_on_device(state.job):
             job = known.work(state.job)
             hours = hours_of(job, known.means)
             expected = None if hours is None else 3600 * hours
             share = known.share_left(state, expected, now)
-            on_gpu.append(replace(job, units=job.units * share))
+            on_device.append(replace(job, units=job.units * share))
             if expected is None:
                 not_counted[job.stage] = None
         else:
@@ -48,8 +51,17 @@ def eta(plan: Plan, states: Sequence[JobState], now: float) -> Eta:
             share = known.share_left(state, expected, now)
         seconds += (expected or 0.0) * share
     at_once = sum(state.state == "running" for state in states)
-    lines = tuple(estimate(on_gpu, known.rates))
-    return Eta(lines, seconds / at_once if at_once else None, at_once, tuple(not_counted))
+    lines = tuple(estimate(on_device, known.rates))
+    return Eta(lines, known.device, seconds / at_once if at_once else None, at_once, tuple(not_counted))
+
+
+def _device(plan: Plan, states: Sequence[JobState]) -> Device:
+    """What the jobs have run on, or else what there is here."""
+    attempts = [recorded.attempt for state in states for recorded in state.attempts]
+    elsewhere = any(one.process is not None and one.process.slurm_job for one in attempts)
+    if any(one.cost.device not in ("cpu", "unknown") for one in attempts):
+        return CARD
+    return device_here(plan.config.engine.name, elsewhere=elsewhere)
 
 
 class _Known:
@@ -57,6 +69,7 @@ class _Known:
 
     def __init__(self, plan: Plan, states: Sequence[JobState]) -> None:
         self.plan = plan
+        self.device = _device(plan, states)
         self._work: dict[tuple[object, ...], GpuJob] = {}
         units: dict[str, list[float]] = {}
         for state in states:
@@ -69,16 +82,15 @@ class _Known:
             last = state.last
             if state.state != "finished" or last is None or last.status != "ok":
                 continue
-            if not self.is_on_gpu(state.job):
+            if not self.is_on_device(state.job):
                 rule, work, model = self.paced(state.job)
                 self.pace.add(rule, last.bill.wall_s, work, model)
-            elif last.cost.device != "cpu":
+            elif hours := self.device.hours(last.bill):
                 job = self.work(state.job)
-                rate = last.bill.device_s / 3600 / job.units
-                self.rates.setdefault(job.rated_as, []).append(rate)
+                self.rates.setdefault(job.rated_as, []).append(hours / job.units)
         self.means = mean_rates(self.rates)
 
-    def is_on_gpu(self, job: GridJob) -> bool:
+    def is_on_device(self, job: GridJob) -> bool:
         """Whether it holds a GPU where there is one."""
         return job.holds_device and not self.plan.is_embedded(model_of(job.wildcards))
 
@@ -87,7 +99,7 @@ class _Known:
         w = job.wildcards
         same = (job.rule, model_of(w), *map(w.get, ("variant", "regime", "g", "k", "shards", "benchmark")))
         if same not in self._work:
-            self._work[same] = gpu_job(self.plan, job.rule, w)
+            self._work[same] = gpu_job(self.plan, job.rule, w, device=self.device)
         return self._work[same]
 
     def paced(self, job: GridJob) -> tuple[str, float, str]:

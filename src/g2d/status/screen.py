@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from g2d.experiment.sections import Price
+from g2d.forecast.devices import CARD, Device
 from g2d.forecast.hours import Line
 from g2d.plain import plain
 from g2d.status.snapshot import Snapshot
@@ -93,9 +94,9 @@ def _listed(lines: Sequence[str], total: int, what: str) -> Iterator[str]:
         yield from (f"  {line}" for line in lines)
 
 
-def hours_to_go(lines: Sequence[Line], price: Price | None = None) -> Iterator[str]:
-    """One line with the GPU-hours that are left, in money too where an hour has one price; none where no job holds a
-    GPU."""
+def hours_to_go(lines: Sequence[Line], price: Price | None = None, device: Device = CARD) -> Iterator[str]:
+    """One line with the hours that are left, in money too where an hour of a card has one price; none where no job
+    trains or generates with a real model."""
     if not lines:
         return
     known_from = (line.source.removeprefix("at most; ") for line in lines if line.hours is not None)
@@ -103,18 +104,18 @@ def hours_to_go(lines: Sequence[Line], price: Price | None = None) -> Iterator[s
     unknown = [line.stage for line in lines if line.hours is None]
     more = f" and what was not measured: {', '.join(unknown)}" if unknown else ""
     known = sum(line.hours or 0.0 for line in lines)
-    paid = price.of_any(known) if price else ""
-    yield f"to go: about {known:.1f} GPU-hours{paid} ({'; '.join(sources) or 'not measured yet'}){more}"
+    paid = price.of_any(known) if price and device.is_card else ""
+    yield f"to go: about {known:.1f} {device.unit}{paid} ({'; '.join(sources) or 'not measured yet'}){more}"
 
 
 def _foot(snapshot: Snapshot) -> Iterator[str]:
     spent, to_go = snapshot.spent, snapshot.eta
-    hours = [f"{spent.gpu:.1f} GPU-hours"] if spent.gpu or to_go.gpu_hours else []
+    hours = [f"{spent.gpu:.1f} GPU-hours"] if spent.gpu or (to_go.device_hours and to_go.device.is_card) else []
     hours += [f"{span(3600 * spent.cpu)} without a GPU"] if spent.cpu or not hours else []
     hours += [f"{span(3600 * spent.unknown)} on what is not recorded yet"] if spent.unknown else []
     vain = f", of which {span(3600 * spent.in_vain)} in vain" if spent.in_vain * 3600 >= 1 else ""
     yield f"spent: {', '.join(hours)}{vain}"
-    yield from hours_to_go(to_go.gpu_hours, snapshot.price)
+    yield from hours_to_go(to_go.device_hours, snapshot.price, to_go.device)
     yield from snapshot.looks
     left = len(snapshot.states) - snapshot.counts["finished"]
     if not left:

@@ -95,6 +95,7 @@ class Snapshot:
     def as_json(self) -> dict[str, Any]:
         """Everything, with the keys of docs/status.md."""
         to_go = self.eta
+        kind = "gpu" if to_go.device.is_card else "cpu"
         return {
             "results": str(self.results),
             "title": self.title,
@@ -106,8 +107,9 @@ class Snapshot:
             "trouble": [self._job(state) | {"last_line": self.words(state)} for state in self.of(*TROUBLE)],
             "spent": {f"{name}_hours": value for name, value in asdict(self.spent).items()},
             "to_go": {
-                "gpu_hours": sum(line.hours or 0.0 for line in to_go.gpu_hours),
-                "gpu_hours_by_stage": [asdict(line) for line in to_go.gpu_hours],
+                **{"gpu_hours": 0.0, "cpu_hours": 0.0, "gpu_hours_by_stage": [], "cpu_hours_by_stage": []},
+                f"{kind}_hours": sum(line.hours or 0.0 for line in to_go.device_hours),
+                f"{kind}_hours_by_stage": [asdict(line) for line in to_go.device_hours],
                 "seconds": to_go.seconds,
                 "done_at": None if to_go.seconds is None else _iso(self.now + to_go.seconds),
                 "jobs_at_once": to_go.at_once,

@@ -1,0 +1,52 @@
+"""What hours of jobs to come are of: GPU-hours of a card, or on a machine without one hours of a CPU core."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cache
+
+from g2d.jobs.cost import Cost
+from g2d.jobs.gpus import visible
+
+WIDTH = 1024  # of the matrices
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Device:
+    """A card, or a core of this machine."""
+
+    is_card: bool
+    unit: str
+    caveat: str  # of a guess
+
+    def hours(self, cost: Cost) -> float:
+        """Hours of a job on such a device; 0 where it ran on the other kind."""
+        if (cost.device != "cpu") is not self.is_card:
+            return 0.0
+        return (cost.device_s if self.is_card else cost.cpu_s) / 3600
+
+
+CARD = Device(True, "GPU-hours", "a guess, from size and tokens, is for one H100 and within a factor of 3")
+CORE = Device(False, "CPU hours", "core-hours on this machine, guessed from a matrix product")
+
+
+def device_here(engine: str, *, elsewhere: bool = False) -> Device:
+    """The device that jobs will run on: a core where this machine has no GPU, unless they run elsewhere (on a cluster)
+    or their engine is vLLM, which needs a card."""
+    return CARD if elsewhere or engine == "vllm" or visible() else CORE
+
+
+@cache
+def core_operations() -> float:
+    """Operations a second of one core: the fastest of some products of float32 matrices, per CPU second."""
+    import numpy as np
+
+    matrix = np.ones((WIDTH, WIDTH), dtype=np.float32)
+    spent = []
+    for _ in range(ROUNDS):
+        began = time.process_time()  # of all threads
+        matrix @ matrix
+        spent.append(time.process_time() - began)
+    return float(2 * WIDTH**3 / max(min(spent), 1e-6))
