@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from safetensors.torch import load_file, save_file
 
 from g2d.cli import main
 from g2d.experiment.config import load
@@ -16,6 +20,7 @@ from g2d.problems import Problem
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout
 from tests.experiment.test_config import MINIMAL
+from tests.models import tiny_policy
 
 DEMO = {
     "models": {"demo": {"source": "embedded"}},
@@ -70,6 +75,32 @@ def test_a_name_that_is_not_there_is_named(
 ) -> None:
     assert main(["try", "my.yaml", *options]) == 2
     assert capsys.readouterr().err == f"g2d try: {message}\n"
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda folder: (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}"),
+            "mine: its chat template cannot be used: ",
+        ),
+        (lambda folder: poison(folder / "model.safetensors"), "mine: its weights are not numbers, "),
+    ],
+)
+def test_a_model_that_cannot_answer_is_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], Any], message: str
+) -> None:
+    shutil.copytree(tiny_policy().base, "model")
+    damage(Path("model"))
+    Path("my.yaml").write_text(yaml.safe_dump(DEMO | {"models": {"mine": {"source": "local", "path": "model"}}}))
+    assert main(["try", "my.yaml", "--n", "2"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]  # before it are bars of progress
+    assert last.startswith(f"g2d try: {message}")
+
+
+def poison(weights: Path) -> None:
+    """Every weight becomes NaN."""
+    save_file({name: tensor * math.nan for name, tensor in load_file(weights).items()}, weights, {"format": "pt"})
 
 
 def test_the_choice_depends_on_the_seed_alone() -> None:

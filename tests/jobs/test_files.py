@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +21,7 @@ from g2d.jobs.files import (
     DiskError,
     atomic,
     atomic_folder,
+    copy_folder,
     install,
     names_the_disk,
     parse_json,
@@ -300,3 +302,17 @@ def test_a_disk_that_was_full_while_a_folder_was_copied_is_named(tmp_path: Path)
         raise failed
     with pytest.raises(shutil.Error), names_the_disk(tmp_path / "step-1"):
         raise shutil.Error([("a", "b", "[Errno 2] No such file or directory: 'a'")])
+
+
+def test_a_folder_that_no_longer_fits_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/weights").write_bytes(bytes(2**16))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**12, before[1]))
+    try:
+        with pytest.raises(DiskError, match=r"b: cannot be written \(File too large\)"):
+            copy_folder(tmp_path / "a", tmp_path / "b")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    copy_folder(tmp_path / "a", tmp_path / "c", "weights")
+    assert not [*(tmp_path / "c").iterdir()]

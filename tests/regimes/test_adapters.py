@@ -79,6 +79,17 @@ def test_what_an_adapter_calls_its_base(tmp_path: Path, base: str, settings: dic
     assert described == {"base_model_name_or_path": name, "revision": None, "inference_mode": True, "r": 16}
 
 
+def test_the_order_of_a_set_leaves_no_trace_in_an_adapter(tmp_path: Path) -> None:
+    """PEFT keeps `target_modules` as a set, whose order is another one in every process."""
+    left = []
+    for modules in (["q_proj", "v_proj", "up_proj"], ["up_proj", "q_proj", "v_proj"]):
+        (tmp_path / "adapter_model.safetensors").touch()
+        (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 16, "target_modules": modules}))
+        hand_over_trained(tmp_path, tmp_path, Policy("mine/base", "mine", "base", base="base"))
+        left.append((tmp_path / "adapter/adapter_config.json").read_bytes())
+    assert left[0] == left[1]
+
+
 # ------------------------------------------------------------------------------------------------------- half precision
 
 

@@ -81,7 +81,6 @@ def test_rules_of_the_user_are_left_alone(checkout: Project, user: Project) -> N
 
 
 def test_jobs_of_renamed_rules_run_and_what_is_finished_stays(own_micro_grid: Project) -> None:
-    # In the checkout's folder, so that the captions, which the page reads, have the same paths.
     snakefile = MODULE.format(snakefile="workflow/Snakefile", name=" as g2d_*")
     (own_micro_grid.root / "Snakefile").write_text(snakefile)
     assert own_micro_grid.planned() == {}

@@ -289,6 +289,14 @@ def test_exactly_what_depends_on_a_change_runs_again(micro_grid: Project, micro_
         assert micro_grid.planned(*arguments) == expected
 
 
+def test_a_results_folder_at_another_depth_runs_nothing_again(micro_grid: Project, tmp_path: Path) -> None:
+    """With `--directory`, so that the way from there to the workflow is another one."""
+    moved = Project(tmp_path / "far/below")
+    for part in ("config", "results", ".snakemake"):
+        shutil.copytree(micro_grid.root / part, moved.root / part, symlinks=True)
+    assert moved.planned("--snakefile", str(micro_grid.root / "Snakefile")) == {}
+
+
 @pytest.mark.parametrize("change", REMOVALS)
 def test_removing_a_seed_or_a_model_runs_the_summaries_alone(
     wide_grid: Project, wide_config: Config, change: str

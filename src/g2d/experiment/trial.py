@@ -20,6 +20,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from jinja2 import TemplateError
+
 from g2d.experiment.config import read
 from g2d.experiment.requirements import (
     budgets,
@@ -128,7 +130,14 @@ def tried(config: Config, model: str, problems: str, n: int, seed: int = 0, rewa
         policy = base_policy(model, config.models[model], Path(folder) / "model")
         engine = engine_for(policy, own.engine.model_copy(update={"keep_alive": 0}))
         begun = time.monotonic()
-        rollouts = draw_rollouts(policy, chosen, own.prompt, decoding, workers=default_workers(), engine=engine)
+        try:
+            rollouts = draw_rollouts(policy, chosen, own.prompt, decoding, workers=default_workers(), engine=engine)
+        except TemplateError as error:
+            raise ValueError(f"{model}: its chat template cannot be used: {error}") from None
+        except (LookupError, RuntimeError):
+            if (name := not_a_number(policy)) is None:
+                raise
+            raise ValueError(f"{model}: its weights are not numbers, {name} for one") from None
         seconds = time.monotonic() - begun
     trial = Trial(own, model, problems, section, decoding, rollouts, seconds)
     if reward is None or config.rewards[reward] == TRUTH:
@@ -139,6 +148,18 @@ def tried(config: Config, model: str, problems: str, n: int, seed: int = 0, rewa
         )
     say(f"rewards: {words_of(config.rewards[reward])}", file=sys.stderr)
     return replace(trial, rewards=list(rows["reward"]))
+
+
+def not_a_number(policy: Policy) -> str | None:
+    """Name of a weight of M0 that is infinite or NaN; None if there is none."""
+    from safetensors import safe_open
+
+    for file in sorted(Path(policy.model_folder).glob("*.safetensors")):
+        with safe_open(file, "pt") as weights:
+            for name in weights.keys():  # noqa: SIM118 -- no dictionary
+                if not weights.get_tensor(name).isfinite().all():
+                    return str(name)
+    return None
 
 
 def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int) -> list[Problem]:

@@ -45,6 +45,12 @@ def names_the_disk(path: str | Path) -> Iterator[None]:
         ) from error
 
 
+def copy_folder(source: str | Path, to: str | Path, *left_out: str) -> None:
+    """Copy a folder but for the names left out; a `DiskError` on a full or read-only disk."""
+    with names_the_disk(to):
+        shutil.copytree(source, to, ignore=shutil.ignore_patterns(*left_out))
+
+
 def _disk_trouble(path: Path, error: Exception) -> str | None:
     """What is wrong with the disk below a path, by the error or by writing a little; None if nothing is."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

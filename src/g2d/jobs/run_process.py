@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import os
 import select
+import shutil
 import socket as sockets
 import struct
 import subprocess
@@ -142,13 +143,31 @@ def _user_of(connection: Connection) -> int:
 def only_one(file: Path) -> IO[str] | None:
     """The lock of the shared process, held until it ends; None if another process has it. Removes what killed ones have
     left."""
-    lock = _locked(file, "w")
-    for other in file.parent.glob(LOCKS) if lock is not None else ():
+    lock = _locked(file, "a+")
+    if lock is None:
+        return None
+    _remove_scratch(lock)
+    for other in file.parent.glob(LOCKS):
         if other != file and (left := _locked(other, "r+")) is not None:
             with left:  # who waits for it sees that its file is gone
+                _remove_scratch(left)
                 other.with_suffix(".socket").unlink(missing_ok=True)
                 other.unlink(missing_ok=True)
     return lock
+
+
+def name_scratch(lock: IO[str], folder: str | Path) -> None:
+    """Write a folder into the lock of a shared process: it is removed as its socket is, should the process be
+    killed."""
+    lock.write(str(folder))
+    lock.flush()
+
+
+def _remove_scratch(lock: IO[str]) -> None:
+    lock.seek(0)
+    if folder := lock.read():
+        shutil.rmtree(folder, ignore_errors=True)
+    lock.truncate(0)
 
 
 def _locked(file: Path, mode: str) -> IO[str] | None:

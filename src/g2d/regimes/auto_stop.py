@@ -17,7 +17,7 @@ import pandas as pd
 
 from g2d.analysis.informativeness import Informativeness, informativeness
 from g2d.jobs.cost import Meter
-from g2d.jobs.files import atomic, read_json, sha256, write_json
+from g2d.jobs.files import atomic, copy_folder, read_json, sha256, write_json
 from g2d.plain import say
 from g2d.policies.policy import Policy
 from g2d.regimes.checkpoints import TrainingStoppedError, carry, job_digest
@@ -197,7 +197,7 @@ class _History:
         for part in ("adapter", "weights"):
             shutil.rmtree(self.work / part, ignore_errors=True)
             if (self.segment(chosen.step) / part).is_dir():
-                shutil.copytree(self.segment(chosen.step) / part, self.work / part)
+                copy_folder(self.segment(chosen.step) / part, self.work / part)
         behind = [probe.step for probe in self.probes if probe.step <= chosen.step]
         parts = [pd.read_parquet(self.segment(step) / "rollouts.parquet") for step in behind]
         with atomic(self.work / "rollouts.parquet") as draft:

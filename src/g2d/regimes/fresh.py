@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.jobs.files import atomic, read_json, write_json
+from g2d.jobs.files import atomic, copy_folder, read_json, write_json
 from g2d.policies.policy import Policy, load_tokenizer, with_trained
 from g2d.problems import Problem
 from g2d.regimes.division import share_prompts_as_chosen
@@ -216,7 +216,7 @@ class FreshRollouts:
     def save(self, folder: Path) -> None:
         """Write into a checkpoint what goes on from it needs."""
         if self.handed_over_at:
-            shutil.copytree(self.own_folder, folder / GENERATOR)
+            copy_folder(self.own_folder, folder / GENERATOR)
             _rename(folder / GENERATOR, WEIGHTS, ASIDE)
         with atomic(folder / BUFFER) as draft:
             self.buffer.to_parquet(draft, index=False)
@@ -236,7 +236,7 @@ class FreshRollouts:
             self._planned = dict(state["planned"])
         if (folder / GENERATOR).is_dir():
             shutil.rmtree(self.own_folder, ignore_errors=True)
-            shutil.copytree(folder / GENERATOR, self.own_folder)
+            copy_folder(folder / GENERATOR, self.own_folder)
             _rename(self.own_folder, ASIDE, WEIGHTS)
             self._take(self.own_folder, state["handed_over_at"])
         if own:

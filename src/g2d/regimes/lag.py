@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.cost import Meter
-from g2d.jobs.files import DiskError, names_the_disk
+from g2d.jobs.files import DiskError, copy_folder, names_the_disk
 from g2d.plain import say
 from g2d.regimes.adapters import load_weights, save_trained
 from g2d.regimes.checkpoints import KEPT
@@ -81,14 +81,14 @@ class Lag:
     def save(self, checkpoint: Path) -> None:
         """Write the last v adapters into a checkpoint, which has the one in training anyway; an update has ended."""
         for folder in self._kept()[-self.updates :]:
-            shutil.copytree(folder, checkpoint / ADAPTERS / folder.name)
+            copy_folder(folder, checkpoint / ADAPTERS / folder.name)
         self._end_training()
         self.meter.overlap_s = overlap_s(self.generation, self.training, self.updates)
 
     def restore(self, checkpoint: Path) -> None:
         """Go on from a checkpoint."""
         self.close()
-        shutil.copytree(checkpoint / ADAPTERS, self._folder)
+        copy_folder(checkpoint / ADAPTERS, self._folder)
 
     def close(self) -> None:
         """Remove the files."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from g2d.jobs.files import sha256
+from g2d.jobs.files import copy_folder, names_the_disk, sha256
 from g2d.memory.workload import largest_part
 from g2d.policies.policy import context_limit, load_tokenizer
 from g2d.problems import Problem, read_problems
@@ -65,8 +65,9 @@ def train_to_k(job: TrainingJob, trainer: Any, checkpoints: Checkpoints, **own: 
     hand_over_trained(reached, job.work, job.base)
     left = job.work / "checkpoint"
     shutil.rmtree(left, ignore_errors=True)
-    shutil.copy2(reached / ROLLOUTS, job.work / ROLLOUTS)
-    shutil.copytree(reached, left, ignore=shutil.ignore_patterns(ROLLOUTS, MANIFEST))
+    with names_the_disk(job.work / ROLLOUTS):
+        shutil.copy2(reached / ROLLOUTS, job.work / ROLLOUTS)
+    copy_folder(reached, left, ROLLOUTS, MANIFEST)
     manifest = require_intact(reached)
     seal(left, manifest["step"], manifest["job"])
     return Trained(read_log(reached), recorded(checkpoints))

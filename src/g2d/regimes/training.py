@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from pydantic import field_validator
 
-from g2d.jobs.files import read_json, write_json, write_jsonl
+from g2d.jobs.files import names_the_disk, read_json, write_json, write_jsonl
 from g2d.policies.policy import Policy, load_base, precision, require_own_weights
 from g2d.policies.settings import Lora
 from g2d.regimes.processes import is_sharded, n_processes
@@ -153,7 +153,8 @@ def hand_over_trained(checkpoint: Path, work: Path, base: Policy) -> None:
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         shutil.copyfile(Path(base.base, "config.json"), folder / "config.json")
         return
-    shutil.copy2(checkpoint / "adapter_model.safetensors", folder)
+    with names_the_disk(folder):
+        shutil.copy2(checkpoint / "adapter_model.safetensors", folder)
     named = {"base_model_name_or_path": base.public_base, "revision": base.revision, "inference_mode": True}
     settings = read_json(checkpoint / "adapter_config.json") | named
     if isinstance(modules := settings.get("target_modules"), list):

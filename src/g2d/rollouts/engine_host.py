@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from g2d.jobs.digests import identity
 from g2d.jobs.orphans import RUN, when_ends
-from g2d.jobs.run_process import accept, connect, listen, only_one, socket_of
+from g2d.jobs.run_process import accept, connect, listen, name_scratch, only_one, socket_of
 from g2d.policies.policy import Policy
 from g2d.rollouts.remote_engine import Holder, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
@@ -102,6 +102,7 @@ class Host(Holder):
         self._keep_alive = keep_alive
         self._lock = lock
         self._scratch = tempfile.TemporaryDirectory(prefix="g2d-engine-", ignore_cleanup_errors=True)  # merged weights
+        name_scratch(lock, self._scratch.name)
         tempfile.tempdir = self._scratch.name
         self._listener = listen(socket)
         self._guard = threading.Lock()  # between the end of idleness and the end of the process
