@@ -102,7 +102,8 @@ def test_what_follows_an_older_checkpoint_keeps_passes_that_are_not_by_length(
     job = TrainingJob(tiny_policy(), [], DPO, lora=NO_DROPOUT, seed=0, work=tmp_path, resume_from=before)
     checkpoints = Checkpoints(tmp_path, {}, Meter("tests", "train_dpo"))
     assert divide(job, checkpoints, DPO.on_card(1, 8), (4, 8)) == Division(2, True)
-    assert checkpoints.division == {"rows": 2, "checkpointing": True, "tokens": 0}
+    plain = {"tokens": 0, "shared_prompts": False, "autocast": False}
+    assert checkpoints.division == {"rows": 2, "checkpointing": True} | plain
 
 
 def test_where_the_loss_depends_on_the_passes_they_are_four_rows(
