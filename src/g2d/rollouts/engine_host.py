@@ -51,6 +51,11 @@ class SharedEngine:
         """As `Engine`."""
         return str(self._ask("render", shown))
 
+    def request(self, problem_id: str, shown: Messages | str) -> Request:
+        """As `Engine`."""
+        made: Request = self._ask("request", problem_id, shown)
+        return made
+
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """As `Engine`; the job's turn ends."""
         answer: list[list[Completion]] = self._ask("generate", requests, decoding)

@@ -25,6 +25,10 @@ class RemoteEngine:
         """As `Engine`."""
         return str(self.ask("render", shown))
 
+    def request(self, problem_id: str, shown: Any) -> Any:
+        """As `Engine`."""
+        return self.ask("request", problem_id, shown)
+
     def generate(self, requests: Any, decoding: Any) -> Any:
         """As `Engine`."""
         return self.ask("generate", requests, decoding)
