@@ -142,6 +142,12 @@ def test_jobs_that_start_at_once_get_one_process_in_turn(run: subprocess.Popen[b
     assert set(seen) == {*hosts(run.pid)}
 
 
+def test_a_job_that_only_renders_leaves_its_turn(run: subprocess.Popen[bytes], policies: list[Policy]) -> None:
+    """Else the second one would wait for ever."""
+    first, second = (engine_for(policy, MERGED) for policy in policies[:2])
+    assert first.render("1 + 1") == second.render("1 + 1") == first.render("1 + 1")
+
+
 def test_it_ends_when_nobody_asks_and_the_next_job_starts_another(run: subprocess.Popen[bytes]) -> None:
     turn = Turn(os.environ[RUN], 1)
     time.sleep(2.5)

@@ -62,14 +62,14 @@ class SharedEngine:
         return answer
 
     def _ask(self, method: str, *arguments: Any) -> Any:
-        """Ask in this job's turn, which ends with a generation or a failure."""
+        """Ask in this job's turn, which ends with the answer, unless a request was made: a generation follows."""
         ends = True
         try:
             if self._turn is None:
                 self._turn = Turn(self._run, self._keep_alive)
                 self._turn.ask("open", *self._opened, int(os.environ.get("OMP_NUM_THREADS", "0")))
             answer = self._turn.ask(method, *arguments)
-            ends = method == "generate"
+            ends = method != "request"
             return answer
         finally:
             if ends and self._turn is not None:
