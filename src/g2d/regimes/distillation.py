@@ -146,7 +146,7 @@ def _methods(settings: Distillation) -> str:
 
 DISTILLATION = Regime(
     name="distillation",
-    version=2,
+    version=1,
     phase="online",
     consumes="prompts",
     settings=Distillation,
