@@ -21,6 +21,7 @@ from itertools import count
 from typing import Any
 
 from g2d.plain import first_line
+from g2d.plain import say
 from g2d.problems.leakage import text_key
 from g2d.problems.problem import Problem
 from g2d.problems.settings import DEVELOPMENT, ReasoningProblems
@@ -98,9 +99,9 @@ def main() -> None:
         request = json.load(sys.stdin)
         drawn = [*rows(request)]
         random.Random(f"{request['task']}/{request['split']}/{request['seed']}").shuffle(drawn)  # levels mixed
-        print("\n" + json.dumps({"rows": drawn}))
+        say("\n" + json.dumps({"rows": drawn}))
     except TaskError as error:
-        print("\n" + json.dumps({"key": error.key, "error": str(error)}))
+        say("\n" + json.dumps({"key": error.key, "error": str(error)}))
 
 
 def rows(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
