@@ -49,7 +49,9 @@ def column(tab: Page, table: str, index: int) -> list[str]:
 def test_the_first_page_answers_the_question(browser: Browser, page: Path) -> None:
     with opened(browser, page) as (tab, complaints):
         assert tab.locator("h1").inner_text() == "How much online RL is enough?"
-        assert tab.locator(".headline:visible").inner_text().startswith("Whether K > 0 is needed is open on easy: K=0 50")
+        assert (
+            tab.locator(".headline:visible").inner_text().startswith("Whether K > 0 is needed is open on easy: K=0 50")
+        )
         assert tab.locator(".sentences:visible p").count() == 3
         assert "accuracy is highest after K=20" in tab.locator(".sentences:visible").inner_text()
         assert tab.locator(".demonstration:visible").inner_text() == "Made of frames."

@@ -20,8 +20,7 @@ from importlib.util import find_spec
 from itertools import count
 from typing import Any
 
-from g2d.plain import first_line
-from g2d.plain import say
+from g2d.plain import first_line, say
 from g2d.problems.leakage import text_key
 from g2d.problems.problem import Problem
 from g2d.problems.settings import DEVELOPMENT, ReasoningProblems
