@@ -12,7 +12,7 @@ import torch
 from g2d.rollouts import attention, sampling
 from g2d.rollouts.continuous_batching import PREFIX, ContinuousBatch, Sample, shared_prefix
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.rows import shares_keys
+from g2d.rollouts.rows import Rows, shares_keys
 from g2d.rollouts.sampling import random_stream
 from tests.models import random_model
 
@@ -65,6 +65,19 @@ def test_samples_do_not_depend_on_what_is_shared(kind: str, monkeypatch: pytest.
         made.append(drawn(model, prompts, SAMPLED))
     assert made[0] == made[1]
     assert len({tuple(tokens) for tokens in made[0].values()}) > len(prompts)
+
+
+@pytest.mark.parametrize("kind", ["grouped", "learned positions"])
+def test_a_step_may_ask_for_more_columns_than_there_are(kind: str) -> None:
+    """A batch counts on after its longest row has ended, while it waits for more free rows."""
+    model, latest = random_model(kind), []
+    for width in (4, 9):  # of 8 columns
+        rows = Rows(model, GREEDY, ENDS, 2, 8)
+        with torch.inference_mode():
+            rows.join([[11, 12, 13]], torch.arange(2), torch.zeros(2).long(), torch.zeros(2, 20).double())
+            rows.step(width)
+        latest.append(rows.latest.tolist())
+    assert latest[0] == latest[1]
 
 
 def test_the_tokens_that_all_prompts_share_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,8 +194,9 @@ class Rows:
         return len(self.free)
 
     def step(self, width: int) -> None:
-        """Draw the next token of every row that is not free; all their tokens are in the first `width` columns."""
-        at = self.lengths - 1
+        """Draw the next token of every row that is not free; all their tokens are in the first `width` columns, or in
+        all columns if there are fewer: the longest row may have ended before."""
+        at, width = self.lengths - 1, min(width, self.cache.columns)
         self.cache.width, self.cache.places = width, (self.every, at)
         with by_row(self.model) if self.by_row else nullcontext():
             logits = self.model(
