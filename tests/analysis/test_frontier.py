@@ -98,6 +98,16 @@ def test_of_eight_equally_cheap_policies_one_is_called_dearer_in_at_most_5_perce
     assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.01, wrong / runs
 
 
+def test_m0_is_cheaper_than_whatever_cost_something() -> None:
+    """However much costs scatter over three seeds."""
+    base, *others = answers(*[100] * 8)
+    differences = Differences([base, *(np.repeat(one, 3, axis=0) for one in others)])
+    costs = [np.zeros(1), *(np.array([1.0, 6.0, 11.0]) + i for i in range(7))]
+    found = on_axis(costs, differences, smallest_margins(differences, 0.5))
+    assert [one.cheapest_enough for one in found] == [True] + [False] * 7
+    assert found[0].status == CHEAPEST
+
+
 @settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 6), seeds=st.integers(1, 3))
 def test_laws(seed: int, n: int, seeds: int) -> None:

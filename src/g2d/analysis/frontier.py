@@ -52,6 +52,16 @@ def cost_interval(costs: np.ndarray, alpha: float = LEVEL) -> tuple[float, float
     return middle - reach, middle + reach
 
 
+def _more(own: np.ndarray, other: np.ndarray, alpha: float) -> tuple[float, float]:
+    """Return the interval of one cost less another; what cost nothing (M0) is certainly the cheaper."""
+    low, high = cost_interval(by_seed(own, other), alpha)
+    if own.min() > 0 and not other.any():
+        low = max(low, float(own.min()))
+    if other.min() > 0 and not own.any():
+        high = min(high, -float(other.min()))
+    return low, high
+
+
 def on_axis(costs: Sequence[np.ndarray], differences: Differences, margins: Sequence[Margin]) -> list[Standing]:
     """Return the position of every policy on one axis of cost.
 
@@ -61,7 +71,7 @@ def on_axis(costs: Sequence[np.ndarray], differences: Differences, margins: Sequ
     """
     n = len(costs)
     alpha = LEVEL / max(n * (n - 1) / 2, 1)  # one of the pairs may be picked afterwards
-    more = [[cost_interval(by_seed(costs[i], costs[j]), alpha) for j in range(n)] for i in range(n)]  # i's than j's
+    more = [[_more(costs[i], costs[j], alpha) for j in range(n)] for i in range(n)]  # i's than j's
     others = [[j for j in range(n) if j != i] for i in range(n)]
     perhaps = [[j for j in others[i] if more[i][j][1] >= 0] for i in range(n)]  # cost as much or less
     shown = [[j for j in others[i] if more[i][j][0] >= 0] for i in range(n)]

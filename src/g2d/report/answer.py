@@ -203,7 +203,10 @@ def _verdict(grid: _Grid) -> str:
         return f"{verdict}, {_at_most_worse(none.bound)}{though}"
     if better is not None:
         verdict = f"K=0 was not enough on {where}: {none.score(0)}, {better.name} {percent(better.accuracy, 0)}"
-        return f"{verdict}, {grid.compare(better, none).shown}{_smallest_enough(grid)}"
+        enough = ""
+        if grid.enough is not None and (bound := grid.enough.bound):  # a K > 0, since K=0 is not
+            enough = f"; {grid.enough.name} was (margin {_points(bound['margin'])}), {_at_most_worse(bound)}"
+        return f"{verdict}, {grid.compare(better, none).shown}{enough}"
     if effect.distinct:
         return f"online RL did harm on {where}: K=0 {none.score(0)}, {warmed.name} {warmed.score(0)}, {effect.shown}"
     known = f", {_at_most_worse(none.bound)}" if none.bound else ""
@@ -218,14 +221,6 @@ def _at_most_worse(bound: Mapping[Any, Any]) -> str:
     if not bound["margin_shown"]:
         return "better than any other K (95 %)"
     return f"at most {at_most(bound['margin_shown'])} points worse than the best K (95 %)"
-
-
-def _smallest_enough(grid: _Grid) -> str:
-    """The smallest K > 0 that is shown to be within the margin, if there is one."""
-    row = next((row for row in grid.bounded if row.k > 0 and row.bound and row.bound["enough"]), None)
-    if row is None or row.bound is None:
-        return ""
-    return f"; {row.name} was (margin {_points(row.bound['margin'])}), {_at_most_worse(row.bound)}"
 
 
 def _points(share: float) -> str:
