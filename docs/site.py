@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.cli import COMMANDS
-from g2d.tables.catalogue import TABLES, Table
+from g2d.graph.catalogue import TABLES, Table
 
 REPOSITORY = Path(__file__).parents[1]
 SITE = REPOSITORY / ".site"

@@ -16,6 +16,7 @@ from g2d.experiment.grid import policies
 from g2d.experiment.plan import Plan
 from g2d.experiment.prompt_counts import prompts_asked
 from g2d.forecast.hours import GpuJob, gpu_job
+from g2d.graph.build import build
 from g2d.jobs.cost import Cost, write_cost
 from g2d.jobs.files import write_text
 from g2d.policies.policy import Policy, write_policy
@@ -158,17 +159,21 @@ def test_only_an_entry_that_asks_for_the_pairs_waits_for_them() -> None:
     assert pairs == {"right": [], "chosen": ["results/demo/seed0/harvest/g2/k4/pairs.jsonl"], "kto": []}
 
 
+def work_of(config: Config, output: str) -> GpuJob:
+    return gpu_job(config, build(config).makers[f"results/{output}"])
+
+
 def test_the_estimate_counts_the_completions_beyond_the_checkpoint() -> None:
-    plan = Plan(configured(**LOCAL))
-    assert gpu_job(plan, "train_grpo", at(6, model="big")) == GpuJob("train_grpo", "big", 2 * 16, guess=ANY)
-    assert gpu_job(plan, "train_grpo", at(2, model="big")) == GpuJob("train_grpo", "big", 2 * 16, guess=ANY)
-    assert gpu_job(plan, "harvest_rollouts_shard", at(2, model="big", shards="4")).units == 0.25
-    reused = Plan(configured(**LOCAL, warmup={"steps": [0, 2, 4, 6], "horizon": 8, "iterations": 2}))
-    assert gpu_job(reused, "train_grpo", at(6, model="big")) == GpuJob(
-        "train_grpo", "big", 2 * 16, at_most=True, guess=ANY
-    )
-    probe = gpu_job(plan, "draw_probe", at(2, model="big"))
+    config, folder = configured(**LOCAL, engine={"shards": {"harvest": 4}}, probe={"compare": True}), "big/seed0"
+    for k in (2, 6):
+        trained = work_of(config, f"{folder}/grpo/g2/k{k}/policy.json")
+        assert trained == GpuJob("train_grpo", "big", 2 * 16, guess=ANY)
+    assert work_of(config, f"{folder}/harvest/g2/k2/rollouts.shards/1-of-4.parquet").units == 0.25
+    probe = work_of(config, f"{folder}/probe/g2/k2/rollouts.parquet")
     assert (probe.units, probe.rate_of) == (50 / 1500, "harvest_rollouts")
+    reused = configured(**LOCAL, warmup={"steps": [0, 2, 4, 6], "horizon": 8, "iterations": 2})
+    trained = work_of(reused, f"{folder}/grpo/g2/k6/policy.json")
+    assert trained == GpuJob("train_grpo", "big", 2 * 16, at_most=True, guess=ANY)
 
 
 @pytest.mark.parametrize(("step", "harvest", "asked"), [(0, "g0/k0", 0), (4, "g2/k4", 4 * 8)])
@@ -193,7 +198,7 @@ def test_a_buffer_asks_fewer_prompts_and_the_estimate_is_an_upper_bound() -> Non
     config = configured(**LOCAL, warmup=warmup)
     key = next(key for key in policies(config) if (key.regime, key.k) == ("grpo", 6))
     assert prompts_asked(config, key) == 8 + 5 * 4
-    assert gpu_job(Plan(config), "train_grpo", at(6, model="big")).at_most
+    assert work_of(config, "big/seed0/grpo/g2/k6/policy.json").at_most
 
 
 def test_merging_shards_takes_no_gpu_and_vllm_as_many_as_it_splits_a_policy_over() -> None:

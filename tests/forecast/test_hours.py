@@ -12,13 +12,12 @@ from safetensors.numpy import save_file
 
 from g2d.experiment.arms import arms
 from g2d.experiment.config import load, read
-from g2d.experiment.plan import Plan
 from g2d.experiment.sections import Drift, Price
 from g2d.forecast.devices import CARD, CORE, device_here
 from g2d.forecast.guess import Work, core_seconds, guess, seconds
 from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, report
-from g2d.forecast.jobs import Wildcards
 from g2d.forecast.rates import measured_rates
+from g2d.graph.build import build
 from g2d.jobs.cost import Cost, write_cost
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import HubModel, LocalModel, parameters
@@ -117,10 +116,8 @@ def test_a_teacher_scores_every_token_that_it_teaches() -> None:
     }
     hub = {"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}}
     config = load(MINIMAL | {"models": hub, "warmup": {"steps": [0, 10]}, "regimes": regimes})
-    hours = [
-        gpu_job(Plan(config), f"train_{own['regime']}", Wildcards(model="demo", regime=name, g="8", k="10")).guess
-        for name, own in regimes.items()
-    ]
+    makers = build(config).makers
+    hours = [gpu_job(config, makers[f"results/demo/seed0/{name}/g8/k10/policy.json"]).guess for name in regimes]
     alone, of_grid, other = (3600 * 5120 * one for one in hours if one is not None)
     tokens = 5120 * (256 + 500)
     assert of_grid - alone == pytest.approx(2 * 7.6e9 * tokens / 3.5e14)

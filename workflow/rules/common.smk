@@ -47,8 +47,9 @@ try:
     from g2d.regimes.warmup import AUTO
     from g2d.rewards.scratch_model import ScratchRewardModel
     from g2d.settings import ConfigError
-    from g2d.tables import catalogue
-    from g2d.tables.files import table_inputs
+    from g2d.graph import catalogue
+    from g2d.graph.build import build
+    from g2d.graph.parts import table_inputs
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
 
@@ -105,6 +106,10 @@ def refuse(error):
 
 
 plan = Plan(CONFIG, refuse)
+try:
+    JOBS = build(NOW, after=True)
+except (OSError, ValueError) as error:
+    raise WorkflowError(plain(str(error), lines=True))
 
 
 def given(files, log):

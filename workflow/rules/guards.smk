@@ -9,11 +9,11 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from g2d.experiment.config import owner, read as read_config
 from g2d.experiment.learning_rates import unusual_rates
-from g2d.experiment.plan import model_of
 from g2d.forecast.devices import device_here
 from g2d.forecast.hours import estimate, gpu_job, report as report_hours
-from g2d.forecast.jobs import grid_jobs
-from g2d.forecast.rates import TO_K, measured_rates
+from g2d.forecast.rates import measured_rates
+from g2d.graph.build import grid_jobs
+from g2d.graph.job import key_of
 from g2d.jobs.digests import changed_inputs
 from g2d.jobs.stage import FETCHING, from_elsewhere
 from g2d.regimes.checkpoints import MANIFEST, is_whole
@@ -169,25 +169,21 @@ def say_hours(dag):
     The messages of a run pass through here: that is what Snakemake offers in the place of a hook.
     """
 
+    def on_device(job):
+        return job.holds_device and not grid.is_embedded(CONFIG, job.model)
+
     def hours():
         # Snakemake sets use_threads where the executor is not local, in a dry-run as well.
         device = device_here(CONFIG.engine.name, elsewhere=workflow.execution_settings.use_threads)
-        jobs = []
-        for job in own(dag.needrun_jobs(exclude_finished=False)):
-            name, w = own_name(job.rule.name), job.wildcards
-            drawn_before = job.input.get("shards") or job.input.get("judged")
-            if "gpu" in job.rule.resources and not drawn_before and not plan.is_embedded(model_of(w)):
-                jobs.append(gpu_job(plan, name, w, (plan.continued_from(w) or 0) if name in TO_K else 0, device))
+        planned = own(dag.needrun_jobs(exclude_finished=False))
+        found = [JOBS.get(key_of(own_name(job.rule.name), job.wildcards)) for job in planned]
+        jobs = [gpu_job(CONFIG, job, device) for job in found if job and on_device(job)]
         rates = measured_rates("results", CONFIG.models, device.hours) if jobs or LOOKS else {}
         price = CONFIG.price_per_device_hour
         found = [report_hours(estimate(jobs, rates), price, device)]
         if LOOKS and not NOW.reached.is_over:
-            most = [
-                gpu_job(plan, job.rule, job.wildcards, device=device)
-                for job in grid_jobs(CONFIG, plan)
-                if job.holds_device and not plan.is_embedded(model_of(job.wildcards))
-                if not all(map(os.path.exists, job.outputs))
-            ]
+            left = [job for job in grid_jobs(CONFIG) if on_device(job) and not all(map(os.path.exists, job.done))]
+            most = [gpu_job(CONFIG, job, device) for job in left]
             hours = sum(line.hours or 0.0 for line in estimate(most, rates))
             found += ["Jobs and hours are those until the next look.", *next_look_words(CONFIG, TAKEN)]
             paid = price.of_any(hours) if price and device.is_card else ""

@@ -17,7 +17,7 @@ from g2d.experiment.sweep import swept_keys, with_candidates, with_choice
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.policies.policy import Policy, read_policy
-from g2d.policies.settings import MADE, EmbeddedModel, ScratchModel
+from g2d.policies.settings import MADE
 from g2d.problems.settings import OPEN_ENDED
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.prompt_choice import PromptMix
@@ -78,10 +78,6 @@ class Plan:
         found = arms(self.config, wildcards.model)
         own = found.get(arm_name(wildcards, ""))
         return own if own is not None and own.phase != "offline" else online_arm(found, variant_of(wildcards))
-
-    def is_embedded(self, model: str) -> bool:
-        """Whether this M0 is the embedded model, shipped or trained here, which is too small to hold a GPU."""
-        return isinstance(self.config.models[model], EmbeddedModel | ScratchModel)
 
     def base_files(self, wildcards: Wildcards) -> list[str]:
         """The record of M0, and its weights where a rule makes them."""
@@ -178,35 +174,35 @@ class Plan:
 
     def reward(self, wildcards: Wildcards) -> dict[str, Any]:
         """The part of the settings that says what judges a training's rollouts, or a harvest; nothing for the truth."""
-        settings = self._judge_of(wildcards)
+        settings = self.judge_of(self.online(wildcards))
         return {} if settings is None else {"reward": reward_params(settings)}
 
     def reward_files(self, wildcards: Wildcards) -> list[str]:
         """Input: what a rule makes of the reward that judges; usually nothing."""
-        return made_files(self._judge_of(wildcards) or TRUTH)
+        return made_files(self.judge_of(self.online(wildcards)) or TRUTH)
 
-    def _judge_of(self, wildcards: Wildcards) -> Section | None:
+    def judge_of(self, arm: Arm) -> Section | None:
         """What judges an online training, and its harvests; None where the truth does."""
-        arm = self.online(wildcards)
         own: Section | None = None if arm.reward is None else self.config.rewards[arm.reward]
         if not arm.asked.asks_open_ended:
             return own
-        return ByKind(verifiable=own or TRUTH, open_ended=self._judge_of_replies("reward"))
+        return ByKind(verifiable=own or TRUTH, open_ended=self.judge_of_replies("reward"))
 
     def judge_files(self, by: Judge, wildcards: Wildcards) -> list[str]:
         """Input: what a rule makes of the reward that judges replies."""
-        return made_files(self._judge_of_replies(by))
+        return made_files(self.judge_of_replies(by))
 
     def reply_settings(self, by: Judge, wildcards: Wildcards) -> dict[str, Any]:
         """The sections that replies depend on, and what judges them."""
         assert self.config.open_ended is not None
         return {
             "open_ended": self.config.open_ended.params(only={*Sampling.model_fields, "seed"}),
-            "reward": reward_params(self._judge_of_replies(by)),
+            "reward": reward_params(self.judge_of_replies(by)),
             **self.settings(["prompt"], wildcards),
         }
 
-    def _judge_of_replies(self, by: Judge) -> Section:
+    def judge_of_replies(self, by: Judge) -> Section:
+        """What judges replies."""
         assert self.config.open_ended is not None
         judge: Section = self.config.rewards[getattr(self.config.open_ended, by)]
         return judge
@@ -235,7 +231,7 @@ class Plan:
         return {
             "warmup": self._left_open(arm, arm.settings.trajectory(int(wildcards.k), int(wildcards.g))),
             **self.settings(["lora", "prompt"], wildcards),
-            **arm.settings.drawn_by(resolved.engine, resolved.lora, self._judge_of(wildcards) or TRUTH),
+            **arm.settings.drawn_by(resolved.engine, resolved.lora, self.judge_of(arm) or TRUTH),
             **({"prompts": prompts} if prompts else {}),
             **self.reward(wildcards),
         }
@@ -271,7 +267,7 @@ class Plan:
         if record.exists():
             finished: Policy = self._read(read_policy, record)
             settings = (self.grpo_settings if arm.regime == "grpo" else self.online_entry_settings)(wildcards)
-            for file in map(Path, self._choices(arm, wildcards)):
+            for file in map(Path, self.choices(arm, wildcards.model)):
                 settings = with_choice(settings, self._read(read_json, file)) if file.exists() else settings
             if finished.settings == settings:
                 return finished.continued_from
@@ -367,11 +363,11 @@ class Plan:
     def choice(self, kind: Literal["warmup", "dpo", "regimes"]) -> Callable[[Wildcards], list[str]]:
         """Input: what a sweep has chosen for a training that reads a section, where something is left to it."""
         of = self.online if kind == "warmup" else self.trained
-        return lambda wildcards: self._choices(of(wildcards), wildcards)
+        return lambda wildcards: self.choices(of(wildcards), wildcards.model)
 
-    def _choices(self, arm: Arm, wildcards: Wildcards) -> list[str]:
-        """A later file fills what the one before leaves open."""
-        return [f"results/{wildcards.model}/sweep/{name}.json" for name in self._left_to_sweep(arm)]
+    def choices(self, arm: Arm, model: str) -> list[str]:
+        """Files of what a sweep chose for a training; a later one fills what the one before leaves open."""
+        return [f"results/{model}/sweep/{name}.json" for name in self._left_to_sweep(arm)]
 
     def _left_to_sweep(self, arm: Arm) -> dict[str, set[str]]:
         """The keys of a training that a sweep chooses, by what is swept. A candidate's values are its own."""
