@@ -49,9 +49,9 @@ def test_a_round_has_dpos_settings_and_its_own(micro_config: dict[str, Any]) -> 
     plan = Plan(configured(micro_config, entry, **changes))
     dpo = plan.offline_settings(at(2))["dpo"]
     assert (dpo["beta"], dpo["nll_weight"], dpo["learning_rate"], dpo["pairs_per_prompt"]) == (0.3, 1.0, 5e-4, 1)
-    assert plan.choice("dpo")(at(2)) == []
+    assert plan.choices(plan.trained(at(2)), "micro") == []
     swept = Plan(configured(micro_config, entry, sweep=sweep))
-    assert swept.choice("dpo")(at(2)) == ["results/micro/sweep/dpo.json"]
+    assert swept.choices(swept.trained(at(2)), "micro") == ["results/micro/sweep/dpo.json"]
     dpo = swept.offline_settings(at(2))["dpo"]
     assert (dpo["beta"], "learning_rate" in dpo) == (0.3, False)
 

@@ -4,11 +4,11 @@
 
 rule draw_probe:
     input:
-        plan.policy_files,
-        policy=lambda w: f"{plan.warmed_up(w)}/policy.json",
+        planned("draw_probe", ""),
+        policy=planned("draw_probe", "policy"),
         problems="results/{model}/calibration/train.jsonl",
         shards=[],
-        costs=plan.warmed_up_cost,
+        costs=planned("draw_probe", "costs"),
     output:
         rollouts="results/{model}/seed{seed}/{variant}probe/g{g}/k{k}/rollouts.parquet",
         cost="results/{model}/seed{seed}/{variant}probe/g{g}/k{k}/cost.json",
@@ -20,7 +20,7 @@ rule draw_probe:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=plan.generating_gpus,
+        gpu=gpus,
     params:
         version=VERSIONS["draw_probe"],
         prompts=CONFIG.probe.prompts,

@@ -13,9 +13,8 @@ from g2d.forecast.devices import device_here
 from g2d.forecast.hours import estimate, gpu_job, report as report_hours
 from g2d.forecast.rates import measured_rates
 from g2d.graph.build import grid_jobs
-from g2d.graph.job import key_of
 from g2d.jobs.digests import changed_inputs
-from g2d.jobs.stage import FETCHING, from_elsewhere
+from g2d.jobs.stage import from_elsewhere
 from g2d.regimes.checkpoints import MANIFEST, is_whole
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
@@ -38,27 +37,6 @@ def is_own(rule):
 def own(jobs):
     """Those of the jobs whose rules are."""
     return [job for job in jobs if is_own(job.rule)]
-
-
-def refuse_unreadable(_):
-    """Stop where a file that the plan depends on cannot be read."""
-    if REFUSED:
-        raise WorkflowError("\n".join(dict.fromkeys(REFUSED)))
-
-
-def refuse_what_cannot_be_made(dag):
-    """Stop where no rule makes a result that a job needs.
-
-    Snakemake takes what exists for a source if no rule can make it, and it takes an exception in an input function for
-    that too: everything behind it would be left out without a word. What the configuration names may lie anywhere.
-    """
-    if not workflow.is_main_process or workflow.dag_settings.allowed_rules:  # who sees a part of the graph
-        return
-    for job in own(dag.jobs):
-        made = set().union(*dag.dependencies[job].values())
-        lost = [file for file in job.input if file.startswith("results/") and file not in {*made, *TAKEN}]
-        if lost and own_name(job.rule.name) not in FETCHING:
-            raise WorkflowError(f"{lost[0]}: {job.rule.name} needs it, and no rule of this configuration makes it")
 
 
 def plan_what_is_due(dag):

@@ -37,7 +37,7 @@ rule choose_checkpoint:
 
 use rule evaluate as answer_development with:
     input:
-        plan.policy_files,
+        planned("answer_development", ""),
         policy="results/{policy}/policy.json",
         benchmark=f"results/problems/{DEVELOPMENT}.jsonl",
         leakage=f"results/problems/{DEVELOPMENT}.leakage.json",
@@ -56,11 +56,11 @@ use rule evaluate as answer_development with:
 
 use rule draw_replies as reply_to_development with:
     input:
-        plan.policy_files,
+        planned("reply_to_development", ""),
         policy="results/{policy}/policy.json",
         problems=f"results/problems/{OPEN_ENDED_DEVELOPMENT}.jsonl",
         leakage=f"results/problems/{OPEN_ENDED_DEVELOPMENT}.leakage.json",
-        reward=partial(plan.judge_files, "reward"),
+        reward=planned("reply_to_development", "reward"),
         shards=[],
         costs=[],
     output:

@@ -186,8 +186,8 @@ class _Stages:
         else:
             before = [] if continues is None else [_policy(model, seed, arm, (g, continues))]
             given = self.fresh(model, seed, arm, read, before)
-            outputs["rollouts"] = f"{folder}/rollouts.parquet"
-            outputs |= {"probes": f"{folder}/probes.csv"} if stops else {"checkpoint": f"{folder}/checkpoint"}
+            left = ("rollouts.parquet", "probes.csv") if stops else ("checkpoint", "rollouts.parquet")
+            outputs |= {name.partition(".")[0]: f"{folder}/{name}" for name in left}
         given |= {"": self.base_files(model), "base": f"results/{model}/base/policy.json", "choice": choices}
         weights, weights_config = self.config.lora.files
         named = {"policy": "policy.json", "weights": weights, "weights_config": weights_config}
