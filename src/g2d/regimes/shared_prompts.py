@@ -135,7 +135,7 @@ def _sharing(fused: Any) -> Any:
 
     @wraps(fused.__func__)  # `generate` reads the signature
     def forward(self: Any, *args: Any, fused_lm_head: bool = False, **inputs: Any) -> Any:
-        given = {name for name, value in inputs.items() if value is not None}  # PEFT passes all arguments that it supports
+        given = {name for name, value in inputs.items() if value is not None}  # PEFT passes all its arguments
         handled = fused_lm_head and not args and {"input_ids", "attention_mask", "labels"} <= given <= HANDLED
         pack = packed(*(inputs[name] for name in ("input_ids", "attention_mask", "labels"))) if handled else None
         if pack is None:
