@@ -67,15 +67,9 @@ rule check_advice:
         steps="results/tables/advice.csv",
         hours="results/tables/advice_hours.csv",
         probes=[f"results/{p.probe_folder}/cost.json" for p in PROBES],
-        informativeness=at_last(informativeness_of_all),
-        evaluations=at_last(
-            lambda config: [
-                f"results/{p.folder}/eval/{list(config.benchmarks)[0]}.parquet"
-                for p in grid.policies(config)
-                if p.regime == "dpo"
-            ]
-        ),
-        bills=at_last(bills_of_all),
+        informativeness=at_last("check_advice", "informativeness"),
+        evaluations=at_last("check_advice", "evaluations"),
+        bills=at_last("check_advice", "bills"),
     output:
         check="results/tables/advice_check.csv",
     log:

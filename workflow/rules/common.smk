@@ -15,7 +15,7 @@ try:
     from g2d.experiment import grid
     from g2d.experiment.arms import any_arms
     from g2d.experiment.config import load
-    from g2d.experiment.grid import candidate_policies, chosen_by, selecting
+    from g2d.experiment.grid import selecting
     from g2d.experiment.config_file import require_one, require_whole, require_written_well
     from g2d.experiment.plan import Plan
     from g2d.experiment.race import at_end, at_look, decided, last_of, look_name, next_look_words, taken
@@ -42,7 +42,6 @@ try:
     from g2d.policies.settings import CONVERTED, model_files
     from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files
     from g2d.regimes.catalogue import ENTRIES, REGIMES, of_phase
-    from g2d.regimes.regime import SELECTED
     from g2d.regimes.tracking import sync_command
     from g2d.regimes.warmup import AUTO
     from g2d.rewards.scratch_model import ScratchRewardModel
@@ -50,7 +49,7 @@ try:
     from g2d.graph import catalogue
     from g2d.graph.build import build
     from g2d.graph.job import key_of
-    from g2d.graph.parts import table_inputs
+
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
 

@@ -18,9 +18,23 @@ def after_looks(before=None):
             found = taken(LOOKS)
 
 
-def at_last(files):
-    """Input: files of the finished grid, by a function of its configuration. Where there are looks they decide which."""
-    return (lambda w: files(after_looks())) if LOOKS else files(CONFIG)
+LATER = {}  # the tables of jobs by the number of looks that were taken
+
+
+def at_last(rule, name):
+    """Input: the files of the finished grid that a job of the table has under this name. If there are looks, they
+    decide which."""
+    if not LOOKS:
+        return JOBS[rule,].inputs[name]
+
+    def files(w):
+        config = after_looks()
+        taken = len(config.reached.files)
+        if taken not in LATER:
+            LATER[taken] = build(config)
+        return LATER[taken][rule,].inputs[name]
+
+    return files
 
 
 def answers_of_look(w):

@@ -3,15 +3,11 @@
 
 rule choose_checkpoint:
     input:
-        answers=lambda w: scored(w, "verifiable", "parquet"),
-        replies=lambda w: scored(w, "open_ended", "parquet"),
-        policies=lambda w: [f"results/{key.folder}/policy.json" for key in candidates(w)],
-        weights=lambda w: [f"results/{key.folder}/{WEIGHTS}" for key in candidates(w)],
-        costs=lambda w: [
-            *(f"results/{key.folder}/cost.json" for key in candidates(w)),
-            *scored(w, "verifiable", "cost.json"),
-            *scored(w, "open_ended", "cost.json"),
-        ],
+        answers=planned("choose_checkpoint", "answers"),
+        replies=planned("choose_checkpoint", "replies"),
+        policies=planned("choose_checkpoint", "policies"),
+        weights=planned("choose_checkpoint", "weights"),
+        costs=planned("choose_checkpoint", "costs"),
     output:
         policy="results/{model}/seed{seed}/{owner}/selected/g{g}/k{k}/policy.json",
         weights=f"results/{{model}}/seed{{seed}}/{{owner}}/selected/g{{g}}/k{{k}}/{WEIGHTS}",

@@ -22,18 +22,17 @@ TABLE_PARAMS = {
     },
     "make_sweep_table": {},
 }
-# Benchmarks are checked before a table shows what was chosen.
-CHECKED = {"make_tables": DEVELOPMENT_CHECKS if CHECKPOINTS else [], "make_sweep_table": DEVELOPMENT_CHECKS}
 
 for name, what in TABLE_RULES.items():
+    parts = dict(JOBS[name,].inputs) if (name,) in JOBS else {}
+    checked = parts.pop("checked", [])  # benchmarks, before a table shows what was chosen
 
     rule:
         name:
             name
         input:
-            *([unpack(at_last(partial(table_inputs, rule=name)))] if LOOKS else []),
-            **({} if LOOKS else table_inputs(CONFIG, name)),
-            checked=CHECKED.get(name, []),
+            **{part: at_last(name, part) for part in parts},
+            checked=checked,
         output:
             **{table.name: f"results/tables/{table.name}.csv" for table in catalogue.tables_of_rule(CONFIG, name)},
         log:

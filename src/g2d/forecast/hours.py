@@ -55,7 +55,8 @@ class Line:
 def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
     """A job that trains or generates, with a guess for a device."""
     model, stage, w = job.model, job.stage, job.wildcards
-    own, units, more = config.for_model(model), 1.0, {}
+    own, units = config.for_model(model), 1.0
+    more: dict[str, Any] = {}
     if stage in ONLINE_STAGES:
         assert job.arm is not None
         steps, settings = int(w.k) - (job.continues or 0), job.arm.settings  # at most so many if it stops by itself

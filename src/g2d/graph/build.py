@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain, product
-from typing import Any, Literal
+from typing import Any
 
 from g2d.experiment import grid
 from g2d.experiment.arms import Arm, Point, arms, harvests_read, online_arm, teacher_folder, teacher_of
@@ -33,7 +33,6 @@ from g2d.settings import Section
 from g2d.settings.cached_method import cached_method
 
 Settings = Callable[[Wildcards], Any]  # a param of a job, by its wildcards
-Kind = Literal["calibration", "harvest", "evaluation", ""]  # keys of `engine.shards`
 
 
 @cached_method
@@ -130,13 +129,9 @@ class _Stages:
 
     def calibration(self, model: str) -> Iterator[Job]:
         """How hard every level is for M0, and the problems to train on."""
-        folder, own, settings = (
-            f"results/{model}/calibration",
-            self.config.for_model(model),
-            self.plan.calibration_settings,
-        )
-        base: dict[str, Files] = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
-        given, kind = base | {"pool": self.pool}, "calibration"
+        folder, settings, kind = f"results/{model}/calibration", self.plan.calibration_settings, "calibration"
+        given: dict[str, Files] = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
+        given["pool"] = self.pool
         yield from self._generation("calibrate", given, f"{folder}/rollouts", {"model": model}, settings, kind)
         for temperature in list(grid.factorial_files(self.config, model))[1:]:
             at, wildcards = f"{folder}/t{temperature}/rollouts", {"model": model, "temperature": temperature}
@@ -193,7 +188,11 @@ class _Stages:
         named = {"policy": "policy.json", "weights": weights, "weights_config": weights_config}
         outputs |= {name: f"{folder}/{file}" for name, file in named.items()}
         outputs |= {"metrics": f"{folder}/metrics.jsonl", "cost": f"{folder}/cost.json"}
-        more = {"arm": arm, "continues": continues, "devices": self.config.for_model(model).training.processes}
+        more: dict[str, Any] = {
+            "arm": arm,
+            "continues": continues,
+            "devices": self.config.for_model(model).training.processes,
+        }
         rule = f"train_{regime.name}{'_auto' if stops else ''}"
         return Job(rule, w, given, outputs, _stated(settings=settings), **more)
 
@@ -273,7 +272,7 @@ class _Stages:
                 yield from self._answers("answer_development", folder, stem, settings, benchmark=DEVELOPMENT)
             else:
                 judge, settings = made_files(plan.judge_of_replies("reward")), partial(plan.reply_settings, "reward")
-                own = {"problems": OPEN_ENDED_DEVELOPMENT, "reward": judge}
+                own: dict[str, Any] = {"problems": OPEN_ENDED_DEVELOPMENT, "reward": judge}
                 yield from self._answers("reply_to_development", folder, stem, settings, **own)
         weights, weights_config = self.config.lora.files
         named = {"policy": "policy.json", "weights": weights, "weights_config": weights_config}
@@ -311,7 +310,7 @@ class _Stages:
             if again:
                 given["judged"], bills = [f"{again}/rollouts.parquet"], [f"{again}/cost.json"]
                 own = {"settled": True, "devices": int(judge is not None and reward_of(judge)[0].gpu)}
-            kind: Kind = "" if again else "harvest"
+            kind = "" if again else "harvest"
             yield from self._generation(
                 "harvest_rollouts", given, f"{folder}/rollouts", wildcards, plan.harvest_settings, kind, bills, **own
             )
@@ -398,8 +397,8 @@ class _Stages:
             yield from self._generation("continue_questions", given, stem, wildcards, lambda _: continued)
         for key in grid.policies(config) if config.open_ended else ():
             judge, settings = made_files(plan.judge_of_replies("judged_by")), partial(plan.reply_settings, "judged_by")
-            stem, own = f"results/{key.folder}/open-ended/rollouts", {"problems": HELD_OUT, "reward": judge}
-            yield from self._answers("draw_replies", key.folder, stem, settings, **own)
+            stem = f"results/{key.folder}/open-ended/rollouts"
+            yield from self._answers("draw_replies", key.folder, stem, settings, problems=HELD_OUT, reward=judge)
 
     def probes(self) -> Iterator[Job]:
         """A few prompts harvested at every K of the first seed, for the advice before the grid."""
@@ -423,7 +422,7 @@ class _Stages:
         return given | checked | dict(more)
 
     def _answers(
-        self, rule: str, folder: str, stem: str, settings: Settings, kind: Kind = "", **asked: Any
+        self, rule: str, folder: str, stem: str, settings: Settings, kind: str = "", **asked: Any
     ) -> Iterator[Job]:
         """A job in which a policy answers problems that were checked; with `kind`, a benchmark in its wildcards."""
         wildcards = {"policy": folder} | ({"benchmark": asked["benchmark"]} if kind else {})
@@ -436,7 +435,7 @@ class _Stages:
         stem: str,
         wildcards: Mapping[str, str],
         settings: Settings,
-        kind: Kind = "",
+        kind: str = "",
         bills: Iterable[str] = (),
         **more: Any,
     ) -> Iterator[Job]:
@@ -453,17 +452,17 @@ class _Stages:
         if kind and self.after:
             count = n_shards(cost, f"{stem}.shards", count)
         shards = [f"{stem}.shards/{number}-of-{count}" for number in range(1, count + 1)] if count > 1 else []
-        own = {"state": _stated(settings=settings, engine=self.plan.engine)}
-        own |= {"devices": engine.tensor_parallel_size if engine.name == "vllm" else 1} | more
+        state = _stated(settings=settings, engine=self.plan.engine)
+        own: dict[str, Any] = {"devices": engine.tensor_parallel_size if engine.name == "vllm" else 1} | more
         for number, shard in enumerate(shards, 1):
             made = {"rollouts": f"{shard}.parquet", "cost": f"{shard}.cost.json"}
-            whole, at = {**given, "shards": [], "costs": [*bills]}, {"shard": str(number), "shards": str(count)}
-            yield job_of(f"{rule}_shard", whole, made, merged_into=f"{stem}.parquet", **own, **wildcards, **at)
+            alone, at = {**given, "shards": [], "costs": [*bills]}, {"shard": str(number), "shards": str(count)}
+            yield job_of(f"{rule}_shard", alone, made, state, merged_into=f"{stem}.parquet", **own, **wildcards, **at)
         if shards:
             own |= {"devices": 0, "settled": True}
         given = {**given, "shards": [f"{shard}.parquet" for shard in shards]}
         given["costs"] = [*bills, *(f"{shard}.cost.json" for shard in shards)]
-        yield job_of(rule, given, {"rollouts": f"{stem}.parquet", "cost": cost}, **own, **wildcards)
+        yield job_of(rule, given, {"rollouts": f"{stem}.parquet", "cost": cost}, state, **own, **wildcards)
 
 
 def _stated(**functions: Settings) -> Callable[[Wildcards], dict[str, Any]]:

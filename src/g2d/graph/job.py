@@ -99,15 +99,12 @@ def job_of(
     inputs: Mapping[str, Files],
     outputs: Mapping[str, Files],
     state: Callable[[Wildcards], dict[str, Any]] = lambda _: {},
-    *,
-    devices: int = 0,
-    merged_into: str | None = None,
-    settled: bool = False,
-    **wildcards: str,
+    /,
+    **more: Any,
 ) -> Job:
-    """Return a job that trains nothing."""
-    more = {"devices": devices, "merged_into": merged_into, "settled": settled}
-    return Job(rule, Wildcards(**wildcards), inputs, outputs, state, **more)  # type: ignore[arg-type]
+    """Return a job that trains nothing, with the wildcards and other attributes that are named."""
+    own = {name: more.pop(name) for name in ("devices", "merged_into", "settled") if name in more}
+    return Job(rule, Wildcards(**more), inputs, outputs, state, **own)
 
 
 def model_of(wildcards: Mapping[str, str]) -> str:
