@@ -59,7 +59,7 @@ class _Stages:
         self.candidates = grid.candidate_policies(config)
 
     def jobs(self) -> Iterator[Job]:
-        """Everything but tables and page."""
+        """Yield all jobs but tables and page."""
         yield from self.problems()
         yield from self.reward_models()
         yield from map(self.base_model, fetched_models(self.config))
@@ -77,11 +77,11 @@ class _Stages:
 
     @property
     def pool(self) -> str:
-        """The problems to calibrate and to train on."""
+        """Problems to calibrate and to train on."""
         return problems_of("pool.training" if held_out(self.config) else "pool")
 
     def problems(self) -> Iterator[Job]:
-        """Problems in one format, and checks that no set that is answered or chosen by shares any with the pool."""
+        """Yield the jobs that load problems and check that evaluation sets share none with the pool."""
         sources, pool = self.config.problem_sources, problems_of("pool")
         for name, source in sources.items():
             made = {"problems": problems_of(name), "manifest": f"results/problems/{name}.manifest.json"}
@@ -100,14 +100,14 @@ class _Stages:
             yield job_of("check_development", given, {"": f"results/problems/{name}.development.json"}, benchmark=name)
 
     def reward_models(self) -> Iterator[Job]:
-        """Embedded reward models."""
+        """Yield the jobs that train embedded reward models."""
         judges = {own.name: own for own in self.config.rewards.values() if isinstance(own, ScratchRewardModel)}
         for name, own in judges.items():
             made = dict(zip(("weights", *map(_stem, own.files[1:])), own.files, strict=True))
             yield job_of("scratch_reward_model", {}, made, _fixed({"source": own.trained_with}), reward=name)
 
     def base_model(self, model: str) -> Job:
-        """M0, or a teacher that is another model: a record that says where the weights are."""
+        """Return the job that makes M0, or a teacher that is another model."""
         source, folder = fetched_models(self.config)[model], f"results/{model}/base"
         rule = {name: f"{name}_model" for name in MADE}.get(source.source, "pretrained_model")
         state: dict[str, Any] = {"source": source.params(without={"settings"})}
@@ -123,12 +123,12 @@ class _Stages:
         return job_of(rule, given, made, _fixed(state), model=model)
 
     def base_files(self, model: str) -> list[str]:
-        """The record of M0, and its weights if a rule makes them."""
+        """Return the record of M0, and its weights if a rule makes them."""
         folder, made = f"results/{model}/base", self.config.models[model].source in MADE
         return [f"{folder}/policy.json", *([f"{folder}/model/model.safetensors"] if made else [])]
 
     def calibration(self, model: str) -> Iterator[Job]:
-        """How hard every level is for M0, and the problems to train on."""
+        """Yield the jobs that measure how hard each level is for M0 and choose the problems to train on."""
         folder, settings, kind = f"results/{model}/calibration", self.plan.calibration_settings, "calibration"
         given: dict[str, Files] = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
         given["pool"] = self.pool
@@ -146,7 +146,7 @@ class _Stages:
     # -------------------------------------------------------------------------------------------------------- policies
 
     def trainings(self, *phases: Phase) -> Iterator[Job]:
-        """Every training of some phases, also those that a finished one has continued."""
+        """Yield the trainings of some phases, including those that a finished training continued."""
         for model, seed in product(grid.trained_models(self.config), self.seeds):
             for arm in arms(self.plan.config, model).values():
                 points = _points(arm) if arm.phase in phases else []
@@ -157,7 +157,7 @@ class _Stages:
                         points.append((point[0], job.continues))
 
     def training(self, model: str, seed: int, arm: Arm, point: Point) -> Job:
-        """The training of one policy."""
+        """Return the training of one policy."""
         regime, (g, k), folder = REGIMES[arm.regime], point, _policy(model, seed, arm, point)
         stops, variant, slash, last = arm.phase == "online" and arm.stops, *arm.name.rpartition("/")
         wildcards = {"model": model, "seed": str(seed), "g": str(g), "k": str(k)}
@@ -197,7 +197,7 @@ class _Stages:
         return Job(rule, w, given, outputs, _stated(settings=settings), **more)
 
     def settings_of(self, arm: Arm) -> Settings:
-        """What a training depends on, by its wildcards."""
+        """Return the function that gives the settings of a training."""
         if arm.phase != "online":
             return self.plan.offline_settings
         if REGIMES[arm.regime].section:
@@ -205,8 +205,8 @@ class _Stages:
         return self.plan.auto_entry_settings if arm.stops else self.plan.online_entry_settings
 
     def fresh(self, model: str, seed: int, arm: Arm, replayed: list[str], before: list[str]) -> dict[str, Files]:
-        """What a training on fresh rollouts reads: its start, its teacher, a harvest that it replays, and the folder of
-        the K before it."""
+        """Return the inputs of a training on fresh rollouts, given the folders of the harvest that it replays and of the
+        K before it."""
         start = [] if arm.start is None else self.made(_policy(model, seed, *arm.start))
         taught = teacher_of(arms(self.plan.config, model), arm)
         teacher = [] if taught is None else self.made(_policy(model, seed, *taught))
@@ -227,7 +227,7 @@ class _Stages:
         }
 
     def harvested(self, model: str, seed: int, arm: Arm, point: Point, read: list[str]) -> dict[str, Files]:
-        """What an offline training reads of the harvest of pi_K."""
+        """Return the inputs of an offline training from the harvest of pi_K."""
         (folder, *matched), regime = read, REGIMES[arm.regime]
         pairs = f"{folder}/pairs.jsonl"
         if regime.section == "dpo":
@@ -244,25 +244,25 @@ class _Stages:
         return {"rollouts": f"{folder}/rollouts.parquet", "problems": _training_set(model), "pairs": needed}
 
     def made(self, folder: str) -> list[str]:
-        """Record and weights of the policy that a training leaves in a folder."""
+        """Return record and weights of the policy that a training leaves in a folder."""
         return [f"{folder}/policy.json", f"{folder}/{self.config.lora.files[0]}"]
 
     def warmed_up(self, model: str, seed: int, online: Arm, point: Point) -> list[str]:
-        """Record and weights of pi_K."""
+        """Return record and weights of pi_K."""
         return self.made(_policy(model, seed, online, point) if point[1] else f"results/{model}/base")
 
     def policy_files(self, model: str, folder: str) -> list[str]:
-        """Record and weights of a policy, and those of the M0 below it."""
+        """Return the files of a policy, and the files of the M0 below it."""
         return [*([] if folder.endswith("/base") else self.made(folder)), *self.base_files(model)]
 
     def prompts_asked(self, model: str, arm: Arm) -> list[str]:
-        """The problems that an online training asks."""
+        """Return the problems that an online training asks."""
         kinds = arm.asked.prompts
         verifiable = [_training_set(model)] if kinds != "open_ended" else []
         return verifiable + ([problems_of(OPEN_ENDED)] if kinds != "verifiable" else [])
 
     def selections(self) -> Iterator[Job]:
-        """Answers of checkpoints to development prompts, shared by all selections, and the selections."""
+        """Yield the answers of checkpoints to development prompts, shared by all selections, and the selections."""
         owners, tried, plan = grid.selecting(self.config), grid.checkpoints(self.config), self.plan
         kinds = {key: grid.chosen_by(self.config, owners[key.regime]) for key in tried}
         for folder, kind in dict.fromkeys((own.folder, k) for key in tried for own in tried[key] for k in kinds[key]):
@@ -300,7 +300,7 @@ class _Stages:
     # -------------------------------------------------------------------------------------------------------- harvests
 
     def harvests(self) -> Iterator[Job]:
-        """Rollouts of the frozen pi_K for all that is trained on them, and the pairs in them."""
+        """Yield the harvests of the frozen pi_K, and the pairs in them."""
         plan = self.plan
         for key, numbers in self._harvests_read().items():
             folder, online = f"results/{key.folder}", online_arm(arms(plan.config, key.model), key.variant)
@@ -324,7 +324,7 @@ class _Stages:
                 yield job_of("build_several_pairs", given, made, state, **wildcards, n=str(n))
 
     def _harvests_read(self) -> dict[HarvestKey, set[int]]:
-        """Every harvest of the grid, with the numbers of pairs per prompt above 1 that are drawn from it."""
+        """Return the harvests of the grid, with the numbers of pairs per prompt above 1 that are drawn from each."""
         found: dict[HarvestKey, set[int]] = {key: set() for key in grid.harvests(self.config)}
         for model, seed in product(grid.trained_models(self.config), self.seeds):
             own = arms(self.plan.config, model)
@@ -339,14 +339,14 @@ class _Stages:
         return found
 
     def _judges_again(self, key: HarvestKey) -> str | None:
-        """Folder of the main grid's harvest of M0, if this one is the same rollouts under another reward."""
+        """Return the folder of the main grid's harvest of M0, if this one is the same rollouts under another reward."""
         found = arms(self.plan.config, key.model)
         other = online_arm(found, key.variant).reward is not None
         again = other and key.k == 0 and 0 in found["grpo"].settings.steps
         return _harvest(key.model, key.seed, "", (key.group_size, 0)) if again else None
 
     def _drawn_from(self, key: HarvestKey, online: Arm) -> tuple[dict[str, str], dict[str, Files], list[str]]:
-        """Wildcards and inputs of a job that samples pi_K on the training set, and the bill behind it; M0 has the
+        """Return wildcards and inputs of a job that samples pi_K on the training set, and the bill behind it; M0 has the
         calibration's."""
         base, calibration = f"results/{key.model}/base", f"results/{key.model}/calibration"
         folder = _policy(key.model, key.seed, online, (key.group_size, key.k)) if key.k else base
@@ -359,7 +359,7 @@ class _Stages:
     # ----------------------------------------------------------------------------------------------------- evaluations
 
     def evaluations(self) -> Iterator[Job]:
-        """Answers of policies to the benchmarks, and of a sweep's candidates to the development problems."""
+        """Yield the answers of policies to the benchmarks, and of a sweep's candidates to the development problems."""
         answered = [(key.folder, DEVELOPMENT) for _, key in self.candidates]
         answered += [(key.folder, name) for key in grid.policies(self.config) for name in self.config.benchmarks]
         settings = partial(self.plan.evaluation_settings, "answers")
@@ -368,7 +368,7 @@ class _Stages:
             yield from self._answers("evaluate", folder, stem, settings, "evaluation", benchmark=name)
 
     def choices(self) -> Iterator[Job]:
-        """What a sweep chooses."""
+        """Yield the jobs that choose settings for a sweep."""
         for model, swept in product(self.config.models, self.config.sweep.regimes if self.config.sweep else ()):
             own = [key for candidate, key in self.candidates if (key.model, candidate.swept) == (model, swept)]
             given = {"evaluations": [f"results/{key.folder}/eval/{DEVELOPMENT}.parquet" for key in own]}
@@ -376,7 +376,7 @@ class _Stages:
             yield job_of("choose_settings", given, made, model=model, swept=swept)
 
     def measurements(self) -> Iterator[Job]:
-        """What is generated only for tables."""
+        """Yield the jobs that generate only for tables."""
         config, plan = self.config, self.plan
         for key, name in grid.drawn_beside(config):
             stem, settings = f"results/{key.folder}/samples/{name}", partial(plan.evaluation_settings, "samples")
@@ -401,7 +401,7 @@ class _Stages:
             yield from self._answers("draw_replies", key.folder, stem, settings, problems=HELD_OUT, reward=judge)
 
     def probes(self) -> Iterator[Job]:
-        """A few prompts harvested at every K of the first seed, for the advice before the grid."""
+        """Yield the probes: a few prompts harvested at each K of the first seed, for the advice before the grid."""
         settings = partial(self.plan.settings, ["harvest", "prompt"])
         for key in grid.probes(self.config):
             wildcards, given, bills = self._drawn_from(key, arms(self.plan.config, key.model)["grpo"])
@@ -411,7 +411,7 @@ class _Stages:
     # ------------------------------------------------------------------------------------------------------------ jobs
 
     def _asked(self, folder: str, **asked: Any) -> dict[str, Files]:
-        """Inputs of a job in which a policy answers problems, `benchmark` or `problems`, that were checked."""
+        """Return the inputs of a job in which a policy answers problems, `benchmark` or `problems`, that were checked."""
         (called, name), *more = asked.items()
         record = f"results/{folder}/policy.json"
         given: dict[str, Files] = {
@@ -424,7 +424,7 @@ class _Stages:
     def _answers(
         self, rule: str, folder: str, stem: str, settings: Settings, kind: str = "", **asked: Any
     ) -> Iterator[Job]:
-        """A job in which a policy answers problems that were checked; with `kind`, a benchmark in its wildcards."""
+        """Yield the job in which a policy answers problems that were checked; with `kind`, a benchmark in its wildcards."""
         wildcards = {"policy": folder} | ({"benchmark": asked["benchmark"]} if kind else {})
         yield from self._generation(rule, self._asked(folder, **asked), stem, wildcards, settings, kind)
 
@@ -439,7 +439,7 @@ class _Stages:
         bills: Iterable[str] = (),
         **more: Any,
     ) -> Iterator[Job]:
-        """A job that writes a file of rollouts, after those that draw its shards.
+        """Yield the job that writes a file of rollouts, after the jobs that draw its shards.
 
         Args:
             stem: its output without the ending; the bill has the name of its folder where it has one of its own.
@@ -466,7 +466,7 @@ class _Stages:
 
 
 def _stated(**functions: Settings) -> Callable[[Wildcards], dict[str, Any]]:
-    """The params of a job, by functions of its wildcards, which are called when one of them is read."""
+    """Return the function that makes the params of a job from its wildcards."""
     return lambda w: {name: function(w) for name, function in functions.items()}
 
 
@@ -479,7 +479,7 @@ def _stem(file: str) -> str:
 
 
 def _points(arm: Arm) -> list[Point]:
-    """Where an arm is trained; of rounds, those before the ones that are asked for, too."""
+    """Return where an arm is trained; the rounds before a configured round are trained too."""
     if arm.selected:
         return []
     if arm.phase != "rounds":

@@ -17,7 +17,7 @@ PROVENANCE, METHODS, PAGE = "results/provenance.json", "results/methods.md", "re
 
 
 def summaries(config: Config) -> Iterator[Job]:
-    """The jobs of a grid as far as its looks have decided, and the target `all`; files that looks decide on are known
+    """Yield the jobs of a grid as far as its looks have decided, and the target `all`; files that looks decide on are known
     when they are over."""
     models, tables, swept = (
         config.models,
@@ -75,7 +75,7 @@ def summaries(config: Config) -> Iterator[Job]:
 
 
 def _advice(config: Config, swept: list[str]) -> Iterator[Job]:
-    """The advice before the grid, from the calibration and the probes, and what the grid says of it."""
+    """Yield the advice before the grid, from the calibration and the probes, and what the grid says of it."""
     folders = [f"results/{key.probe_folder}" for key in grid.probes(whole(config))]
     bills = [f"{folder}/cost.json" for folder in folders]
     given: dict[str, Files] = {
@@ -93,7 +93,7 @@ def _advice(config: Config, swept: list[str]) -> Iterator[Job]:
 
 
 def _cards(config: Config) -> list[str]:
-    """The cards of what every grid of the configuration has; those of seeds that looks ask for come with them."""
+    """Return the cards of what every grid of the configuration has; those of seeds that looks ask for come with them."""
     first = at_look(config, {}) if config.looks else config
     trained = [key for key in grid.policies(first) if key.role != "base"]
     cards = [f"results/{key.folder}/{config.lora.folder}/README.md" for key in trained]
@@ -101,7 +101,7 @@ def _cards(config: Config) -> list[str]:
 
 
 def _first_benchmark(config: Config, regime: str = "") -> list[str]:
-    """The answers to the first benchmark, of all policies or of those of a folder."""
+    """Return the answers to the first benchmark, of all policies or of those of a folder."""
     first, asked = next(iter(config.benchmarks)), [p for p in grid.policies(config) if regime in ("", p.regime)]
     return [f"results/{key.folder}/eval/{first}.parquet" for key in asked]
 
@@ -111,7 +111,7 @@ def _table(name: str) -> str:
 
 
 def _parts(config: Config, **named: str) -> dict[str, Files]:
-    """Parts of the finished grid under the names of inputs."""
+    """Return parts of the finished grid under the names of inputs."""
     return _at_last(
         config,
         lambda config: {
@@ -122,7 +122,7 @@ def _parts(config: Config, **named: str) -> dict[str, Files]:
 
 
 def _at_last(config: Config, files: Callable[[Config], dict[str, list[str]]]) -> dict[str, Files]:
-    """Files of the finished grid; if it waits for a look, that one."""
+    """Return files of the finished grid; before the last look, the next look instead."""
     found, reached = files(config), config.reached
     if config.looks is None or reached is None or reached.is_over:
         return dict(found)
