@@ -205,8 +205,8 @@ class _Stages:
         return self.plan.auto_entry_settings if arm.stops else self.plan.online_entry_settings
 
     def fresh(self, model: str, seed: int, arm: Arm, replayed: list[str], before: list[str]) -> dict[str, Files]:
-        """Return the inputs of a training on fresh rollouts, given the folders of the harvest that it replays and of the
-        K before it."""
+        """Return the inputs of a training on fresh rollouts, given the folders of the harvest that it replays
+        and of the K before it."""
         start = [] if arm.start is None else self.made(_policy(model, seed, *arm.start))
         taught = teacher_of(arms(self.plan.config, model), arm)
         teacher = [] if taught is None else self.made(_policy(model, seed, *taught))
@@ -346,8 +346,8 @@ class _Stages:
         return _harvest(key.model, key.seed, "", (key.group_size, 0)) if again else None
 
     def _drawn_from(self, key: HarvestKey, online: Arm) -> tuple[dict[str, str], dict[str, Files], list[str]]:
-        """Return wildcards and inputs of a job that samples pi_K on the training set, and the bill behind it; M0 has the
-        calibration's."""
+        """Return wildcards and inputs of a job that samples pi_K on the training set, and the bill behind it;
+        M0 has the calibration's."""
         base, calibration = f"results/{key.model}/base", f"results/{key.model}/calibration"
         folder = _policy(key.model, key.seed, online, (key.group_size, key.k)) if key.k else base
         wildcards = {"model": key.model, "seed": str(key.seed), "g": str(key.group_size), "k": str(key.k)}
@@ -411,7 +411,8 @@ class _Stages:
     # ------------------------------------------------------------------------------------------------------------ jobs
 
     def _asked(self, folder: str, **asked: Any) -> dict[str, Files]:
-        """Return the inputs of a job in which a policy answers problems, `benchmark` or `problems`, that were checked."""
+        """Return the inputs of a job in which a policy answers problems, `benchmark` or `problems`, that were
+        checked."""
         (called, name), *more = asked.items()
         record = f"results/{folder}/policy.json"
         given: dict[str, Files] = {
@@ -424,7 +425,8 @@ class _Stages:
     def _answers(
         self, rule: str, folder: str, stem: str, settings: Settings, kind: str = "", **asked: Any
     ) -> Iterator[Job]:
-        """Yield the job in which a policy answers problems that were checked; with `kind`, a benchmark in its wildcards."""
+        """Yield the job in which a policy answers problems that were checked; with `kind`, a benchmark in its
+        wildcards."""
         wildcards = {"policy": folder} | ({"benchmark": asked["benchmark"]} if kind else {})
         yield from self._generation(rule, self._asked(folder, **asked), stem, wildcards, settings, kind)
 

@@ -17,8 +17,8 @@ PROVENANCE, METHODS, PAGE = "results/provenance.json", "results/methods.md", "re
 
 
 def summaries(config: Config) -> Iterator[Job]:
-    """Yield the jobs of a grid as far as its looks have decided, and the target `all`; files that looks decide on are known
-    when they are over."""
+    """Yield the jobs of a grid as far as its looks have decided, and the target `all`; files that looks decide
+    on are known when they are over."""
     models, tables, swept = (
         config.models,
         catalogue.tables_of(config),
@@ -93,7 +93,8 @@ def _advice(config: Config, swept: list[str]) -> Iterator[Job]:
 
 
 def _cards(config: Config) -> list[str]:
-    """Return the cards of what every grid of the configuration has; those of seeds that looks ask for come with them."""
+    """Return the cards of what every grid of the configuration has; those of seeds that looks ask for come
+    with them."""
     first = at_look(config, {}) if config.looks else config
     trained = [key for key in grid.policies(first) if key.role != "base"]
     cards = [f"results/{key.folder}/{config.lora.folder}/README.md" for key in trained]
