@@ -38,10 +38,10 @@ SMALL: dict[str, Any] = {
 REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 OPEN_ENDED = {"reward": "polite", "pool": REPLIES | {"split": "train"}, "held_out": REPLIES | {"split": "test"}}
 ALWAYS = {table.name for table in TABLES} - {
-    *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep", "controls"),
+    *("factorial", "auto", "regimes", "frontier", "sweep", "controls"),
     *("selection", "synthesis", "saturation", "equal_gain", "looks"),
-    *("contamination", "samples", "training", "collapses", "win_rates", "scenarios", "bridging"),
-    *("advice", "advice_levels", "advice_hours", "advice_check"),
+    *("contamination", "samples", "training", "collapses", "win_rates"),
+    *("advice", "advice_hours", "advice_check"),
 }
 
 
@@ -68,21 +68,17 @@ def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
     ("keys", "more"),
     [
         ({}, set()),
-        ({"probe": {"compare": True}}, {"advice", "advice_levels", "advice_hours", "advice_check"}),
-        ({"calibration": {"factorial_temperatures": [0.5, 0.9]}}, {"factorial", "factorial_effects"}),
+        ({"probe": {"compare": True}}, {"advice", "advice_hours", "advice_check"}),
+        ({"calibration": {"factorial_temperatures": [0.5, 0.9]}}, {"factorial"}),
         ({"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}}, {"auto"}),
         (
-            {"ablations": {"hot": {"warmup": {"temperature": 1.2}, "policies": ["grpo"], "steps": [10]}}},
-            {"equal_compute"},
-        ),
-        (
             {"regimes": {"rft": {"regime": "rft"}}},
-            {"equal_compute", "regimes", "frontier", "matched", "training", "collapses"},
+            {"regimes", "frontier", "training", "collapses"},
         ),
         ({"benchmarks": {name: {**SYNTHETIC, "split": "test"} for name in ("a", "b", "c")}}, {"synthesis"}),
         ({"collapse": {"share": 0.3}}, {"training", "collapses"}),
         ({"warmup": {"steps": [0, 2, 4, 6, 8]}, "baselines": {"grpo_steps": "all"}}, {"saturation"}),
-        ({"frontier": {"margin": 0.05}}, {"frontier", "matched"}),
+        ({"frontier": {"margin": 0.05}}, {"frontier"}),
         (
             {
                 "warmup": {"steps": [0, 5, 10]},
@@ -90,7 +86,7 @@ def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
                 "sweep": {"development": 5},
                 "pool": {**SYNTHETIC, "split": "train", "n": 2000},
             },
-            {"selection", "equal_compute"},
+            {"selection"},
         ),
         ({"contamination": {}}, {"contamination"}),
         ({"seeds": [1, 2], "looks": {"looks": [2]}}, {"looks"}),
@@ -98,7 +94,7 @@ def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
         ({"evaluation": {"sampled": {"n": 4}}}, {"samples"}),
         ({"evaluation": {"sampled": {"n": 1}}}, set()),
         ({"rewards": {"coin": {"reward": "random"}}}, set()),
-        ({"rewards": {"polite": {"reward": "scratch_model"}}, "open_ended": OPEN_ENDED}, {"win_rates", "scenarios"}),
+        ({"rewards": {"polite": {"reward": "scratch_model"}}, "open_ended": OPEN_ENDED}, {"win_rates"}),
         (
             {
                 "rewards": {"coin": {"reward": "random"}},
@@ -112,7 +108,6 @@ def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
         "advice",
         "factorial",
         "auto",
-        "equal_compute",
         "regimes",
         "synthesis",
         "collapse",
@@ -171,7 +166,7 @@ def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_replies_and_answers_have_the_k_that_tables_show(tmp_path: Path) -> None:
-    """`scenarios.csv` joins win rates with Table 1 by it."""
+    """By which win rates and Table 1 can be joined."""
     config = Config.model_validate(SMALL | {"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}})
     [key] = [key for key in grid.policies(config) if key.role == "auto" and key.seed == 0]
     inputs = Inputs(tmp_path, config)

@@ -22,7 +22,6 @@ from g2d.tables.accuracy import (
     ABLATION_COLUMNS,
     MAIN_COLUMNS,
     ablation_table,
-    equal_compute_table,
     main_table,
 )
 from g2d.tables.bills import COST_COLUMNS, cost_table
@@ -236,21 +235,6 @@ def test_a_warmup_of_its_own_is_compared_with_the_same_kind_of_policy():
         ("per-k/dpo", 300, change),
         ("per-k/grpo", 300, change),
     ]
-
-
-def test_equal_compute_takes_the_largest_k_that_generated_no_more_tokens():
-    tokens = {("grpo", 500): 50, ("grpo", 1000): 100, ("long/grpo", 500): 80, ("long/grpo", 600): 100}
-    tokens |= {("long/grpo", 700): 101, ("huge/grpo", 100): 300, ("long/dpo", 500): 1}
-    solves = {("grpo", 1000): 2, ("long/grpo", 500): 4, ("long/grpo", 600): 3}
-    keys = [policy(*at, seed=seed) for at in tokens for seed in (0, 1)]
-    evaluations = {(key, "id"): solved(solves.get((key.regime, key.k), 0)) for key in keys[::-1]}
-    measured = {key: {"tokens": tokens[key.regime, key.k] + key.seed} for key in keys}
-    (row,) = equal_compute_table(evaluations, dict.fromkeys(keys, 2.0), measured).to_dict("records")
-    assert (row["policy"], row["K"], row["reference_K"], row["n_seeds"]) == ("long/grpo", 600, 1000, 2)
-    assert (row["tokens"], row["reference_tokens"], row["device_hours"]) == (100.5, 100.5, 2.0)
-    assert row["difference"] == pytest.approx(row["accuracy"] - row["reference_accuracy"])
-    assert row["difference"] > 0
-    assert equal_compute_table({}, {}, {}).empty
 
 
 def test_an_ablation_needs_a_description():

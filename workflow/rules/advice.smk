@@ -44,7 +44,6 @@ rule advise:
     output:
         text="results/advice.md",
         steps="results/tables/advice.csv",
-        levels="results/tables/advice_levels.csv",
         hours="results/tables/advice_hours.csv",
     log:
         "results/logs/advise.log",

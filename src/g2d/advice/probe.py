@@ -1,4 +1,4 @@
-"""Advice on levels and K from calibration and probe: the tables advice_levels.csv and advice.csv."""
+"""Advice on levels and K from calibration and probe; the advice on K is the table advice.csv."""
 
 from __future__ import annotations
 

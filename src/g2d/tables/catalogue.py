@@ -15,7 +15,6 @@ from typing import Any
 from g2d.experiment import grid
 from g2d.experiment.arms import asked_for
 from g2d.experiment.config import Config
-from g2d.experiment.printed import is_of_bridging
 
 # Headings of Snakemake's report.
 RESULTS, ROLLOUTS, COST, PAPER, ADVICE = "1. Results", "2. Rollouts", "3. Cost", "4. The paper", "5. Advice"
@@ -50,11 +49,6 @@ def _training(config: Config) -> bool:
 
 def _frontier(config: Config) -> bool:
     return bool(asked_for(config, "entry") or config.frontier) and bool(grid.policies(config))
-
-
-def _equal_compute(config: Config) -> bool:
-    found = grid.evaluated_arms(config).values()
-    return any(arm.role == "entry" or (arm.role == "ablation" and arm.regime == "grpo") for arm in found)
 
 
 def _open_ended(config: Config) -> bool:
@@ -143,26 +137,18 @@ TABLES = (
           "bills:cost_table", "billed attempts price", section=BILL),
     Table("published", "The paper's Table 1 beside this grid's", PAPER,
           "paper:published_table", "main config", section=BESIDE),
-    Table("bridging", "Bridging Offline and Online RL, Table 1, beside this grid's", PAPER,
-          "paper:bridging_table", "main config", section=BESIDE, enabled=is_of_bridging),
     Table("attempts", "What the grid really cost, failed attempts included", COST,
           "bills:attempt_table", "attempts", section=BILL),
     Table("factorial", "Level x temperature: the cells", ROLLOUTS,
           "harvest:factorial_table", "temperatures", enabled=_factorial, rule="make_factorial"),
-    Table("factorial_effects", "Level x temperature: the effects", ROLLOUTS,
-          "harvest:factorial_effect_table", "temperatures", enabled=_factorial, rule="make_factorial"),
     Table("frontier", "The frontier: accuracy against cost", RESULTS,
           "frontier:frontier_table", "answers paid margin calibrated price", section=FRONTIER, enabled=_frontier),
-    Table("matched", "What else the tokens of G2D could buy", RESULTS,
-          "frontier:matched_table", "answers paid", section=FRONTIER, enabled=_frontier),
     Table("regimes", "What every regime took and gave", RESULTS,
           "bills:regime_table", "answers device_hours spent",
           enabled=lambda config: bool(asked_for(config, "entry")) and bool(grid.policies(config))),
     Table("controls", "What a control gets of the gain", RESULTS,
           "controls:controls_table", "answers controls seen",
           enabled=lambda config: bool(grid.controls(config)) and bool(grid.policies(config))),
-    Table("equal_compute", "Regimes at equal compute", RESULTS,
-          "accuracy:equal_compute_table", "answers device_hours measured", enabled=_equal_compute),
     Table("samples", "Several answers: pass@k and maj@n", RESULTS,
           "samples:sample_table", "sampled equal", enabled=lambda config: bool(grid.sample_files(config)),
           rule="make_sample_table"),
@@ -187,14 +173,10 @@ TABLES = (
     Table("win_rates", "Whose replies are preferred to those of M0", RESULTS,
           "win_rates:win_rate_table", "replies prompts", section=OPEN_ENDED, enabled=_open_ended,
           rule="make_win_rates"),
-    Table("scenarios", "One kind of prompts, or both: Table 3 of arXiv 2506.21495 beside this grid", PAPER,
-          "paper:scenario_table", "main_csv win_rates online_prompts", section=OPEN_ENDED, enabled=_open_ended,
-          rule="make_win_rates"),
     *(
         Table(name, title, ADVICE, section=ADVISED, rule=rule, enabled=lambda config: config.probe.compare)
         for name, title, rule in (
             ("advice", "Advice: which K", "advise"),
-            ("advice_levels", "Advice: which levels", "advise"),
             ("advice_hours", "Advice: device-hours", "advise"),
             ("advice_check", "Advice: what the grid showed", "check_advice"),
         )

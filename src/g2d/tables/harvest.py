@@ -12,7 +12,7 @@ import pandas as pd
 
 from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.correlations import permutation_p, ranks_within, within_correlation
-from g2d.analysis.factorial import METRICS, factorial_cells, factorial_effects
+from g2d.analysis.factorial import METRICS, factorial_cells
 from g2d.analysis.informativeness import Informativeness, informative_parts
 from g2d.analysis.statistics import mean_interval, standard_deviation
 from g2d.experiment.keys import HarvestKey, PolicyKey
@@ -134,19 +134,12 @@ def calibration_table(tables: Mapping[str, pd.DataFrame]) -> Rows:
 
 
 CELL_COLUMNS = columns("model level temperature n", *METRICS, "all_wrong all_correct")
-EFFECT_COLUMNS = columns("model metric source level temperature effect ci_low ci_high share", level="Int64")
 
 
 @table_of(CELL_COLUMNS)
 def factorial_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> Rows:
     """`factorial_cells` of every model, from its rollouts by temperature."""
     yield from ({"model": model, **row} for model, own in rollouts.items() for row in factorial_cells(own))
-
-
-@table_of(EFFECT_COLUMNS)
-def factorial_effect_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> Rows:
-    """`factorial_effects` of every model, from its rollouts by temperature."""
-    yield from ({"model": model, **row} for model, own in rollouts.items() for row in factorial_effects(own))
 
 
 DISPUTE_COLUMNS = columns("source problem_id reference_answer extracted_answer verdict n_rollouts")
