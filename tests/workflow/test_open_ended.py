@@ -138,7 +138,7 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
         (results / "methods.md").read_text().replace("\\", "")
     )
     page = (results / "report/index.html").read_text()
-    assert "Whose replies are preferred to those of M0" in page
+    assert "Win rate against M0" in page
     assert "open (K=2) of micro, trained on open-ended prompts, is preferred to M0 in" in page
 
 

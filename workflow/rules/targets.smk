@@ -56,12 +56,8 @@ def browsed(config, file):
     return [f"results/{harvest.folder}/{file}" for harvest in harvests]
 
 
-def category(title):
-    """A heading of the report's menu, which every page shows: a demonstration says so there too."""
-    return f"{title} (synthetic demonstration)" if CONFIG.demonstration else title
-
-
-def caption(name):
-    """The text of the caption of a table or figure."""
-    file = HERE.join(f"../report/{name}.rst")
-    return Path(file.path if ROOT else workflow.sourcecache.get_path(file)).read_text(encoding="utf-8")
+def in_report(file, category, title, caption=None):
+    """An output that `snakemake --report` shows. Its menu is on every page: a demonstration says so there."""
+    category = f"{category} (synthetic demonstration)" if CONFIG.demonstration else category
+    text = {"caption": lambda _: captions(CONFIG, [caption])[caption]["caption"]} if caption else {}
+    return report(file, category=category, labels={"what": title} | text)

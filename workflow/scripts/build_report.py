@@ -38,7 +38,6 @@ def main(snakemake):
             titles=params.tables,
             figures=dict(zip(params.figures, given.figures, strict=True)),
             captions=params.captions,
-            description=params.description,
             config=config,
             series=series,
             answered=answered,

@@ -41,7 +41,6 @@ VERSIONS = {
     "make_sweep_table": 1,
     "take_look": 1,
     "make_tables": 5,
-    "render_tables": 1,
     "draw_figures": 2,
     "write_cards": 1,
     "record_provenance": 1,

@@ -249,7 +249,6 @@ def _summaries(config: Config) -> Iterator[GridJob]:
         yield _job("take_look", look_name(config.looks, taken + 1).removeprefix("results/"))
     for rule in dict.fromkeys(table.rule for table in tables.values() if table.function):
         yield _job(rule, f"tables/{catalogue.tables_of_rule(config, rule)[0].name}.csv")
-    yield _job("render_tables", "tables/main.html")
     yield _job("draw_figures", f"figures/{catalogue.FIGURES[0].name}.svg")
     cards = [f"{key.folder}/{config.lora.folder}" for key in grid.policies(config) if key.role != "base"]
     cards += [key.folder for key in grid.harvests(config)]

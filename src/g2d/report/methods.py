@@ -170,8 +170,9 @@ def _problems(config: Config, provenance: Mapping[str, Any], name: str) -> str:
 
 def _sampling(sampling: Sampling) -> str:
     nucleus = "" if sampling.top_p == 1 else f", top-p {sampling.top_p:g}"
+    rollouts = "1 rollout" if sampling.samples_per_prompt == 1 else f"{sampling.samples_per_prompt} rollouts"
     return (
-        f"{sampling.samples_per_prompt} rollouts per prompt (temperature {sampling.temperature:g}{nucleus}, at most "
+        f"{rollouts} per prompt (temperature {sampling.temperature:g}{nucleus}, at most "
         f"{sampling.max_completion_length} tokens)"
     )
 

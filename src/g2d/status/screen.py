@@ -113,7 +113,7 @@ def _foot(snapshot: Snapshot) -> Iterator[str]:
     hours = [f"{spent.gpu:.1f} GPU-hours"] if spent.gpu or (to_go.device_hours and to_go.device.is_card) else []
     hours += [f"{span(3600 * spent.cpu)} without a GPU"] if spent.cpu or not hours else []
     hours += [f"{span(3600 * spent.unknown)} on what is not recorded yet"] if spent.unknown else []
-    vain = f", of which {span(3600 * spent.in_vain)} in vain" if spent.in_vain * 3600 >= 1 else ""
+    vain = f", of which {span(3600 * spent.in_vain)} wasted" if spent.in_vain * 3600 >= 1 else ""
     yield f"spent: {', '.join(hours)}{vain}"
     yield from hours_to_go(to_go.device_hours, snapshot.price, to_go.device)
     yield from snapshot.looks
