@@ -133,15 +133,17 @@ def test_another_plan_begins_anew_and_says_so(tmp_path: Path) -> None:
 
 def test_the_page_says_at_which_look_a_verdict_fell(results: Path) -> None:
     text = "\n".join(look_sentences(race_config(), results))
-    assert "Looks at 2, 3 seeds, on arithmetic, were planned before the first" in text
+    assert "Interim analyses after 2, 3 seeds, on arithmetic, were planned before the first" in text
     assert (
-        "Look 1: of 5 comparisons 4 better, 1 open; further seeds for 2 of the policies, about 0.25 device-hours"
+        "Analysis 1: of 5 comparisons 4 better, 1 open; further seeds for 2 of the policies, about 0.25 device-hours"
         in text
     )
-    assert "Look 2: of 5 comparisons 1 within; it was the last." in text
+    assert "Analysis 2: of 5 comparisons 1 within; it was the last." in text
     assert "G2D (K=4, G=2) is better than DPO (K=0)" in text
-    assert "look 1, p = " in text
-    assert " Seeds came in stages: at looks after 2 and 3 seeds the planned comparisons" in written(race_config())
+    assert "analysis 1, p = " in text
+    assert " Seeds were added in stages: the planned comparisons were tested after 2 and 3 seeds" in written(
+        race_config()
+    )
     table = looks_table(race_config(), taken(race_config().looks, results))
     assert len(path(table)["layer"]) == 3
     assert [str(cell.text) for cell in cells_of(table).rows[0][:2]] == ["G2D (K=2, G=2)", "DPO (K=0)"]

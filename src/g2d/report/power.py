@@ -70,7 +70,11 @@ def difference_by_seeds(power: pd.DataFrame) -> Spec:
     rows = rows.assign(series=rows["column"].map(columns), points=100 * rows["difference_found"])
     looks = {name: mark_number(i, name, OKABE_ITO[i + 1]) for i, name in enumerate(columns.values())}
     x = alt.X("n_seeds:Q", title="seeds", axis=alt.Axis(values=sorted(own["n_seeds"].unique().tolist()), grid=False))
-    y = alt.Y("points:Q", title=f"points found with 80 %, against {own['against'].iloc[0]}", scale=alt.Scale(zero=True))
+    y = alt.Y(
+        "points:Q",
+        title=f"points detected with 80 % power, against {own['against'].iloc[0]}",
+        scale=alt.Scale(zero=True),
+    )
     tooltip = tips({"series": None, "n_seeds": "", "points": ".1f"}, n_seeds="seeds")
     base = alt.Chart(rows).encode(x=x, y=y, tooltip=tooltip, **series_channels(looks))
     here = alt.Chart(own[own["this_grid"]]).mark_rule(strokeDash=[4, 4], color="#777").encode(x=x)
