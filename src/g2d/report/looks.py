@@ -51,8 +51,8 @@ def look_sentences(config: Config, results: str | Path = "results") -> list[str]
 
 
 CAVEAT = (
-    "Seeds were added in stages, and interim analyses decided which policies got more: the tests and intervals here are "
-    "not corrected for that, those under Interim analyses are."
+    "Seeds were added in stages, and interim analyses decided which policies got more: the tests and intervals here "
+    "are not corrected for that, those under Interim analyses are."
 )
 
 
