@@ -13,7 +13,7 @@ import pytest
 
 import g2d
 from g2d.analysis.calibration import LEVEL_COLUMNS
-from g2d.experiment.config import load
+from g2d.experiment.config import Config, load
 from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.frames import frame
 from g2d.tables.frontier import frontier_table
@@ -112,7 +112,9 @@ def test_the_bridging_paper_stands_next_to_what_has_its_s_at_the_largest_k(run: 
     main = accuracies(
         ("base", 0, 0.45), ("offline", 10, 0.5), ("offline", 20, 0.52), ("s10", 20, 0.55), ("distilled", 10, 1)
     )
-    compared = run('Table 1 of "Bridging', config=load(SMALL | {"regimes": entries}), tables={"main": main})["compared"]
+    compared = run(
+        'Table 1 of "Bridging', config=Config.model_validate(SMALL | {"regimes": entries}), tables={"main": main}
+    )["compared"]
     rows = [(row.s, row.policy, row.K) for row in compared.dropna(subset="policy").itertuples()]
     assert rows == [("Seed", "base", 0), ("inf", "offline", 20), ("10", "s10", 20)]
     assert compared["difference"][1] == pytest.approx(0.52 - 0.537)
