@@ -59,5 +59,8 @@ def browsed(config, file):
 def in_report(file, category, title, caption=None):
     """An output that `snakemake --report` shows. Its menu is on every page: a demonstration says so there."""
     category = f"{category} (synthetic demonstration)" if CONFIG.demonstration else category
-    text = {"caption": lambda _: captions(CONFIG, [caption])[caption]["caption"]} if caption else {}
-    return report(file, category=category, labels={"what": title} | text)
+
+    def labels(wildcards):
+        return {"what": title} | ({"caption": captions(CONFIG, [caption])[caption]["caption"]} if caption else {})
+
+    return report(file, category=category, labels=labels)

@@ -148,7 +148,8 @@ def _model(name: str, source: ModelSource, provenance: Mapping[str, Any]) -> str
     if isinstance(source, EmbeddedModel):
         return f"{name} (the demonstration model that comes with g2d)"
     if isinstance(source, ScratchModel):
-        return f"{name} (a Llama of {source.layers} layers and width {source.hidden_size}, trained from scratch)"
+        layers = f"{source.layers} layer{'' if source.layers == 1 else 's'}"
+        return f"{name} (a Llama of {layers} and width {source.hidden_size}, trained from scratch)"
     if isinstance(source, GgufModel):
         return f"{name} ({origin(provenance['models'][name]['converted_from'])})"
     return f"{name} ({'a local model' if isinstance(source, LocalModel) else 'recorded completions'})"
