@@ -41,7 +41,7 @@ def main(snakemake):
         for path, table in zip((out.levels, out.steps, out.hours), tables, strict=True):
             write_table(path, table)
         of_benchmarks = {name: n_problems[name] for name in config.benchmarks}
-        write_text(out.text, advice_text(config, *tables, planned_words(config, of_benchmarks)))
+        write_text(out.text, advice_text(config, *tables, planned_words(config, of_benchmarks), measured.device))
 
 
 if __name__ == "__main__":
