@@ -62,13 +62,16 @@ def test_a_guess_for_a_core_is_within_a_factor_of_two_of_what_one_did() -> None:
     assert 9.4 / 2 < core_seconds(step, 134.5e6, 83e9) < 9.4 * 2
 
 
-# CPU seconds of jobs of config/smollm2.yaml on cores of 83 GFLOP/s: rule, wildcards, units, seconds.
+# Mean CPU seconds of jobs of config/smollm2.yaml on cores of 83 GFLOP/s: rule, wildcards, units, seconds.
 ON_CORES = {
     "calibrate": ({}, 1, 49),
-    "evaluate": ({"benchmark": "arithmetic"}, 1, 16),
-    "draw_samples": ({"benchmark": "arithmetic"}, 1, 60),
+    "evaluate": ({"benchmark": "arithmetic"}, 1, 17),
+    "draw_samples": ({"benchmark": "arithmetic"}, 1, 58),
     "train_grpo": ({"g": "8", "k": "5"}, 5 * 64, 127),
-    "train_semi_online_dpo": ({"regime": "semi-online", "g": "8", "k": "15"}, 15 * 64, 214),
+    "train_semi_online_dpo": ({"regime": "semi-online", "g": "8", "k": "15"}, 15 * 64, 208),
+    "harvest_rollouts": ({"g": "0", "k": "0"}, 1, 71),
+    "train_dpo": ({"regime": "dpo", "g": "0", "k": "0"}, 1, 378),
+    "train_rft": ({"regime": "rft", "g": "0", "k": "0"}, 1, 238),
 }
 
 
