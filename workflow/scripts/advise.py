@@ -41,7 +41,9 @@ def main(snakemake):
         write_table(out.steps, steps)
         write_table(out.hours, hours)
         of_benchmarks = {name: n_problems[name] for name in config.benchmarks}
-        write_text(out.text, advice_text(config, levels, steps, hours, planned_words(config, of_benchmarks)))
+        write_text(
+            out.text, advice_text(config, levels, steps, hours, planned_words(config, of_benchmarks), measured.device)
+        )
 
 
 if __name__ == "__main__":

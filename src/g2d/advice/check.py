@@ -15,6 +15,7 @@ from g2d.analysis.comparisons import compare
 from g2d.analysis.crossed import SeedPool
 from g2d.analysis.informativeness import Informativeness
 from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.forecast.devices import CARD, device_of
 from g2d.jobs.cost import Cost
 from g2d.tables.evaluations import crossed
 from g2d.tables.frames import Rows, columns, mean, table_of
@@ -128,13 +129,15 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
 @table_of(CHECK_COLUMNS)
 def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cost]) -> Rows:
     """The device-hours that advice_hours.csv predicts for the rest of the grid, and the bills of the finished one, each
-    once, without what had run `before` for the advice."""
+    once, without what had run `before` for the advice, which decides whether they are GPU-hours or CPU hours."""
+    before = [*before]
+    device = device_of(before[0]) if before else CARD
     done = {record.job for record in before}
     left = {record.job: record for record in bills if record.job not in done}
     for row in hours[(hours["scope"] == "grid") & (hours["n_jobs"] > 0)].to_dict("records"):
-        own = [r.device_s for r in left.values() if r.stage == row["stage"] and f"/{row['model']}/" in f"/{r.job}"]
+        jobs = (r for r in left.values() if r.stage == row["stage"] and f"/{row['model']}/" in f"/{r.job}")
         known = {"model": row["model"], "predicted": row["device_hours"], "note": row["source"]}
-        yield known | {"metric": f"device_hours_{row['stage']}", "found": fsum(own) / 3600}
+        yield known | {"metric": f"device_hours_{row['stage']}", "found": fsum(map(device.hours, jobs))}
 
 
 def _place(row: Mapping[Hashable, Any] | pd.Series) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pandas as pd
 from g2d.advice.probe import METRICS, single_levels
 from g2d.analysis.calibration import format_levels
 from g2d.experiment.config import Config
+from g2d.forecast.devices import CARD, Device
 from g2d.forecast.probe_hours import MEASURED
 from g2d.markdown import literal
 from g2d.status.screen import hours_to_go
@@ -21,14 +22,20 @@ Row = Mapping[Hashable, Any] | pd.Series
 
 
 def advice_text(
-    config: Config, levels: pd.DataFrame, steps: pd.DataFrame, hours: pd.DataFrame, power: Sequence[str] = ()
+    config: Config,
+    levels: pd.DataFrame,
+    steps: pd.DataFrame,
+    hours: pd.DataFrame,
+    power: Sequence[str] = (),
+    device: Device = CARD,
 ) -> str:
-    """Markdown, one section per model, from the tables of all models and the words on the grid's `power`."""
+    """Markdown, one section per model, from the tables of all models, the words on the grid's `power`, and the device
+    whose hours they are."""
     parts = [f"# Advice: {literal(config.title)}", *([literal(config.demonstration)] if config.demonstration else [])]
     for model in config.models:
         own, jobs = steps[steps["model"] == model], hours[hours["model"] == model]
         parts += [f"## {literal(model)}", level_words(config, model, levels[levels["model"] == model])]
-        parts += [step_words(own), step_list(own), hours_words(jobs)]
+        parts += [step_words(own), step_list(own), hours_words(jobs, device)]
     parts += power
     parts.append(
         f"From the calibration and {len(steps)} probes of seed {config.seeds[0]}, in tables/advice*.csv. Ranges are "
@@ -133,10 +140,10 @@ def step_list(steps: pd.DataFrame) -> str:
     return "\n".join([head, *lines])
 
 
-def hours_words(hours: pd.DataFrame) -> str:
-    """Device-hours of the rest of the grid, in total and by stage, and how many of them the advised K alone saves."""
+def hours_words(hours: pd.DataFrame, device: Device = CARD) -> str:
+    """Hours of the rest of the grid, in total and by stage, and how many of them the advised K alone saves."""
     scopes = {str(scope): rows[rows["n_jobs"] > 0] for scope, rows in hours.groupby("scope", sort=False)}
-    words = [f"Device-hours of the rest of the grid: {_bill(scopes['grid'])}."]
+    words = [f"{'Device-hours' if device.is_card else device.unit} of the rest of the grid: {_bill(scopes['grid'])}."]
     if "advised K" in scopes:
         saved = scopes["grid"]["device_hours"].sum() - scopes["advised K"]["device_hours"].sum()
         words.append(f"Of the advised K alone, without baselines and ablations: {_bill(scopes['advised K'])}.")

@@ -32,6 +32,11 @@ CARD = Device(True, "GPU-hours", "a guess, from size and tokens, is for one H100
 CORE = Device(False, "CPU hours", "core-hours on this machine, guessed from a matrix product")
 
 
+def device_of(cost: Cost) -> Device:
+    """The kind of device that a job ran on."""
+    return CORE if cost.device == "cpu" else CARD
+
+
 def device_here(engine: str, *, elsewhere: bool = False) -> Device:
     """The device that jobs will run on: a core where this machine has no GPU, unless they run elsewhere (on a cluster)
     or their engine is vLLM, which needs a card."""

@@ -111,10 +111,10 @@ def hours_to_go(lines: Sequence[Line], price: Price | None = None, device: Devic
 def _foot(snapshot: Snapshot) -> Iterator[str]:
     spent, to_go = snapshot.spent, snapshot.eta
     hours = [f"{spent.gpu:.1f} GPU-hours"] if spent.gpu or (to_go.device_hours and to_go.device.is_card) else []
-    hours += [f"{span(3600 * spent.cpu)} without a GPU"] if spent.cpu or not hours else []
+    hours += [f"{span(3600 * spent.cpu)} on CPUs"] if spent.cpu or not hours else []
     hours += [f"{span(3600 * spent.unknown)} on what is not recorded yet"] if spent.unknown else []
-    vain = f", of which {span(3600 * spent.in_vain)} wasted" if spent.in_vain * 3600 >= 1 else ""
-    yield f"spent: {', '.join(hours)}{vain}"
+    wasted = f", of which {span(3600 * spent.in_vain)} wasted" if spent.in_vain * 3600 >= 1 else ""
+    yield f"spent: {', '.join(hours)}{wasted}"
     yield from hours_to_go(to_go.device_hours, snapshot.price, to_go.device)
     yield from snapshot.looks
     left = len(snapshot.states) - snapshot.counts["finished"]
