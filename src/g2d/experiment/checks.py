@@ -35,7 +35,9 @@ RESERVED_FOLDERS = {
     *("problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "looks", "report"),
     *("reward-models", "teachers"),
 }
-RESERVED_FILES = {"config.yaml", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip"}
+RESERVED_FILES = {
+    *("config.yaml", "plan.json", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip"),
+}
 RESERVED_REGIMES = {"base", "grpo", "dpo", "harvest", "probe", "calibration", AUTO}
 
 

@@ -18,7 +18,7 @@ from g2d.experiment.sections import Config, Looks, Reached
 from g2d.jobs.files import read_json
 from g2d.settings import ConfigError
 
-PLAN = "plan.json"  # beside the looks
+PLAN = "plan.json"  # beside the looks; that of the whole grid is in results (`g2d.tables.dated_plan`)
 POLICY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)+")  # `PolicyKey.name`
 
 
