@@ -5,7 +5,7 @@ which every warmed-up one is tested against K=0, and all against M0; then one of
 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts whose p is drawn from a known distribution. Advice:
 probes of harvests of 1500 prompts at four K, which differ by much, by little or by chance alone.
 
-    python benchmarks/coverage.py [tests pooling entries synthesis table margins detectable power accuracy harvest
+    python benchmarks/coverage.py [tests pooling entries synthesis table margins power accuracy harvest
         advice saturation] [--runs 500]
 """
 
@@ -282,25 +282,6 @@ def unequal(n_policies: int, at: int) -> np.ndarray:
     return np.where(np.arange(n_policies) == at, 0.03, 0.01)
 
 
-def detectable(runs: int) -> None:
-    print("| seeds | K > 0 | sd of seeds | accuracy | minimum_detectable, mean | found where it is the truth |")
-    print("|---:|---:|---:|---:|---:|---:|")
-    for n_seeds, n_k, effect, accuracy in itertools.product((1, 2, 3, 5, 8), (3, 5), (0.0, 0.01), (0.5, 0.78)):
-        rng = np.random.default_rng(0)
-        spread = np.full(n_k + 1, effect)
-
-        def one(gain: float) -> tuple[np.ndarray, np.ndarray, SeedPool]:
-            policies, _ = grid(rng, n_seeds, spread, accuracy, gain)  # noqa: B023  (called before the next round)
-            return policies[1], policies[0], SeedPool(policies.mean(axis=2))
-
-        said = np.mean([compare(*one(0.0), n_k).minimum_detectable for _ in range(runs // 3)])
-        found = np.mean([compare(*one(float(said)), n_k).p_value <= LEVEL / n_k for _ in range(runs)])
-        print(
-            f"| {n_seeds} | {n_k} | {100 * effect:.0f} | {accuracy:g} | {100 * said:.1f} points | {found:.0%} |",
-            flush=True,
-        )
-
-
 def power(runs: int, n_questions: int = 500) -> None:
     """What `g2d.analysis.power` says before the run, and how often it is found, or shown, in simulated answers."""
     print(
@@ -429,7 +410,6 @@ if __name__ == "__main__":
         "synthesis": synthesis,
         "table": table,
         "margins": margins,
-        "detectable": detectable,
         "power": power,
         "accuracy": coverage,
         "harvest": correction,

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy
 
-from g2d.analysis.comparisons import LEVEL, POWER
+from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.crossed import Error, SeedPool, seed_variance
 
+POWER = 0.8
 DRAWS = 400  # leaves a standard error of a tenth of the difference's own
 MOST_QUESTIONS = 20_000  # of a plan
 

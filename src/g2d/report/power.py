@@ -47,9 +47,15 @@ def _components(row: dict[Any, Any]) -> str:
     shares = ", ".join(f"{100 * row[name]:.0f} % is from {words}" for name, words in _PARTS.items())
     twice = {"seeds": row["difference_twice_seeds"], "questions": row["difference_twice_questions"]}
     more, other = sorted(twice, key=lambda name: name != row["more"])
+    ends = f"{100 * row['seed_sd_low']:.1f} to {100 * row['seed_sd_high']:.1f}"
+    seeds = (
+        f"Seeds differ by {_points(row['seed_sd'])} (standard deviation of a policy; 95 % interval {ends})"
+        if row["seed_sd"] >= 0.0005
+        else "Policies differ from seed to seed no more than the chance of single answers explains (standard deviation "
+        f"at most {_points(row['seed_sd_high'])}, 95 %)"
+    )
     return (
-        f"Seeds differ by {_points(row['seed_sd'])} (standard deviation; 95 % interval "
-        f"{100 * row['seed_sd_low']:.1f} to {100 * row['seed_sd_high']:.1f}). Of a difference's variance {shares}. "
+        f"{seeds}. Of a difference's variance {shares}. "
         f"Twice the {more} would find {_points(twice[more])}, twice the {other} {_points(twice[other])}."
     )
 
