@@ -98,8 +98,7 @@ def n_seeds(config: Config, key: PolicyKey) -> int:
     if config.reached is None:
         return len(config.seeds)
     assert config.looks is not None
-    first = 0 if key.role == "dpo" and key.k in config.looks.waiting else config.looks.looks[0]
-    return config.reached.seeds.get(key.name, first)
+    return config.reached.seeds.get(key.name, config.looks.looks[0])
 
 
 # ------------------------------------------------------------------------------------------------------------ in words
