@@ -5,7 +5,7 @@ Policies are compared with the first one. Accuracy is 70 %. A policy answers som
 seed, which gives its mean a standard deviation of .9 points that all looks share; 4 % of all answers are by chance; and
 its seeds differ in accuracy.
 
-    python benchmarks/race.py [errors savings stages] [--runs 50]
+    python benchmarks/race.py [errors savings] [--runs 50]
 """
 
 from __future__ import annotations
