@@ -143,6 +143,7 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
             provenance=record,
             methods=methods(config, record, calibration, harvest),
             folder=out.parent,
+            plan="The primary comparison is of this page.",
         ),
         encoding="utf-8",
     )

@@ -499,3 +499,9 @@ def test_folders_of_this_machine_are_not_published() -> None:
         "pool": {"path": "data/pool.jsonl"},
         "seeds": [1],
     }
+
+
+def test_the_page_says_what_was_planned(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "The primary comparison is of this page." in text
+    assert 'href="../plan.json"' in text

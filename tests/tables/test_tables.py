@@ -285,7 +285,6 @@ def test_correlations_of_the_published_tables():
     table = correlation_table(points).set_index("metric")
     assert table["pearson_r"].to_dict() == pytest.approx(RECOMPUTED_CORRELATIONS, abs=0.0005)
     assert (table["n"] == 6).all()
-    assert (table["p_value"] > 0.05).all()
     assert (table["permutation_p"] > 0.05).all()
     assert ((table["ci_low"] < 0) & (table["ci_high"] > 0)).all()
     assert (table["pooling"] == "means over seeds").all()
@@ -296,7 +295,7 @@ def test_too_few_points_have_no_correlation():
     found, _ = summarised({HarvestKey("m", 2 if k else 0, k, 0): groups([(1, 8)]) for k in (0, 150)})
     table = correlation_table(correlation_points(found, evaluations))
     assert list(table["n"]) == [2, 2, 2]
-    assert table[["pearson_r", "p_value", "permutation_p"]].isna().all(axis=None)
+    assert table[["pearson_r", "permutation_p"]].isna().all(axis=None)
 
 
 def test_a_point_is_a_harvest_and_the_policy_trained_on_it():
@@ -311,7 +310,7 @@ def test_a_point_is_a_harvest_and_the_policy_trained_on_it():
     table = correlation_table(points).set_index(["pooling", "metric"])
     assert list(table["n"]) == [3, 2, 2, 6, 4, 4]
     assert table.loc[("within seeds", "pairability"), "spearman_rho"] == pytest.approx(1)
-    assert table.loc[("within seeds", "pairability"), "permutation_p"] == pytest.approx(2 / 6)
+    assert table["permutation_p"].isna().all()  # of three K, no order has a p below 2 / 6
 
 
 # -------------------------------------------------------------------------------------------------- calibration, cost

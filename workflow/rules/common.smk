@@ -47,7 +47,7 @@ try:
     from g2d.regimes.warmup import AUTO
     from g2d.rewards.scratch_model import ScratchRewardModel
     from g2d.settings import ConfigError
-    from g2d.tables import catalogue
+    from g2d.tables import catalogue, dated_plan
     from g2d.tables.captions import captions
     from g2d.tables.files import table_inputs
 except ModuleNotFoundError as error:

@@ -41,7 +41,7 @@ if LOOKS:
         benchmark:
             f"results/benchmarks/take_look/{LOOKS.folder}/{{look}}.tsv"
         wildcard_constraints:
-            look=names(str(n) for n in range(len(TAKEN) + 1, 2 * len(LOOKS.looks) + 1)),
+            look=names(str(n) for n in range(len(TAKEN) + 1, len(LOOKS.looks) + 1)),
         conda:
             "../../envs/g2d.yaml"
         threads: 1

@@ -13,6 +13,7 @@ from g2d.report.looks import look_sentences
 from g2d.report.page import build
 from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import read_rollouts
+from g2d.tables.dated_plan import plan_words, read_plan
 
 
 def main(snakemake):
@@ -46,6 +47,7 @@ def main(snakemake):
             folder=out.parent,
             advice=Path(given.advice).read_text(encoding="utf-8") if given.get("advice") else "",
             looks=look_sentences(config),
+            plan=plan_words(read_plan()),
         )
         write_text(out, page)
 

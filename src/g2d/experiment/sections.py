@@ -34,7 +34,7 @@ from g2d.regimes.tracking import Logging
 from g2d.regimes.warmup import AUTO, Warmup
 from g2d.rewards.catalogue import AnyReward, RewardName
 from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs, Sampling
-from g2d.settings import Name, Section, Seed, Steps, key, repeated
+from g2d.settings import MistakeInKeyError, Name, Section, Seed, Steps, key, repeated
 from g2d.settings.cached_method import cached_method
 from g2d.settings.mistakes import changed
 
@@ -116,16 +116,22 @@ class Looks(Section):
         ge=0,
         lt=1,
     )
-    waiting: list[Steps] = key(
-        [], "K of DPO that are not trained before the comparisons of the other K leave a question that they may settle."
-    )
-
     until: int | None = key(
         None,
         "The look to stop after: tables and page are of its seeds; null: the last that is needed.",
         ge=1,
         neutral=None,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_waiting(cls, values: Any) -> Any:
+        """Drop the key `waiting`, which earlier versions wrote into `results/config.yaml`, if it is empty."""
+        if not isinstance(values, Mapping) or "waiting" not in values:
+            return values
+        if values["waiting"]:
+            raise MistakeInKeyError("waiting", "no longer a key: remove it (after a look, seeds.plan names a new plan)")
+        return {name: value for name, value in values.items() if name != "waiting"}
 
     @field_validator("looks")
     @classmethod
@@ -144,7 +150,7 @@ class Looks(Section):
     @property
     def most(self) -> int:
         """The largest number of looks that there can be."""
-        return len(self.looks) * (2 if self.waiting else 1)
+        return len(self.looks)
 
     @property
     def folder(self) -> str:

