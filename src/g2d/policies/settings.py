@@ -15,12 +15,12 @@ from g2d.settings import Revision, Section, Seed, key
 if TYPE_CHECKING:
     from peft import LoraConfig
 
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # of a template
-CONTEXT_LENGTH = 256  # of the embedded model and of scratch models
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # variable of a chat template
+CONTEXT_LENGTH = 256  # tokens, for the embedded model and scratch models
 
 
 class ScratchModel(Section):
-    """A tiny Llama trained here, from scratch, on the synthetic families: by default, one like the embedded model."""
+    """A tiny Llama trained from scratch on the synthetic families; the defaults give a model like the embedded one."""
 
     source: Literal["scratch"] = key(..., "Train a demonstration model.")
     steps: int = key(400, "Optimiser steps.", ge=1)
@@ -60,14 +60,14 @@ class ScratchModel(Section):
 
 
 class EmbeddedModel(Section):
-    """The demonstration model that comes with g2d: trained once, with the defaults of `source: scratch`."""
+    """The demonstration model that ships with g2d, trained once with the defaults of `source: scratch`."""
 
     source: Literal["embedded"] = key(..., "Use the model inside the package.")
     settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
 
 
 class WithTemplate(Section):
-    """The key of models whose chat template is their own."""
+    """The key of models with a chat template."""
 
     chat_template_kwargs: dict[Variable, bool | int | float | str] = key(
         {},
@@ -96,7 +96,7 @@ class HubModel(WithTemplate):
 
 
 class GgufModel(WithTemplate):
-    """A model in one GGUF file, here or inside an installed Python package, which the run converts once."""
+    """A model in one GGUF file, local or inside an installed Python package, which the run converts once."""
 
     source: Literal["gguf"] = key(..., "Convert a GGUF file to a Hugging Face folder, its weights to float32.")
     path: str | None = key(None, "The file, relative to the working directory.", neutral=None)
@@ -116,7 +116,7 @@ class GgufModel(WithTemplate):
 
 
 class RecordedModel(Section):
-    """Completions somebody already generated; they enter as calibration and as the harvest at K=0, nothing trains."""
+    """Existing completions; they serve as calibration and as the harvest at K=0, without any training."""
 
     source: Literal["recorded"] = key(..., "Replay recorded completions.")
     path: str = key(..., "JSONL or Parquet with problem_id (or prompt), completion and optionally finish_reason.")
@@ -126,14 +126,14 @@ class RecordedModel(Section):
 ModelSource = Annotated[
     EmbeddedModel | ScratchModel | LocalModel | HubModel | GgufModel | RecordedModel, Field(discriminator="source")
 ]
-MADE = ("embedded", "scratch", "gguf")  # sources of models whose folder the run makes
+MADE = ("embedded", "scratch", "gguf")  # sources whose model folder is made by the run
 
 Rounding = Literal["twice", "once"]
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # of vLLM's LoRA kernels
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # ranks that vLLM's LoRA kernels support
 
 
 NONE = "none"
-ALL_WEIGHTS = {"r": 0, "alpha": 0, "dropout": 0.0, "target_modules": []}  # what `lora: none` stands for
+ALL_WEIGHTS = {"r": 0, "alpha": 0, "dropout": 0.0, "target_modules": []}  # meaning of `lora: none`
 
 
 class Lora(Section):
@@ -163,26 +163,26 @@ class Lora(Section):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
-        """A section, or the word none."""
+        """Allow a section, or the word none."""
         return {"anyOf": [handler(schema), {"const": NONE}]}
 
     @property
     def trains_all(self) -> bool:
-        """Whether every weight is trained, without an adapter."""
+        """Whether all weights are trained, without an adapter."""
         return self.r == 0
 
     @property
     def files(self) -> tuple[str, str]:
-        """What a training leaves in the folder of its policy: weights and their configuration."""
+        """Files that a training saves in the policy's folder: weights and their configuration."""
         return ALL_FILES if self.trains_all else ADAPTER_FILES
 
     @property
     def folder(self) -> str:
-        """Folder of these files, in that of the policy."""
+        """Subfolder of the policy's folder that holds `files`."""
         return str(Path(self.files[0]).parent)
 
     def folders(self, policy: str | Path) -> dict[str, Any]:
-        """The key of the record of the policy in a folder that says where its weights are: `adapter` or `weights`."""
+        """Field of the policy's record that locates its weights: `adapter` or `weights`."""
         return {self.folder: str(Path(policy, self.folder))}
 
 
@@ -191,7 +191,7 @@ ALL_FILES = ("weights/model.safetensors", "weights/config.json")
 
 
 def lora_config(lora: Lora) -> LoraConfig | None:
-    """PEFT's view of the adapter settings (paper, section 4.1); None where all weights are trained."""
+    """PEFT configuration of the adapter (paper, section 4.1); None if all weights are trained."""
     if lora.trains_all:
         return None
     from peft import LoraConfig
@@ -215,20 +215,20 @@ def model_files(source: ModelSource) -> list[str]:
     if isinstance(source, LocalModel):
         folder = Path(source.path)
         return [str(folder / CONFIG), *map(str, sorted(folder.glob("*.safetensors")))]
-    if isinstance(source, GgufModel):  # the file of a package is named by its version
+    if isinstance(source, GgufModel):  # a package's file is identified by its version
         return [source.path] if source.path is not None else []
     return [source.path] if isinstance(source, RecordedModel) else []
 
 
 CONFIG = "config.json"
-CONVERTED = (  # files of a folder that was made of a GGUF file
+CONVERTED = (  # files of a folder converted from GGUF
     *("model.safetensors", CONFIG, "generation_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
 )
 
 
 def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
-    """A file of a local model, or of one in the Hub's cache; None where it is not there."""
+    """File of a local model, or of a Hub model in the cache; None if missing."""
     if isinstance(source, LocalModel):
         file = Path(source.path, name)
     elif isinstance(source, HubModel):
@@ -239,19 +239,22 @@ def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
 
 
 def snapshot(repo_type: str, repo_id: str, revision: str) -> Path:
-    """Where the Hub's cache has a repository, if it has it; `try_to_load_from_cache` takes 0.3 s to import."""
+    """Folder of a repository in the Hub's cache, whether or not it exists.
+
+    Does not use `try_to_load_from_cache`, which takes 0.3 s to import.
+    """
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE, f"{repo_type}s--{repo_id.replace('/', '--')}/snapshots/{revision}")
 
 
-BYTES = 2  # of a parameter
-HEADER = 100_000_000  # bytes that a header of safetensors has at most
+BYTES = 2  # bytes per parameter
+HEADER = 100_000_000  # largest size of a safetensors header, in bytes
 ASSUMED_PARAMETERS = 7.6e9
 
 
 def _parameters(file: Path) -> float:
-    """The numbers in a safetensors file, by its header; one without is taken to hold two bytes for each."""
+    """Count the numbers in a safetensors file from its header; without one, assume two bytes per number."""
     with open(file, "rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         try:
@@ -262,7 +265,7 @@ def _parameters(file: Path) -> float:
 
 
 def parameters(source: ModelSource) -> float:
-    """The size of a model: from its files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
+    """Number of parameters of a model: from its files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
     if isinstance(source, LocalModel):
         size = sum(map(_parameters, Path(source.path).glob("*.safetensors")))
         if size:

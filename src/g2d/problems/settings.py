@@ -1,4 +1,4 @@
-"""Where problems come from, and which of them are trained on: the keys of `pool`, `benchmarks` and `training_set`."""
+"""Sources of problems and the training set: the keys of `pool`, `benchmarks` and `training_set`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from g2d.settings import MistakeInKeyError, Revision, Section, Seed, key, repeat
 
 
 class Fields(Section):
-    """Which column of a data set holds what."""
+    """Columns of a data set."""
 
     prompt: str = key("problem", "Column with the problem text.")
     answer: str = key("answer", "Column with the reference answer, or with a solution that contains it.")
@@ -129,18 +129,18 @@ ProblemSource = Annotated[Generated | LocalProblems | HubProblems, Field(discrim
 
 
 def is_open_ended(source: ProblemSource) -> bool:
-    """Whether generated problems have no right answers."""
+    """Return whether the generated problems have no right answers."""
     return isinstance(source, SyntheticProblems) and source.family == "replies"
 
 
-# Sets of open-ended problems: to train on, to compare policies on, and to select checkpoints.
+# Sets of open-ended problems: for training, for comparing policies, and for selecting checkpoints.
 OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT = "open-ended", "open-ended-held-out", "open-ended-development"
 OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT)
-DEVELOPMENT = "development"  # problems that choose between candidates of a sweep, and between checkpoints
+DEVELOPMENT = "development"  # problems for choosing sweep candidates and checkpoints
 
 
 def place_of(problems: str) -> str:
-    """The key of a set of problems in the configuration."""
+    """Configuration key of a set of problems."""
     named = {
         "pool": "pool",
         DEVELOPMENT: "sweep.development",
@@ -152,17 +152,17 @@ def place_of(problems: str) -> str:
 
 
 def is_fresh(source: ProblemSource) -> bool:
-    """Whether the problems were generated for the run, so that no model can have seen them."""
+    """Return whether the problems are generated for the run, so that no model can have seen them."""
     return isinstance(source, SyntheticProblems) and source.seed == OF_THE_RUN
 
 
 class TrainingSet(Section):
-    """The prompts that warm-up and harvest share, drawn from the calibrated levels."""
+    """Prompts for warm-up and harvest, drawn from the calibrated levels."""
 
     n: int = key(1500, "Number of prompts.", paper="1500", ge=1)
     seed: Seed = key(0, "Seed of the draw.")
 
 
 def problem_files(source: ProblemSource) -> list[str]:
-    """Local files of a set of problems."""
+    """Local files that a set of problems is read from."""
     return [source.path] if isinstance(source, LocalProblems) else []

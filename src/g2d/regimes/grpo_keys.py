@@ -1,4 +1,4 @@
-"""Keys of `warmup`: GRPO's objective, what right and wrong answers weigh, and how stale rollouts may be."""
+"""Keys of `warmup`: GRPO's objective, weights of right and wrong answers, and staleness of rollouts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from g2d.settings import Section, key
 
 
 class Objective(Section):
-    """GRPO's objective beside `loss` and `beta`, as TRL 1.16 has it (docs/off_policy.md says which keys are whose)."""
+    """GRPO's objective beyond `loss` and `beta`, as in TRL 1.16 (docs/off_policy.md lists the origin of each key)."""
 
     epsilon: float = key(0.2, "Clip of the ratio: from 1 - epsilon on.", gt=0, neutral=0.2)
     epsilon_high: float | None = key(
@@ -63,7 +63,7 @@ class Objective(Section):
 
     @property
     def objective_arguments(self) -> dict[str, Any]:
-        """These keys by TRL's names."""
+        """These keys under TRL's names."""
         named_alike = {"epsilon", "epsilon_high", "scale_rewards", "top_entropy_quantile", "off_policy_mask_threshold"}
         return self.model_dump(include=named_alike) | {
             "importance_sampling_level": self.importance_sampling,
@@ -79,7 +79,7 @@ class Objective(Section):
 
 
 class Signs(Section):
-    """What right and wrong answers weigh in the policy's loss: signed reinforcement (docs/regimes.md)."""
+    """Weights of right and wrong answers in the policy's loss: signed reinforcement (docs/regimes.md)."""
 
     advantages: Literal["group", "sign"] = key(
         "group",
@@ -103,7 +103,7 @@ class Signs(Section):
 
 
 class OffPolicy(Section):
-    """How stale the rollouts and the reference of GRPO may be (arXiv 2505.22257, algorithm 1; docs/off_policy.md)."""
+    """Staleness of GRPO's rollouts and reference (arXiv 2505.22257, algorithm 1; docs/off_policy.md)."""
 
     updates_per_generation: int = key(
         1,
@@ -151,23 +151,23 @@ class OffPolicy(Section):
 
     @property
     def has_buffer(self) -> bool:
-        """Whether groups of earlier updates are replayed, so that some have weights for the policy that sampled."""
+        """Whether groups of earlier updates are replayed, whose completions need importance weights."""
         return self.replay is not None and self.replay.buffer is not None
 
     @property
     def updates_between_generations(self) -> int:
-        """Gradient steps that the rollouts of one generation serve: v x i."""
+        """Gradient steps per generation: v x i."""
         return self.updates_per_generation * self.iterations
 
     @property
     def trains_again(self) -> bool:
-        """Whether fewer completions are drawn than trained on."""
+        """Whether fewer completions are sampled than trained on."""
         return self.iterations > 1 or self.replay is not None
 
 
 class Mismatch(Section):
-    """What GRPO does about completions whose log-probabilities are not those of the policy in training: weights of
-    tokens or completions, the trainer's probability over the sampler's (docs/off_policy.md)."""
+    """Handling of completions whose sampler differs from the trained policy: importance weights
+    (docs/off_policy.md)."""
 
     correction: Literal["sequence_mask", "sequence_truncate", "token_mask", "token_truncate", "m2"] = key(
         "sequence_mask",
@@ -194,17 +194,17 @@ class Mismatch(Section):
 
     @property
     def weighs_tokens(self) -> bool:
-        """Whether every token has a weight, capped by itself, not every completion."""
+        """Whether each token has a weight with its own cap, rather than each completion."""
         return self.correction.startswith("token")
 
     @property
     def correction_keys(self) -> dict[str, Any]:
-        """The keys of the correction that are not neutral."""
+        """Correction keys with values other than neutral."""
         return self.params(only={"correction", "correction_cap", "m2_threshold"})
 
     @property
     def mismatch_arguments(self) -> dict[str, Any]:
-        """These keys by TRL's names; of m2, which it does not have, all weights of tokens."""
+        """These keys under TRL's names; for m2, which TRL lacks, uncapped token weights."""
         m2 = self.correction == "m2"
         return {
             "vllm_importance_sampling_mode": "token_mask" if m2 else self.correction,

@@ -1,6 +1,6 @@
-"""Rewards of other packages: the entry points `g2d.rewards` of installed distributions.
+"""Rewards from other packages: entry points `g2d.rewards` of installed distributions.
 
-Nothing of them is imported unless a configuration asks for it.
+They are only imported if a configuration names them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GROUP = "g2d.rewards"
 
 
 class Plugin(TimeLimited):
-    """A reward that an installed package brings (entry point group `g2d.rewards`)."""
+    """A reward from an installed package (entry point group `g2d.rewards`)."""
 
     reward: Literal["plugin"] = key(..., "Take a reward from an installed package.")
     name: str = key(..., "Name of its entry point.")
@@ -33,12 +33,12 @@ class Plugin(TimeLimited):
 
     @property
     def plugin(self) -> Reward:
-        """The reward; a MistakeInKeyError if no package has it, or if it is not a `Reward`."""
+        """The reward; a MistakeInKeyError if no package provides it, or if it is not a `Reward`."""
         return _loaded(self.name)
 
     @property
     def own_settings(self) -> Section:
-        """Its keys, validated."""
+        """The reward's settings, validated."""
         kind = self.plugin.settings
         try:
             return kind.model_validate(self.settings)

@@ -11,7 +11,7 @@ from g2d.settings import MistakeInKeyError, Section, Seed, key, repeated
 
 
 class Shards(Section):
-    """Jobs that a file of rollouts is split into, for example one for every GPU. Its rows do not depend on it."""
+    """Jobs that a file of rollouts is split into, for example one per GPU. Its rows do not depend on it."""
 
     calibration: int = key(1, "Shards of the calibration of one model.", ge=1)
     harvest: int = key(1, "Shards of one harvest.", ge=1)
@@ -19,7 +19,7 @@ class Shards(Section):
 
 
 class EngineSettings(Section):
-    """What generates completions, in training, calibration, harvest and evaluation."""
+    """The engine that generates completions in training, calibration, harvest and evaluation."""
 
     name: Literal["transformers", "vllm"] = key(
         "transformers", "transformers needs nothing else; vllm is faster and needs the package vllm."
@@ -55,12 +55,12 @@ class EngineSettings(Section):
 
     @property
     def identity(self) -> str:
-        """The part that finished results depend on; other keys re-run nothing."""
+        """The part that finished results depend on; changing other keys re-runs nothing."""
         return self.name
 
 
 class Sampling(Section):
-    """How completions are drawn."""
+    """Sampling of completions."""
 
     samples_per_prompt: int = key(8, "Rollouts per prompt, G'.", paper="8", ge=1)
     temperature: float = key(1.3, "Sampling temperature, tau.", paper="1.3", gt=0, le=5)
@@ -116,7 +116,7 @@ class Calibration(Sampling):
 
     @property
     def only(self) -> list[int] | None:
-        """The levels that are sampled; None: all of the pool."""
+        """Levels to sample; None: all levels of the pool."""
         return self.levels if self.sampled_levels == "pinned" and self.levels != "auto" else None
 
 
@@ -133,7 +133,7 @@ class Harvest(Sampling):
 
 
 class Pairs(Section):
-    """The draw of a right and a wrong rollout for every pairable prompt (paper, section 2.1)."""
+    """Sampling of a right and a wrong rollout for every pairable prompt (paper, section 2.1)."""
 
     seed: Seed | None = key(None, "Seed of the draw; null: the seed of the run, so that every seed draws its own.")
     truncated_chosen: Literal["keep", "avoid"] = key(
@@ -152,7 +152,7 @@ class Pairs(Section):
 
 
 class SampledEvaluation(Section):
-    """Evaluation by sampling, beside the greedy one."""
+    """Evaluation by sampling."""
 
     n: int = key(8, "Completions per problem.", ge=1)
     temperature: float = key(0.6, "Sampling temperature.", gt=0, le=5)
@@ -177,13 +177,13 @@ class Evaluation(Section):
 
     @property
     def answers(self) -> Evaluation:
-        """The evaluation that accuracies are of: without the samples where they are drawn beside greedy answers."""
+        """The evaluation that accuracies are based on: greedy if samples are drawn beside greedy answers."""
         beside = self.sampled is not None and self.sampled.beside_greedy
         return self.model_copy(update={"sampled": None}) if beside else self
 
     @property
     def samples(self) -> Evaluation | None:
-        """The samples beside the greedy answers; None where there are none."""
+        """The samples beside greedy answers; None without them."""
         if self.sampled is None or not self.sampled.beside_greedy:
             return None
         own = self.sampled.model_copy(update={"beside_greedy": False})
