@@ -116,7 +116,7 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
         free_unused()
         history.add(summarised(step, probe_rollouts(job, _policy(job, step, segment))))
         free_unused()
-    return history.hand_over()
+    return history.export_best()
 
 
 def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
@@ -196,7 +196,7 @@ class _History:
                 if part.is_dir() and part.name not in kept.get(past.step, ()):
                     shutil.rmtree(part)
 
-    def hand_over(self) -> Trained:
+    def export_best(self) -> Trained:
         """Copy the chosen policy's weights and its training rollouts to the work folder."""
         chosen = best(self.probes)
         for part in ("adapter", "weights"):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from g2d.regimes.division import Division
-from g2d.regimes.offline import EqualRows
+from g2d.regimes.offline import RowWeighting
 from g2d.regimes.processes import n_processes
 
 Batch = dict[str, Any]  # tensors whose first dimension is rows, and values shared by all rows
@@ -35,7 +35,7 @@ def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[
     return passes
 
 
-class PassesByLength(EqualRows):
+class PassesByLength(RowWeighting):
     """Mixin for TRL trainers that splits a batch into several passes if `division.tokens` is set.
 
     A micro-batch then holds all rows that a process has of an update; gradient and loss are summed over its passes.

@@ -79,7 +79,7 @@ class FreshRollouts:
         self.record = Record(settings.keep_rollouts, columns)
         self.buffer = pd.DataFrame()
         self.tokens_generated = 0
-        self.handed_over_at = 0  # updates before the last sync; 0 before the first
+        self.synced_at = 0  # updates before the last sync; 0 before the first
         self._first = Path(job.start.trained) if job.start and job.start.trained else None
         self._folder = TemporaryDirectory(prefix="g2d-generator-")
         self._m0: Any = None  # transformers engine, unless vLLM generates
@@ -97,7 +97,7 @@ class FreshRollouts:
     @property
     def adapter(self) -> Path | None:
         """Folder of the generator's adapter, or of all its weights; None while M0 generates."""
-        return self.own_folder if self.handed_over_at else self._first
+        return self.own_folder if self.synced_at else self._first
 
     def engine(self) -> Engine:
         """Return the engine: vLLM, or transformers with the current weights in a copy of M0, which is loaded once."""
@@ -113,7 +113,7 @@ class FreshRollouts:
         return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
 
     def _take(self, folder: Path, step: int) -> None:
-        self.handed_over_at = step
+        self.synced_at = step
         if self._engine is not None:
             self._engine.use_adapter(folder)
 
@@ -123,16 +123,16 @@ class FreshRollouts:
             self._engine.close()
         self._folder.cleanup()
 
-    def rollouts_for(self, step: int, hand_over: Callable[[Path], None]) -> pd.DataFrame:
+    def rollouts_for(self, step: int, sync_weights: Callable[[Path], None]) -> pd.DataFrame:
         """Judged rollouts, with tokens, of the update after `step` updates.
 
-        `problem_id` includes the number of the visit. `hand_over` saves the trained weights to a folder for the
+        `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder for the
         generator.
         """
         # Before the first update, policy and generator are equal.
-        if step and self.sync_every and step % self.sync_every == 0 and self.handed_over_at != step:
+        if step and self.sync_every and step % self.sync_every == 0 and self.synced_at != step:
             shutil.rmtree(self.own_folder, ignore_errors=True)
-            hand_over(self.own_folder)
+            sync_weights(self.own_folder)
             self._take(self.own_folder, step)
         if self.buffer.empty or step not in set(self.buffer["update"]):
             self.buffer = self._drawn(step, self._last(step))
@@ -212,7 +212,7 @@ class FreshRollouts:
             frame = to_frame(rollouts)
             frame = with_rewards(frame, own, job.reward, seed=job.seed, stream="training", verifier=verifier)
         frame = pd.concat(gathered([frame]), ignore_index=True) if n_processes() > 1 else frame
-        frame["generated_at"] = self.handed_over_at + 1
+        frame["generated_at"] = self.synced_at + 1
         self.tokens_generated += int(frame["token_count"].sum())
         return frame
 
@@ -224,12 +224,12 @@ class FreshRollouts:
 
     def save(self, folder: Path) -> None:
         """Write the state to a checkpoint."""
-        if self.handed_over_at:
+        if self.synced_at:
             copy_folder(self.own_folder, folder / GENERATOR)
             _rename(folder / GENERATOR, WEIGHTS, ASIDE)
         with atomic(folder / BUFFER) as draft:
             self.buffer.to_parquet(draft, index=False)
-        state: dict[str, Any] = {"tokens_generated": self.tokens_generated, "handed_over_at": self.handed_over_at}
+        state: dict[str, Any] = {"tokens_generated": self.tokens_generated, "handed_over_at": self.synced_at}
         if self.choice is not None:
             state |= {"choice": self.choice.state(), "planned": list(self._planned.items())}
         write_json(folder / STATE, state)

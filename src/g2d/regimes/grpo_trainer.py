@@ -87,7 +87,7 @@ class Grpo(GRPOTrainer):
         if warmup.has_buffer:
             self.use_vllm = True  # makes TRL weight by the policy that sampled
         if warmup.reference == "sync":
-            self.add_callback(_Swaps(self, n_problems))
+            self.add_callback(ReferenceSync(self, n_problems))
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         """Return the batch of one generation, groups still in order: TRL shuffles later."""
@@ -292,7 +292,7 @@ class Grpo(GRPOTrainer):
                 reference.data.copy_(saved[name])
 
 
-class _Swaps(TrainerCallback):
+class ReferenceSync(TrainerCallback):
     """Copies the policy to the reference at the end of a step, before it is saved; may reset AdamW's averages."""
 
     def __init__(self, trainer: Grpo, n_problems: int) -> None:

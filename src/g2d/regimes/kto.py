@@ -136,9 +136,9 @@ def train_kto(job: TrainingJob) -> Trained:
     def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
         from trl import KTOConfig, KTOTrainer
 
-        from g2d.regimes.offline import EqualRows, FixedReference, TakesTokens
+        from g2d.regimes.offline import FixedReference, PretokenizedMixin, RowWeighting
 
-        class JudgedTrainer(TakesTokens, FixedReference, EqualRows, KTOTrainer):
+        class JudgedTrainer(PretokenizedMixin, FixedReference, RowWeighting, KTOTrainer):
             def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
                 weights = inputs.pop("weights")
                 inputs |= zip(("ref_logps", "ref_KL_logps"), self.reference(model, inputs), strict=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.cost import Meter
-from g2d.jobs.files import DiskError, copy_folder, names_the_disk
+from g2d.jobs.files import DiskError, copy_folder, disk_errors
 from g2d.plain import say
 from g2d.regimes.adapters import load_weights, save_trained
 from g2d.regimes.checkpoints import KEPT
@@ -48,7 +48,7 @@ class Lag:
             self._end_training()
             self._began = time.perf_counter()
             self.generation.append(0.0)
-            with names_the_disk(self._folder):
+            with disk_errors(self._folder):
                 save_trained(model, own)
             if len(self.generation) == 1:
                 self._require_room(sum(file.stat().st_size for file in own.iterdir()))
