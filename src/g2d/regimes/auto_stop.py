@@ -69,15 +69,17 @@ PROBE_COLUMNS = {  # columns of probes.csv
 
 def summarised(step: int, rollouts: Sequence[Rollout]) -> Probe:
     """Summarise the rollouts of a probe."""
-    found: Informativeness = informativeness(to_frame(rollouts))
+    measures: Informativeness = informativeness(to_frame(rollouts))
     tokens = sum(rollout.token_count for rollout in rollouts)
-    return Probe(step=step, tokens_generated=tokens, **{name: getattr(found, name) for name in METRICS})
+    return Probe(step=step, tokens_generated=tokens, **{name: getattr(measures, name) for name in METRICS})
 
 
 def has_declined(history: Sequence[Probe], patience: int) -> bool:
     """Return whether H and mu were both below their maxima so far in each of the last `patience` probes."""
-    found = np.array([probe.h_and_mu for probe in history]).reshape(-1, 2)
-    below = [bool((own < highest).all()) for own, highest in zip(found, np.maximum.accumulate(found), strict=True)]
+    measures = np.array([probe.h_and_mu for probe in history]).reshape(-1, 2)
+    below = [
+        bool((own < highest).all()) for own, highest in zip(measures, np.maximum.accumulate(measures), strict=True)
+    ]
     return len(below) >= patience and all(below[-patience:])
 
 
@@ -203,8 +205,8 @@ class _History:
             shutil.rmtree(self.work / part, ignore_errors=True)
             if (self.segment(chosen.step) / part).is_dir():
                 copy_folder(self.segment(chosen.step) / part, self.work / part)
-        behind = [probe.step for probe in self.probes if probe.step <= chosen.step]
-        parts = [pd.read_parquet(self.segment(step) / "rollouts.parquet") for step in behind]
+        steps = [probe.step for probe in self.probes if probe.step <= chosen.step]
+        parts = [pd.read_parquet(self.segment(step) / "rollouts.parquet") for step in steps]
         with atomic(self.work / "rollouts.parquet") as draft:
             pd.concat(parts, ignore_index=True).to_parquet(draft, index=False)
         rows = [{**asdict(probe), "chosen": probe == chosen} for probe in self.probes]

@@ -136,13 +136,13 @@ class FreshRollouts:
             self._take(self.own_folder, step)
         if self.buffer.empty or step not in set(self.buffer["update"]):
             self.buffer = self._drawn(step, self._last(step))
-        own = self.buffer[self.buffer["update"] == step]
+        rollouts = self.buffer[self.buffer["update"] == step]
         self.buffer = self.buffer[self.buffer["update"] > step]
-        names = [*own["problem_id"]]
-        texts = self.record.texts(names, [*own["completion_text"]])
+        names = [*rollouts["problem_id"]]
+        texts = self.record.texts(names, [*rollouts["completion_text"]])
         problems = [name.split(AGAIN)[0] for name in names]
-        self.record.add(own.assign(step=step + 1, problem_id=problems, completion_text=texts))
-        return with_token_ids(own, self.job.base)  # a checkpoint of 0.1.0 may lack them
+        self.record.add(rollouts.assign(step=step + 1, problem_id=problems, completion_text=texts))
+        return with_token_ids(rollouts, self.job.base)  # a checkpoint of 0.1.0 may lack them
 
     def metrics(self, step: int) -> dict[str, float]:
         """Metrics of the prompt choice of an update; empty without a choice."""
@@ -151,10 +151,10 @@ class FreshRollouts:
     def _last(self, step: int) -> int:
         """End of a call: the updates that the current generator serves and that this job reaches."""
         following = self.until if self.sync_every is None else (step // self.sync_every + 1) * self.sync_every
-        together = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
+        at_once = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
         if self.choice is not None:
-            following = min(following, self._plan(step, together))
-        return min(following, self.until, step + together)
+            following = min(following, self._plan(step, at_once))
+        return min(following, self.until, step + at_once)
 
     def _plan(self, step: int, together: int) -> int:
         """Choose the prompts of all updates that are sampled together, and return the end of these updates.
@@ -182,19 +182,19 @@ class FreshRollouts:
         """Sample the rollouts of updates with the same generator together, then settle the updates one by one."""
         drawn = self._groups([number for update in updates for number in self._planned[update]])
         for i, update in enumerate(updates):
-            own = drawn[i * self.per_update : (i + 1) * self.per_update]
-            kept = choice.settle(own, self._groups, update)
+            of_update = drawn[i * self.per_update : (i + 1) * self.per_update]
+            kept = choice.settle(of_update, self._groups, update)
             yield pd.concat([group.answers for group in kept]).assign(update=update)
 
     def _groups(self, numbers: Sequence[int]) -> list[AskedGroup]:
         frame, size = self._answered(numbers), self.decoding.samples_per_prompt
         label = labels(frame, self.job.settings.margin)
-        found = []
+        asked_groups = []
         for place, number in enumerate(numbers):
-            own = slice(place * size, (place + 1) * size)
-            both = {True, False} <= set(label.iloc[own].dropna())
-            found.append(AskedGroup(number, both, int(frame["token_count"].iloc[own].sum()), frame.iloc[own]))
-        return found
+            rows = slice(place * size, (place + 1) * size)
+            both = {True, False} <= set(label.iloc[rows].dropna())
+            asked_groups.append(AskedGroup(number, both, int(frame["token_count"].iloc[rows].sum()), frame.iloc[rows]))
+        return asked_groups
 
     def _answered(self, numbers: Sequence[int]) -> pd.DataFrame:
         """Sample and judge rollouts of the prompts at these positions of the order."""
@@ -202,9 +202,11 @@ class FreshRollouts:
 
         # A repeated problem gets another name, and so other random numbers.
         places = map(self._at, numbers)
-        asked = [replace(problem, problem_id=group_name(problem.problem_id, before)) for problem, before in places]
+        named_problems = [
+            replace(problem, problem_id=group_name(problem.problem_id, before)) for problem, before in places
+        ]
         cuda = list(range(torch.cuda.device_count()))
-        own, job, verifier = asked[own_part(len(asked))], self.job, self.verifier
+        own, job, verifier = named_problems[own_part(len(named_problems))], self.job, self.verifier
         with torch.random.fork_rng(devices=cuda):
             rollouts = draw_rollouts(
                 job.base, own, job.prompt, self.decoding, verifier=verifier, engine=self.engine(), token_ids=True

@@ -159,8 +159,10 @@ def train_kto(job: TrainingJob) -> Trained:
 
     read = with_neighbours(rows, kto.per_device_batch_size)
     lengths = longest(*([row[name] for row in rows] for name in ("prompt_ids", "completion_ids")))
-    found = {"n_right": n_right, "n_wrong": n_wrong}
-    return train_offline("kto", job, read, data={"rows": list(rows)}, found=found, trainer=trainer, lengths=lengths)
+    statistics = {"n_right": n_right, "n_wrong": n_wrong}
+    return train_offline(
+        "kto", job, read, data={"rows": list(rows)}, found=statistics, trainer=trainer, lengths=lengths
+    )
 
 
 def _methods(kto: Kto) -> str:

@@ -173,18 +173,18 @@ class FixedReference:
         Before the first update they are compared with the policy's, also without dropout.
         """
         # None: the reference is the model with its adapter switched off or exchanged.
-        known: Any = self.ref_model  # type: ignore[has-type]
-        found: Sequence[Any] = self.compute_ref_log_probs(known or model, inputs) if once is None else once
+        ref_model: Any = self.ref_model  # type: ignore[has-type]
+        log_probs: Sequence[Any] = self.compute_ref_log_probs(ref_model or model, inputs) if once is None else once
         if self.begins_at_reference and not self._compared and self.state.global_step == 0:  # type: ignore[attr-defined]
             self.ref_model = model  # makes TRL score the policy with its adapter
             try:
                 policy = self.compute_ref_log_probs(model, inputs)
             finally:
-                self.ref_model = known
-            for own, other in zip(policy, found, strict=True):
+                self.ref_model = ref_model
+            for own, other in zip(policy, log_probs, strict=True):
                 require_same(own, other, SAME if once is None else SAME_ONCE)
             self._compared = True
-        return found
+        return log_probs
 
 
 def require_same(policy: torch.Tensor, reference: torch.Tensor, tolerance: float) -> None:

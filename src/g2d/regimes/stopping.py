@@ -44,10 +44,10 @@ def work_folder(path: Path) -> Iterator[Path]:
             raise
         lock.close()
     try:
-        own = os.getpid(), platform.node(), os.environ.get("SLURM_JOB_ID", ""), os.environ.get(RUN, "")
+        user = os.getpid(), platform.node(), os.environ.get("SLURM_JOB_ID", ""), os.environ.get(RUN, "")
         with disk_errors(path):
             lock.truncate(0)
-            lock.write("".join(f"{line}\n" for line in own))
+            lock.write("".join(f"{line}\n" for line in user))
             lock.flush()
         yield path
         for entry in set(path.iterdir()) - {file}:

@@ -70,10 +70,10 @@ class SubprocessEngine(RemoteEngine):
 def _environment() -> dict[str, str]:
     """Copy the environment, with only this process's GPU visible and without the variables of a distributed launch."""
     foreign = of_a_launcher()
-    own = {name: value for name, value in os.environ.items() if name not in foreign}
+    environment = {name: value for name, value in os.environ.items() if name not in foreign}
     number = int(os.environ.get("LOCAL_RANK", "0"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return own | {"CUDA_VISIBLE_DEVICES": visible.split(",")[number] if visible else str(number)}
+    return environment | {"CUDA_VISIBLE_DEVICES": visible.split(",")[number] if visible else str(number)}
 
 
 class VllmSubprocess(EngineServer):
