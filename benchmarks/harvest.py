@@ -282,7 +282,7 @@ def grpo(base: Policy, problems: list[Problem], steps: int) -> None:
     print(f"\n| GRPO, {steps} steps of {warmup.completions_per_step(2)} completions | ms per step | ms of hand-over |")
     print("|---|---:|---:|")
     for settings in (EngineSettings(), EngineSettings(name="vllm")):
-        with timed(EngineGeneration, "hand_over") as handed_over:
+        with timed(EngineGeneration, "sync_weights") as handed_over:
             log = train_grpo(
                 TrainingJob(
                     base,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from g2d.jobs.files import TRASH, names_the_disk, read_json, read_lines, sha256, write_json, write_text
+from g2d.jobs.files import TRASH, disk_errors, read_json, read_lines, sha256, write_json, write_text
 from g2d.plain import say
 
 FOLDER = "digests"
@@ -229,7 +229,7 @@ def set_times(results: Path) -> Times:
     now = time.time()
     entries = [results, *results.rglob("*")]
     for entry in entries:
-        with names_the_disk(entry):
+        with disk_errors(entry):
             os.utime(entry, (now - 1, now - 1), follow_symlinks=False)
     for file in changed:
         for path in (file, *(mark for folder in file.parents if (mark := folder / MARK).exists())):

@@ -31,7 +31,7 @@ class DiskError(OSError):
 
 
 @contextmanager
-def names_the_disk(path: str | Path) -> Iterator[None]:
+def disk_errors(path: str | Path) -> Iterator[None]:
     """Raise `DiskError` for any error on a full or read-only disk: most libraries' do not name the file."""
     try:
         yield
@@ -47,7 +47,7 @@ def names_the_disk(path: str | Path) -> Iterator[None]:
 
 def copy_folder(source: str | Path, to: str | Path, *left_out: str) -> None:
     """Copy a folder but for the names left out; a `DiskError` on a full or read-only disk."""
-    with names_the_disk(to):
+    with disk_errors(to):
         shutil.copytree(source, to, ignore=shutil.ignore_patterns(*left_out))
 
 
@@ -75,7 +75,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
     The target of a link is replaced, if it may be (`require_replaceable`). A replaced file's mode is kept.
     """
-    with names_the_disk(path):
+    with disk_errors(path):
         target = require_replaceable(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = _draft(target)
@@ -103,7 +103,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         raise NotADirectoryError(f"{path}: a file, where a folder is to be made: move it away")
     draft = _draft(target)
     try:
-        with names_the_disk(path):
+        with disk_errors(path):
             target.parent.mkdir(parents=True, exist_ok=True)
             yield draft
             if not draft.is_dir():

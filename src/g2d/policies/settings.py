@@ -276,5 +276,5 @@ def parameters(source: ModelSource) -> float:
         header = header_of(source)
         return ASSUMED_PARAMETERS if header is None else float(header.parameters)
     name = source.id if isinstance(source, HubModel) else getattr(source, "path", "")
-    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z])", name.rpartition("/")[2].lower())
-    return float(found[1]) * 1e9 if found else ASSUMED_PARAMETERS
+    match = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z])", name.rpartition("/")[2].lower())
+    return float(match[1]) * 1e9 if match else ASSUMED_PARAMETERS

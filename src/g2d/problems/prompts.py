@@ -85,8 +85,8 @@ def _adds_first_token(tokenizer: Any) -> bool:
 
 def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
     """Tokens of texts, special ones included, without the tokens that the tokenizer would add."""
-    found: list[list[int]] = tokenizer([*texts], add_special_tokens=False)["input_ids"]
-    return found
+    ids: list[list[int]] = tokenizer([*texts], add_special_tokens=False)["input_ids"]
+    return ids
 
 
 def render(tokenizer: Any, conversation: Messages) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.digests import MARK
-from g2d.jobs.files import names_the_disk, parse_record, read_json, sha256, write_json
+from g2d.jobs.files import disk_errors, parse_record, read_json, sha256, write_json
 from g2d.plain import say
 from g2d.regimes import processes
 from g2d.regimes.adapters import save_trained
@@ -216,7 +216,7 @@ def train(
         step = trainer.state.global_step
         draft = checkpoints.draft / f"checkpoint-{step}"
         try:
-            with names_the_disk(checkpoints.folder):
+            with disk_errors(checkpoints.folder):
                 write(model, trial)  # every process writes its random state
                 if processes.is_sharded():
                     save_trained(trainer.model, draft)  # the trainer only writes shards

@@ -92,12 +92,12 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
     settings: Distillation = job.settings
 
     def updates(step: int) -> tuple[list[Group], int, dict[str, Any]]:
-        own = fresh.rollouts_for(step, hand_over_to)
-        rows = zip(own["problem_id"], own["prompt_ids"], own["completion_ids"], strict=True)
-        found = [Group(name, tuple(asked.tolist()), (tuple(drawn.tolist()),), (), ()) for name, asked, drawn in rows]
-        return found, len(found), drawn_summary(own) | fresh.metrics(step)
+        rollouts = fresh.rollouts_for(step, sync_weights)
+        rows = zip(rollouts["problem_id"], rollouts["prompt_ids"], rollouts["completion_ids"], strict=True)
+        sampled = [Group(name, tuple(asked.tolist()), (tuple(drawn.tolist()),), (), ()) for name, asked, drawn in rows]
+        return sampled, len(sampled), drawn_summary(rollouts) | fresh.metrics(step)
 
-    def hand_over_to(folder: Path) -> None:
+    def sync_weights(folder: Path) -> None:
         save_trained(trainer.accelerator.unwrap_model(trainer.model), folder)
 
     assert job.teacher is not None

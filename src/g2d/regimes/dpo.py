@@ -149,8 +149,8 @@ def train_dpo(job: TrainingJob) -> Trained:
     lengths = longest(
         (row["prompt_ids"] for row in rows), (row[side] for row in rows for side in ("chosen_ids", "rejected_ids"))
     )
-    found = {"n_pairs": len(rows)}
-    return train_offline("dpo", job, rows, data={"pairs": rows}, found=found, trainer=trainer, lengths=lengths)
+    statistics = {"n_pairs": len(rows)}
+    return train_offline("dpo", job, rows, data={"pairs": rows}, found=statistics, trainer=trainer, lengths=lengths)
 
 
 DPO = Regime(

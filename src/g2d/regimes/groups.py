@@ -101,7 +101,7 @@ def groups(
         whole: also keep rollouts that are in no pair, unless they have no reward.
         margin: smallest difference between the best and the worst scalar reward.
     """
-    found = []
+    formed = []
     labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="reward")
     by_problem = {name: rows.sort_values("sample") for name, rows in labelled.groupby("problem_id", sort=False)}
     for name in names:
@@ -118,7 +118,7 @@ def groups(
         at = {sample: i for i, sample in enumerate(used)}
         drawn = dict(zip(rows["sample"], rows["completion_ids"], strict=True))
         mean = sum(rewards.values()) / len(rewards)
-        found.append(
+        formed.append(
             Group(
                 problem_id=name,
                 prompt=tuple(rows["prompt_ids"].iloc[0].tolist()),
@@ -127,7 +127,7 @@ def groups(
                 advantages=tuple(rewards[sample] - mean for sample in used),
             )
         )
-    return found
+    return formed
 
 
 def in_passes(found: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
@@ -176,13 +176,13 @@ def drawn_summary(rollouts: pd.DataFrame) -> dict[str, Any]:
 def _by_kind(rollouts: pd.DataFrame) -> dict[str, float]:
     """Mean reward, mean length and share of judged rollouts, by kind of prompt."""
     kinds = is_open_ended(rollouts).map({True: "open_ended", False: "verifiable"})
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for kind, own in rollouts.groupby(kinds):
         judged = float(own["reward"].notna().mean())
-        found |= {
+        metrics |= {
             f"reward/{kind}": float(own["reward"].mean()),
             f"completions/mean_length/{kind}": float(own["token_count"].mean()),
             f"rewards/judged/{kind}": judged,
             f"rewards/without/{kind}": 1 - judged,
         }
-    return found
+    return metrics

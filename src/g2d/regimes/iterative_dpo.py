@@ -52,8 +52,8 @@ class IterativeDpo(Entry):
     def dpo_of(self, common: Dpo, where: str = "dpo") -> Dpo:
         """DPO settings of every round, based on the dpo section; raises the errors of
         `g2d.settings.mistakes.changed`."""
-        own = changed(where, common, self.dpo)
-        return own.model_copy(update={name: Dpo.model_fields[name].default for name in OF_A_ROUND})
+        settings = changed(where, common, self.dpo)
+        return settings.model_copy(update={name: Dpo.model_fields[name].default for name in OF_A_ROUND})
 
 
 ITERATIVE_DPO = Regime(

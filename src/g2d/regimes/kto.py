@@ -136,9 +136,9 @@ def train_kto(job: TrainingJob) -> Trained:
     def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
         from trl import KTOConfig, KTOTrainer
 
-        from g2d.regimes.offline import EqualRows, FixedReference, TakesTokens
+        from g2d.regimes.offline import FixedReference, PretokenizedMixin, RowWeighting
 
-        class JudgedTrainer(TakesTokens, FixedReference, EqualRows, KTOTrainer):
+        class JudgedTrainer(PretokenizedMixin, FixedReference, RowWeighting, KTOTrainer):
             def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
                 weights = inputs.pop("weights")
                 inputs |= zip(("ref_logps", "ref_KL_logps"), self.reference(model, inputs), strict=True)
@@ -159,8 +159,10 @@ def train_kto(job: TrainingJob) -> Trained:
 
     read = with_neighbours(rows, kto.per_device_batch_size)
     lengths = longest(*([row[name] for row in rows] for name in ("prompt_ids", "completion_ids")))
-    found = {"n_right": n_right, "n_wrong": n_wrong}
-    return train_offline("kto", job, read, data={"rows": list(rows)}, found=found, trainer=trainer, lengths=lengths)
+    statistics = {"n_right": n_right, "n_wrong": n_wrong}
+    return train_offline(
+        "kto", job, read, data={"rows": list(rows)}, found=statistics, trainer=trainer, lengths=lengths
+    )
 
 
 def _methods(kto: Kto) -> str:

@@ -135,9 +135,9 @@ def from_first(value: Callable[[], Any]) -> Any:
         return value()
     from accelerate.utils import broadcast_object_list
 
-    found = [value() if is_first() else None]
-    broadcast_object_list(found)
-    return found[0]
+    values = [value() if is_first() else None]
+    broadcast_object_list(values)
+    return values[0]
 
 
 def wait() -> None:

@@ -74,12 +74,12 @@ class PromptMix(Section):
 
 def whole_share(name: str, share: float, of: int) -> int:
     """Number of prompts in a share of `of` prompts; a ValueError if it is not whole, or all or none."""
-    asked = share * of
-    n = round(asked)
-    if abs(asked - n) > NEARLY or not 0 < n < of:
-        nearest = min(range(1, of), key=lambda count: abs(count - asked), default=None)
+    exact = share * of
+    n = round(exact)
+    if abs(exact - n) > NEARLY or not 0 < n < of:
+        nearest = min(range(1, of), key=lambda count: abs(count - exact), default=None)
         fix = f"write {nearest / of:.4g} for {nearest}" if nearest else "ask two prompts or more"
-        raise ValueError(f"{name}={share:g} of {of} prompts are {asked:g}: {fix}")
+        raise ValueError(f"{name}={share:g} of {of} prompts are {exact:g}: {fix}")
     return n
 
 
@@ -207,15 +207,15 @@ class PromptChoice:
     def take(self, n: int, update: int) -> list[int]:
         """Positions of the next `n` prompts for an update (from 0). If all problems are retired, all are readmitted."""
         self._readmit(update)
-        noted, taken = self._noted.setdefault(update, Counter()), list[int]()
-        while len(taken) < n:
+        noted, numbers = self._noted.setdefault(update, Counter()), list[int]()
+        while len(numbers) < n:
             number, self._next = self._next, self._next + 1
             if (problem := self.problem(number)) in self._retired:
                 noted.update({"prompts/skipped": 1, "tokens/skipped": self._tokens[problem]})
             else:
-                taken.append(number)
+                numbers.append(number)
         noted["prompts/retired"] = len(self._retired)
-        return taken
+        return numbers
 
     def _readmit(self, update: int) -> None:
         wait = self.keys.retire.readmit if self.keys.retire else None
@@ -281,12 +281,12 @@ class PromptChoice:
 
 def choice_words(keys: PromptKeys) -> str:
     """Describe the handling of prompts without signal, for the methods paragraph; empty if all are asked."""
-    said = []
+    clauses = []
     if retire := keys.retire:
         back = f", to be asked again after {retire.readmit} updates" if retire.readmit else ""
-        said.append(f"prompts whose last {retire.after} groups had equal rewards were left out{back}")
+        clauses.append(f"prompts whose last {retire.after} groups had equal rewards were left out{back}")
     if keys.resample:
-        said.append(
+        clauses.append(
             f"prompts whose groups had equal rewards were replaced by the next ones up to {keys.resample} times"
         )
-    return "; ".join(said)
+    return "; ".join(clauses)

@@ -199,8 +199,8 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
     def trajectory(self) -> dict[str, Any]:
         """Keys that the run to step K depends on: all except the grid and what is kept of it."""
-        own = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
-        return own | {"horizon": self.total_steps}
+        params = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
+        return params | {"horizon": self.total_steps}
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
         """Values that a training depends on in addition to M0, problems, prompt, seed and engine, as JSON."""

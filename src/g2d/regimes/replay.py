@@ -115,8 +115,8 @@ class ReplayBuffer:
     def add(self, generation: int, ids: Sequence[list[int]], log_probs: Sequence[list[float]]) -> None:
         """Store the groups sampled for a generation; `ids` and `log_probs` cover all of its rows."""
         for place, row in enumerate(self._drawn):
-            own = slice(place * self.group_size, (place + 1) * self.group_size)
-            self.groups.append(StoredGroup(generation, row, [*ids[own]], [*log_probs[own]]))
+            rows = slice(place * self.group_size, (place + 1) * self.group_size)
+            self.groups.append(StoredGroup(generation, row, [*ids[rows]], [*log_probs[rows]]))
 
     def save(self, folder: Path) -> None:
         """Write the buffer to a checkpoint, with exact numbers."""
@@ -156,9 +156,11 @@ class Successes:
         self.replayed = {}
         for end in range(self.group_size, len(inputs) + 1, self.group_size):
             row = inputs[end - 1]
-            there = self.by_problem.get(row["problem_id"], [])
+            successes = self.by_problem.get(row["problem_id"], [])
             # Every visit of a problem has another group name.
-            chosen = random.Random(f"{self.seed}/successes/{row['group']}").sample(there, min(self.n, len(there)))
+            chosen = random.Random(f"{self.seed}/successes/{row['group']}").sample(
+                successes, min(self.n, len(successes))
+            )
             self.replayed |= {end - 1 - i: Completion(ids, [math.nan] * len(ids)) for i, ids in enumerate(chosen)}
         return inputs
 
@@ -169,8 +171,8 @@ def with_replayed(
     """Merge sampled and replayed completions into the order of a generation's rows; unknown log-probabilities are
     NaN."""
     ids, log_probs = drawn
-    known = log_probs if log_probs is not None else [[math.nan] * len(own) for own in ids]
-    others = map(Completion, ids, known)
+    sampled = log_probs if log_probs is not None else [[math.nan] * len(own) for own in ids]
+    others = map(Completion, ids, sampled)
     rows = [replayed[row] if row in replayed else next(others) for row in range(len(ids) + len(replayed))]
     return [row.ids for row in rows], [row.log_probs for row in rows]
 

@@ -161,8 +161,8 @@ def train_rft(job: TrainingJob) -> Trained:
         return ExampleTrainer(division=division, args=SFTConfig(**arguments, packing=False), **parts)
 
     lengths = longest(*([example[name] for example in examples] for name in ("prompt_ids", "completion_ids")))
-    found = {"n_completions": len(rows)}
-    return train_offline("rft", job, rows, data={"examples": rows}, found=found, trainer=trainer, lengths=lengths)
+    statistics = {"n_completions": len(rows)}
+    return train_offline("rft", job, rows, data={"examples": rows}, found=statistics, trainer=trainer, lengths=lengths)
 
 
 def _methods(rft: Rft) -> str:

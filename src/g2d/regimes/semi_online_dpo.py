@@ -117,13 +117,13 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
     settings: SemiOnlineDpo = job.settings
 
     def updates(step: int) -> Any:
-        own = fresh.rollouts_for(step, hand_over_to)
-        asked = own["problem_id"].unique()
+        rollouts = fresh.rollouts_for(step, sync_weights)
+        names = rollouts["problem_id"].unique()
         whole, margin = settings.grpo_weight > 0, settings.margin
-        found = groups(own, asked, which=settings.pairs, seed=job.seed, whole=whole, margin=margin)
-        return found, len(asked), summary(own, found) | fresh.metrics(step)
+        pairable = groups(rollouts, names, which=settings.pairs, seed=job.seed, whole=whole, margin=margin)
+        return pairable, len(names), summary(rollouts, pairable) | fresh.metrics(step)
 
-    def hand_over_to(folder: Path) -> None:
+    def sync_weights(folder: Path) -> None:
         model = trainer.accelerator.unwrap_model(trainer.model)
         save_trained(model, folder)
         if moving:

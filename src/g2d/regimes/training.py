@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from pydantic import field_validator
 
-from g2d.jobs.files import names_the_disk, read_json, write_json, write_jsonl
+from g2d.jobs.files import disk_errors, read_json, write_json, write_jsonl
 from g2d.policies.policy import Policy, load_base, precision, require_own_weights
 from g2d.policies.settings import Lora
 from g2d.regimes.processes import is_sharded, n_processes
@@ -137,7 +137,7 @@ def restore_token_count(trainer: Any, checkpoint: Path) -> None:
     trainer._total_train_tokens = read_log(checkpoint)[-1]["num_tokens"]
 
 
-def hand_over_trained(checkpoint: Path, work: Path, base: Policy) -> None:
+def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
     """Copy `Lora.files` of a checkpoint to `work`.
 
     Full weights are converted to the precision of the trainer's passes. An adapter gets M0's public name, its
@@ -156,7 +156,7 @@ def hand_over_trained(checkpoint: Path, work: Path, base: Policy) -> None:
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         shutil.copyfile(Path(base.base, "config.json"), folder / "config.json")
         return
-    with names_the_disk(folder):
+    with disk_errors(folder):
         shutil.copy2(checkpoint / "adapter_model.safetensors", folder)
     named = {"base_model_name_or_path": base.public_base, "revision": base.revision, "inference_mode": True}
     settings = read_json(checkpoint / "adapter_config.json") | named

@@ -258,8 +258,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
         Length of the schedule and size of the steps are filled in.
         """
-        own = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
-        return own | {
+        params = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
+        return params | {
             "horizon": self.steps_to(k),
             "per_device_batch_size": self.rows_per_pass(group_size),
             "gradient_accumulation_steps": self.accumulation_steps(group_size),
@@ -329,8 +329,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
             return False
         if self.reference_every != "pass":
             return step % self.reference_every == 0
-        asked = [self.prompts_asked(at, group_size) for at in (step - period, step)]
-        return asked[1] // n_prompts > asked[0] // n_prompts
+        prompts = [self.prompts_asked(at, group_size) for at in (step - period, step)]
+        return prompts[1] // n_prompts > prompts[0] // n_prompts
 
     @property
     def continued_every(self) -> int:

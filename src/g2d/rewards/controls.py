@@ -77,8 +77,8 @@ def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Conte
     groups = in_groups(attempts)
     answers = [list(dict.fromkeys(a for attempt in group if (a := _answer(attempt)) is not None)) for group in groups]
     pairs = list(dict.fromkeys(pair for own in answers for pair in combinations_with_replacement(own, 2)))
-    found = context.verifier.verify([(first, rf"\boxed{{{second}}}") for first, second in pairs])
-    equal = {pair for pair, judgement in zip(pairs, found, strict=True) if judgement.verdict == "correct"}
+    judgements = context.verifier.verify([(first, rf"\boxed{{{second}}}") for first, second in pairs])
+    equal = {pair for pair, judgement in zip(pairs, judgements, strict=True) if judgement.verdict == "correct"}
     judged: dict[tuple[str, int], Judgement] = {}
     for group, own in zip(groups, answers, strict=True):
         stands_for: dict[str, str] = {}  # maps each answer to the first one that it equals

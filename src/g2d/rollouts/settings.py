@@ -178,16 +178,16 @@ class Evaluation(Section):
     @property
     def answers(self) -> Evaluation:
         """The evaluation that accuracies are based on: greedy if samples are drawn beside greedy answers."""
-        beside = self.sampled is not None and self.sampled.beside_greedy
-        return self.model_copy(update={"sampled": None}) if beside else self
+        has_both = self.sampled is not None and self.sampled.beside_greedy
+        return self.model_copy(update={"sampled": None}) if has_both else self
 
     @property
     def samples(self) -> Evaluation | None:
         """The samples beside greedy answers; None without them."""
         if self.sampled is None or not self.sampled.beside_greedy:
             return None
-        own = self.sampled.model_copy(update={"beside_greedy": False})
-        return self.model_copy(update={"sampled": own, "token_budgets": []})
+        sampled_only = self.sampled.model_copy(update={"beside_greedy": False})
+        return self.model_copy(update={"sampled": sampled_only, "token_budgets": []})
 
     @field_validator("token_budgets")
     @classmethod
