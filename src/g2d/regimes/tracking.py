@@ -13,12 +13,11 @@ PROJECT = "g2d"
 
 
 class Logging(Section):
-    """Where trainings report their metrics as they go on, beside `metrics.jsonl`. Nothing here changes a result."""
+    """Trackers of training metrics, in addition to `metrics.jsonl`. Does not change results."""
 
     report_to: Literal["none", "tensorboard", "trackio", "wandb"] = key(
         "none",
-        "tensorboard, trackio or wandb: below results/logs/, to look at with `tensorboard --logdir` or `trackio show`, "
-        "or to upload with `wandb sync` (docs/recipes.md).",
+        "Tracker to write to results/logs/ (docs/recipes.md).",
     )
 
 

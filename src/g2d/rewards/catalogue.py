@@ -48,7 +48,7 @@ TRUTH = MathVerify(reward="math_verify")  # the default
 
 
 class ByKind(Section):
-    """The rewards of verifiable and of open-ended problems of one training."""
+    """Rewards of a training's verifiable and open-ended problems."""
 
     verifiable: AnyReward
     open_ended: AnyReward

@@ -18,12 +18,12 @@ AGAIN_S = 1.0  # until the next signal, for code that swallowed the first
 
 
 class TimeLimited(Section):
-    """The keys of a reward whose code is not the package's."""
+    """Key of rewards that run code from outside the package."""
 
     time_limit: float = key(
         300.0,
-        "Seconds that it may take for one call, of at most 32 groups. If it is late, it is asked again group by group, "
-        "and a group for which it is late again is left out (status `late`).",
+        "Time limit in seconds of a call with at most 32 groups. After a timeout, groups are scored one "
+        "by one, and a group that times out again is left out (status `late`).",
         gt=0,
         neutral=300.0,
     )
