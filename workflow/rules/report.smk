@@ -1,4 +1,4 @@
-# What a reader gets: where the results come from, how they were made, and one page that opens without a server.
+# Results for readers: provenance, methods, and a report page that opens without a server.
 
 
 rule record_provenance:
@@ -86,7 +86,7 @@ rule build_report:
         config=CONFIG.identity,
         tables=TITLES,
         figures=list(FIGURES),
-        # Their texts and not their files, whose paths hang on where the results folder is.
+        # The texts, not the files, because paths depend on the results folder.
         captions=lambda _: {name: caption(name) for name in [*TABLES, *FIGURES]},
         description=lambda _: caption("workflow"),
     message:

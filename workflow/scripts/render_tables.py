@@ -1,4 +1,4 @@
-"""Rule render_tables: the tables as pages of the report."""
+"""Rule render_tables: render the tables as pages of the report."""
 
 from pathlib import Path
 
