@@ -31,11 +31,12 @@ FOUND_AS = {"n_pairs": "n_pairable"}  # attributes of `Informativeness` that hav
 
 @table_of(CHECK_COLUMNS)
 def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativeness], seed: int) -> Rows:
-    """The probe's predictions and the whole harvest of its seed; the advised K and the K of the highest H.
+    """Compare the probe's predictions with the whole harvest of its seed, and the advised K with the K of the
+    highest H.
 
-    `CHECK_COLUMNS`, from advice.csv of all models and every harvest of the grid. The intervals are for the probed seed,
-    not for mean_over_seeds; width is theirs, seeds_inside the share of all seeds whose value they hold. In the row
-    best_K_by_entropy, predicted is the advised K and found the smallest K of the highest H, as `_best` has them.
+    Returns `CHECK_COLUMNS`, from advice.csv of all models and every harvest of the grid. Intervals and width are for
+    the probed seed, not for mean_over_seeds; seeds_inside is the share of all seeds whose value is in the interval.
+    In the row best_K_by_entropy, predicted is the advised K and found the smallest K of the highest H (`_best`).
     """
     for step in steps.to_dict("records"):
         at = step["model"], *_point(step)
@@ -63,11 +64,11 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
 
 
 def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict[str, Any]:
-    """The best K beside the set of K that the probe could not tell from the advised one (`as_good`).
+    """Compare the best K with the set of K that the probe could not distinguish from the advised one (`as_good`).
 
     Returns:
-        predicted: the advised K; low and high: the smallest and the largest K of the set, width: how many it has;
-        found: the best K; inside: the set has it; seeds_inside: the share of seeds whose own best K it has.
+        predicted: the advised K; low and high: the smallest and the largest K of the set, width: its size;
+        found: the best K; inside: the set contains it; seeds_inside: the share of seeds whose best K it contains.
     """
     advised, best = _place(steps[steps["advised"]].iloc[0]), _highest(found)
     points = {_point(row) for row in steps[steps["as_good"]].to_dict("records")}
@@ -84,19 +85,19 @@ def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict
 
 
 def _highest(values: Values) -> Point:
-    """The point of the highest value, the smallest K of equal ones."""
+    """Return the point of the highest value; the smallest K of equal ones."""
     return max(sorted(values, key=lambda point: (point[1], point[0])), key=lambda point: values[point])
 
 
 @table_of(CHECK_COLUMNS)
 def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> Rows:
-    """The policy of the advised K and the one with the highest accuracy, over all seeds.
+    """Compare the policy of the advised K with the most accurate one, over all seeds.
 
-    `CHECK_COLUMNS`, from advice.csv of all models and the answers of every DPO policy of the grid, a row per model with
-    an advised K and policies: found is accuracy minus that of the best K, low and high its 95 % interval over seeds and
-    questions (`comparisons.compare`), corrected for choosing the best K, and inside whether that contains 0. The best K
-    is chosen on the same answers, so found is too large on average. A second row, best_K_by_accuracy, has the best K as
-    `_best` does.
+    Returns `CHECK_COLUMNS`, one row per model with an advised K and policies, from advice.csv and the answers of
+    every DPO policy. found is the accuracy minus that of the best K; low and high are its 95 % interval over seeds
+    and questions (`comparisons.compare`), corrected for choosing the best K; inside is whether the interval contains
+    0. The best K is chosen on the same answers, so found is too large on average. A second row, best_K_by_accuracy,
+    has the best K as in `_best`.
     """
     for model in dict.fromkeys(steps["model"]):
         advised = steps[(steps["model"] == model) & steps["advised"]]
@@ -127,8 +128,9 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
 
 @table_of(CHECK_COLUMNS)
 def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cost]) -> Rows:
-    """The device-hours that advice_hours.csv predicts for the rest of the grid, and the bills of the finished one, each
-    once, without what had run `before` for the advice."""
+    """Compare the device-hours that advice_hours.csv predicts with the costs of the finished grid, without the costs
+    `before` the advice.
+    """
     done = {record.job for record in before}
     left = {record.job: record for record in bills if record.job not in done}
     for row in hours[(hours["scope"] == "grid") & (hours["n_jobs"] > 0)].to_dict("records"):
@@ -153,5 +155,5 @@ def _at(key: PolicyKey | HarvestKey) -> tuple[str, int, int]:
 def _inside(value: float | None, low: float | None, high: float | None) -> bool | None:
     if value is None or pd.isna(low) or pd.isna(high):
         return None
-    slack = 1e-5  # tables keep six digits
+    slack = 1e-5  # tables have six digits
     return bool(low - slack * max(1, abs(low)) <= value <= high + slack * max(1, abs(high)))

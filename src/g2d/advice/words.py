@@ -23,7 +23,7 @@ Row = Mapping[Hashable, Any] | pd.Series
 def advice_text(
     config: Config, levels: pd.DataFrame, steps: pd.DataFrame, hours: pd.DataFrame, power: Sequence[str] = ()
 ) -> str:
-    """Markdown, one section per model, from the tables of all models and the words on the grid's `power`."""
+    """Write a section per model in Markdown, from the tables of all models and the sentences on `power`."""
     parts = [f"# Advice: {literal(config.title)}", *([literal(config.demonstration)] if config.demonstration else [])]
     for model in config.models:
         own, jobs = steps[steps["model"] == model], hours[hours["model"] == model]
@@ -39,7 +39,7 @@ def advice_text(
 
 
 def advice_since(advice: str, results: str) -> str:
-    """The text of the file, and the hours that are left of the grid at the rates of all that it has measured."""
+    """Return the text of the file and the remaining hours, at the rates measured so far."""
     text = Path(advice).read_text(encoding="utf-8")
     eta = Grid(Path(results)).look().eta
     for line in hours_to_go(eta.device_hours, device=eta.device):
@@ -48,7 +48,7 @@ def advice_since(advice: str, results: str) -> str:
 
 
 def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
-    """Which levels to train on, and whether another level would give more pairs."""
+    """Recommend levels to train on, and say whether another level would give more pairs."""
     settings, single = config.for_model(model).calibration, single_levels(levels)
     low, high = (f"{100 * end:g}" for end in settings.window)
     chosen, inside = single[single["selected"]], single[single["in_window"]]
@@ -75,7 +75,7 @@ def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
 
 
 def step_words(steps: pd.DataFrame) -> str:
-    """Which K looks best and with which probability, and the cheapest K that is not significantly worse."""
+    """Name the most likely best K with its probability, and the cheapest K that is not significantly worse."""
     if not steps["advised"].any():
         return "K: no probed prompt is pairable at any K, so there is nothing to choose by: calibrate first."
     best = steps[steps["advised"]].iloc[0]
@@ -98,7 +98,7 @@ def step_words(steps: pd.DataFrame) -> str:
 
 
 def score_words(check: pd.DataFrame) -> list[str]:
-    """How the forecast of every model did: its intervals, and its set of K, from advice_check.csv."""
+    """Describe how the forecast of every model did, from advice_check.csv."""
     found = []
     called = {"best_K_by_entropy": "highest H", "best_K_by_accuracy": "highest accuracy"}
     for model, own in check.groupby("model", sort=False):
@@ -122,7 +122,7 @@ def score_words(check: pd.DataFrame) -> list[str]:
 
 
 def step_list(steps: pd.DataFrame) -> str:
-    """Every K in one line."""
+    """List every K in one line."""
     head = "| K | G | pairs | H | mid-band share | chance of highest H |\n|---:|---:|---|---|---|---:|"
     lines = [
         f"| {row['K']} | {'–' if pd.isna(row['group_size']) else row['group_size']} "
@@ -134,7 +134,9 @@ def step_list(steps: pd.DataFrame) -> str:
 
 
 def hours_words(hours: pd.DataFrame) -> str:
-    """Device-hours of the rest of the grid, in total and by stage, and how many of them the advised K alone saves."""
+    """Device-hours of the rest of the grid, in total and by stage, and the hours saved by training only the advised
+    K.
+    """
     scopes = {str(scope): rows[rows["n_jobs"] > 0] for scope, rows in hours.groupby("scope", sort=False)}
     words = [f"Device-hours of the rest of the grid: {_bill(scopes['grid'])}."]
     if "advised K" in scopes:
@@ -145,7 +147,7 @@ def hours_words(hours: pd.DataFrame) -> str:
 
 
 def _bill(jobs: pd.DataFrame) -> str:
-    """The sum and its stages; stages that were not measured are named."""
+    """Sum of hours, by stage; names the stages that were not measured."""
     known = jobs[jobs["device_hours"].notna()]
     stages = [
         f"{row['stage']} {row['device_hours']:.2g}" + ("" if row["source"] == MEASURED else f" ({row['source']})")
@@ -157,7 +159,7 @@ def _bill(jobs: pd.DataFrame) -> str:
 
 
 def _names(labels: Iterable[str]) -> str:
-    """Levels as the paper writes them."""
+    """Name levels as in the paper."""
     numbers = [None if label == "none" else int(label) for label in labels]
     if not numbers:
         return "no level"
@@ -173,7 +175,7 @@ def _percent(share: float) -> str:
 
 
 def _interval(row: Row, name: str, form: str = ".2f") -> str:
-    """A value with its interval; a dash where there is none."""
+    """Format a value with its interval; a dash if missing."""
     value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
     if pd.isna(value):
         return "–"
