@@ -46,7 +46,7 @@ LEVELS = 5  # of a pool whose levels are not configured
 
 @dataclass(frozen=True)
 class Work:
-    """What a job has a card do."""
+    """Work of a job for a card."""
 
     drawn: float = 0.0  # completions
     rows: int = 1  # completions that are drawn together
@@ -102,7 +102,7 @@ def guess(
 
 
 def _training(config: Config, arm: Arm, group_size: int, completions: float) -> Work:
-    """On so many completions, where it is online."""
+    """Work of a training; `completions` is for online ones."""
     settings, samples, budget = arm.settings, config.harvest.samples_per_prompt, config.harvest.max_completion_length
     if arm.phase != "online":
         sequences = config.training_set.n * settings.sequences(samples, PAIRABLE) * settings.epochs

@@ -80,7 +80,7 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
 def _completions(folder: Path) -> int:
     """Completions that an online training was trained on after the checkpoint that it continued."""
     policy = read_policy(folder / "policy.json")
-    last = policy.settings.get("steps_trained", policy.k)  # what stops by itself trains beyond its K
+    last = policy.settings.get("steps_trained", policy.k)  # with auto-stop, training may continue beyond its K
     entry = next((policy.settings[regime.name] for regime in ENTRIES if regime.name in policy.settings), None)
     if entry is not None:
         per_step = entry["prompts_per_update"] * entry["responses"]

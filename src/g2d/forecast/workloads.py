@@ -1,5 +1,4 @@
-"""What the jobs of a configuration do on a card, how many sequences at once of how many tokens, and the disk that they
-leave occupied."""
+"""Memory workload of the jobs of a configuration (number and length of sequences), and their disk usage."""
 
 from __future__ import annotations
 

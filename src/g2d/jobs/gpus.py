@@ -1,8 +1,7 @@
-"""Which GPUs a job takes where jobs run side by side on one machine: as many as its rule asks for.
+"""Locks on GPUs, for jobs that run in parallel on one machine: each takes as many as its rule requests.
 
-Where a process sees more, as under `snakemake --resources gpu=8`, the job takes the first free ones by file locks,
-which end with the process, and hides the others, before torch is imported. A job that was given as many as it asks for
-(by Slurm, or on a machine with one GPU) takes these.
+If a process sees more GPUs, as under `snakemake --resources gpu=8`, the job locks the first free ones until it ends,
+and hides the others before torch is imported. A job that sees only as many as it requests uses these.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ def visible() -> list[str]:
 
 
 def take(wanted: int) -> list[str]:
-    """Hold so many GPUs until this process ends, and hide the others. Waits while other jobs of this user have them.
+    """Hold this many GPUs until this process ends, and hide the others; waits while other jobs of this user hold
+    them.
 
-    Returns those that it holds: fewer than it asks for where it was given fewer. Raises as `own_folder`.
+    Returns the GPUs, which are fewer if the job was given fewer. Raises as `own_folder`.
     """
     # Else `is_available` initialises CUDA, and processes forked after that cannot use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")

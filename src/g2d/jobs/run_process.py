@@ -44,7 +44,7 @@ def current_run() -> str | None:
 
 
 def _sees_files_of(run: str) -> bool:
-    """Whether a process has the mounts of this one; False where that is hidden, as in a container."""
+    """Whether a process has the same mounts as this one; False if unknown, as in a container."""
     try:
         return Path(f"/proc/{run.partition(' ')[0]}/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
     except OSError:
@@ -93,12 +93,12 @@ def greeted(socket: Path) -> tuple[Connection, Any] | None:
 def connect(
     module: str, socket: Path, run: str, *arguments: object, output: IO[Any] | None = None
 ) -> tuple[Connection, Any]:
-    """As `greeted`, but a process that does not listen is started and waited for; a RuntimeError if it cannot be.
+    """Same as `greeted`, but starts a process and waits if none listens; raises RuntimeError if it cannot.
 
     Args:
-        module: what it runs.
-        arguments: further words of its command line, behind socket and run (`current_run`).
-        output: where it prints; None: where this process prints.
+        module: the module to run.
+        arguments: further command-line arguments, after socket and run (`current_run`).
+        output: where it prints; None: same as this process.
     """
     command = [sys.executable, "-m", module, str(socket), run, *map(str, arguments)]
     started: subprocess.Popen[bytes] | None = None
@@ -106,7 +106,7 @@ def connect(
         if started is not None and started.poll():
             raise RuntimeError(f"the process of {module} could not start (exit status {started.returncode})")
         if started is None or started.poll() == 0:  # 0: there was another, which may have ended by now
-            # A session of its own: it outlives this job.
+            # In a new session, because it outlives this job.
             started = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )

@@ -78,7 +78,7 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
             status = connection.recv()
         except (EOFError, OSError):
             sys.exit(f"{snakemake.rule}: the process that jobs share their imports with has died; its log: {LOG}")
-    sys.exit(status if status >= 0 else 128 - status)  # as a shell says it of a signal
+    sys.exit(status if status >= 0 else 128 - status)  # as a shell reports a signal
 
 
 def _wait_for(connection: Connection, host: str, child: str) -> None:
@@ -194,7 +194,7 @@ def _serve(socket_file: Path, ends_with: int) -> None:
 
 
 def _be_the_job(connection: Connection, others: list[Connection], door: int, owed: Elsewhere | None, host: int) -> None:
-    """In the child: take over what the waiting process is, and do what it would have done."""
+    """Run the waiting process's job in the child, with its environment and output."""
     for other in others:
         other.close()
     os.close(door)

@@ -50,10 +50,10 @@ def memory_peak() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What another process (`g2d.rollouts.engine_host`) has used for a job."""
+    """Usage of another process (`g2d.rollouts.engine_host`) for a job."""
 
     cpu_s: float
-    peak_memory_bytes: int  # of its life, as for a job's own process
+    peak_memory_bytes: int  # over its life, as for a job's own process
     device: str | None = None  # None: it used none
     devices: int = 0
     peak_gpu_memory_bytes: int | None = None  # torch's
@@ -69,5 +69,5 @@ def charge(part: Elsewhere) -> None:
 
 
 def this_process() -> Elsewhere:
-    """What this process has used so far."""
+    """Return the usage of this process so far."""
     return Elsewhere(cpu_seconds(), memory_peak(), *visible_devices())
