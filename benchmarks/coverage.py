@@ -1,6 +1,6 @@
 """Do intervals cover, do tests err as seldom as they say, and what does the correction for eight rollouts correct?
 
-Simulations with known truth; they print the tables of docs/analysis.md. Tests: policies that answer equally well, of
+Simulations with known truth; they print tables of docs/simulations.md. Tests: policies that answer equally well, of
 which every warmed-up one is tested against K=0, and all against M0; then one of them is better. Accuracy: P(correct) =
 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts whose p is drawn from a known distribution. Advice:
 probes of harvests of 1500 prompts at four K, which differ by much, by little or by chance alone.
@@ -103,14 +103,14 @@ def rejected(difference: np.ndarray, pool: SeedPool, paired: bool, family: int) 
     return abs(error.middle) >= error.reach(LEVEL / family)
 
 
-def tests(runs: int, seeds: Sequence[int], n_questions: int) -> None:
+def tests(runs: int, seeds: Sequence[int], n_questions: int, accuracies: Sequence[float]) -> None:
     print(
         "| seeds | K > 0 | sd of seeds | accuracy | errs: K against K=0 | policies against M0 | picked best: coverage, "
         "one interval | family's interval | gain | found | coverage |"
     )
     print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     for n_seeds, n_k, (name, spread), accuracy in itertools.product(
-        seeds, (3, 5), {"0": 0.0, "1": 0.01, "3": 0.03, "3 : 1": None}.items(), (0.5, 0.78, 0.97)
+        seeds, (3, 5), {"0": 0.0, "1": 0.01, "3": 0.03, "3 : 1": None}.items(), accuracies
     ):
         # Three to one: the reference and the first K alternate in being the one that scatters more.
         patterns = [np.full(n_k + 1, spread)] if spread is not None else [unequal(n_k + 1, at) for at in (0, 1)]
@@ -441,10 +441,11 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=int, default=500, help="simulated experiments per row")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="of the table of tests")
     parser.add_argument("--questions", type=int, default=500, help="of the table of tests")
+    parser.add_argument("--accuracies", type=float, nargs="+", default=(0.5, 0.78, 0.97), help="of the table of tests")
     arguments = parser.parse_args()
     for name in arguments.tables or ("tests", *simple):
         if name == "tests":
-            tests(arguments.runs, arguments.seeds, arguments.questions)
+            tests(arguments.runs, arguments.seeds, arguments.questions, arguments.accuracies)
         else:
             simple[name](arguments.runs)
         print()

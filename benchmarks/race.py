@@ -1,5 +1,5 @@
 """A race against the design with all seeds: what it errs, what it decides and what it saves, on answers whose truth is
-known, through `g2d.analysis.looks.take_look`. Prints the tables of docs/analysis.md.
+known, through `g2d.analysis.looks.take_look`. Prints tables of docs/simulations.md.
 
 Policies are compared with the first one. Accuracy is 70 %. A policy answers some questions of its own way with every
 seed, which gives its mean a standard deviation of .9 points that all looks share; 4 % of all answers are by chance; and

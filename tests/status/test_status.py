@@ -382,8 +382,8 @@ def test_the_command_prints_json_with_the_documented_keys(results: Path, capsys:
     for key in (*found["spent"], *found["to_go"]):
         assert f"`{key}`" in documented, key
     assert found["jobs"]["total"] == sum(found["jobs"][state] for state in STATES) == len(grid_jobs(*_planned()))
-    for state, meaning in STATES.items():
-        assert f"| `{state}` | {meaning} |" in documented
+    for state in STATES:
+        assert f"| `{state}` |" in documented, state
 
 
 def _planned() -> Any:

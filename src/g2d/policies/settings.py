@@ -15,8 +15,8 @@ from g2d.settings import Revision, Section, Seed, key
 if TYPE_CHECKING:
     from peft import LoraConfig
 
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # of a template
-CONTEXT_LENGTH = 256  # of the embedded model and of scratch models
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # variable of a chat template
+CONTEXT_LENGTH = 256  # tokens, for the embedded model and scratch models
 
 
 class ScratchModel(Section):
@@ -125,14 +125,14 @@ class RecordedModel(Section):
 ModelSource = Annotated[
     EmbeddedModel | ScratchModel | LocalModel | HubModel | GgufModel | RecordedModel, Field(discriminator="source")
 ]
-MADE = ("embedded", "scratch", "gguf")  # sources of models whose folder the run makes
+MADE = ("embedded", "scratch", "gguf")  # sources whose model folder is made by the run
 
 Rounding = Literal["twice", "once"]
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # of vLLM's LoRA kernels
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # ranks that vLLM's LoRA kernels support
 
 
 NONE = "none"
-ALL_WEIGHTS = {"r": 0, "alpha": 0, "dropout": 0.0, "target_modules": []}  # what `lora: none` stands for
+ALL_WEIGHTS = {"r": 0, "alpha": 0, "dropout": 0.0, "target_modules": []}  # meaning of `lora: none`
 
 
 class Lora(Section):
@@ -162,26 +162,26 @@ class Lora(Section):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
-        """A section, or the word none."""
+        """Allow a section, or the word none."""
         return {"anyOf": [handler(schema), {"const": NONE}]}
 
     @property
     def trains_all(self) -> bool:
-        """Whether every weight is trained, without an adapter."""
+        """Whether all weights are trained, without an adapter."""
         return self.r == 0
 
     @property
     def files(self) -> tuple[str, str]:
-        """What a training leaves in the folder of its policy: weights and their configuration."""
+        """Files that a training saves in the policy's folder: weights and their configuration."""
         return ALL_FILES if self.trains_all else ADAPTER_FILES
 
     @property
     def folder(self) -> str:
-        """Folder of these files, in that of the policy."""
+        """Subfolder of the policy's folder that holds `files`."""
         return str(Path(self.files[0]).parent)
 
     def folders(self, policy: str | Path) -> dict[str, Any]:
-        """The key of the record of the policy in a folder that says where its weights are: `adapter` or `weights`."""
+        """Field of the policy's record that locates its weights: `adapter` or `weights`."""
         return {self.folder: str(Path(policy, self.folder))}
 
 
@@ -190,7 +190,7 @@ ALL_FILES = ("weights/model.safetensors", "weights/config.json")
 
 
 def lora_config(lora: Lora) -> LoraConfig | None:
-    """PEFT's view of the adapter settings (paper, section 4.1); None where all weights are trained."""
+    """PEFT configuration of the adapter (paper, section 4.1); None if all weights are trained."""
     if lora.trains_all:
         return None
     from peft import LoraConfig
@@ -214,20 +214,20 @@ def model_files(source: ModelSource) -> list[str]:
     if isinstance(source, LocalModel):
         folder = Path(source.path)
         return [str(folder / CONFIG), *map(str, sorted(folder.glob("*.safetensors")))]
-    if isinstance(source, GgufModel):  # the file of a package is named by its version
+    if isinstance(source, GgufModel):  # a package's file is identified by its version
         return [source.path] if source.path is not None else []
     return [source.path] if isinstance(source, RecordedModel) else []
 
 
 CONFIG = "config.json"
-CONVERTED = (  # files of a folder that was made of a GGUF file
+CONVERTED = (  # files of a folder converted from GGUF
     *("model.safetensors", CONFIG, "generation_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
 )
 
 
 def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
-    """A file of a local model, or of one in the Hub's cache; None where it is not there."""
+    """File of a local model, or of a Hub model in the cache; None if missing."""
     if isinstance(source, LocalModel):
         file = Path(source.path, name)
     elif isinstance(source, HubModel):
@@ -238,19 +238,22 @@ def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
 
 
 def snapshot(repo_type: str, repo_id: str, revision: str) -> Path:
-    """Where the Hub's cache has a repository, if it has it; `try_to_load_from_cache` takes 0.3 s to import."""
+    """Folder of a repository in the Hub's cache, whether or not it exists.
+
+    Does not use `try_to_load_from_cache`, which takes 0.3 s to import.
+    """
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE, f"{repo_type}s--{repo_id.replace('/', '--')}/snapshots/{revision}")
 
 
-BYTES = 2  # of a parameter
-HEADER = 100_000_000  # bytes that a header of safetensors has at most
+BYTES = 2  # bytes per parameter
+HEADER = 100_000_000  # largest size of a safetensors header, in bytes
 ASSUMED_PARAMETERS = 7.6e9
 
 
 def _parameters(file: Path) -> float:
-    """The numbers in a safetensors file, by its header; one without is taken to hold two bytes for each."""
+    """Count the numbers in a safetensors file from its header; without one, assume two bytes per number."""
     with open(file, "rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         try:
@@ -261,7 +264,7 @@ def _parameters(file: Path) -> float:
 
 
 def parameters(source: ModelSource) -> float:
-    """The size of a model: from its files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
+    """Number of parameters of a model: from its files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
     if isinstance(source, LocalModel):
         size = sum(map(_parameters, Path(source.path).glob("*.safetensors")))
         if size:

@@ -1,4 +1,4 @@
-"""Where problems come from, and which of them are trained on: the keys of `pool`, `benchmarks` and `training_set`."""
+"""Sources of problems and the training set: the keys of `pool`, `benchmarks` and `training_set`."""
 
 from __future__ import annotations
 
@@ -127,18 +127,18 @@ ProblemSource = Annotated[Generated | LocalProblems | HubProblems, Field(discrim
 
 
 def is_open_ended(source: ProblemSource) -> bool:
-    """Whether generated problems have no right answers."""
+    """Return whether the generated problems have no right answers."""
     return isinstance(source, SyntheticProblems) and source.family == "replies"
 
 
-# Sets of open-ended problems: to train on, to compare policies on, and to select checkpoints.
+# Sets of open-ended problems: for training, for comparing policies, and for selecting checkpoints.
 OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT = "open-ended", "open-ended-held-out", "open-ended-development"
 OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT)
-DEVELOPMENT = "development"  # problems that choose between candidates of a sweep, and between checkpoints
+DEVELOPMENT = "development"  # problems for choosing sweep candidates and checkpoints
 
 
 def place_of(problems: str) -> str:
-    """The key of a set of problems in the configuration."""
+    """Configuration key of a set of problems."""
     named = {
         "pool": "pool",
         DEVELOPMENT: "sweep.development",
@@ -150,7 +150,7 @@ def place_of(problems: str) -> str:
 
 
 def is_fresh(source: ProblemSource) -> bool:
-    """Whether the problems were generated for the run, so that no model can have seen them."""
+    """Return whether the problems are generated for the run, so that no model can have seen them."""
     return isinstance(source, SyntheticProblems) and source.seed == OF_THE_RUN
 
 
@@ -162,5 +162,5 @@ class TrainingSet(Section):
 
 
 def problem_files(source: ProblemSource) -> list[str]:
-    """Local files of a set of problems."""
+    """Local files that a set of problems is read from."""
     return [source.path] if isinstance(source, LocalProblems) else []

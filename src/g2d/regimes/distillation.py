@@ -1,5 +1,8 @@
-"""On-policy distillation: the policy answers, and a teacher says how likely it would have gone on otherwise at every
-token ("On-Policy Distillation of Language Models", arXiv 2306.13649; docs/regimes.md has the loss)."""
+"""On-policy distillation: the policy answers, and a teacher scores every token.
+
+The loss compares their next-token distributions ("On-Policy Distillation of Language Models", arXiv 2306.13649; see
+docs/regimes.md).
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ if TYPE_CHECKING:
 class Distillation(OptimizerKeys, OnlineEntry):
     """On-policy distillation: match a teacher's token distributions on the policy's own answers (arXiv 2306.13649)."""
 
-    sync_every: ClassVar[int] = 1  # updates: the policy itself answers
-    margin: ClassVar[None] = None  # no reward is learnt from
+    sync_every: ClassVar[int] = 1  # updates: the policy itself generates
+    margin: ClassVar[None] = None  # no reward is used
 
     regime: Literal["distillation"] = key(..., "Distil from a teacher on fresh rollouts.")
     teacher: str | Annotated[LocalModel | HubModel, Field(discriminator="source")] = key(
@@ -114,8 +117,10 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
 
 
 def teacher_model(teacher: Policy, vocabulary: int) -> Any:
-    """The weights of a teacher. What a larger head has beyond the rows of the policy's is padding, as the tokens are
-    the same, and is cut off: Qwen2.5's heads have 151,936 rows up to 3B and 152,064 from 7B on."""
+    """Load a teacher and cut its head to the policy's vocabulary.
+
+    Tokens are the same, so further rows are padding: Qwen2.5's heads have 151,936 rows up to 3B and 152,064 from 7B on.
+    """
     model: Any = load_model(teacher)
     rows = model.config.get_text_config().vocab_size
     if rows < vocabulary:

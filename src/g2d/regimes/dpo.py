@@ -1,7 +1,7 @@
-"""Offline DPO on harvested pairs, from a fresh copy of M0 (paper, section 2.1, stage 3; appendix B).
+"""Offline DPO on harvested pairs, from a new copy of M0 (paper, section 2.1, stage 3; appendix B).
 
-The reference policy is the starting point: for a fresh adapter, M0 with the adapter switched off. `start: warmup`
-continues the adapter of pi_K instead, with a frozen copy of it, without dropout, as the reference.
+The reference policy is the starting point. For a new adapter that is M0 with the adapter switched off. `start: warmup`
+continues the adapter of pi_K instead; the reference is then a frozen copy of it, without dropout.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ class Dpo(Section):
         return self
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """As `OfflineEntry.sequences`."""
+        """See `OfflineEntry.sequences`."""
         return 2 * pairable * self.pairs_per_prompt
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """As `OfflineEntry.on_card`."""
-        free = self.per_device_batch_size == "auto" and not self.nll_weight  # a mean over the tokens of a pass
+        """See `OfflineEntry.on_card`."""
+        free = self.per_device_batch_size == "auto" and not self.nll_weight  # it is a mean over the tokens of a pass
         return Training(
             budget=budget,
             rows=2 * self.number("per_device_batch_size"),
@@ -115,7 +115,7 @@ class Dpo(Section):
 
 
 def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
-    """The pairs of a harvest, with their tokens; as many as the smallest of those that it is matched to."""
+    """Read the pairs of a harvest with their tokens, subsampled to the smallest matched set of pairs."""
     pairs = pairs_with_token_ids(read_pairs(inputs.pairs), job.base)
     if matched := inputs.get("matched"):
         pairs = subsample(pairs, min(len(read_pairs(file)) for file in matched), job.seed)
@@ -123,7 +123,7 @@ def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
 
 
 def train_dpo(job: TrainingJob) -> Trained:
-    """Train on preference pairs, with their tokens; see `g2d.regimes.offline.train_offline`."""
+    """Train on preference pairs with their tokens; see `g2d.regimes.offline.train_offline`."""
     dpo: Dpo = job.settings
     rows = [{name: pair[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")} for pair in job.data]
 
@@ -137,7 +137,7 @@ def train_dpo(job: TrainingJob) -> Trained:
             beta=dpo.beta,
             use_weighting=dpo.use_weighting,
             ld_alpha=dpo.ld_alpha if dpo.ld_alpha < 1 else None,
-            disable_dropout=False,  # TRL's default would turn the paper's LoRA dropout off
+            disable_dropout=False,  # TRL's default would disable the paper's LoRA dropout
             precompute_ref_log_probs=dpo.precompute_reference,
             precompute_ref_batch_size=division.rows,
         )

@@ -1,6 +1,8 @@
-"""GroupDPO on a harvest: DPO's loss over every combination of a right and a wrong rollout of a prompt, prompts weighted
-equally ("Bridging Offline and Online RL", arXiv 2506.21495, equation 4, offline). Truncated rollouts are kept on both
-sides, as DPO's pairs are by default."""
+"""GroupDPO on a harvest: DPO's loss over all pairs of a right and a wrong rollout, prompts weighted equally.
+
+It is equation 4 of "Bridging Offline and Online RL" (arXiv 2506.21495), offline. Truncated rollouts are kept on both
+sides, like DPO's pairs by default.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
     """DPO on all pairs of a prompt's rollouts, each prompt with the same weight, from a fresh M0 or from pi_K."""
 
-    gradient_accumulation_steps: ClassVar[int] = 1  # an update is split into passes by the trainer itself
+    gradient_accumulation_steps: ClassVar[int] = 1  # the trainer itself splits an update into passes
     regime: Literal["group_dpo"] = key(..., "Train on every pair of a right and a wrong rollout.")
     pairs: Literal["one", "all"] = key("all", "Every pair of a right and a wrong rollout, or one random pair.")
     epochs: int = key(3, "Passes over the pairable prompts.", ge=1)
@@ -53,11 +55,11 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
         return self
 
     def gradient_steps(self, n_groups: int) -> int:
-        """Gradient steps on so many pairable prompts."""
+        """Gradient steps on `n_groups` pairable prompts."""
         return self.max_steps or math.ceil(self.epochs * n_groups / self.prompts_per_update)
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """All of a pairable prompt."""
+        """All rollouts of a pairable prompt."""
         return pairable * samples
 
     def on_card(self, group_size: int, budget: int) -> Training:
@@ -66,7 +68,7 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
 
 
 def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settings: GroupDpo, seed: int) -> list[Group]:
-    """The groups of a harvest's pairable prompts; raises a ValueError where there is none."""
+    """Groups of a harvest's pairable prompts; a ValueError if there are none."""
     require_known_problems(rollouts, problems)
     names = {*rollouts["problem_id"]}
     harvested = [problem.problem_id for problem in problems if problem.problem_id in names]
@@ -80,12 +82,12 @@ def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settin
 
 
 def read_group_dpo(job: TrainingJob, inputs: Any) -> list[Group]:
-    """The groups of a harvest."""
+    """Read the groups of a harvest."""
     return harvested_groups(*read_harvest(job, inputs), job.settings, job.seed)
 
 
 def train_group_dpo(job: TrainingJob) -> Trained:
-    """Train on groups, in every pass in an order of its own; see `g2d.regimes.offline.train_offline`."""
+    """Train on groups, in a new order in every epoch; see `g2d.regimes.offline.train_offline`."""
     group_dpo: GroupDpo = job.settings
     found: Sequence[Group] = job.data
     steps, per_update = group_dpo.gradient_steps(len(found)), group_dpo.prompts_per_update

@@ -1,7 +1,7 @@
 """GRPO warm-up: K gradient steps of online RL on M0 with a LoRA adapter (paper, section 2.1, stage 1).
 
-One trajectory passes through every K of a chain, as a single uninterrupted run bit for bit: the learning-rate horizon
-and the order of the prompts do not depend on K. With `schedule: per_k` every K is a run of its own.
+A chain passes through every K on one trajectory, bit for bit like a single uninterrupted run: the learning-rate horizon
+and the order of the prompts do not depend on K. With `schedule: per_k`, every K is a separate run.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def train_grpo(job: TrainingJob) -> Trained:
 
 
 def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
-    """A row of the data set: a problem that was asked so often before."""
+    """Row of the data set for a problem with `before` earlier visits."""
     return {
         "prompt": conversation(problem, job.prompt),
         "problem_id": problem.problem_id,
@@ -130,7 +130,7 @@ def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
 
 
 def _order(warmup: Warmup, division: Division) -> Order | None:
-    """Order in which the completions of an update are divided into passes; None: TRL's, which is random."""
+    """How to sort an update's completions before dividing them into passes; None: TRL's random order."""
     from g2d.regimes.by_length import by_length, by_prompt
 
     if division.tokens:
@@ -139,7 +139,7 @@ def _order(warmup: Warmup, division: Division) -> Order | None:
 
 
 def _replay(job: TrainingJob) -> ReplayBuffer | Successes | None:
-    """What is replayed."""
+    """Create the replay buffer or the replayed successes, if configured."""
     warmup: Warmup = job.settings
     replay, group_size = warmup.replay, job.group_size
     if replay is None:
@@ -172,13 +172,13 @@ def _arguments(job: TrainingJob, draft: Path, division: Division) -> Any:
         loss_type=warmup.loss,
         mask_truncated_completions=warmup.mask_truncated,
         shuffle_dataset=False,
-        use_vllm=False,  # TRL's own backend; `g2d.regimes.grpo_generation` is ours
+        use_vllm=False,  # disables TRL's backend; g2d uses `g2d.regimes.grpo_generation`
         vllm_importance_sampling_correction=warmup.ratio == "sampler",
     )
 
 
 def _methods(warmup: Warmup) -> str:
-    """How it differs from on-policy GRPO with TRL's usual objective; nothing where it does not."""
+    """Describe differences from on-policy GRPO with TRL's default objective; empty if there are none."""
     said = []
     if warmup.updates_per_generation > 1:
         said.append(f"the rollouts of {warmup.updates_per_generation} steps were drawn at once")

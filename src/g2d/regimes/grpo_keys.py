@@ -1,4 +1,4 @@
-"""Keys of `warmup`: GRPO's objective, what right and wrong answers weigh, and how stale rollouts may be."""
+"""Keys of `warmup`: GRPO's objective, weights of right and wrong answers, and staleness of rollouts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Objective(Section):
 
     @property
     def objective_arguments(self) -> dict[str, Any]:
-        """These keys by TRL's names."""
+        """These keys under TRL's names."""
         named_alike = {"epsilon", "epsilon_high", "scale_rewards", "top_entropy_quantile", "off_policy_mask_threshold"}
         return self.model_dump(include=named_alike) | {
             "importance_sampling_level": self.importance_sampling,
@@ -148,17 +148,17 @@ class OffPolicy(Section):
 
     @property
     def has_buffer(self) -> bool:
-        """Whether groups of earlier updates are replayed, so that some have weights for the policy that sampled."""
+        """Whether groups of earlier updates are replayed, whose completions need importance weights."""
         return self.replay is not None and self.replay.buffer is not None
 
     @property
     def updates_between_generations(self) -> int:
-        """Gradient steps that the rollouts of one generation serve: v x i."""
+        """Gradient steps per generation: v x i."""
         return self.updates_per_generation * self.iterations
 
     @property
     def trains_again(self) -> bool:
-        """Whether fewer completions are drawn than trained on."""
+        """Whether fewer completions are sampled than trained on."""
         return self.iterations > 1 or self.replay is not None
 
 
@@ -188,17 +188,17 @@ class Mismatch(Section):
 
     @property
     def weighs_tokens(self) -> bool:
-        """Whether every token has a weight, capped by itself, not every completion."""
+        """Whether each token has a weight with its own cap, rather than each completion."""
         return self.correction.startswith("token")
 
     @property
     def correction_keys(self) -> dict[str, Any]:
-        """The keys of the correction that are not neutral."""
+        """Correction keys with values other than neutral."""
         return self.params(only={"correction", "correction_cap", "m2_threshold"})
 
     @property
     def mismatch_arguments(self) -> dict[str, Any]:
-        """These keys by TRL's names; of m2, which it does not have, all weights of tokens."""
+        """These keys under TRL's names; for m2, which TRL lacks, uncapped token weights."""
         m2 = self.correction == "m2"
         return {
             "vllm_importance_sampling_mode": "token_mask" if m2 else self.correction,

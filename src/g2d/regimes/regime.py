@@ -1,4 +1,4 @@
-"""What a regime is: one way to train a policy, and all that the rest of the package has to know about it."""
+"""Interface of a regime: one way to train a policy, with everything that the rest of the package needs."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from g2d.settings import Name, Section, Steps, key, repeated
 # K steps on fresh rollouts, a training on the harvest of pi_K, or K rounds of harvest and training.
 Phase = Literal["online", "offline", "rounds"]
 
-SELECTED = "selected"  # folder of the policies that are a copy of the checkpoint chosen
+SELECTED = "selected"  # folder of policies that are copies of the chosen checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """One way to train a policy, with its settings and its words. `g2d.regimes.catalogue` lists them all."""
+    """One way to train a policy, with its settings and descriptions. `g2d.regimes.catalogue` lists them all."""
 
-    name: str  # in the configuration, in rules (`train_{name}`) and in tables
-    version: int  # of the stage `train_{name}`: raised when what it computes changes
+    name: str  # used in the configuration, in rules (`train_{name}`) and in tables
+    version: int  # version of the stage `train_{name}`: raise it if results change
     phase: Phase
-    consumes: Literal["prompts", "pairs", "rollouts"]  # of a harvest, where it is not online
+    consumes: Literal["prompts", "pairs", "rollouts"]  # part of a harvest that it reads, unless it is online
     settings: type[Section]
-    read: Callable[[TrainingJob, Any], Any]  # what it trains on, given the inputs of its rule by name
+    read: Callable[[TrainingJob, Any], Any]  # reads training data from the named inputs of its rule
     train: Callable[[TrainingJob], Trained]
-    label: str  # what legends call its family of policies
-    card: str  # how a policy came to be, for its card; a template with regime, k, group_size and harvested
-    message: str  # what its rule says, a template with the wildcards of the rule
-    auto_message: str = ""  # of an online one: the same where it stops by itself
-    unit: str = ""  # of one that is not offline: what its K counts
-    methods: Callable[[Any], str] = lambda settings: ""  # a sentence on these settings, for the methods paragraph
-    section: str = ""  # of the configuration, where it has one of its own and no entries in `regimes`
+    label: str  # name of its family of policies in legends
+    card: str  # origin of a policy, for its card; template with regime, k, group_size and harvested
+    message: str  # message of its rule; template with the rule's wildcards
+    auto_message: str = ""  # message of an online regime that stops automatically
+    unit: str = ""  # unit of K, unless offline
+    methods: Callable[[Any], str] = lambda settings: ""  # sentence for the methods paragraph
+    section: str = ""  # configuration section, if it has one instead of entries in `regimes`
 
     @property
     def configured_in(self) -> str:
-        """The section of the configuration that has the keys of its trainings."""
+        """Section of the configuration with the keys of its trainings."""
         return self.section or "regimes"
 
 
@@ -65,7 +65,7 @@ class Selects(Section):
 class Entry(Section):
     """Base class of the entries of `regimes`."""
 
-    phase: ClassVar[Phase]  # what its K counts: its own updates or rounds, or the warm-up steps behind its harvest
+    phase: ClassVar[Phase]  # unit of K: the entry's updates or rounds, or the warm-up steps before its harvest
 
 
 class OfflineEntry(Entry):
@@ -81,13 +81,17 @@ class OfflineEntry(Entry):
     )
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """About how many sequences of a prompt pass through the model in an epoch, given the samples of a prompt in the
-        harvest and the share of pairable prompts; a pair is two."""
+        """Approximate sequences per prompt and epoch that pass through the model; a pair is two.
+
+        `samples` is the number of rollouts per prompt in the harvest, `pairable` the share of pairable prompts.
+        """
         return 2 * pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """What it needs of a card, where a prompt has so many completions of at most so many tokens; an online training
-        has a budget of its own."""
+        """Workload on a card, for `group_size` completions per prompt of at most `budget` tokens.
+
+        Online trainings ignore `budget` and use their key.
+        """
         return Training(
             budget=budget,
             rows=self.number("per_device_batch_size"),
@@ -97,7 +101,7 @@ class OfflineEntry(Entry):
 
     @property
     def needs_pairs(self) -> bool:
-        """Whether it reads the preference pairs of the harvest, one of every pairable prompt."""
+        """Whether it reads the preference pairs of the harvest, one per pairable prompt."""
         return False
 
     @field_validator("steps")
@@ -194,12 +198,12 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         return self.horizon if self.horizon is not None else max(self.steps)
 
     def trajectory(self) -> dict[str, Any]:
-        """What the run to step K depends on: every key but the grid and what is kept of it."""
+        """Keys that the run to step K depends on: all except the grid and what is kept of it."""
         own = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
         return own | {"horizon": self.total_steps}
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
-        """What a training depends on beside M0, problems, prompt, seed and engine, as JSON."""
+        """Values that a training depends on in addition to M0, problems, prompt, seed and engine, as JSON."""
         return {
             self.regime: self.trajectory() | {"keep_rollouts": self.keep_rollouts},  # type: ignore[attr-defined]
             **({} if job.start is None else {"started_from": as_json(job.start)}),
@@ -207,13 +211,13 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         }
 
     def completions_per_step(self, group_size: int) -> int:
-        """Completions of an update, whose lengths the trainer logs together."""
+        """Completions per update; the trainer logs their lengths together."""
         return self.prompts_per_update * self.responses
 
     completions_per_generation = completions_per_step
 
     def on_fresh_rollouts(self: Any, updates: int, **own: Any) -> Training:
-        """What it needs of a card, with so many updates between two hand-overs."""
+        """Workload on a card, with `updates` updates between syncs."""
         per_update = self.prompts_per_update * self.responses
         at_once = per_update * updates
         return Training(
@@ -229,11 +233,11 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         )
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        """Prompts that so many updates ask."""
+        """Number of prompts asked in `steps` updates."""
         return steps * self.prompts_per_update
 
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
-        """What a model's training set, of so many problems, and adapter do not allow: key and fix."""
+        """Yield conflicts with a model's training set of `n_problems` or its adapter: key and fix."""
         probed = 0 if self.auto is None else self.auto.prompts
         for name, prompts in (("prompts_per_update", self.prompts_per_update), ("auto.prompts", probed)):
             if prompts > n_problems:
@@ -244,7 +248,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
 
 def updates_words(settings: Any) -> str:
-    """How an online training went on, for the methods paragraph, from within a parenthesis."""
+    """Describe the schedule of an online training, for the methods paragraph; starts inside a parenthesis."""
     chosen = f" Of its prompts, {words}." if (words := choice_words(settings)) else ""
     auto, stopped = settings.auto, ""
     if auto is not None:

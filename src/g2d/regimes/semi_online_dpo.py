@@ -1,8 +1,8 @@
-"""Semi-online DPO: DPO on pairs of fresh rollouts, whose generator takes the policy over every s updates.
+"""Semi-online DPO: DPO on pairs of fresh rollouts, from a generator that is synced with the policy every s updates.
 
 s = 1 is online DPO; with "never", M0 answers all prompts ("Bridging Offline and Online RL for LLMs", arXiv 2506.21495,
-section 3). A trajectory like GRPO's: K counts updates, and a chain passes through every K. The reference is M0, or
-follows the generator (section 4.4). docs/regimes.md has the rest.
+section 3). It is a trajectory like GRPO's: K counts updates, and a chain passes through every K. The reference is M0,
+or follows the generator (section 4.4). See docs/regimes.md.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
     moving = settings.reference == "sync"
     model = starting_model(job.base, job.start, job.lora)
     own_adapter = job.start is None and moving and not job.lora.trains_all
-    from_m0 = job.start is not None and settings.reference == "base"  # the reference is not what training starts from
+    from_m0 = job.start is not None and settings.reference == "base"  # the reference is not the start of the training
     trainer = GroupTrainer(
         model=with_own_adapter(model, job.lora, job.seed) if own_adapter else model,
         ref_model=starting_model(job.base, None, job.lora) if from_m0 and job.lora.trains_all else None,
@@ -145,7 +145,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
     )
     if from_m0:
         if not job.lora.trains_all:
-            trainer.model.delete_adapter("ref")  # the copy of `start`; without it, TRL switches the adapter off for M0
+            trainer.model.delete_adapter("ref")  # a copy of `start`; without it, TRL switches the adapter off to get M0
         trainer.begins_at_reference = False
     return trainer
 

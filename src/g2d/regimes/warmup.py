@@ -1,4 +1,4 @@
-"""The keys of `warmup`: the online phase, K steps of GRPO, and the warm-up that stops by itself."""
+"""Keys of `warmup`: the online phase of K steps of GRPO, and automatic stopping."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from g2d.settings import MistakeInKeyError, Rows, Section, Steps, key, repeated
 if TYPE_CHECKING:
     from g2d.regimes.job import TrainingJob
 
-AUTO = "auto"  # folder of the policies whose warm-up stops by itself
+AUTO = "auto"  # folder of policies whose warm-up stops automatically
 
 
 class AutoStop(Section):
@@ -31,7 +31,7 @@ class AutoStop(Section):
 
     every: int = key(50, "Gradient steps between probes.", unit="steps", paper="not stated", ge=1)
     prompts: int = key(
-        200,  # docs/analysis.md says what fewer do
+        200,  # docs/analysis.md has the effect of fewer
         "Prompts per probe, taken from the start of the training set and sampled as in the harvest.",
         paper="not stated",
         ge=1,
@@ -42,7 +42,7 @@ class AutoStop(Section):
 
     @property
     def first_decline(self) -> int:
-        """The first step at which it could stop: no probe before the second is below another one."""
+        """Earliest step at which it can stop: the first probe cannot decline."""
         return (1 + self.patience) * self.every
 
 
@@ -211,7 +211,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
                 "off_policy_mask_threshold leaves stale rollouts out, and ratio: none takes them as fresh ones: set "
                 "ratio to sampler, or drop off_policy_mask_threshold"
             )
-        # A training ends, and is continued, where the rollouts of a generation are used up.
+        # A training can only end or resume when the rollouts of a generation are used up.
         ends = [(f"K={k}", k) for k in self.steps]
         ends += [(f"horizon={self.horizon}", self.horizon)] if self.horizon is not None else []
         ends += [(f"auto.every={self.auto.every}", self.auto.every)] if self.auto is not None else []
@@ -246,7 +246,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
     @property
     def total_steps(self) -> int:
-        """Length of the learning-rate schedule of a chain, in gradient steps."""
+        """Length of a chain's learning-rate schedule, in gradient steps."""
         return self.horizon if self.horizon is not None else max(self.steps)
 
     def steps_to(self, k: int) -> int:
@@ -254,8 +254,10 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.total_steps if self.schedule == "chain" else k
 
     def trajectory(self, k: int, group_size: int) -> dict[str, Any]:
-        """What the run to step K depends on: every key but the grid and what is kept of it, with the length of its
-        schedule and the size of its steps filled in."""
+        """Keys that the run to step K depends on: all except the grid and what is kept of it.
+
+        Length of the schedule and size of the steps are filled in.
+        """
         own = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
         return own | {
             "horizon": self.steps_to(k),
@@ -264,13 +266,13 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def completions_per_step(self, group_size: int) -> int:
-        """Completions that one gradient step consumes (prompts x G), on all devices together."""
+        """Completions per gradient step (prompts x G), over all devices."""
         if self.prompts_per_step is not None:
             return self.prompts_per_step * group_size
         return self.number("per_device_batch_size") * self.gradient_accumulation_steps
 
     def rows_per_pass(self, group_size: int) -> int:
-        """Completions of a pass where no card decides."""
+        """Completions per pass, if no card decides."""
         rows = self.number("per_device_batch_size")
         if self.per_device_batch_size != "auto":
             return rows
@@ -282,7 +284,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.loss == "bnpo" or self.entropy_coefficient > 0 or self.top_entropy_quantile < 1
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """As `OfflineEntry.on_card`."""
+        """See `OfflineEntry.on_card`."""
         drawn = self.completions_per_generation(group_size)
         free = self.per_device_batch_size == "auto" and not self.depends_on_passes
         return Training(
@@ -299,27 +301,29 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         )
 
     def completions_per_generation(self, group_size: int) -> int:
-        """Completions that are drawn at once, on all devices together."""
+        """Completions per generation, over all devices."""
         return self.updates_per_generation * self.completions_per_step(group_size)
 
     def groups_trained(self, steps: int, group_size: int) -> int:
-        """Groups of the generations of so many gradient steps, a multiple of v x i, drawn or replayed."""
+        """Groups used in `steps` gradient steps, a multiple of v x i, whether sampled or replayed."""
         return steps // self.iterations * self.completions_per_step(group_size) // group_size
 
     def replayed_groups(self, group_size: int) -> int:
-        """Groups of a generation that are from the buffer, once there is something in it; raises as `whole_share`."""
+        """Groups per generation from the buffer, once it is filled; raises the errors of `whole_share`."""
         if self.replay is None or self.replay.share is None:
             return 0
         return whole_share("replay.share", self.replay.share, self.completions_per_generation(group_size) // group_size)
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        """Prompts that so many gradient steps, a multiple of v x i, ask; the first generation replays nothing."""
+        """Prompts asked in `steps` gradient steps, a multiple of v x i; the first generation replays nothing."""
         replaying = max(0, steps // self.updates_between_generations - 1)
         return self.groups_trained(steps, group_size) - replaying * self.replayed_groups(group_size)
 
     def swaps_reference(self, step: int, group_size: int, n_prompts: int) -> bool:
-        """Whether the policy becomes the reference after a gradient step, from 1: with `pass`, at the end of the
-        generation in which a pass over `n_prompts` ends."""
+        """Return whether the policy becomes the reference after a gradient step, counted from 1.
+
+        With `pass`, this is at the end of the generation in which a pass over `n_prompts` ends.
+        """
         period = self.updates_between_generations
         if self.reference == "base" or step % period:
             return False
@@ -330,11 +334,11 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
     @property
     def continued_every(self) -> int:
-        """The steps at whose multiples a trajectory can be continued bit for bit."""
+        """Steps at whose multiples a trajectory can resume bit for bit."""
         return self.sync_every * self.updates_between_generations
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
-        """What a training to step K depends on beside M0, problems, prompt and seed, as JSON."""
+        """Values that a training to step K depends on in addition to M0, problems, prompt and seed, as JSON."""
         return {
             "warmup": self.trajectory(job.k, job.group_size) | {"keep_rollouts": self.keep_rollouts},
             "group_size": job.group_size,
@@ -342,8 +346,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
-        """What a result depends on of what generates the rollouts, and judges them; what differs from a result of 0.1.0
-        has a name."""
+        """Values that a result depends on through its engine and reward; differences from 0.1.0 are named."""
         name = engine.identity if engine else None
         with_dropout = name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
         return {
@@ -354,12 +357,12 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def accumulation_steps(self, group_size: int) -> int:
-        """Accumulation steps of one gradient step, those of all processes together."""
+        """Gradient accumulation steps per gradient step, over all processes."""
         return self.completions_per_step(group_size) // self.rows_per_pass(group_size)
 
 
 def check_group_sizes(warmup: Warmup, group_sizes: list[int], where: str) -> None:
-    """Refuse group sizes that repeat, and those that GRPO cannot form from a step's completions."""
+    """Raise a ValueError for repeated group sizes, or sizes that do not divide a step's completions."""
     if repeated(group_sizes):
         raise ValueError(f"{where}: group sizes repeat: {group_sizes}")
     for size in group_sizes:

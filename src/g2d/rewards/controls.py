@@ -1,6 +1,6 @@
-r"""The truth, and controls of "Spurious Rewards" (arXiv 2506.10947).
+"""The default reward, and the controls of "Spurious Rewards" (arXiv 2506.10947).
 
-That paper's wrong rewards are another variant: one wrong label per problem, rewarded where it is met.
+The wrong rewards of that paper differ from `wrong`: it uses one wrong label per problem and rewards matching it.
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ def _by_truth(settings: MathVerify, attempts: Sequence[Attempt], context: Contex
 
 
 def _by_wrongness(settings: Wrong, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """1 for the verdict `incorrect`; 0 also for texts without an answer."""
+    """1 for the verdict `incorrect`, else 0, also for texts without an answer."""
     return [Judgement(float(attempt.verified.verdict == "incorrect")) for attempt in attempts]
 
 
 def _by_format(settings: Format, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """1 where the last box is terminated, as for the verifier; also an empty one."""
+    """1 if the last box is terminated, by the rules of the verifier, even if it is empty."""
     return [Judgement(float(last_boxed(attempt.text) is not None)) for attempt in attempts]
 
 
 def _at_random(settings: Random, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """By (seed, problem, how often it was asked before, sample): a prompt's next visit has other rewards, and a resumed
-    run the same ones."""
+    """Random rewards from (seed, problem, number of earlier visits, sample): each visit of a prompt gets new ones, and
+    a resumed run repeats them."""
     return [Judgement(float(context.uniform(attempt) < settings.p)) for attempt in attempts]
 
 
 def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """1 for the group's most frequent answer (test-time RL, arXiv 2504.16084, section 2.2); details have its votes.
+    """1 for the group's most frequent answer (test-time RL, arXiv 2504.16084, section 2.2); details hold its votes.
 
-    Answers are equal where the verifier says so, with the earlier one as the reference. An answer that does not equal
-    itself, such as an empty box, has no vote. Of equally frequent ones the first wins, so where all differ one
+    Answers are equal if the verifier says so, with the earlier one as the reference. An answer that does not equal
+    itself, such as an empty box, has no vote. The first of equally frequent answers wins, so if all answers differ, one
     completion is rewarded at random.
     """
     groups = in_groups(attempts)
@@ -81,14 +81,14 @@ def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Conte
     equal = {pair for pair, judgement in zip(pairs, found, strict=True) if judgement.verdict == "correct"}
     judged: dict[tuple[str, int], Judgement] = {}
     for group, own in zip(groups, answers, strict=True):
-        stands_for: dict[str, str] = {}  # by answer, the first one that it equals
+        stands_for: dict[str, str] = {}  # maps each answer to the first one that it equals
         for answer in own:
             if (answer, answer) in equal:
                 earlier = (first for first in dict.fromkeys(stands_for.values()) if (first, answer) in equal)
                 stands_for[answer] = next(earlier, answer)
         votes = [stands_for.get(_answer(attempt) or "") for attempt in group]
         counts = Counter(vote for vote in votes if vote is not None)
-        winner = max(counts, key=counts.__getitem__, default=None)  # the first of several
+        winner = max(counts, key=counts.__getitem__, default=None)  # the first in a tie
         details = {"majority": winner, "votes": counts[winner or ""]}
         for attempt, vote in zip(group, votes, strict=True):
             won = vote is not None and vote == winner

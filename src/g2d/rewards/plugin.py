@@ -1,6 +1,6 @@
-"""Rewards of other packages: the entry points `g2d.rewards` of installed distributions.
+"""Rewards from other packages: entry points `g2d.rewards` of installed distributions.
 
-Nothing of them is imported unless a configuration asks for it.
+They are only imported if a configuration names them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Plugin(TimeLimited):
 
     @property
     def plugin(self) -> Reward:
-        """The reward; a MistakeInKeyError if no package has it, or if it is not a `Reward`."""
+        """The reward; a MistakeInKeyError if no package provides it, or if it is not a `Reward`."""
         return _loaded(self.name)
 
     @property
     def own_settings(self) -> Section:
-        """Its keys, validated."""
+        """The reward's settings, validated."""
         kind = self.plugin.settings
         try:
             return kind.model_validate(self.settings)

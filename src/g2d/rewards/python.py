@@ -1,7 +1,7 @@
-"""A reward from a Python file of the user: a function of prompts and completions, as TRL takes one.
+"""A reward from the user's Python file: a function of prompts and completions, as in TRL.
 
-What may be expected of it is in docs/rewards.md. The file is executed where a configuration is checked and where a
-completion is judged, and not where one is only read (`g2d status`, tables).
+docs/rewards.md describes the interface. The file is executed to check a configuration and to judge completions, but
+never just to read a configuration (`g2d status`, tables).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from g2d.rewards.foreign_code import TimeLimited, contained
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError, in_groups
 from g2d.settings import key
 
-# What the function is given, by the name of its parameter: of every completion of a group.
+# Values passed to the function, by parameter name; each is a list over the completions of a group.
 GIVEN: Mapping[str, Callable[[Attempt], Any]] = {
     "prompts": lambda attempt: attempt.problem.prompt,
     "completions": lambda attempt: attempt.text,
@@ -42,13 +42,15 @@ class PythonReward(TimeLimited):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the function has a parameter that depends on the right answer; False where it cannot be read."""
+        """Whether the function has a parameter that depends on the right answer; False if the file cannot be read."""
         return bool(OF_REFERENCES & _parameters(self.file, self.function))
 
 
 def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """What the function returns, called for one group at a time, so that no other group can change a judgement; a
-    ValueError if that is not one number per completion."""
+    """Call the function for one group at a time, so that no other group can affect a judgement.
+
+    Raises a ValueError if it does not return one number per completion.
+    """
     function, names = _function(settings.file, settings.function)
     judgements: list[Judgement] = []
     for group in in_groups(attempts):
@@ -67,7 +69,7 @@ def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context)
 
 
 def _mistake(settings: PythonReward) -> str | None:
-    """Why the file or its function cannot be used, and the fix."""
+    """Reason why the file or its function cannot be used, and the fix."""
     try:
         _function(settings.file, settings.function)
     except UnusableError as error:
@@ -77,7 +79,7 @@ def _mistake(settings: PythonReward) -> str | None:
 
 @cache
 def _parameters(file: str, function: str) -> set[str]:
-    """Names of a function's parameters, without executing its file; none where it cannot be read."""
+    """Names of a function's parameters, without executing its file; empty if the file cannot be read."""
     try:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -88,7 +90,7 @@ def _parameters(file: str, function: str) -> set[str]:
 
 @cache
 def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """The function, and which of `GIVEN` it takes."""
+    """The function, and the names in `GIVEN` that it accepts."""
     module = _module(file)
     function = getattr(module, name, None)
     if not callable(function):
@@ -118,10 +120,10 @@ def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]
 
 
 def _module(file: str) -> ModuleType:
-    """The executed file; nothing is cached beside it, and only its own content counts."""
+    """Execute the file; no bytecode is cached, and only its current content counts."""
     module = ModuleType(f"the reward in {file}")
     module.__file__ = file
-    sys.modules[module.__name__] = module  # dataclasses look their module up
+    sys.modules[module.__name__] = module  # dataclasses look up their module here
     try:
         with contained():
             exec(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True), vars(module))
@@ -133,7 +135,7 @@ def _module(file: str) -> ModuleType:
 
 
 def _reason(error: Exception, file: str) -> str:
-    """An exception in one line, with the last line of the file that it came from."""
+    """Describe an exception in one line, with the last line of the file that was involved."""
     lines = [error.lineno] if isinstance(error, SyntaxError) else []
     lines += [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     said = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -152,7 +154,7 @@ PYTHON = Reward(
     settings=PythonReward,
     score=score,
     words=_words,
-    binary=False,  # unless the entry says so: `reward_of`
+    binary=False,  # default; `reward_of` replaces it by the entry's value
     needs_reference=False,
     content=lambda settings: remembered_digest(settings.file),
     mistake=_mistake,

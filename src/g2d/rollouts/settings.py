@@ -51,7 +51,7 @@ class EngineSettings(Section):
 
     @property
     def identity(self) -> str:
-        """The part that finished results depend on; other keys re-run nothing."""
+        """The part that finished results depend on; changing other keys re-runs nothing."""
         return self.name
 
 
@@ -112,7 +112,7 @@ class Calibration(Sampling):
 
     @property
     def only(self) -> list[int] | None:
-        """The levels that are sampled; None: all of the pool."""
+        """Levels to sample; None: all levels of the pool."""
         return self.levels if self.sampled_levels == "pinned" and self.levels != "auto" else None
 
 
@@ -171,13 +171,13 @@ class Evaluation(Section):
 
     @property
     def answers(self) -> Evaluation:
-        """The evaluation that accuracies are of: without the samples where they are drawn beside greedy answers."""
+        """The evaluation that accuracies are based on: greedy if samples are drawn beside greedy answers."""
         beside = self.sampled is not None and self.sampled.beside_greedy
         return self.model_copy(update={"sampled": None}) if beside else self
 
     @property
     def samples(self) -> Evaluation | None:
-        """The samples beside the greedy answers; None where there are none."""
+        """The samples beside greedy answers; None without them."""
         if self.sampled is None or not self.sampled.beside_greedy:
             return None
         own = self.sampled.model_copy(update={"beside_greedy": False})
