@@ -42,24 +42,24 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
         at = step["model"], *_point(step)
         seeds = {key.seed: asdict(summary) for key, summary in summaries.items() if _at(key) == at}
         for metric in METRICS:
-            found = {s: values[FOUND_AS.get(metric, metric)] for s, values in seeds.items()}
+            value_by_seed = {s: values[FOUND_AS.get(metric, metric)] for s, values in seeds.items()}
             predicted, low, high = (step[f"{metric}{end}"] for end in ("", "_low", "_high"))
             yield {
                 **_place(step),
                 **{"metric": metric, "predicted": predicted, "low": low, "high": high, "width": high - low},
-                **{"found": found[seed], "inside": _inside(found[seed], low, high)},
-                "mean_over_seeds": mean(found.values()),
-                "seeds_inside": mean(_inside(value, low, high) for value in found.values()),
+                **{"found": value_by_seed[seed], "inside": _inside(value_by_seed[seed], low, high)},
+                "mean_over_seeds": mean(value_by_seed.values()),
+                "seeds_inside": mean(_inside(value, low, high) for value in value_by_seed.values()),
             }
     for model in dict.fromkeys(steps["model"]):
-        own = steps[steps["model"] == model]
+        model_steps = steps[steps["model"] == model]
         by_seed: dict[int, dict[Point, float]] = {}
         for key, summary in summaries.items():
             if key.model == model and summary.entropy is not None:
                 by_seed.setdefault(key.seed, {})[key.group_size, key.k] = summary.entropy
-        if own["advised"].any() and seed in by_seed:
-            chance = own.loc[own["as_good"], "p_best_entropy"].sum()
-            row = _best(own, by_seed[seed], by_seed.values())
+        if model_steps["advised"].any() and seed in by_seed:
+            chance = model_steps.loc[model_steps["as_good"], "p_best_entropy"].sum()
+            row = _best(model_steps, by_seed[seed], by_seed.values())
             yield row | {"metric": "best_K_by_entropy", "note": f"{row['note']}, chance {chance:.2f}"}
 
 
@@ -134,9 +134,9 @@ def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cos
     done = {record.job for record in before}
     left = {record.job: record for record in bills if record.job not in done}
     for row in hours[(hours["scope"] == "grid") & (hours["n_jobs"] > 0)].to_dict("records"):
-        own = [r.device_s for r in left.values() if r.stage == row["stage"] and f"/{row['model']}/" in f"/{r.job}"]
-        known = {"model": row["model"], "predicted": row["device_hours"], "note": row["source"]}
-        yield known | {"metric": f"device_hours_{row['stage']}", "found": fsum(own) / 3600}
+        seconds = [r.device_s for r in left.values() if r.stage == row["stage"] and f"/{row['model']}/" in f"/{r.job}"]
+        common = {"model": row["model"], "predicted": row["device_hours"], "note": row["source"]}
+        yield common | {"metric": f"device_hours_{row['stage']}", "found": fsum(seconds) / 3600}
 
 
 def _place(row: Mapping[Hashable, Any] | pd.Series) -> dict[str, Any]:

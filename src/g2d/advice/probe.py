@@ -90,11 +90,11 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> Ro
     ranks = [(round(chance, 12), round(entropies[i], 12), -i) for i, chance in enumerate(chances["entropy"])]
     best = -max(ranks)[2] if chances["entropy"].any() else None
     for i, key in enumerate(keys):
-        behind: dict[str, float | None] = {"as_good": False}
+        difference: dict[str, float | None] = {"as_good": False}
         if best is not None and math.isfinite(entropies[i]):
             low, high = percentile_interval(resampled["entropy"][best] - resampled["entropy"][i])
-            behind = estimate("behind_advised", entropies[best] - entropies[i], (low, high))
-            behind["as_good"] = low <= 0 <= high
+            difference = estimate("behind_advised", entropies[best] - entropies[i], (low, high))
+            difference["as_good"] = low <= 0 <= high
         yield {
             "model": key.model,
             "group_size": key.group_size or None,
@@ -105,7 +105,7 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> Ro
             "p_best_entropy": chances["entropy"][i],
             "p_best_mid_band": chances["mid_band"][i],
             "advised": i == best,
-            **behind,
+            **difference,
         }
 
 
@@ -114,10 +114,10 @@ def _estimates(counts: pd.DataFrame, n_prompts: int) -> dict[str, float | None]:
     n, candidates = len(counts), counts[pairable(counts)]
     low, high = part_interval(len(candidates), n, n_prompts)
     share = len(candidates) / n
-    found = estimate("pairability", share, (low, high))
-    found |= estimate("n_pairs", share * n_prompts, (low * n_prompts, high * n_prompts))
+    estimates = estimate("pairability", share, (low, high))
+    estimates |= estimate("n_pairs", share * n_prompts, (low * n_prompts, high * n_prompts))
     if candidates.empty:
-        return found
+        return estimates
     entropies = binary_entropy(candidates["p_hat"].to_numpy())
     mean = float(entropies.mean())
     ends: tuple[float | None, float | None] = (None, None)
@@ -128,7 +128,7 @@ def _estimates(counts: pd.DataFrame, n_prompts: int) -> dict[str, float | None]:
         ends = max(0.0, mean - reach), min(1.0, mean + reach)
     middle = int(in_mid_band(candidates).sum())
     of_middle = part_interval(middle, len(candidates), round(len(candidates) * n_prompts / n))
-    return found | estimate("entropy", mean, ends) | estimate("mid_band", middle / len(candidates), of_middle)
+    return estimates | estimate("entropy", mean, ends) | estimate("mid_band", middle / len(candidates), of_middle)
 
 
 def _entropy(counts: pd.DataFrame) -> float:

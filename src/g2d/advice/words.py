@@ -60,8 +60,8 @@ def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
         words = [
             f"Levels: {_names(chosen['levels'])} {are} pinned; the window ({window}) holds {_names(inside['levels'])}."
         ]
-    together = np.average(chosen["pairability"], weights=chosen["n"])
-    words.append(f"Of 100 prompts there, {100 * together:.0f} give a pair with M0.")
+    pairability = np.average(chosen["pairability"], weights=chosen["n"])
+    words.append(f"Of 100 prompts there, {100 * pairability:.0f} give a pair with M0.")
     better = single[~single["selected"] & (single["pairability"] > chosen["pairability"].max())]
     for row in better.to_dict("records"):
         words.append(
@@ -99,7 +99,7 @@ def step_words(steps: pd.DataFrame) -> str:
 
 def score_words(check: pd.DataFrame) -> list[str]:
     """Describe how the forecast of every model did, from advice_check.csv."""
-    found = []
+    sentences = []
     called = {"best_K_by_entropy": "highest H", "best_K_by_accuracy": "highest accuracy"}
     for model, own in check.groupby("model", sort=False):
         intervals = own[own["metric"].isin(METRICS) & own["inside"].notna()]
@@ -117,8 +117,8 @@ def score_words(check: pd.DataFrame) -> list[str]:
                 f"The K of the {called[row['metric']]} is {row['found']:.0f}, {where} the set that the probe left "
                 f"({row['note']}); that of a seed is inside in {_percent(row['seeds_inside'])} of them."
             )
-        found.append(" ".join(words))
-    return found
+        sentences.append(" ".join(words))
+    return sentences
 
 
 def step_list(steps: pd.DataFrame) -> str:
@@ -148,13 +148,13 @@ def hours_words(hours: pd.DataFrame) -> str:
 
 def _bill(jobs: pd.DataFrame) -> str:
     """Sum of hours, by stage; names the stages that were not measured."""
-    known = jobs[jobs["device_hours"].notna()]
+    measured = jobs[jobs["device_hours"].notna()]
     stages = [
         f"{row['stage']} {row['device_hours']:.2g}" + ("" if row["source"] == MEASURED else f" ({row['source']})")
-        for row in known.to_dict("records")
+        for row in measured.to_dict("records")
     ]
     unknown = [f"{row['n_jobs']} {row['stage']}" for row in jobs[jobs["device_hours"].isna()].to_dict("records")]
-    total = f"about {known['device_hours'].sum():.2g} ({', '.join(stages)})" if stages else "none that is measured"
+    total = f"about {measured['device_hours'].sum():.2g} ({', '.join(stages)})" if stages else "none that is measured"
     return total + (f", and {' and '.join(unknown)}, which was not measured" if unknown else "")
 
 

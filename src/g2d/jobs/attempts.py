@@ -124,9 +124,9 @@ def is_alive(attempt: Attempt) -> bool | None:
     process = attempt.process
     if process is not None and process.machine == this_machine():
         try:
-            found = psutil.Process(process.pid)
+            running = psutil.Process(process.pid)
             # A process that is younger than the attempt has reused the PID.
-            return found.create_time() <= attempt.started + 1 and found.status() != psutil.STATUS_ZOMBIE
+            return running.create_time() <= attempt.started + 1 and running.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             if not _is_hidden(process.pid):
                 return False
@@ -191,11 +191,11 @@ def lost(attempts: Iterable[Attempt]) -> dict[JobKey, list[Attempt]]:
     """
     attempts = list(attempts)
     results = kept(attempts)
-    found: dict[JobKey, list[Attempt]] = defaultdict(list)
+    lost_attempts: dict[JobKey, list[Attempt]] = defaultdict(list)
     for attempt in attempts:
         if results.get(attempt.cost.key) is not attempt:
-            found[attempt.cost.key].append(attempt)
-    return found
+            lost_attempts[attempt.cost.key].append(attempt)
+    return lost_attempts
 
 
 _NAME = re.compile(r"(.*)\.\d{8}T\d{6}-.*-\d+\.json")  # inverse of `attempt_file`

@@ -182,8 +182,8 @@ def read_cost(path: str | Path) -> CostFile:
     values = read_json(path)
     if not isinstance(values.get("ancestry"), list):
         raise ValueError(f"{path}: a cost record has a list called ancestry")
-    behind = enumerate(values.pop("ancestry"))
-    ancestry = tuple(parse_record(Cost, entry, f"{path}, ancestry {i}") for i, entry in behind)
+    entries = enumerate(values.pop("ancestry"))
+    ancestry = tuple(parse_record(Cost, entry, f"{path}, ancestry {i}") for i, entry in entries)
     own = parse_record(Cost, values, str(path))
     names = [record.job for record in (*ancestry, own)]
     if repeated := next((name for name in names if names.count(name) > 1), None):

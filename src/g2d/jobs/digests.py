@@ -56,13 +56,13 @@ def _read_list(listed: Path) -> dict[str, str]:
     except ValueError as error:  # the job would run again
         reason = str(error).partition(";")[0]
         raise ValueError(f"{reason}; {UNKNOWN}") from None
-    found = {}
+    digests = {}
     for number, line in lines:
         digest, two_spaces, file = line.partition("  ")
         if not two_spaces:
             raise ValueError(f"{listed}, line {number}: no digest and file; {UNKNOWN}")
-        found[file] = digest
-    return found
+        digests[file] = digest
+    return digests
 
 
 class ChangedError(ValueError):
@@ -92,8 +92,8 @@ def require_recorded(files: Iterable[str]) -> None:
         is_record = file.endswith(BASE_RECORD)
         if is_record or file.endswith(".safetensors"):
             others = {other for listed in recorded.get(file, {}).values() for other in lists[listed]}
-            beside = (other for other in others if is_record or Path(other).parent == Path(file).parent)
-            read_too |= {other: other if other.startswith("results/") else file for other in beside}
+            siblings = (other for other in others if is_record or Path(other).parent == Path(file).parent)
+            read_too |= {other: other if other.startswith("results/") else file for other in siblings}
         for other, digest in _base_files(file).items() if is_record else ():
             recorded.setdefault(other, {}).setdefault(digest, file)
             read_too.setdefault(other, file)

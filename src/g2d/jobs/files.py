@@ -166,8 +166,8 @@ def to_trash(results: Path, paths: Iterable[Path]) -> str:
         target = place / path.relative_to(results)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(path, target)
-    what = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files and folders"
-    return f"moved {what} to {place}; to bring back: cp -a {place}/. {results}"
+    moved = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files and folders"
+    return f"moved {moved} to {place}; to bring back: cp -a {place}/. {results}"
 
 
 def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
@@ -207,18 +207,18 @@ def parse_record(kind: type[Record], values: Any, where: str) -> Record:
         kind: its fields are text, finite numbers from 0, or other such dataclasses.
         values: the parsed JSON.
     """
-    known = _fields(kind)  # type: ignore[arg-type]
+    fields = _fields(kind)  # type: ignore[arg-type]
     if not isinstance(values, dict):
-        raise ValueError(f"{where}: expected an object with {', '.join(known)}")
-    parts: dict[str, Any] = {name: p for name, (_, allowed) in known.items() for p in allowed if is_dataclass(p)}
+        raise ValueError(f"{where}: expected an object with {', '.join(fields)}")
+    parts: dict[str, Any] = {name: p for name, (_, allowed) in fields.items() for p in allowed if is_dataclass(p)}
     inner: dict[str, Any] = {name: parse_record(p, values[name], name) for name, p in parts.items() if values.get(name)}
     try:
         record = kind(**values | inner)
     except TypeError:
-        wrong = [f"unknown key {name}" for name in sorted(set(values) - set(known))]
-        wrong += [f"lacks {name}" for name in known if name not in values]
+        wrong = [f"unknown key {name}" for name in sorted(set(values) - set(fields))]
+        wrong += [f"lacks {name}" for name in fields if name not in values]
         raise ValueError(f"{where}: {wrong[0]}") from None
-    for name, (kinds, allowed) in known.items():
+    for name, (kinds, allowed) in fields.items():
         value = getattr(record, name)
         if type(value) not in allowed and value not in allowed:
             raise ValueError(f"{where}: {name} must be {kinds}, not {value!r}")

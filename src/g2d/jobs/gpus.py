@@ -41,11 +41,11 @@ def take(wanted: int) -> list[str]:
     given = visible()
     if not 0 < wanted < len(given):
         return given if wanted else []
-    told = False
+    reported = False
     while len(free := _locked(given, wanted)) < wanted:
-        if not told:
+        if not reported:
             say(f"waiting for {wanted} of the GPUs {', '.join(given)}: other jobs have them", file=sys.stderr)
-            told = True
+            reported = True
         time.sleep(POLL_S)
     os.environ[VISIBLE] = ",".join(free)
     return free
@@ -54,7 +54,7 @@ def take(wanted: int) -> list[str]:
 def _locked(given: list[str], wanted: int) -> list[str]:
     """The first free ones, locked; none where too few are free, so that two jobs never deadlock."""
     folder = own_folder()
-    found = []
+    free = []
     with ExitStack() as files:
         for name in given:
             # Slurm numbers the GPUs of every allocation from 0.
@@ -62,8 +62,8 @@ def _locked(given: list[str], wanted: int) -> list[str]:
             lock = files.enter_context(open(folder / f"gpu-{identity}.lock", "w"))
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                found.append(name)
-            if len(found) == wanted:
+                free.append(name)
+            if len(free) == wanted:
                 _held.append(files.pop_all())
-                return found
+                return free
     return []

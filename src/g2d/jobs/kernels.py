@@ -28,8 +28,8 @@ def pin_embedded(snakemake: Any) -> None:
     """Same for a job of the embedded model, or of no model if all models are embedded."""
     models, wildcards = snakemake.config["models"], snakemake.wildcards
     name = wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
-    own = [models[name]] if name in models else models.values()  # a teacher's record is of no model
-    if all(source["source"] in ("embedded", "scratch") for source in own):
+    sources = [models[name]] if name in models else models.values()  # a teacher's record is of no model
+    if all(source["source"] in ("embedded", "scratch") for source in sources):
         pin_kernels()
 
 

@@ -58,10 +58,10 @@ def own_folder() -> Path:
     folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError as error:
         raise RuntimeError(f"{folder}: cannot be made ({error.strerror}): {OTHER_FOLDER}") from None
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise RuntimeError(f"{folder}: must be a folder of yours that nobody else can enter: remove it or chmod 700")
     return folder
 
@@ -185,10 +185,10 @@ def _locked(file: Path, mode: str) -> IO[str] | None:
 def release() -> None:
     """End the run's shared engine, if there is one, so that the GPU is free on return."""
     run = current_run()
-    found = None if run is None else greeted(socket_of(run))
-    if found is None:
+    engine = None if run is None else greeted(socket_of(run))
+    if engine is None:
         return
-    connection, (host, _) = found
+    connection, (host, _) = engine
     with connection:
         try:
             process = os.pidfd_open(host)

@@ -35,17 +35,17 @@ def visible_devices() -> tuple[str, int]:
 def gpu_memory_peak() -> int | None:
     """Bytes that torch has held at most, on the fullest GPU; None without one."""
     torch = sys.modules.get("torch")
-    found = [part.peak_gpu_memory_bytes for part in _elsewhere if part.peak_gpu_memory_bytes is not None]
+    peaks = [part.peak_gpu_memory_bytes for part in _elsewhere if part.peak_gpu_memory_bytes is not None]
     if torch is not None and torch.cuda.is_initialized():
-        found += [int(torch.cuda.max_memory_allocated(gpu)) for gpu in range(torch.cuda.device_count())]
-    return max(found, default=None)
+        peaks += [int(torch.cuda.max_memory_allocated(gpu)) for gpu in range(torch.cuda.device_count())]
+    return max(peaks, default=None)
 
 
 def memory_peak() -> int:
     """Resident bytes of the largest process."""
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, KiB on Linux
-    own = unit * max(usage.ru_maxrss for usage in _usages())
-    return max([own, *(part.peak_memory_bytes for part in _elsewhere)])
+    own_peak = unit * max(usage.ru_maxrss for usage in _usages())
+    return max([own_peak, *(part.peak_memory_bytes for part in _elsewhere)])
 
 
 @dataclass(frozen=True, slots=True)

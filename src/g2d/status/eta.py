@@ -32,27 +32,27 @@ class Eta:
 
 def eta(plan: Plan, states: Sequence[JobState], now: float) -> Eta:
     """Estimate the remaining work of a grid, given all its jobs and the seconds since the epoch."""
-    known = _Known(plan, states)
+    measured = _Known(plan, states)
     on_device: list[GpuJob] = []
     seconds, not_counted = 0.0, dict[str, None]()
     for state in states:
         if state.state == "finished":
             continue
-        if known.is_on_device(state.job):
-            job = known.work(state.job)
-            hours = hours_of(job, known.means)
+        if measured.is_on_device(state.job):
+            job = measured.work(state.job)
+            hours = hours_of(job, measured.means)
             expected = None if hours is None else 3600 * hours
-            share = known.share_left(state, expected, now)
+            share = measured.share_left(state, expected, now)
             on_device.append(replace(job, units=job.units * share))
             if expected is None:
                 not_counted[job.stage] = None
         else:
-            expected = known.pace.seconds(*known.paced(state.job))
-            share = known.share_left(state, expected, now)
+            expected = measured.pace.seconds(*measured.paced(state.job))
+            share = measured.share_left(state, expected, now)
         seconds += (expected or 0.0) * share
     at_once = sum(state.state == "running" for state in states)
-    lines = tuple(estimate(on_device, known.rates))
-    return Eta(lines, known.device, seconds / at_once if at_once else None, at_once, tuple(not_counted))
+    lines = tuple(estimate(on_device, measured.rates))
+    return Eta(lines, measured.device, seconds / at_once if at_once else None, at_once, tuple(not_counted))
 
 
 def _device(plan: Plan, states: Sequence[JobState]) -> Device:

@@ -67,14 +67,14 @@ def _trouble(state: JobState, snapshot: Snapshot) -> str:
     last = state.last
     assert last is not None
     when = time.strftime("%d %b %H:%M", time.localtime(last.updated))
-    what = {"silent": f"no sign of life since {when}", "missing": f"ended well {when}, its files are not there"}
-    said = what.get(state.state, f"{state.state} {when}")
+    phrases = {"silent": f"no sign of life since {when}", "missing": f"ended well {when}, its files are not there"}
+    text = phrases.get(state.state, f"{state.state} {when}")
     if len(state.attempts) > 1:
-        said += f", attempt {len(state.attempts)}"
+        text += f", attempt {len(state.attempts)}"
     if state.kept_step:
-        said += f", kept up to step {state.kept_step}"
+        text += f", kept up to step {state.kept_step}"
     words = snapshot.words(state) if state.state != "missing" else ""
-    return f"{_named(state)}: {said}" + (f": {words}" if words else "")
+    return f"{_named(state)}: {text}" + (f": {words}" if words else "")
 
 
 def _named(state: JobState) -> str:
@@ -104,9 +104,9 @@ def hours_to_go(lines: Sequence[Line], price: Price | None = None, device: Devic
     sources = dict.fromkeys(source.partition(" (")[0] for source in known_from)
     unknown = [line.stage for line in lines if line.hours is None]
     more = f" and what was not measured: {', '.join(unknown)}" if unknown else ""
-    known = sum(line.hours or 0.0 for line in lines)
-    paid = price.of_any(known) if price and device.is_card else ""
-    yield f"to go: about {known:.1f} {device.unit}{paid} ({'; '.join(sources) or 'not measured yet'}){more}"
+    total = sum(line.hours or 0.0 for line in lines)
+    paid = price.of_any(total) if price and device.is_card else ""
+    yield f"to go: about {total:.1f} {device.unit}{paid} ({'; '.join(sources) or 'not measured yet'}){more}"
 
 
 def _foot(snapshot: Snapshot) -> Iterator[str]:

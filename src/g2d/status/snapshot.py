@@ -68,10 +68,10 @@ class Snapshot:
     @property
     def stages(self) -> dict[str, Counter[State]]:
         """Jobs by state for every stage, in the order in which stages run; shards count as jobs."""
-        found: dict[str, Counter[State]] = {}
+        by_stage: dict[str, Counter[State]] = {}
         for state in self.states:
-            found.setdefault(state.job.stage, Counter())[state.state] += 1
-        return found
+            by_stage.setdefault(state.job.stage, Counter())[state.state] += 1
+        return by_stage
 
     def of(self, *wanted: State) -> list[JobState]:
         """Return the jobs in some states, ordered by state, then by their last change, newest first."""
@@ -150,15 +150,15 @@ class Grid:
     def look(self) -> Snapshot:
         """Read the current state."""
         self._read_config()
-        found = self.records.read()
-        states = job_states(self.results, self.jobs, found)
+        records = self.records.read()
+        states = job_states(self.results, self.jobs, records)
         now = time.time()
         return Snapshot(
             results=self.results,
             title=plain(self.config.title),
             now=now,
             states=states,
-            spent=spent([recorded.attempt for attempts in found.values() for recorded in attempts]),
+            spent=spent([recorded.attempt for attempts in records.values() for recorded in attempts]),
             eta=eta(self.plan, states, now),
             is_locked=is_locked(self.results.resolve().parent),
             price=self.config.price_per_device_hour,

@@ -48,7 +48,7 @@ class Records:
     def read(self) -> dict[tuple[str, str], list[Recorded]]:
         """Return the attempts by stage and job, oldest first."""
         self.unreadable = []
-        found: dict[tuple[str, str], list[Recorded]] = {}
+        by_job: dict[tuple[str, str], list[Recorded]] = {}
         for path in _json_files(self.folder):
             recorded = self._over.get(path)
             if recorded is None:
@@ -61,10 +61,10 @@ class Records:
                     continue
                 if recorded.attempt.status != "running":
                     self._over[path] = recorded
-            found.setdefault(recorded.attempt.cost.key, []).append(recorded)
-        for attempts in found.values():
+            by_job.setdefault(recorded.attempt.cost.key, []).append(recorded)
+        for attempts in by_job.values():
             attempts.sort(key=lambda recorded: recorded.attempt.started)
-        return found
+        return by_job
 
 
 def _json_files(folder: Path) -> Iterator[str]:
