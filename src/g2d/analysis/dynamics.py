@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-# Measures by the names under which trainers log them; the first name in a log is used.
+# Names of each measure in trainers' logs; the first name in a log is used.
 LOGGED = {
     "reward": ("reward",),  # mean of the completions
     "entropy": ("entropy",),  # of the policy's next token, mean, nats
@@ -20,10 +20,10 @@ LOGGED = {
     "distance": ("kl", "log_ratio"),  # from the reference, nats: GRPO's estimate of the KL divergence; of DPO see below
 }
 MEASURES = (*LOGGED, "staleness")
-WATCHED = ("entropy", "length")  # whose fall is a collapse
+WATCHED = ("entropy", "length")  # a fall of these is a collapse
 RATIO_BOUND = 0.1  # distance of a training's mean ratio from 1 that the page warns of: so much weight is lost or added
-SHARE_OF_STEPS = 0.1  # of a training, over which means are taken to find a collapse
-FEWEST_STEPS = 5  # of such a mean
+SHARE_OF_STEPS = 0.1  # share of the steps to average over to detect a collapse
+FEWEST_STEPS = 5  # smallest number of steps to average over
 
 
 def steps_of(
@@ -52,7 +52,7 @@ def steps_of(
     found["staleness"] = float("nan")
     if consumed is not None and len(consumed):
         found["staleness"] = (consumed["step"] - consumed["generated_at"]).groupby(consumed["step"]).mean()
-    if "replay/staleness" in rows:  # the record has rows of what was drawn alone
+    if "replay/staleness" in rows:  # the log counts only sampled rows
         found["staleness"] = found["staleness"].fillna(0) + rows["replay/staleness"].astype(float)
     return found
 
@@ -66,12 +66,12 @@ def binned(steps: pd.DataFrame, bins: int = 20) -> pd.DataFrame:
 
 
 def collapse(values: pd.Series, share: float) -> dict[str, Any] | None:
-    """Whether a measure fell below a share of its start: the first mean over a tenth of the steps, at least five, is
-    compared with the lowest later one.
+    """Test whether a measure fell below a share of its initial value: the first mean over a tenth of the steps (at
+    least five) is compared with the lowest later one.
 
     Returns:
-        start, lowest, at_step (the last of the first stretch below the share) and collapsed; None where there are too
-        few steps for two stretches, or nothing was logged.
+        start, lowest, at_step (the last of the first stretch below the share) and collapsed; None if there are too few
+        steps for two stretches, or nothing was logged.
     """
     known = values.dropna()
     width = max(FEWEST_STEPS, ceil(SHARE_OF_STEPS * len(known)))
