@@ -63,9 +63,9 @@ def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
     eligible = [level for level in levels if level is not None] or levels
     if chosen := [level for level in eligible if low <= success[level] <= high]:
         return chosen
-    found = ", ".join(f"level {format_levels([level])}: {share:.1%}" for level, share in success.items())
+    shares = ", ".join(f"level {format_levels([level])}: {share:.1%}" for level, share in success.items())
     raise ValueError(
-        f"no level has pass@1 between {low:.0%} and {high:.0%} ({found}): "
+        f"no level has pass@1 between {low:.0%} and {high:.0%} ({shares}): "
         "widen calibration.window or pin calibration.levels"
     )
 

@@ -126,7 +126,7 @@ def informativeness(rollouts: pd.DataFrame) -> Informativeness:
 def _without_p(rollouts: pd.DataFrame) -> dict[str, Any]:
     """The fields that do not depend on p(x)."""
     right = (rollouts["verdict"] == "correct").groupby(rollouts["problem_id"], sort=False).mean()
-    found = {
+    metrics = {
         "n_prompts": len(right),
         "n_rollouts": len(rollouts),
         "pass_at_1": _mean(right),
@@ -137,8 +137,8 @@ def _without_p(rollouts: pd.DataFrame) -> dict[str, Any]:
     }
     if "reward_status" in rollouts and rollouts["reward_status"].notna().any():
         missing = rollouts["reward"].isna()
-        found |= {"mean_reward": _mean(rollouts["reward"][~missing]), "n_not_judged": int(missing.sum())}
-    return found
+        metrics |= {"mean_reward": _mean(rollouts["reward"][~missing]), "n_not_judged": int(missing.sum())}
+    return metrics
 
 
 def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:

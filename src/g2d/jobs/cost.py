@@ -184,8 +184,8 @@ def read_cost(path: str | Path) -> CostFile:
         raise ValueError(f"{path}: a cost record has a list called ancestry")
     entries = enumerate(values.pop("ancestry"))
     ancestry = tuple(parse_record(Cost, entry, f"{path}, ancestry {i}") for i, entry in entries)
-    own = parse_record(Cost, values, str(path))
-    names = [record.job for record in (*ancestry, own)]
+    job_cost = parse_record(Cost, values, str(path))
+    names = [record.job for record in (*ancestry, job_cost)]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"{path}: job {repeated!r} is billed twice")
-    return CostFile(own, ancestry)
+    return CostFile(job_cost, ancestry)
