@@ -38,10 +38,10 @@ START = {"transformers": 30.0, "vllm": 60.0}  # seconds of a job before its firs
 EFFICIENCY = 1.0  # of a core, in training and drawing, relative to a float32 product; bfloat16 reaches more
 START_ON_CPU = 15.0
 
-LENGTH = 0.5  # of a completion, of what it may have
-PAIRABLE = 0.5  # of the prompts
-PROBLEMS = 1000  # of a benchmark that is not here yet
-LEVELS = 5  # of a pool whose levels are not configured
+LENGTH = 0.5  # share of its token budget
+PAIRABLE = 0.5  # share of the prompts
+PROBLEMS = 1000  # of a benchmark that is not available yet
+LEVELS = 5  # of a pool without configured levels
 
 
 @dataclass(frozen=True)

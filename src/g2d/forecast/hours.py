@@ -57,8 +57,9 @@ def continued_step(plan: Plan, rule: str, wildcards: Wildcards) -> int:
 
 
 def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = None, device: Device = CARD) -> GpuJob:
-    """A job that trains or generates, with a guess for a device; the workflow's rules say `before`, K of the checkpoint
-    that a training continues, which is `continued_step` otherwise."""
+    """Return a job that trains or generates, with a guess for a device. The workflow's rules give `before`, K of the
+    checkpoint that a training resumes from; the default is `continued_step`.
+    """
     before = continued_step(plan, rule, wildcards) if before is None else before
     model, stage = model_of(wildcards), rule.removesuffix("_shard")
     config, arm = plan.for_model(model), None

@@ -194,7 +194,7 @@ def _models(config: Config, plan: Plan, at_last: bool) -> Iterator[GridJob]:
 
 
 def _generation(plan: Plan, kind: str, rule: str, output: str, wildcards: Wildcards) -> Iterator[GridJob]:
-    """A job that writes a file of rollouts, after those that draw its shards."""
+    """Return a job that writes a file of rollouts, after the jobs that generate its shards."""
     model = wildcards.get("model") or wildcards.policy.split("/")[0]
     shards = getattr(plan.for_model(model).engine.shards, kind)
     for shard in range(1, shards + 1) if shards > 1 else ():
@@ -212,7 +212,7 @@ OF_HARVEST = re.compile(
 def _harvests(
     plan: Plan, trained: Iterable[PolicyKey], shown: Iterable[HarvestKey]
 ) -> dict[str, tuple[Wildcards, set[str]]]:
-    """By folder, every harvest that is read and the files of pairs that are made from it."""
+    """Return every harvest by folder, and the files of pairs made from it."""
     found: dict[str, tuple[Wildcards, set[str]]] = {}
     new = [f"results/{key.folder}/pairs.jsonl" for key in shown]
     new += [file for key in trained for file in _harvested(plan, key)]

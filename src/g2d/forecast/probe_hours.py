@@ -32,7 +32,7 @@ STAGES = (*ONLINE_STAGES, "harvest_rollouts", *OFFLINE_STAGES, "evaluate", "draw
 
 @dataclass(frozen=True)
 class Rates:
-    """What the bills of calibration and probe tell about one model."""
+    """Rates of one model, measured by calibration and probe."""
 
     seconds_per_completion: float | None  # device seconds of warm-up; None where nothing was warmed up
     start_up: float  # device seconds of a job that generates, before its first token
@@ -45,7 +45,7 @@ class Rates:
         return jobs * self.start_up + tokens * self.seconds_per_token
 
     def harvested(self, point: tuple[int, int]) -> float:
-        """Tokens per prompt at (G, K), the mean of all probes where that point was not probed."""
+        """Tokens per prompt at (G, K); the mean of all probes if that point was not probed."""
         return self.tokens.get(point, fsum(self.tokens.values()) / len(self.tokens))
 
 
