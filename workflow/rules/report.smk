@@ -1,4 +1,4 @@
-# What a reader gets: where the results come from, how they were made, and one page that opens without a server.
+# Results for readers: provenance, methods, and a report page that opens without a server.
 
 
 rule record_provenance:

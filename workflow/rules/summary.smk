@@ -1,7 +1,7 @@
 # Tables and figures: Tables 1 to 4 and Figures 2 and 3 of the paper, for this grid.
 
 
-# By rule, its message. A rule reads what its tables read (g2d.tables.catalogue).
+# Message of each rule. A rule reads what its tables read (g2d.tables.catalogue).
 TABLE_RULES = {
     "make_tables": "Make the tables",
     "make_factorial": "Tabulate difficulty by level and temperature",
@@ -11,7 +11,7 @@ TABLE_RULES = {
     "make_sweep_table": "List the values that the sweep tried and chose",
     "make_win_rates": "Compute win rates against M0",
 }
-# What makes their tables stale beside their inputs, where that is not the whole configuration.
+# Params of rules that do not depend on the whole configuration.
 TABLE_PARAMS = {
     "make_factorial": {"rollouts": FACTORIAL},
     "make_contamination_table": {
@@ -22,7 +22,7 @@ TABLE_PARAMS = {
     },
     "make_sweep_table": {},
 }
-# Benchmarks are checked before a table shows what was chosen.
+# The benchmarks are checked before a table shows a selection.
 CHECKED = {"make_tables": DEVELOPMENT_CHECKS if CHECKPOINTS else [], "make_sweep_table": DEVELOPMENT_CHECKS}
 
 

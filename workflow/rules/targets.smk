@@ -1,5 +1,5 @@
-# What the grid consists of, as far as its looks have decided: its policies, harvests, tables and figures, and how a
-# report calls them.
+# Policies, harvests, tables and figures of the grid, so far as the interim analyses have decided, and their names in
+# a report.
 
 HARVESTS = grid.harvests(NOW)
 PROBES = grid.probes(CONFIG)
@@ -7,13 +7,13 @@ POLICIES = grid.policies(NOW)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
 CONTROL_HARVESTS = grid.harvests_of_controls(NOW)
 AUTO_WARMUPS = grid.auto_warmups(NOW)
-# What a sweep chooses between, and by which problems: the pool is then what is left of it.
+# Regimes that are swept, and the development problems; the pool is then the rest.
 SWEPT = list(CONFIG.sweep.regimes) if CONFIG.sweep else []
 CANDIDATES = candidate_policies(CONFIG)
 TRAINING_POOL = f"results/problems/pool{'.training' if held_out(CONFIG) else ''}.jsonl"
 DEVELOPMENT_OF = development_of(CONFIG)
 DEVELOPMENT_CHECKS = [f"results/problems/{name}.development.json" for name in DEVELOPMENT_OF]
-# By the folder of every policy that is one of them, those that it is selected from.
+# Candidates of each selected policy, by its folder.
 CHECKPOINTS = {key.folder: tried for key, tried in grid.checkpoints(CONFIG).items()}
 FACTORIAL = {model: files for model in CONFIG.models if (files := grid.factorial_files(CONFIG, model))}
 TABLES = catalogue.tables_of(CONFIG)

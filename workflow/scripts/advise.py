@@ -1,4 +1,4 @@
-"""Rule advise: which levels to train on, which K looks best, and what the rest of the grid takes."""
+"""Rule advise: recommend levels and K, and estimate the hours of the rest of the grid."""
 
 from pathlib import Path
 

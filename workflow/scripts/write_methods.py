@@ -1,4 +1,4 @@
-"""Rule write_methods: the methods paragraph, from the settings that were used."""
+"""Rule write_methods: write the methods paragraph from the settings in use."""
 
 from g2d.experiment.config import load
 from g2d.experiment.sweep import with_choices

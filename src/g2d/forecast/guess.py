@@ -43,10 +43,10 @@ START = {"transformers": 30.0, "vllm": 60.0}  # seconds of a job before its firs
 EFFICIENCY = 1.0  # of a core, in training and drawing, relative to a float32 product; bfloat16 reaches more
 START_ON_CPU = 15.0
 
-LENGTH = 0.5  # of a completion, of what it may have
-PAIRABLE = 0.5  # of the prompts
-PROBLEMS = 1000  # of a benchmark that is not here yet
-LEVELS = 5  # of a pool whose levels are not configured
+LENGTH = 0.5  # share of its token budget
+PAIRABLE = 0.5  # share of the prompts
+PROBLEMS = 1000  # of a benchmark that is not available yet
+LEVELS = 5  # of a pool without configured levels
 
 # Tokens of a prompt on a core: of the template, with its default system message, of every message, and of the text.
 TEMPLATE_TOKENS, MESSAGE_TOKENS = 20, 8
@@ -55,7 +55,7 @@ CHARACTERS_PER_TOKEN = 2  # of problems, which are numbers and operators for the
 
 @dataclass(frozen=True)
 class Work:
-    """What a job has a card do."""
+    """Work of a job for a card."""
 
     drawn: float = 0.0  # completions
     rows: int = 1  # completions that are drawn together
@@ -133,7 +133,7 @@ def guess(
 
 
 def _training(config: Config, arm: Arm, group_size: int, completions: float) -> Work:
-    """On so many completions, where it is online."""
+    """Work of a training; `completions` is for online ones."""
     settings, samples, budget = arm.settings, config.harvest.samples_per_prompt, config.harvest.max_completion_length
     shares = config.training.shared_prompts is not False
     if arm.phase != "online":

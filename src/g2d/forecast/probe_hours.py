@@ -34,7 +34,7 @@ STAGES = (*ONLINE_STAGES, "harvest_rollouts", *OFFLINE_STAGES, "evaluate", "draw
 
 @dataclass(frozen=True)
 class Rates:
-    """What the bills of calibration and probe tell about one model; seconds are of `device`."""
+    """Rates of one model, measured by calibration and probe; seconds are of `device`."""
 
     seconds_per_completion: float | None  # of warm-up; None where nothing was warmed up
     start_up: float  # seconds of a job that generates, before its first token
@@ -48,7 +48,7 @@ class Rates:
         return jobs * self.start_up + tokens * self.seconds_per_token
 
     def harvested(self, point: tuple[int, int]) -> float:
-        """Tokens per prompt at (G, K), the mean of all probes where that point was not probed."""
+        """Tokens per prompt at (G, K); the mean of all probes if that point was not probed."""
         return self.tokens.get(point, fsum(self.tokens.values()) / len(self.tokens))
 
 

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
-    """DPO on all pairs of a prompt's rollouts, prompts weighted equally, from a new M0 or from pi_K."""
+    """DPO on all pairs of a prompt's rollouts, each prompt with the same weight, from a fresh M0 or from pi_K."""
 
     gradient_accumulation_steps: ClassVar[int] = 1  # the trainer itself splits an update into passes
     regime: Literal["group_dpo"] = key(..., "Train on every pair of a right and a wrong rollout.")
-    pairs: Literal["one", "all"] = key("all", "Every combination of a right and a wrong rollout, or one of them.")
+    pairs: Literal["one", "all"] = key("all", "Every pair of a right and a wrong rollout, or one random pair.")
     epochs: int = key(3, "Passes over the pairable prompts.", ge=1)
     max_steps: int | None = key(
-        None, "Gradient steps, however many prompts there are; null: as many as the epochs take.", unit="steps", ge=1
+        None, "Gradient steps, whatever the number of prompts; null: as many as `epochs` needs.", unit="steps", ge=1
     )
-    prompts_per_update: int = key(16, "Pairable prompts of a gradient step.", unit="prompts", ge=1)
+    prompts_per_update: int = key(16, "Pairable prompts per gradient step.", unit="prompts", ge=1)
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
     per_device_batch_size: RolloutsAtOnce = key("auto", ROLLOUTS_AT_ONCE, auto=8)

@@ -24,24 +24,21 @@ if TYPE_CHECKING:
 Which = Literal["one", "all"]
 RolloutsAtOnce = Annotated[int, Field(ge=2)] | Literal["auto"]
 ROLLOUTS_AT_ONCE = (
-    "Rollouts that pass through the model in training together; auto: as many as the card has room for "
-    "(docs/environments.md), 8 on a CPU."
+    "Rollouts per forward pass in training; auto: as many as fit on the GPU (docs/environments.md), 8 on a CPU."
 )
 
 
 class GroupLoss(Section):
-    """The loss on groups: DPO's, and optional terms (arXiv 2506.21495, sections 3 and 4)."""
+    """Loss on groups of rollouts: DPO's, with optional terms (arXiv 2506.21495, sections 3 and 4)."""
 
-    pairs: Which = key(
-        "one", "One random right with one random wrong rollout of a prompt, or every combination (GroupDPO)."
-    )
+    pairs: Which = key("one", "One random pair of a right and a wrong rollout per prompt, or every pair (GroupDPO).")
     beta: float = key(0.1, "Strength of the reference policy.", paper="0.1 on mathematics", gt=0)
     nll_weight: float = key(
-        0.0, "Weight of the mean negative log-likelihood of the chosen rollouts' tokens.", paper="0, and 1", ge=0
+        0.0, "Weight of the chosen rollouts' mean negative log-likelihood per token.", paper="0, and 1", ge=0
     )
     entropy_coefficient: float = key(
         0.0,
-        "Weight of the mean entropy of the next token over the chosen rollouts, which the loss then rewards.",
+        "Weight of an entropy bonus: mean token entropy of the chosen rollouts.",
         paper="0, and 1e-4 to 5e-4",
         ge=0,
     )
@@ -53,13 +50,13 @@ class GroupLoss(Section):
     )
     margin: float | None = key(
         None,
-        "Of a scalar reward: how far the best and the worst rollout of a prompt are apart at least; null: at all.",
+        "Smallest difference between best and worst rollout of a prompt, for a scalar reward; null: any.",
         gt=0,
         neutral=None,
     )
     normalise: Literal["pairable", "asked"] = key(
         "pairable",
-        "Divide an update's loss by its prompts that have a pair, or by all it asked, as that paper's code does.",
+        "Divide the loss by the number of prompts that have a pair, or by all prompts (as in the paper's code).",
     )
 
 

@@ -32,17 +32,17 @@ METRICS = (
 
 
 class PromptMix(Section):
-    """The kinds of prompts to ask: keys shared by ablations and online entries."""
+    """Kinds of prompts, for ablations and online entries."""
 
     prompts: Literal["verifiable", "open_ended", "mixed"] = key(
         "verifiable",
-        "What is asked: the training set, the prompts of `open_ended.pool`, or some of both in every update.",
+        "Prompts to train on: the training set, `open_ended.pool`, or both in every update.",
         paper="all three, in arXiv 2506.21495",
         neutral="verifiable",
     )
     open_ended_share: float = key(
         0.5,
-        "Of mixed prompts: the share of an update's prompts that is open-ended, a whole number of them.",
+        "Share of open-ended prompts in a mixed update; must give a whole number.",
         paper="1/3, in arXiv 2506.21495",
         gt=0,
         lt=1,
@@ -87,27 +87,29 @@ VERIFIABLE = PromptMix()
 
 
 class Retire(Section):
-    """Prompts that are no longer asked."""
+    """Prompts to stop training on."""
 
-    after: int = key(..., "Retire a prompt whose last so many groups had no signal: all right, or all wrong.", ge=1)
+    after: int = key(
+        ..., "Retire a prompt after this many groups in a row without signal: all right, or all wrong.", ge=1
+    )
     readmit: int | None = key(
         None,
-        "Ask it again after so many updates, and retire it again if that group has no signal either; null for never.",
+        "Try a retired prompt again after this many updates; null: never.",
         unit="updates",
         ge=1,
     )
 
 
 class PromptKeys(Section):
-    """Handling of prompts without a learning signal."""
+    """Treatment of prompts without signal."""
 
     retire: Retire | None = key(
-        None, "Leave out prompts whose groups have no signal; null asks all of them.", paper="none", neutral=None
+        None, "Leave out prompts whose groups have no signal; null: use all prompts.", paper="none", neutral=None
     )
     resample: int = key(
         0,
-        "Replace the prompts of a draw whose groups have no signal by the next ones, at most so many times (DAPO's "
-        "dynamic sampling); what is replaced is paid for.",
+        "Replace prompts whose groups have no signal, at most this many times per update (DAPO's dynamic "
+        "sampling). Their cost counts.",
         paper="0",
         ge=0,
         neutral=0,

@@ -30,35 +30,33 @@ STALENESS = "replay/staleness"  # mean over all groups of the updates since they
 
 
 class Replay(Section):
-    """Replay of groups of earlier updates, or of right completions of a harvest."""
+    """Completions to replay: groups of earlier updates, or right completions of a harvest."""
 
     buffer: int | None = key(
         None,
-        "Groups that are kept, the last that were drawn; every update but the first takes some of them, drawn "
-        "uniformly and not removed (arXiv 2604.08706).",
+        "Number of latest groups to keep; updates sample from them uniformly, without removing them "
+        "(arXiv 2604.08706).",
         unit="groups",
         ge=1,
         neutral=None,
     )
     share: float | None = key(
         None,
-        "With buffer: the share of an update's groups that comes from it, a whole number of them.",
+        "Share of an update's groups that comes from the buffer; must give a whole number.",
         gt=0,
         lt=1,
         neutral=None,
     )
     successes: int | None = key(
         None,
-        "Right completions of a harvest in every group, in place of as many drawn ones; fewer where the harvest has "
-        "fewer of that prompt (RLEP, arXiv 2507.07451).",
+        "Right completions of a harvest that replace sampled ones in every group, at most (RLEP, arXiv 2507.07451).",
         paper="2, beside 16 drawn ones",
         ge=1,
         neutral=None,
     )
     harvest_step: Steps | None = key(
         None,
-        "With successes: the K of `warmup.steps` whose harvest they are from, in the main grid at its first group "
-        "size; 0: M0's.",
+        "With successes: K of the main grid's harvest to take them from, at its first group size; 0: M0's.",
         unit="steps",
         neutral=None,
     )

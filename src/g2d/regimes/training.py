@@ -24,14 +24,14 @@ from g2d.settings import Section, key
 
 
 class OptimizerKeys(Section):
-    """AdamW's keys besides the learning rate; sections with these keys inherit from it."""
+    """Settings of AdamW besides the learning rate."""
 
     adam_betas: tuple[float, float] = key(
-        (0.9, 0.999), "Decay of AdamW's averages of the gradient and of its square.", neutral=(0.9, 0.999)
+        (0.9, 0.999), "Decay rates of AdamW's averages of the gradient and of its square.", neutral=(0.9, 0.999)
     )
-    adam_epsilon: float = key(1e-8, "Added to the root in AdamW's denominator.", gt=0, neutral=1e-8)
-    weight_decay: float = key(0.0, "AdamW's decoupled weight decay.", ge=0, neutral=0.0)
-    max_grad_norm: float = key(1.0, "Norm that a step's gradient is clipped to.", gt=0, neutral=1.0)
+    adam_epsilon: float = key(1e-8, "Epsilon in AdamW's denominator.", gt=0, neutral=1e-8)
+    weight_decay: float = key(0.0, "Decoupled weight decay.", ge=0, neutral=0.0)
+    max_grad_norm: float = key(1.0, "Gradient norm to clip at.", gt=0, neutral=1.0)
 
     @field_validator("adam_betas")
     @classmethod

@@ -20,11 +20,11 @@ GROUP = "g2d.rewards"
 
 
 class Plugin(TimeLimited):
-    """A reward from an installed package (entry point group `g2d.rewards`)."""
+    """A reward of an installed package (entry point group `g2d.rewards`)."""
 
-    reward: Literal["plugin"] = key(..., "Take a reward from an installed package.")
-    name: str = key(..., "Name of its entry point.")
-    settings: dict[str, Any] = key({}, "Its own keys.")
+    reward: Literal["plugin"] = key(..., "Use a reward of an installed package.")
+    name: str = key(..., "Name of the entry point.")
+    settings: dict[str, Any] = key({}, "Settings of the reward.")
 
     @model_validator(mode="after")
     def _loads(self) -> Plugin:

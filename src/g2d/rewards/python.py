@@ -33,14 +33,12 @@ OF_REFERENCES = {"answers", "verdicts"}
 
 
 class PythonReward(TimeLimited):
-    """The result of a function in your Python file (docs/rewards.md)."""
+    """Result of a function in your Python file (docs/rewards.md)."""
 
     reward: Literal["python"] = key(..., "Reward by a function in a Python file.")
-    file: str = key(..., "The file, relative to the working directory. Its content is part of what jobs depend on.")
-    function: str = key("reward", "Name of the function, which gets and returns a list: one number per completion.")
-    binary: bool = key(
-        False, "Whether it returns 1 and 0 alone; p(x), and with it mu and H, is defined for such rewards only."
-    )
+    file: str = key(..., "The file, relative to the working directory; jobs depend on its content.")
+    function: str = key("reward", "Name of the function; it returns a list with one number per completion.")
+    binary: bool = key(False, "Whether it returns only 0 and 1; p(x), mu and H need a binary reward.")
 
     @property
     def needs_reference(self) -> bool:
