@@ -1,12 +1,12 @@
-# Looks: the grid's seeds in stages (docs/race.md). A look is a file that says which policies get further seeds. Once it is
-# there no rule makes it, so whatever looks newer or is forced, it is never taken again.
+# Interim analyses of seeds in stages (docs/race.md). Each writes a file that says which policies get further seeds.
+# Once the file exists there is no rule for it, so an analysis never runs twice, even if forced.
 
 LOOKS = CONFIG.looks
 TAKEN = taken(LOOKS) if LOOKS else {}
 
 
 def after_looks(before=None):
-    """The configuration with the seeds that the looks ask for, up to the last or before one; waits for these."""
+    """Return the configuration with the seeds of all interim analyses, or of those before one; waits for them."""
     found = TAKEN
     for number in count(1):
         earlier = dict(islice(found.items(), number - 1))
@@ -14,15 +14,15 @@ def after_looks(before=None):
         if number == before or (last and (not last["next"] or number - 1 == LOOKS.until)):
             return (at_look if before else at_end)(CONFIG, earlier)
         if number > len(TAKEN):
-            checkpoints.take_look.get(look=number)  # an exception, until it is taken
+            checkpoints.take_look.get(look=number)  # raises until the analysis has run
             found = taken(LOOKS)
 
 
-LATER = {}  # the tables of jobs by the number of looks that were taken
+LATER = {}  # the tables of jobs by the number of interim analyses so far
 
 
 def at_last(rule, name):
-    """Input: the files of the finished grid that a job of the table has under this name. If there are looks, they
+    """Input: the files of the finished grid that a job of the table has under this name. Interim analyses, if any,
     decide which."""
     if not LOOKS:
         return JOBS[rule,].inputs[name]
@@ -38,7 +38,7 @@ def at_last(rule, name):
 
 
 def answers_of_look(w):
-    """Input: what a look tests."""
+    """Input function: files that an interim analysis reads."""
     config, benchmark = after_looks(int(w.look)), next(iter(CONFIG.benchmarks))
     return [f"results/{p.folder}/eval/{benchmark}.parquet" for p in grid.policies(config)]
 
@@ -55,7 +55,7 @@ if LOOKS:
         benchmark:
             f"results/benchmarks/take_look/{LOOKS.folder}/{{look}}.tsv"
         wildcard_constraints:
-            look=names(str(n) for n in range(len(TAKEN) + 1, 2 * len(LOOKS.looks) + 1)),
+            look=names(str(n) for n in range(len(TAKEN) + 1, len(LOOKS.looks) + 1)),
         conda:
             "../../envs/g2d.yaml"
         threads: 1

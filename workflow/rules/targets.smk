@@ -1,12 +1,12 @@
-# What the grid consists of, as far as its looks have decided: its policies, harvests, tables and figures, and how a
-# report calls them.
+# Policies, harvests, tables and figures of the grid, so far as the interim analyses have decided, and their names in
+# a report.
 
 HARVESTS = grid.harvests(NOW)
 PROBES = grid.probes(CONFIG)
 POLICIES = grid.policies(NOW)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
 AUTO_WARMUPS = grid.auto_warmups(NOW)
-# What a sweep chooses between, and by which problems: the pool is then what is left of it.
+# Regimes that are swept, and the development problems; the pool is then the rest.
 SWEPT = list(CONFIG.sweep.regimes) if CONFIG.sweep else []
 TRAINING_POOL = f"results/problems/pool{'.training' if held_out(CONFIG) else ''}.jsonl"
 DEVELOPMENT_OF = development_of(CONFIG)
@@ -16,12 +16,11 @@ TITLES = {name: table.title for name, table in TABLES.items()}
 FIGURES = {figure.name: figure for figure in catalogue.FIGURES}
 
 
-def category(title):
-    """A heading of the report's menu, which every page shows: a demonstration says so there too."""
-    return f"{title} (synthetic demonstration)" if CONFIG.demonstration else title
+def in_report(file, category, title, caption=None):
+    """An output that `snakemake --report` shows. Its menu is on every page: a demonstration says so there."""
+    category = f"{category} (synthetic demonstration)" if CONFIG.demonstration else category
 
+    def labels(wildcards):
+        return {"what": title} | ({"caption": captions(CONFIG, [caption])[caption]["caption"]} if caption else {})
 
-def caption(name):
-    """The text of the caption of a table or figure."""
-    file = HERE.join(f"../report/{name}.rst")
-    return Path(file.path if ROOT else workflow.sourcecache.get_path(file)).read_text(encoding="utf-8")
+    return report(file, category=category, labels=labels)

@@ -1,8 +1,8 @@
-"""GPU-hours or CPU hours of jobs: what `snakemake -n` prints of those it plans, `g2d status` of those that are left.
+"""GPU-hours or CPU hours of jobs, for `snakemake -n` and `g2d status`.
 
-A job's rate is the mean over the jobs of its stage and model that have finished here on such a device
-(`g2d.forecast.rates`), or else a guess (`g2d.forecast.guess`). With `warmup.iterations` above 1 or `warmup.replay` a
-step generates only a part of the completions that it is trained on, so the hours are an upper bound.
+The rate of a job is the mean over finished jobs of its stage and model on such a device (`g2d.forecast.rates`), or
+else a guess (`g2d.forecast.guess`). With `warmup.iterations` above 1 or `warmup.replay`, a step generates only part
+of its completions, so the hours are an upper bound.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class GpuJob:
     stage: str
     model: str
     units: float = 1.0
-    rate_of: str | None = None  # the stage whose rate counts, where it is another: a probe is a part of a harvest
+    rate_of: str | None = None  # stage to take the rate from, if another: a probe uses that of a harvest
     at_most: bool = False  # its hours may be fewer
-    guess: float | None = None  # hours per unit, where they were not measured
+    guess: float | None = None  # hours per unit, if not measured
 
     @property
     def rated_as(self) -> tuple[str, str]:
@@ -53,13 +53,13 @@ class Line:
 
 
 def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
-    """A job that trains or generates, with a guess for a device."""
+    """Return a job that trains or generates, with a guess for a device."""
     model, stage, w = job.model, job.stage, job.wildcards
     own, units = config.for_model(model), 1.0
     more: dict[str, Any] = {}
     if stage in ONLINE_STAGES:
         assert job.arm is not None
-        steps, settings = int(w.k) - (job.continues or 0), job.arm.settings  # at most so many if it stops by itself
+        steps, settings = int(w.k) - (job.continues or 0), job.arm.settings  # at most this many with auto-stop
         units = steps * settings.completions_per_step(int(w.g))
         more = {"at_most": getattr(settings, "trains_again", False)}
     elif stage == "draw_probe":

@@ -24,7 +24,6 @@ READ_FOR = {
     "judged": ("harvested", "answers", "records"),
     "logs": ("logs", "ages"),
     "main": ("answers", "records", "costs"),
-    "win_rates": ("replies", "records"),
 }
 
 
@@ -124,5 +123,4 @@ PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]],
     ),
     "questions": (lambda config: config.continued_benchmarks, "problems/{}.jsonl"),
     "looks": (lambda config: {file: file for file in (config.reached.files if config.reached else ())}, ""),
-    "main_csv": (lambda config: ["main"], "tables/{}.csv"),
 }

@@ -25,7 +25,6 @@ def summaries(config: Config) -> Iterator[Job]:
         list(config.sweep.regimes if config.sweep else ()),
     )
     csv = {name: _table(name) for name in tables}
-    html = {name: f"results/tables/{name}.html" for name in tables}
     figures = {figure.name: f"results/figures/{figure.name}.svg" for figure in catalogue.FIGURES}
     cards = _cards(config)
     if config.looks and config.reached and not config.reached.is_over:
@@ -39,7 +38,6 @@ def summaries(config: Config) -> Iterator[Job]:
         given = _at_last(config, lambda config, rule=rule: table_inputs(config, rule))  # type: ignore[misc]
         made = {table.name: _table(table.name) for table in catalogue.tables_of_rule(config, rule)}
         yield job_of(rule, given | {"checked": checked.get(rule, [])}, made)
-    yield job_of("render_tables", csv, html)
     given = {name: _table(name) for name in ("main", "harvest", "decomposition", "budgets")}
     yield job_of("draw_figures", given, figures)
     given = {"tables": [_table("main"), _table("ablations")]}
@@ -71,7 +69,7 @@ def summaries(config: Config) -> Iterator[Job]:
         **_parts(config, pairs="shown_pairs", rollouts="shown_rollouts", answers="shown_answers"),
     }
     yield job_of("build_report", given, {"": PAGE})
-    yield job_of("all", {"": [*csv.values(), *html.values(), *figures.values(), *cards, PAGE]}, {})
+    yield job_of("all", {"": [*csv.values(), *figures.values(), *cards, PAGE]}, {})
 
 
 def _advice(config: Config, swept: list[str]) -> Iterator[Job]:
@@ -84,7 +82,7 @@ def _advice(config: Config, swept: list[str]) -> Iterator[Job]:
         "rollouts": [f"{folder}/rollouts.parquet" for folder in folders],
         "bills": bills,
     }
-    made = {"steps": _table("advice"), "levels": _table("advice_levels"), "hours": _table("advice_hours")}
+    made = {"steps": _table("advice"), "hours": _table("advice_hours")}
     yield job_of("advise", given, {"text": "results/advice.md", **made})
     given = {"steps": _table("advice"), "hours": _table("advice_hours"), "probes": bills}
     given |= _at_last(config, lambda config: {"evaluations": _first_benchmark(config, "dpo")})

@@ -92,7 +92,7 @@ def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any
     trains_all = lora is not None and lora.trains_all
     model = skeleton(config, lora, dtype=torch.bfloat16 if half and not trains_all else torch.float32)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        known = []
+        tensors = []
         for module in model.modules():
             for own in (module._parameters, module._buffers):
                 for name, old in own.items():
@@ -102,11 +102,11 @@ def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any
                     if own is module._parameters:
                         new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
                     own[name] = new
-                    known.append(new)
+                    tensors.append(new)
                     if new.requires_grad:
                         new.grad = torch.empty_like(new)
-                        known.append(new.grad)
-        counted = Storages(iter(known))
+                        tensors.append(new.grad)
+        counted = Storages(iter(tensors))
         with counted, precision(half and lora is not None):
             yield model, counted
 

@@ -39,8 +39,8 @@ class OnceRounded(Linear):
             total = total + self.base_layer.bias
         for name in [] if self.disable_adapters else self.active_adapters:
             if name in self.lora_A:
-                own = self.lora_dropout[name](self._cast_input_dtype(x, self.lora_A[name].weight.dtype))
-                total = total + self.lora_B[name](self.lora_A[name](own)) * self.scaling[name]
+                dropped = self.lora_dropout[name](self._cast_input_dtype(x, self.lora_A[name].weight.dtype))
+                total = total + self.lora_B[name](self.lora_A[name](dropped)) * self.scaling[name]
         return total.to(weight.dtype)
 
 
@@ -105,9 +105,9 @@ def effect_left(base: str | Path, adapter: str | Path) -> float | None:
         x = torch.randn(INPUTS, a.shape[1], generator=generator).bfloat16().float()
         change = settings["lora_alpha"] / settings["r"] * (x @ a.T @ b[: len(rows)].T)
         rounded = (x @ rows.bfloat16().float().T).bfloat16().float()
-        found = (rounded + change).bfloat16().float() - rounded
+        effect = (rounded + change).bfloat16().float() - rounded
         if size := float(change.square().sum()):
-            shares.append(float((found * change).sum()) / size)
+            shares.append(float((effect * change).sum()) / size)
     return sum(shares) / len(shares) if shares else None
 
 
@@ -115,9 +115,9 @@ def _rows(base: Path, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
     """First rows of the layers that exist in the files."""
     for file in sorted(base.glob("*.safetensors")):
         with safe_open(file, framework="pt") as weights:
-            there = {*weights.keys()}
+            tensors = {*weights.keys()}
             for name in names:
-                if f"{name}.weight" in there:
+                if f"{name}.weight" in tensors:
                     yield name, weights.get_slice(f"{name}.weight")[:OUTPUTS]
 
 

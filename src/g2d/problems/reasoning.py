@@ -114,16 +114,16 @@ def rows(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     seen: set[str] = set()
     for (at, share), (_, level, own) in zip(shares(range(len(levels)), request["n"]), levels, strict=True):
         config, before, barren = request["config"] | own, len(seen), 0
-        found = 0
+        accepted = 0
         for index in count():
-            if found == share or (until is not None and time.process_time() > until):
+            if accepted == share or (until is not None and time.process_time() > until):
                 break
             if barren > PATIENCE + PATIENCE_PER_QUESTION * (len(seen) - before):
                 of_level = "" if level is None else f"level {level}: "
                 raise TaskError(
                     "n",
-                    f"{of_level}{request['task']} gives {found} different {request['split']} problems of the {share} "
-                    f"asked for: lower n to at most {found * len(levels)}, or change config",
+                    f"{of_level}{request['task']} gives {accepted} different {request['split']} problems of the "
+                    f"{share} asked for: lower n to at most {accepted * len(levels)}, or change config",
                 )
             entry = _plain(datasets[at][index])
             question = entry["question"]
@@ -133,7 +133,7 @@ def rows(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             seen.add(question)
             if split_of(text_key(question)) != request["split"]:
                 continue
-            found, barren = found + 1, 0
+            accepted, barren = accepted + 1, 0
             yield {
                 "prompt": question,
                 "answer": "" if entry["answer"] is None else str(entry["answer"]),  # "": several, none given

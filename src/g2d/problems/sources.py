@@ -244,13 +244,13 @@ def _load_from_hub(key: str, source: HubProblems) -> Any:
 def _hub_message(key: str, source: HubProblems, error: Exception) -> str:
     """Turn an error of `datasets` or the Hub client into one line; its text suggests the fix."""
     reason = first_line(error)
-    said = reason.lower()
+    lowered = reason.lower()
     fixes = (
-        ("gated" in said, f"ask for access on the data set's page and log in with `hf auth login`, change {key}.id"),
-        ("revision" in said, f"correct {key}.revision"),
+        ("gated" in lowered, f"ask for access on the data set's page and log in with `hf auth login`, change {key}.id"),
+        ("revision" in lowered, f"correct {key}.revision"),
         (isinstance(error, ConnectionError), "connect this machine to the Hub, unset HF_HUB_OFFLINE"),
-        ("split" in said, f"correct {key}.split"),
-        ("config" in said, f"correct {key}.subset"),
+        ("split" in lowered, f"correct {key}.split"),
+        ("config" in lowered, f"correct {key}.subset"),
     )
     fix = next((fix for applies, fix in fixes if applies), f"correct {key}.id, {key}.subset or {key}.split")
     return f"{key}: cannot load {source.id} from the Hub ({reason}): {fix}, {LOCAL_WAY_OUT}"

@@ -69,15 +69,17 @@ PROBE_COLUMNS = {  # columns of probes.csv
 
 def summarised(step: int, rollouts: Sequence[Rollout]) -> Probe:
     """Summarise the rollouts of a probe."""
-    found: Informativeness = informativeness(to_frame(rollouts))
+    measures: Informativeness = informativeness(to_frame(rollouts))
     tokens = sum(rollout.token_count for rollout in rollouts)
-    return Probe(step=step, tokens_generated=tokens, **{name: getattr(found, name) for name in METRICS})
+    return Probe(step=step, tokens_generated=tokens, **{name: getattr(measures, name) for name in METRICS})
 
 
 def has_declined(history: Sequence[Probe], patience: int) -> bool:
     """Return whether H and mu were both below their maxima so far in each of the last `patience` probes."""
-    found = np.array([probe.h_and_mu for probe in history]).reshape(-1, 2)
-    below = [bool((own < highest).all()) for own, highest in zip(found, np.maximum.accumulate(found), strict=True)]
+    measures = np.array([probe.h_and_mu for probe in history]).reshape(-1, 2)
+    below = [
+        bool((own < highest).all()) for own, highest in zip(measures, np.maximum.accumulate(measures), strict=True)
+    ]
     return len(below) >= patience and all(below[-patience:])
 
 
@@ -116,7 +118,7 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
         free_unused()
         history.add(summarised(step, probe_rollouts(job, _policy(job, step, segment))))
         free_unused()
-    return history.hand_over()
+    return history.export_best()
 
 
 def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
@@ -196,15 +198,15 @@ class _History:
                 if part.is_dir() and part.name not in kept.get(past.step, ()):
                     shutil.rmtree(part)
 
-    def hand_over(self) -> Trained:
+    def export_best(self) -> Trained:
         """Copy the chosen policy's weights and its training rollouts to the work folder."""
         chosen = best(self.probes)
         for part in ("adapter", "weights"):
             shutil.rmtree(self.work / part, ignore_errors=True)
             if (self.segment(chosen.step) / part).is_dir():
                 copy_folder(self.segment(chosen.step) / part, self.work / part)
-        behind = [probe.step for probe in self.probes if probe.step <= chosen.step]
-        parts = [pd.read_parquet(self.segment(step) / "rollouts.parquet") for step in behind]
+        steps = [probe.step for probe in self.probes if probe.step <= chosen.step]
+        parts = [pd.read_parquet(self.segment(step) / "rollouts.parquet") for step in steps]
         with atomic(self.work / "rollouts.parquet") as draft:
             pd.concat(parts, ignore_index=True).to_parquet(draft, index=False)
         rows = [{**asdict(probe), "chosen": probe == chosen} for probe in self.probes]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from g2d.regimes.division import Division
-from g2d.regimes.offline import EqualRows
+from g2d.regimes.offline import RowWeighting
 from g2d.regimes.processes import n_processes
 
 Batch = dict[str, Any]  # tensors whose first dimension is rows, and values shared by all rows
@@ -35,7 +35,7 @@ def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[
     return passes
 
 
-class PassesByLength(EqualRows):
+class PassesByLength(RowWeighting):
     """Mixin for TRL trainers that splits a batch into several passes if `division.tokens` is set.
 
     A micro-batch then holds all rows that a process has of an update; gradient and loss are summed over its passes.
@@ -57,12 +57,12 @@ class PassesByLength(EqualRows):
         passes = dealt(lengths, self.division.tokens, self.division.rows if n_processes() > 1 else None)
         metrics = self._metrics["train"]  # type: ignore[attr-defined]
         before = {name: len(values) for name, values in metrics.items()}
-        parts = [cut(rows_of(inputs, torch.tensor(own), n), "attention_mask") for own in passes]
+        parts = [cut(rows_of(inputs, torch.tensor(rows), n), "attention_mask") for rows in passes]
         losses = [step(model, part, num_items_in_batch) for part in parts]
         for name, values in metrics.items():  # the trainer logs their mean
-            own = values[before.get(name, 0) :]
-            if len(own) == len(passes):
-                mean = sum(len(rows) * value for rows, value in zip(passes, own, strict=True)) / n
+            logged = values[before.get(name, 0) :]
+            if len(logged) == len(passes):
+                mean = sum(len(rows) * value for rows, value in zip(passes, logged, strict=True)) / n
                 values[before.get(name, 0) :] = [mean]
         return torch.stack(losses).sum()
 
@@ -87,20 +87,22 @@ def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_len
 
     `batches` are TRL's micro-batches, all with the same number of rows.
     """
-    found = []
+    regrouped_batches = []
     for start in range(0, len(batches), per_update):
-        own = batches[start : start + per_update]
+        of_update = batches[start : start + per_update]
         # Values without a row dimension are equal in all micro-batches.
         whole = {
-            name: torch.cat([batch[name] for batch in own]) if isinstance(value, torch.Tensor) and value.ndim else value
-            for name, value in own[0].items()
+            name: torch.cat([batch[name] for batch in of_update])
+            if isinstance(value, torch.Tensor) and value.ndim
+            else value
+            for name, value in of_update[0].items()
         }
         order = ordered(whole)
-        for rows in order.chunk(len(own)):
+        for rows in order.chunk(len(of_update)):
             batch = rows_of(whole, rows, len(order))
             prompt = cut({name: batch[name] for name in PROMPT}, "prompt_mask")
-            found.append(cut(batch, "completion_mask", but=PROMPT) | prompt)
-    return found
+            regrouped_batches.append(cut(batch, "completion_mask", but=PROMPT) | prompt)
+    return regrouped_batches
 
 
 def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.digests import MARK
-from g2d.jobs.files import names_the_disk, parse_record, read_json, sha256, write_json
+from g2d.jobs.files import disk_errors, parse_record, read_json, sha256, write_json
 from g2d.plain import say
 from g2d.regimes import processes
 from g2d.regimes.adapters import save_trained
@@ -29,17 +29,17 @@ from g2d.settings import Section, key
 
 
 class Checkpointing(Section):
-    """How often GRPO and DPO save checkpoints, from which an interrupted job resumes.
+    """How often trainings save checkpoints, to resume after an interruption. Does not change results.
 
-    A job that is asked to stop always saves. These keys do not change results.
+    A job that is terminated also saves one.
     """
 
-    every_minutes: float | None = key(10.0, "Time between two checkpoints; null for none by time.", unit="min", gt=0)
-    every_steps: int | None = key(None, "Gradient steps between two; null for none by steps.", unit="steps", ge=1)
+    every_minutes: float | None = key(10.0, "Time between checkpoints; null: not by time.", unit="min", gt=0)
+    every_steps: int | None = key(None, "Gradient steps between checkpoints; null: not by steps.", unit="steps", ge=1)
     keep: Literal["all", "last"] = key(
         "all",
-        "What an online training leaves for later K: the checkpoint of every K; or of the last one, as each is emptied "
-        "once the next K is trained; a K that is put between two needs the one before it again.",
+        "Training states of an online training to keep: those of all K, or only of the last. With last, "
+        "adding a K below it later repeats training from the K before.",
     )
 
 
@@ -216,7 +216,7 @@ def train(
         step = trainer.state.global_step
         draft = checkpoints.draft / f"checkpoint-{step}"
         try:
-            with names_the_disk(checkpoints.folder):
+            with disk_errors(checkpoints.folder):
                 write(model, trial)  # every process writes its random state
                 if processes.is_sharded():
                     save_trained(trainer.model, draft)  # the trainer only writes shards

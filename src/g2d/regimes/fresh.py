@@ -79,7 +79,7 @@ class FreshRollouts:
         self.record = Record(settings.keep_rollouts, columns)
         self.buffer = pd.DataFrame()
         self.tokens_generated = 0
-        self.handed_over_at = 0  # updates before the last sync; 0 before the first
+        self.synced_at = 0  # updates before the last sync; 0 before the first
         self._first = Path(job.start.trained) if job.start and job.start.trained else None
         self._folder = TemporaryDirectory(prefix="g2d-generator-")
         self._m0: Any = None  # transformers engine, unless vLLM generates
@@ -97,7 +97,7 @@ class FreshRollouts:
     @property
     def adapter(self) -> Path | None:
         """Folder of the generator's adapter, or of all its weights; None while M0 generates."""
-        return self.own_folder if self.handed_over_at else self._first
+        return self.own_folder if self.synced_at else self._first
 
     def engine(self) -> Engine:
         """Return the engine: vLLM, or transformers with the current weights in a copy of M0, which is loaded once."""
@@ -113,7 +113,7 @@ class FreshRollouts:
         return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
 
     def _take(self, folder: Path, step: int) -> None:
-        self.handed_over_at = step
+        self.synced_at = step
         if self._engine is not None:
             self._engine.use_adapter(folder)
 
@@ -123,26 +123,26 @@ class FreshRollouts:
             self._engine.close()
         self._folder.cleanup()
 
-    def rollouts_for(self, step: int, hand_over: Callable[[Path], None]) -> pd.DataFrame:
+    def rollouts_for(self, step: int, sync_weights: Callable[[Path], None]) -> pd.DataFrame:
         """Judged rollouts, with tokens, of the update after `step` updates.
 
-        `problem_id` includes the number of the visit. `hand_over` saves the trained weights to a folder for the
+        `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder for the
         generator.
         """
         # Before the first update, policy and generator are equal.
-        if step and self.sync_every and step % self.sync_every == 0 and self.handed_over_at != step:
+        if step and self.sync_every and step % self.sync_every == 0 and self.synced_at != step:
             shutil.rmtree(self.own_folder, ignore_errors=True)
-            hand_over(self.own_folder)
+            sync_weights(self.own_folder)
             self._take(self.own_folder, step)
         if self.buffer.empty or step not in set(self.buffer["update"]):
             self.buffer = self._drawn(step, self._last(step))
-        own = self.buffer[self.buffer["update"] == step]
+        rollouts = self.buffer[self.buffer["update"] == step]
         self.buffer = self.buffer[self.buffer["update"] > step]
-        names = [*own["problem_id"]]
-        texts = self.record.texts(names, [*own["completion_text"]])
+        names = [*rollouts["problem_id"]]
+        texts = self.record.texts(names, [*rollouts["completion_text"]])
         problems = [name.split(AGAIN)[0] for name in names]
-        self.record.add(own.assign(step=step + 1, problem_id=problems, completion_text=texts))
-        return with_token_ids(own, self.job.base)  # a checkpoint of 0.1.0 may lack them
+        self.record.add(rollouts.assign(step=step + 1, problem_id=problems, completion_text=texts))
+        return with_token_ids(rollouts, self.job.base)  # a checkpoint of 0.1.0 may lack them
 
     def metrics(self, step: int) -> dict[str, float]:
         """Metrics of the prompt choice of an update; empty without a choice."""
@@ -151,10 +151,10 @@ class FreshRollouts:
     def _last(self, step: int) -> int:
         """End of a call: the updates that the current generator serves and that this job reaches."""
         following = self.until if self.sync_every is None else (step // self.sync_every + 1) * self.sync_every
-        together = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
+        at_once = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
         if self.choice is not None:
-            following = min(following, self._plan(step, together))
-        return min(following, self.until, step + together)
+            following = min(following, self._plan(step, at_once))
+        return min(following, self.until, step + at_once)
 
     def _plan(self, step: int, together: int) -> int:
         """Choose the prompts of all updates that are sampled together, and return the end of these updates.
@@ -182,19 +182,19 @@ class FreshRollouts:
         """Sample the rollouts of updates with the same generator together, then settle the updates one by one."""
         drawn = self._groups([number for update in updates for number in self._planned[update]])
         for i, update in enumerate(updates):
-            own = drawn[i * self.per_update : (i + 1) * self.per_update]
-            kept = choice.settle(own, self._groups, update)
+            of_update = drawn[i * self.per_update : (i + 1) * self.per_update]
+            kept = choice.settle(of_update, self._groups, update)
             yield pd.concat([group.answers for group in kept]).assign(update=update)
 
     def _groups(self, numbers: Sequence[int]) -> list[AskedGroup]:
         frame, size = self._answered(numbers), self.decoding.samples_per_prompt
         label = labels(frame, self.job.settings.margin)
-        found = []
+        asked_groups = []
         for place, number in enumerate(numbers):
-            own = slice(place * size, (place + 1) * size)
-            both = {True, False} <= set(label.iloc[own].dropna())
-            found.append(AskedGroup(number, both, int(frame["token_count"].iloc[own].sum()), frame.iloc[own]))
-        return found
+            rows = slice(place * size, (place + 1) * size)
+            both = {True, False} <= set(label.iloc[rows].dropna())
+            asked_groups.append(AskedGroup(number, both, int(frame["token_count"].iloc[rows].sum()), frame.iloc[rows]))
+        return asked_groups
 
     def _answered(self, numbers: Sequence[int]) -> pd.DataFrame:
         """Sample and judge rollouts of the prompts at these positions of the order."""
@@ -202,9 +202,11 @@ class FreshRollouts:
 
         # A repeated problem gets another name, and so other random numbers.
         places = map(self._at, numbers)
-        asked = [replace(problem, problem_id=group_name(problem.problem_id, before)) for problem, before in places]
+        named_problems = [
+            replace(problem, problem_id=group_name(problem.problem_id, before)) for problem, before in places
+        ]
         cuda = list(range(torch.cuda.device_count()))
-        own, job, verifier = asked[own_part(len(asked))], self.job, self.verifier
+        own, job, verifier = named_problems[own_part(len(named_problems))], self.job, self.verifier
         with torch.random.fork_rng(devices=cuda):
             rollouts = draw_rollouts(
                 job.base, own, job.prompt, self.decoding, verifier=verifier, engine=self.engine(), token_ids=True
@@ -212,7 +214,7 @@ class FreshRollouts:
             frame = to_frame(rollouts)
             frame = with_rewards(frame, own, job.reward, seed=job.seed, stream="training", verifier=verifier)
         frame = pd.concat(gathered([frame]), ignore_index=True) if n_processes() > 1 else frame
-        frame["generated_at"] = self.handed_over_at + 1
+        frame["generated_at"] = self.synced_at + 1
         self.tokens_generated += int(frame["token_count"].sum())
         return frame
 
@@ -224,12 +226,12 @@ class FreshRollouts:
 
     def save(self, folder: Path) -> None:
         """Write the state to a checkpoint."""
-        if self.handed_over_at:
+        if self.synced_at:
             copy_folder(self.own_folder, folder / GENERATOR)
             _rename(folder / GENERATOR, WEIGHTS, ASIDE)
         with atomic(folder / BUFFER) as draft:
             self.buffer.to_parquet(draft, index=False)
-        state: dict[str, Any] = {"tokens_generated": self.tokens_generated, "handed_over_at": self.handed_over_at}
+        state: dict[str, Any] = {"tokens_generated": self.tokens_generated, "handed_over_at": self.synced_at}
         if self.choice is not None:
             state |= {"choice": self.choice.state(), "planned": list(self._planned.items())}
         write_json(folder / STATE, state)

@@ -18,7 +18,7 @@ from trl.trainer.utils import pad
 
 from g2d.regimes.division import Division
 from g2d.regimes.groups import Group, GroupLoss, in_passes, pair_weights
-from g2d.regimes.offline import FixedReference, TakesTokens
+from g2d.regimes.offline import FixedReference, PretokenizedMixin
 from g2d.regimes.processes import gathered, n_processes
 
 MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")
@@ -60,7 +60,7 @@ class OnGroups:
         return total
 
 
-class GroupTrainer(OnGroups, TakesTokens, FixedReference, DPOTrainer):
+class GroupTrainer(OnGroups, PretokenizedMixin, FixedReference, DPOTrainer):
     """DPO, GroupDPO and the additions in `GroupLoss`, on groups of rollouts."""
 
     def __init__(self, *args: Any, loss: GroupLoss, **kwargs: Any) -> None:

@@ -24,24 +24,21 @@ if TYPE_CHECKING:
 Which = Literal["one", "all"]
 RolloutsAtOnce = Annotated[int, Field(ge=2)] | Literal["auto"]
 ROLLOUTS_AT_ONCE = (
-    "Rollouts that pass through the model in training together; auto: as many as the card has room for "
-    "(docs/environments.md), 8 on a CPU."
+    "Rollouts per forward pass in training; auto: as many as fit on the GPU (docs/environments.md), 8 on a CPU."
 )
 
 
 class GroupLoss(Section):
-    """The loss on groups: DPO's, and optional terms (arXiv 2506.21495, sections 3 and 4)."""
+    """Loss on groups of rollouts: DPO's, with optional terms (arXiv 2506.21495, sections 3 and 4)."""
 
-    pairs: Which = key(
-        "one", "One random right with one random wrong rollout of a prompt, or every combination (GroupDPO)."
-    )
+    pairs: Which = key("one", "One random pair of a right and a wrong rollout per prompt, or every pair (GroupDPO).")
     beta: float = key(0.1, "Strength of the reference policy.", paper="0.1 on mathematics", gt=0)
     nll_weight: float = key(
-        0.0, "Weight of the mean negative log-likelihood of the chosen rollouts' tokens.", paper="0, and 1", ge=0
+        0.0, "Weight of the chosen rollouts' mean negative log-likelihood per token.", paper="0, and 1", ge=0
     )
     entropy_coefficient: float = key(
         0.0,
-        "Weight of the mean entropy of the next token over the chosen rollouts, which the loss then rewards.",
+        "Weight of an entropy bonus: mean token entropy of the chosen rollouts.",
         paper="0, and 1e-4 to 5e-4",
         ge=0,
     )
@@ -53,13 +50,13 @@ class GroupLoss(Section):
     )
     margin: float | None = key(
         None,
-        "Of a scalar reward: how far the best and the worst rollout of a prompt are apart at least; null: at all.",
+        "Smallest difference between best and worst rollout of a prompt, for a scalar reward; null: any.",
         gt=0,
         neutral=None,
     )
     normalise: Literal["pairable", "asked"] = key(
         "pairable",
-        "Divide an update's loss by its prompts that have a pair, or by all it asked, as that paper's code does.",
+        "Divide the loss by the number of prompts that have a pair, or by all prompts (as in the paper's code).",
     )
 
 
@@ -101,7 +98,7 @@ def groups(
         whole: also keep rollouts that are in no pair, unless they have no reward.
         margin: smallest difference between the best and the worst scalar reward.
     """
-    found = []
+    formed = []
     labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="reward")
     by_problem = {name: rows.sort_values("sample") for name, rows in labelled.groupby("problem_id", sort=False)}
     for name in names:
@@ -118,7 +115,7 @@ def groups(
         at = {sample: i for i, sample in enumerate(used)}
         drawn = dict(zip(rows["sample"], rows["completion_ids"], strict=True))
         mean = sum(rewards.values()) / len(rewards)
-        found.append(
+        formed.append(
             Group(
                 problem_id=name,
                 prompt=tuple(rows["prompt_ids"].iloc[0].tolist()),
@@ -127,7 +124,7 @@ def groups(
                 advantages=tuple(rewards[sample] - mean for sample in used),
             )
         )
-    return found
+    return formed
 
 
 def in_passes(found: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
@@ -176,13 +173,13 @@ def drawn_summary(rollouts: pd.DataFrame) -> dict[str, Any]:
 def _by_kind(rollouts: pd.DataFrame) -> dict[str, float]:
     """Mean reward, mean length and share of judged rollouts, by kind of prompt."""
     kinds = is_open_ended(rollouts).map({True: "open_ended", False: "verifiable"})
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for kind, own in rollouts.groupby(kinds):
         judged = float(own["reward"].notna().mean())
-        found |= {
+        metrics |= {
             f"reward/{kind}": float(own["reward"].mean()),
             f"completions/mean_length/{kind}": float(own["token_count"].mean()),
             f"rewards/judged/{kind}": judged,
             f"rewards/without/{kind}": 1 - judged,
         }
-    return found
+    return metrics

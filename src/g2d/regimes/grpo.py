@@ -54,7 +54,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     numbers = order(
         job.prompt_mix, problems, n_prompts, warmup.completions_per_step(group_size) // group_size, job.seed
     )
-    asked = [problems[i] for i in numbers]
+    prompts = [problems[i] for i in numbers]
     choice = PromptChoice.of(len(problems), job.seed, warmup)
     replay = _replay(job)
 
@@ -71,7 +71,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     rewards = TrainingReward(
         job.reward, problems, seed=job.seed, group_size=group_size, eos_token_ids=ends, on_judged=rollouts.record
     )
-    generation = EngineGeneration(job, problems if choice else asked, ends)
+    generation = EngineGeneration(job, problems if choice else prompts, ends)
     model = starting_model(job.base, None, job.lora)
     if warmup.float32_logits:
         untie_head(model)
@@ -89,7 +89,7 @@ def train_grpo(job: TrainingJob) -> Trained:
         reward_funcs=[rewards],
         args=arguments,
         train_dataset=Dataset.from_list(
-            [_row(job, *asked_for) for asked_for in zip(asked, times_before(numbers), strict=True)]
+            [_row(job, *asked_for) for asked_for in zip(prompts, times_before(numbers), strict=True)]
         ),
         processing_class=tokenizer,
         peft_config=None if own_adapter else lora_config(job.lora),
@@ -179,29 +179,29 @@ def _arguments(job: TrainingJob, draft: Path, division: Division) -> Any:
 
 def _methods(warmup: Warmup) -> str:
     """Describe differences from on-policy GRPO with TRL's default objective; empty if there are none."""
-    said = []
+    clauses = []
     if warmup.updates_per_generation > 1:
-        said.append(f"the rollouts of {warmup.updates_per_generation} steps were drawn at once")
+        clauses.append(f"the rollouts of {warmup.updates_per_generation} steps were drawn at once")
     if warmup.lag:
-        said.append(f"the rollouts of every step were drawn by the policy of {warmup.lag} steps before")
+        clauses.append(f"the rollouts of every step were drawn by the policy of {warmup.lag} steps before")
     if warmup.iterations > 1:
-        said.append(f"every rollout served {warmup.iterations} steps")
+        clauses.append(f"every rollout served {warmup.iterations} steps")
     if warmup.ratio == "none":
-        said.append("no ratio to the policy that sampled was taken")
+        clauses.append("no ratio to the policy that sampled was taken")
     if warmup.mask_uniform_groups:
-        said.append("groups with equal rewards were left out of every term of the loss")
+        clauses.append("groups with equal rewards were left out of every term of the loss")
     if warmup.reference == "sync":
         every = warmup.reference_every
         often = "after every pass over the prompts" if every == "pass" else f"every {every} steps"
         reset = ", where the optimizer's averages began anew" if warmup.reset_optimizer else ""
-        said.append(f"the policy became the reference of the KL term {often}{reset}")
-    said += [words] if (words := choice_words(warmup)) else []
-    said += [replay_words(warmup.replay)] if warmup.replay is not None else []
-    own = warmup.params(
+        clauses.append(f"the policy became the reference of the KL term {often}{reset}")
+    clauses += [words] if (words := choice_words(warmup)) else []
+    clauses += [replay_words(warmup.replay)] if warmup.replay is not None else []
+    changed_keys = warmup.params(
         only={*Signs.model_fields, *Objective.model_fields, *Mismatch.model_fields, *OptimizerKeys.model_fields}
     )
-    said += [f"{name} was {value}" for name, value in own.items()]
-    return f"In GRPO, {'; '.join(said)}." if said else ""
+    clauses += [f"{name} was {value}" for name, value in changed_keys.items()]
+    return f"In GRPO, {'; '.join(clauses)}." if clauses else ""
 
 
 GRPO = Regime(

@@ -46,7 +46,7 @@ class EngineGeneration:
         self.sync_every = warmup.sync_every
         self.lag = Lag(warmup.lag, job.k, job.work, job.meter) if warmup.lag else None
         self._corrects_lag = self.lag is not None and warmup.ratio == "sampler"
-        self.handed_over_at: list[int] = []  # steps at which vLLM received the adapter
+        self.synced_at: list[int] = []  # steps at which vLLM received the adapter
         self._last_draw = (-1, 0)  # (step, earlier draws in it); several if prompts are replaced
         self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, at_once, job.seed)
         self._trainer: Any = None
@@ -81,20 +81,20 @@ class EngineGeneration:
                 with self._policy() as engine:
                     completions = engine.draw(prompts, names, self._decoding)
                 return completions, self._trainer.log_probs(prompts, completions) if self._corrects_lag else None
-            if not self.handed_over_at or (again == 0 and step % self.sync_every == 0):
-                self.hand_over(step)
+            if not self.synced_at or (again == 0 and step % self.sync_every == 0):
+                self.sync_weights(step)
             return self._vllm.draw(prompts, names, self._decoding)
 
     @property
     def _model(self) -> Any:
         return self._trainer.accelerator.unwrap_model(self._trainer.model)
 
-    def hand_over(self, step: int) -> None:
+    def sync_weights(self, step: int) -> None:
         """Send the model's current adapter to vLLM."""
         with TemporaryDirectory(prefix="g2d-adapter-") as folder:
             save_trained(self._model, Path(folder))
             self._vllm.use_adapter(Path(folder))
-        self.handed_over_at.append(step)
+        self.synced_at.append(step)
 
     @contextmanager
     def _policy(self) -> Iterator[TransformersEngine]:

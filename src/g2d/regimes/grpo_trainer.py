@@ -87,7 +87,7 @@ class Grpo(GRPOTrainer):
         if warmup.has_buffer:
             self.use_vllm = True  # makes TRL weight by the policy that sampled
         if warmup.reference == "sync":
-            self.add_callback(_Swaps(self, n_problems))
+            self.add_callback(ReferenceSync(self, n_problems))
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         """Return the batch of one generation, groups still in order: TRL shuffles later."""
@@ -134,8 +134,8 @@ class Grpo(GRPOTrainer):
             metrics["sampling/importance_sampling_ratio/mean"][-1] = float((weights * mask).sum() / tokens)
             metrics["sampling/capped"].append(float((~kept).sum() / tokens))
             return
-        own = above_cap(log_ratios, mask, self.warmup.correction_cap, of_tokens=self.warmup.weighs_tokens)
-        capped, n_weights = self.accelerator.gather(own[None]).sum(dim=0).tolist()
+        counts = above_cap(log_ratios, mask, self.warmup.correction_cap, of_tokens=self.warmup.weighs_tokens)
+        capped, n_weights = self.accelerator.gather(counts[None]).sum(dim=0).tolist()
         metrics["sampling/capped"].append(capped / n_weights)
 
     def _own(self, batch: dict[str, Any]) -> slice:
@@ -215,13 +215,15 @@ class Grpo(GRPOTrainer):
         columns = {name: [row[name] for row in rows] for name in ("problem_id", "group")}
         _, judged = self.reward_funcs[0].judged(texts, **columns, completion_ids=ids)
         rewards = [judgement.reward for judgement in judged]
-        found = []
+        asked_groups = []
         for place, number in enumerate(numbers):
-            own = slice(place * size, (place + 1) * size)
-            answers = list(zip(ids[own], log_probs[own] if log_probs is not None else [None] * size, strict=True))
-            differ = len({reward for reward in rewards[own] if reward is not None}) > 1
-            found.append(AskedGroup(number, differ, sum(map(len, ids[own])), answers))
-        return found
+            positions = slice(place * size, (place + 1) * size)
+            answers = list(
+                zip(ids[positions], log_probs[positions] if log_probs is not None else [None] * size, strict=True)
+            )
+            differ = len({reward for reward in rewards[positions] if reward is not None}) > 1
+            asked_groups.append(AskedGroup(number, differ, sum(map(len, ids[positions])), answers))
+        return asked_groups
 
     def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], None, dict[str, Any]]:
         """Tokenize conversations like the engines do; TRL would parse special tokens in a problem's text."""
@@ -292,7 +294,7 @@ class Grpo(GRPOTrainer):
                 reference.data.copy_(saved[name])
 
 
-class _Swaps(TrainerCallback):
+class ReferenceSync(TrainerCallback):
     """Copies the policy to the reference at the end of a step, before it is saved; may reset AdamW's averages."""
 
     def __init__(self, trainer: Grpo, n_problems: int) -> None:

@@ -20,14 +20,12 @@ OF_A_ROUND = ("start", "match_pairs_to", "pairs_per_prompt")  # keys of `dpo` th
 
 
 class IterativeDpo(Entry):
-    """Rounds of harvest and DPO, each from the policy of the previous round, with the settings of `dpo`."""
+    """Rounds of harvest and DPO, each from the policy of the round before, with the keys of `dpo`."""
 
     phase: ClassVar[Phase] = "rounds"
     regime: Literal["iterative_dpo"] = key(..., "Harvest and train on pairs in rounds.")
-    rounds: list[int] = key(
-        ..., "The rounds after which the policy is evaluated (its K); those before are run too.", min_length=1
-    )
-    dpo: dict[str, Any] = key({}, "Keys of the dpo section with their other values.")
+    rounds: list[int] = key(..., "Rounds to evaluate (their number is K); all rounds before are run too.", min_length=1)
+    dpo: dict[str, Any] = key({}, "Keys of the dpo section to change.")
 
     @field_validator("rounds")
     @classmethod
@@ -52,8 +50,8 @@ class IterativeDpo(Entry):
     def dpo_of(self, common: Dpo, where: str = "dpo") -> Dpo:
         """DPO settings of every round, based on the dpo section; raises the errors of
         `g2d.settings.mistakes.changed`."""
-        own = changed(where, common, self.dpo)
-        return own.model_copy(update={name: Dpo.model_fields[name].default for name in OF_A_ROUND})
+        settings = changed(where, common, self.dpo)
+        return settings.model_copy(update={name: Dpo.model_fields[name].default for name in OF_A_ROUND})
 
 
 ITERATIVE_DPO = Regime(

@@ -27,12 +27,10 @@ if TYPE_CHECKING:
 
 
 class Kto(OfflineEntry):
-    """Kahneman-Tversky optimisation on right and wrong rollouts of the harvest, from a new M0 or from pi_K."""
+    """Kahneman-Tversky optimisation on right and wrong rollouts of the harvest, from a fresh M0 or from pi_K."""
 
     regime: Literal["kto"] = key(..., "Learn from right and wrong rollouts, unpaired.")
-    rollouts: Literal["all", "pairable"] = key(
-        "all", "All rollouts of the harvest, or those of prompts with a right and a wrong one."
-    )
+    rollouts: Literal["all", "pairable"] = key("all", "All rollouts of the harvest, or only those of pairable prompts.")
     beta: float = key(0.1, "Strength of the reference policy.", gt=0)
     balance: float = key(
         1.0,
@@ -40,19 +38,19 @@ class Kto(OfflineEntry):
         ge=1,
         le=4 / 3,
     )
-    epochs: int = key(1, "Passes over the rollouts, of which there are several times as many as pairs.", ge=1)
+    epochs: int = key(1, "Passes over the rollouts.", ge=1)
     max_steps: int | None = key(
         None,
-        "Gradient steps, however many rollouts there are; null: as many as the epochs take.",
+        "Gradient steps, whatever the number of rollouts; null: as many as `epochs` needs.",
         unit="steps",
         ge=1,
     )
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
     per_device_batch_size: int = key(
-        4, "Rollouts per device and accumulation step, each other's estimate of the reference point.", ge=2
+        4, "Rollouts per forward pass and device; the reference point is estimated over them.", ge=2
     )
-    gradient_accumulation_steps: int = key(4, "Passes of a gradient step.", ge=1)
+    gradient_accumulation_steps: int = key(4, "Forward passes per gradient step.", ge=1)
 
     @field_validator("per_device_batch_size", mode="before")
     @classmethod
@@ -136,9 +134,9 @@ def train_kto(job: TrainingJob) -> Trained:
     def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
         from trl import KTOConfig, KTOTrainer
 
-        from g2d.regimes.offline import EqualRows, FixedReference, TakesTokens
+        from g2d.regimes.offline import FixedReference, PretokenizedMixin, RowWeighting
 
-        class JudgedTrainer(TakesTokens, FixedReference, EqualRows, KTOTrainer):
+        class JudgedTrainer(PretokenizedMixin, FixedReference, RowWeighting, KTOTrainer):
             def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
                 weights = inputs.pop("weights")
                 inputs |= zip(("ref_logps", "ref_KL_logps"), self.reference(model, inputs), strict=True)
@@ -159,8 +157,10 @@ def train_kto(job: TrainingJob) -> Trained:
 
     read = with_neighbours(rows, kto.per_device_batch_size)
     lengths = longest(*([row[name] for row in rows] for name in ("prompt_ids", "completion_ids")))
-    found = {"n_right": n_right, "n_wrong": n_wrong}
-    return train_offline("kto", job, read, data={"rows": list(rows)}, found=found, trainer=trainer, lengths=lengths)
+    statistics = {"n_right": n_right, "n_wrong": n_wrong}
+    return train_offline(
+        "kto", job, read, data={"rows": list(rows)}, found=statistics, trainer=trainer, lengths=lengths
+    )
 
 
 def _methods(kto: Kto) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.cost import Meter
-from g2d.jobs.files import DiskError, copy_folder, names_the_disk
+from g2d.jobs.files import DiskError, copy_folder, disk_errors
 from g2d.plain import say
 from g2d.regimes.adapters import load_weights, save_trained
 from g2d.regimes.checkpoints import KEPT
@@ -43,30 +43,30 @@ class Lag:
     @contextmanager
     def generator(self, model: Any, step: int) -> Iterator[None]:
         """Within the context, the model has the weights that generate for the update after `step` updates."""
-        own = self._folder / str(step)
-        if not own.is_dir():  # the first draw for this update
+        current = self._folder / str(step)
+        if not current.is_dir():  # the first draw for this update
             self._end_training()
             self._began = time.perf_counter()
             self.generation.append(0.0)
-            with names_the_disk(self._folder):
-                save_trained(model, own)
+            with disk_errors(self._folder):
+                save_trained(model, current)
             if len(self.generation) == 1:
-                self._require_room(sum(file.stat().st_size for file in own.iterdir()))
+                self._require_room(sum(file.stat().st_size for file in current.iterdir()))
             for old in self._kept()[: -self.updates - 1]:
                 shutil.rmtree(old)
         load_weights(model, self._folder / str(max(0, step - self.updates)), "default")
         try:
             yield
         finally:
-            load_weights(model, own, "default")
+            load_weights(model, current, "default")
             self._drawn = time.perf_counter()
             self.generation[-1] = self._drawn - self._began
 
     def _require_room(self, size: int) -> None:
         """Log the disk space that the policies will need, `size` bytes each; a DiskError if there is not enough."""
         say(f"lag: every checkpoint has up to {self._most} earlier policies, {self._most * size / 1e9:.2g} GB")
-        there = len([*self._work.glob(f"**/{ADAPTERS}/*")])
-        missing = ((KEPT + 2) * self._most + 1 - there) * size  # v + 1 here, v in each checkpoint and in a new one
+        existing = len([*self._work.glob(f"**/{ADAPTERS}/*")])
+        missing = ((KEPT + 2) * self._most + 1 - existing) * size  # v + 1 here, v in each checkpoint and in a new one
         if (free := shutil.disk_usage(self._work).free) < missing:
             raise DiskError(
                 f"{self._work}: warmup.lag={self.updates} is going to keep {missing / 1e9:.3g} GB of earlier policies, "

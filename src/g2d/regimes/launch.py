@@ -82,12 +82,12 @@ def launched(
     with stop_requests() as requests:
         launch.start()
         try:
-            told: set[int] = set()
+            signalled: set[int] = set()
             while launch.is_alive():
                 launch.join(LOOK_S)
                 read_meter(folder / METER, meter)
                 if requests:
-                    told |= _tell(folder, training.processes, told, requests[0])
+                    signalled |= _tell(folder, training.processes, signalled, requests[0])
         finally:
             _tell(folder, training.processes if launch.is_alive() else 0, set(), "SIGKILL")
     if launch.failure is not None:
@@ -170,8 +170,8 @@ def _why(failure: Any, folder: Path, n: int, log: Path) -> str:
 
     rank, found = min(failures.items(), key=blame)
     if found.exitcode < 0:
-        what = f"was ended by {signal.Signals(-found.exitcode).name}"
+        description = f"was ended by {signal.Signals(-found.exitcode).name}"
     else:
-        said = error_file(folder, rank)
-        what = f"failed: {said.read_text()}" if said.exists() else f"ended with {found.exitcode}"
-    return f"process {rank} of {n} {what}; its log: {rank_log(log, rank)}"
+        error = error_file(folder, rank)
+        description = f"failed: {error.read_text()}" if error.exists() else f"ended with {found.exitcode}"
+    return f"process {rank} of {n} {description}; its log: {rank_log(log, rank)}"

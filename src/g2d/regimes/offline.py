@@ -22,7 +22,7 @@ from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.processes import n_processes, share
 from g2d.regimes.training import (
     evaluation_mode,
-    hand_over_trained,
+    export_trained,
     read_log,
     restore_token_count,
     starting_model,
@@ -106,7 +106,7 @@ def train_offline(
         save=lambda folder: shutil.rmtree(folder / "ref", ignore_errors=True),
         restore=partial(restore_token_count, made),
     )
-    hand_over_trained(reached, job.work, job.base)
+    export_trained(reached, job.work, job.base)
     log = read_log(reached)
     return Trained(log, {**found, "gradient_steps": sum("loss" in row for row in log), **recorded(checkpoints)})
 
@@ -134,7 +134,7 @@ def origin_words(start: Literal["base", "warmup"]) -> str:
     return "a fresh copy of M0" if start == "base" else "the warmed-up policy"
 
 
-class TakesTokens:
+class PretokenizedMixin:
     """Mixin for TRL trainers whose rows are already tokens.
 
     TRL would render conversations with the chat template, and so train on other tokens than were sampled
@@ -173,18 +173,18 @@ class FixedReference:
         Before the first update they are compared with the policy's, also without dropout.
         """
         # None: the reference is the model with its adapter switched off or exchanged.
-        known: Any = self.ref_model  # type: ignore[has-type]
-        found: Sequence[Any] = self.compute_ref_log_probs(known or model, inputs) if once is None else once
+        ref_model: Any = self.ref_model  # type: ignore[has-type]
+        log_probs: Sequence[Any] = self.compute_ref_log_probs(ref_model or model, inputs) if once is None else once
         if self.begins_at_reference and not self._compared and self.state.global_step == 0:  # type: ignore[attr-defined]
             self.ref_model = model  # makes TRL score the policy with its adapter
             try:
                 policy = self.compute_ref_log_probs(model, inputs)
             finally:
-                self.ref_model = known
-            for own, other in zip(policy, found, strict=True):
+                self.ref_model = ref_model
+            for own, other in zip(policy, log_probs, strict=True):
                 require_same(own, other, SAME if once is None else SAME_ONCE)
             self._compared = True
-        return found
+        return log_probs
 
 
 def require_same(policy: torch.Tensor, reference: torch.Tensor, tolerance: float) -> None:
@@ -197,7 +197,7 @@ def require_same(policy: torch.Tensor, reference: torch.Tensor, tolerance: float
         )
 
 
-class EqualRows:
+class RowWeighting:
     """Mixin for TRL trainers that gives every row of a gradient step the same weight.
 
     `weigh` receives the number of rows of each micro-batch that are not padding duplicates, and their weight.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from g2d.jobs.files import copy_folder, names_the_disk, sha256
+from g2d.jobs.files import copy_folder, disk_errors, sha256
 from g2d.memory.workload import largest_part
 from g2d.policies.policy import context_limit, load_tokenizer
 from g2d.problems import Problem, read_problems
@@ -18,7 +18,7 @@ from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.processes import n_processes
 from g2d.regimes.prompt_choice import VERIFIABLE
 from g2d.regimes.replay import DRAWN
-from g2d.regimes.training import hand_over_trained, read_log
+from g2d.regimes.training import export_trained, read_log
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rollouts.engine import require_room
 
@@ -66,10 +66,10 @@ def train_to_k(job: TrainingJob, trainer: Any, checkpoints: Checkpoints, **own: 
     Leaves `Lora.files`, `rollouts.parquet` and, for a later K, `checkpoint` in the work folder.
     """
     reached = train(trainer, checkpoints, job.checkpointing, until=job.k, start=job.resume_from, **own)
-    hand_over_trained(reached, job.work, job.base)
+    export_trained(reached, job.work, job.base)
     left = job.work / "checkpoint"
     shutil.rmtree(left, ignore_errors=True)
-    with names_the_disk(job.work / ROLLOUTS):
+    with disk_errors(job.work / ROLLOUTS):
         shutil.copy2(reached / ROLLOUTS, job.work / ROLLOUTS)
     copy_folder(reached, left, ROLLOUTS, MANIFEST)
     manifest = require_intact(reached)
@@ -102,10 +102,10 @@ def vllm_beside_trainer(job: TrainingJob, problems: Sequence[Problem], at_once: 
     """
     if job.engine is None or job.engine.name != "vllm":
         return None
-    from g2d.rollouts.trainer_engine import EngineAside
+    from g2d.rollouts.trainer_engine import SubprocessEngine
     from g2d.rollouts.vllm_engine import VllmEngine
 
-    vllm: Any = (EngineAside if n_processes() > 1 else VllmEngine)(
+    vllm: Any = (SubprocessEngine if n_processes() > 1 else VllmEngine)(
         job.base,
         job.engine.model_copy(update={"tensor_parallel_size": 1}),  # it would use all visible GPUs
         adapter_rank=job.lora.r,

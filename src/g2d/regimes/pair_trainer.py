@@ -9,13 +9,13 @@ from torch.nn.functional import logsigmoid
 from trl import DPOTrainer
 
 from g2d.regimes.by_length import PassesByLength
-from g2d.regimes.offline import FixedReference, TakesTokens
+from g2d.regimes.offline import FixedReference, PretokenizedMixin
 
 Loss = Literal["sigmoid", "ipo", "ipo_sum"]
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
 
-class PairTrainer(PassesByLength, TakesTokens, FixedReference, DPOTrainer):
+class PairTrainer(PassesByLength, PretokenizedMixin, FixedReference, DPOTrainer):
     """DPO on pairs, with an optional negative log-likelihood term on the chosen tokens of a micro-batch."""
 
     def __init__(self, *, loss: Loss, nll_weight: float, **arguments: Any) -> None:

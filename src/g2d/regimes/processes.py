@@ -25,46 +25,44 @@ from g2d.settings import MistakeInKeyError, Section, key
 
 
 class Processes(Section):
-    """Number of processes that share one training, with one GPU each. It does not change the batch of a gradient step.
+    """Processes of one training, one GPU each. The batch of a gradient step does not depend on their number.
 
-    KTO and trainings that stop automatically use one process.
+    KTO and trainings with auto-stop need one process.
     """
 
     processes: int = key(
         1,
-        "Processes of one training, each with `per_device_batch_size` rows at a time; the rows of a gradient step are "
-        "divided among them.",
+        "Processes per training; they divide the rows of a gradient step among them.",
         ge=1,
         neutral=1,
     )
     strategy: Literal["ddp", "fsdp"] = key(
         "ddp",
-        "ddp: every process has the whole model; fsdp: its part of all weights, for a model that one GPU cannot hold.",
+        "ddp: every process has the whole model; fsdp: a part of it, for a model that does not fit on one GPU.",
         neutral="ddp",
     )
     gradient_checkpointing: bool | Literal["auto"] = key(
         "auto",
-        "Keep one state of every block and run it again backwards: a third more computing, less memory. auto: on a "
-        "GPU, where `g2d plan`'s forecast does not fit without. Changes no result.",
+        "Recompute activations: a third more computing, less memory, same results. auto: on a GPU, if "
+        "`g2d plan`'s forecast does not fit otherwise.",
         neutral="auto",
     )
     threads: int = key(
         1,
-        "Cores of a training on a CPU; Snakemake runs fewer trainings side by side in exchange (docs/environments.md).",
+        "Cores per training on a CPU (docs/environments.md).",
         ge=1,
         neutral=1,
     )
     shared_prompts: bool | Literal["auto"] = key(
         "auto",
-        "Read a prompt once for all its completions in a pass, on a CPU: the same log-probabilities and gradients but "
-        "for rounding; with lora.dropout, the completions share the noise of the prompt's tokens. auto: for models "
-        "that g2d did not train.",
+        "Process a prompt once for all its completions, on a CPU; equal up to rounding, except with "
+        "lora.dropout. auto: for models that g2d did not train.",
         neutral="auto",
     )
     precision: Literal["auto", "float32", "bfloat16"] = key(
         "auto",
-        "What passes multiply matrices in on a CPU; weights, gradients and optimizer stay in float32. auto: bfloat16 "
-        "if the CPU has instructions for it and g2d did not train the model, else float32. On a GPU it is bfloat16.",
+        "Precision of matrix products on a CPU; weights and optimizer stay in float32. auto: bfloat16 if "
+        "the CPU supports it and g2d did not train the model, else float32. GPUs use bfloat16.",
         neutral="auto",
     )
 
@@ -135,9 +133,9 @@ def from_first(value: Callable[[], Any]) -> Any:
         return value()
     from accelerate.utils import broadcast_object_list
 
-    found = [value() if is_first() else None]
-    broadcast_object_list(found)
-    return found[0]
+    values = [value() if is_first() else None]
+    broadcast_object_list(values)
+    return values[0]
 
 
 def wait() -> None:

@@ -32,17 +32,17 @@ METRICS = (
 
 
 class PromptMix(Section):
-    """The kinds of prompts to ask: keys shared by ablations and online entries."""
+    """Kinds of prompts, for ablations and online entries."""
 
     prompts: Literal["verifiable", "open_ended", "mixed"] = key(
         "verifiable",
-        "What is asked: the training set, the prompts of `open_ended.pool`, or some of both in every update.",
+        "Prompts to train on: the training set, `open_ended.pool`, or both in every update.",
         paper="all three, in arXiv 2506.21495",
         neutral="verifiable",
     )
     open_ended_share: float = key(
         0.5,
-        "Of mixed prompts: the share of an update's prompts that is open-ended, a whole number of them.",
+        "Share of open-ended prompts in a mixed update; must give a whole number.",
         paper="1/3, in arXiv 2506.21495",
         gt=0,
         lt=1,
@@ -74,12 +74,12 @@ class PromptMix(Section):
 
 def whole_share(name: str, share: float, of: int) -> int:
     """Number of prompts in a share of `of` prompts; a ValueError if it is not whole, or all or none."""
-    asked = share * of
-    n = round(asked)
-    if abs(asked - n) > NEARLY or not 0 < n < of:
-        nearest = min(range(1, of), key=lambda count: abs(count - asked), default=None)
+    exact = share * of
+    n = round(exact)
+    if abs(exact - n) > NEARLY or not 0 < n < of:
+        nearest = min(range(1, of), key=lambda count: abs(count - exact), default=None)
         fix = f"write {nearest / of:.4g} for {nearest}" if nearest else "ask two prompts or more"
-        raise ValueError(f"{name}={share:g} of {of} prompts are {asked:g}: {fix}")
+        raise ValueError(f"{name}={share:g} of {of} prompts are {exact:g}: {fix}")
     return n
 
 
@@ -87,27 +87,29 @@ VERIFIABLE = PromptMix()
 
 
 class Retire(Section):
-    """Prompts that are no longer asked."""
+    """Prompts to stop training on."""
 
-    after: int = key(..., "Retire a prompt whose last so many groups had no signal: all right, or all wrong.", ge=1)
+    after: int = key(
+        ..., "Retire a prompt after this many groups in a row without signal: all right, or all wrong.", ge=1
+    )
     readmit: int | None = key(
         None,
-        "Ask it again after so many updates, and retire it again if that group has no signal either; null for never.",
+        "Try a retired prompt again after this many updates; null: never.",
         unit="updates",
         ge=1,
     )
 
 
 class PromptKeys(Section):
-    """Handling of prompts without a learning signal."""
+    """Treatment of prompts without signal."""
 
     retire: Retire | None = key(
-        None, "Leave out prompts whose groups have no signal; null asks all of them.", paper="none", neutral=None
+        None, "Leave out prompts whose groups have no signal; null: use all prompts.", paper="none", neutral=None
     )
     resample: int = key(
         0,
-        "Replace the prompts of a draw whose groups have no signal by the next ones, at most so many times (DAPO's "
-        "dynamic sampling); what is replaced is paid for.",
+        "Replace prompts whose groups have no signal, at most this many times per update (DAPO's dynamic "
+        "sampling). Their cost counts.",
         paper="0",
         ge=0,
         neutral=0,
@@ -207,15 +209,15 @@ class PromptChoice:
     def take(self, n: int, update: int) -> list[int]:
         """Positions of the next `n` prompts for an update (from 0). If all problems are retired, all are readmitted."""
         self._readmit(update)
-        noted, taken = self._noted.setdefault(update, Counter()), list[int]()
-        while len(taken) < n:
+        noted, numbers = self._noted.setdefault(update, Counter()), list[int]()
+        while len(numbers) < n:
             number, self._next = self._next, self._next + 1
             if (problem := self.problem(number)) in self._retired:
                 noted.update({"prompts/skipped": 1, "tokens/skipped": self._tokens[problem]})
             else:
-                taken.append(number)
+                numbers.append(number)
         noted["prompts/retired"] = len(self._retired)
-        return taken
+        return numbers
 
     def _readmit(self, update: int) -> None:
         wait = self.keys.retire.readmit if self.keys.retire else None
@@ -281,12 +283,12 @@ class PromptChoice:
 
 def choice_words(keys: PromptKeys) -> str:
     """Describe the handling of prompts without signal, for the methods paragraph; empty if all are asked."""
-    said = []
+    clauses = []
     if retire := keys.retire:
         back = f", to be asked again after {retire.readmit} updates" if retire.readmit else ""
-        said.append(f"prompts whose last {retire.after} groups had equal rewards were left out{back}")
+        clauses.append(f"prompts whose last {retire.after} groups had equal rewards were left out{back}")
     if keys.resample:
-        said.append(
+        clauses.append(
             f"prompts whose groups had equal rewards were replaced by the next ones up to {keys.resample} times"
         )
-    return "; ".join(said)
+    return "; ".join(clauses)

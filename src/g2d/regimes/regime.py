@@ -49,33 +49,34 @@ class Regime:
 
 
 class Selects(Section):
-    """Key of ablations and online entries that evaluate one checkpoint instead of every K, as "Bridging Offline and
-    Online RL" does (arXiv 2506.21495, sections 3.1 and 3.3). `g2d.analysis.win_rates` scores open-ended prompts."""
+    """Key of ablations and online entries that evaluate one selected checkpoint (arXiv 2506.21495, sections 3.1 and
+    3.3).
+    """
 
     select: bool = key(
         False,
-        "Evaluate one checkpoint alone, for every seed the K of `steps` that scores best on the development problems "
-        "(docs/rewards.md); no benchmark is answered before it is chosen.",
+        "Evaluate only one checkpoint per seed, the K of `steps` that scores best on the development "
+        "problems (docs/rewards.md).",
         paper="yes, in arXiv 2506.21495",
         neutral=False,
     )
 
 
 class Entry(Section):
-    """Base class of all entries of `regimes`: one policy per K."""
+    """Base class of the entries of `regimes`."""
 
     phase: ClassVar[Phase]  # unit of K: the entry's updates or rounds, or the warm-up steps before its harvest
 
 
 class OfflineEntry(Entry):
-    """One policy per K, trained offline on the harvest of pi_K."""
+    """Policies trained offline on the harvest of pi_K, one per K."""
 
     phase: ClassVar[Phase] = "offline"
-    steps: Literal["all"] | list[Steps] = key("all", "The values of K to train it at; all: every K of the grid.")
+    steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: every K of the grid.")
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.")
     harvest: Name | None = key(
         None,
-        "Whose harvests: an ablation's that has a warm-up of its own, or an online entry's; null for the main grid's.",
+        "Harvests of an ablation with its own warm-up, or of an online entry; null: those of the main grid.",
         neutral=None,
     )
 
@@ -112,46 +113,45 @@ class OfflineEntry(Entry):
 
 
 class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
-    """A trajectory on fresh rollouts that passes through every K; K counts its updates."""
+    """One training on fresh rollouts that passes through every K; K counts its updates."""
 
     phase: ClassVar[Phase] = "online"
-    steps: list[Steps] = key(..., "The values of K, in updates, at which the policy is kept and evaluated.")
+    steps: list[Steps] = key(..., "K, in updates, at which the policy is saved and evaluated.")
     horizon: int | None = key(
-        None, "Updates over which the learning rate decays; the largest K if null.", unit="updates", ge=1
+        None, "Updates over which the learning rate decays; null: the largest K.", unit="updates", ge=1
     )
-    responses: int = key(8, "G: rollouts of every prompt.", paper="8 for GRPO, else not stated", ge=2)
-    prompts_per_update: int = key(16, "Prompts of an update.", unit="prompts", paper="64", ge=1)
+    responses: int = key(8, "G: rollouts per prompt.", paper="8 for GRPO, else not stated", ge=2)
+    prompts_per_update: int = key(16, "Prompts per update.", unit="prompts", paper="64", ge=1)
     auto: AutoStop | None = key(
         None,
-        "Stop by itself, as `warmup.auto` does, at the latest at the one K that `steps` then has; null: at every K.",
+        "Stop automatically, as in `warmup.auto`, at the latest at the only K of `steps`; null: never.",
         neutral=None,
     )
     policies: list[Literal["online", "dpo"]] = key(
         ["online"],
-        "What is evaluated: the policy itself (online), or DPO on its harvest (dpo), as G2D on another warm-up.",
+        "Policies to evaluate: the policy itself (online), or DPO on its harvest (dpo).",
         min_length=1,
     )
     start: Name = key(
         "base",
-        "Start from a fresh M0 (base), from a policy of the warm-up (warmup), at its first group size, or from one of "
-        "another entry on fresh rollouts, by its name; `start_step` says at which K. Optimizer, schedule and random "
-        "numbers begin anew.",
+        "Start from M0 (base), from a policy of the warm-up (warmup), or from the online entry of this "
+        "name. The optimizer starts anew.",
         paper="M0",
         neutral="base",
     )
     start_step: int | None = key(
-        None, "The K of the policy to start from; null with start: base.", unit="steps or updates", ge=1, neutral=None
+        None, "K of the policy to start from; null with start: base.", unit="steps or updates", ge=1, neutral=None
     )
     reward: RewardName | None = key(
         None,
-        "The entry of `rewards` that judges its rollouts of verifiable prompts, and its harvest, or "
-        "`{file: my_reward.py}`; null for the truth.",
+        "Reward of its rollouts and harvests of verifiable prompts: an entry of `rewards` or `{file: "
+        "my_reward.py}`; null: correctness.",
         neutral=None,
     )
     keep_rollouts: Keep = key(
         "verdicts",
-        "What rollouts.parquet keeps: nothing; verdict and length of every completion; text of one prompt an update "
-        "too; all texts.",
+        "Contents of rollouts.parquet: nothing; verdicts and lengths; also the texts of one prompt per "
+        "update; all texts.",
     )
 
     @model_validator(mode="after")
@@ -199,8 +199,8 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
     def trajectory(self) -> dict[str, Any]:
         """Keys that the run to step K depends on: all except the grid and what is kept of it."""
-        own = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
-        return own | {"horizon": self.total_steps}
+        params = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
+        return params | {"horizon": self.total_steps}
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
         """Values that a training depends on in addition to M0, problems, prompt, seed and engine, as JSON."""

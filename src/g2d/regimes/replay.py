@@ -30,35 +30,33 @@ STALENESS = "replay/staleness"  # mean over all groups of the updates since they
 
 
 class Replay(Section):
-    """Replay of groups of earlier updates, or of right completions of a harvest."""
+    """Completions to replay: groups of earlier updates, or right completions of a harvest."""
 
     buffer: int | None = key(
         None,
-        "Groups that are kept, the last that were drawn; every update but the first takes some of them, drawn "
-        "uniformly and not removed (arXiv 2604.08706).",
+        "Number of latest groups to keep; updates sample from them uniformly, without removing them "
+        "(arXiv 2604.08706).",
         unit="groups",
         ge=1,
         neutral=None,
     )
     share: float | None = key(
         None,
-        "With buffer: the share of an update's groups that comes from it, a whole number of them.",
+        "Share of an update's groups that comes from the buffer; must give a whole number.",
         gt=0,
         lt=1,
         neutral=None,
     )
     successes: int | None = key(
         None,
-        "Right completions of a harvest in every group, in place of as many drawn ones; fewer where the harvest has "
-        "fewer of that prompt (RLEP, arXiv 2507.07451).",
+        "Right completions of a harvest that replace sampled ones in every group, at most (RLEP, arXiv 2507.07451).",
         paper="2, beside 16 drawn ones",
         ge=1,
         neutral=None,
     )
     harvest_step: Steps | None = key(
         None,
-        "With successes: the K of `warmup.steps` whose harvest they are from, in the main grid at its first group "
-        "size; 0: M0's.",
+        "With successes: K of the main grid's harvest to take them from, at its first group size; 0: M0's.",
         unit="steps",
         neutral=None,
     )
@@ -115,8 +113,8 @@ class ReplayBuffer:
     def add(self, generation: int, ids: Sequence[list[int]], log_probs: Sequence[list[float]]) -> None:
         """Store the groups sampled for a generation; `ids` and `log_probs` cover all of its rows."""
         for place, row in enumerate(self._drawn):
-            own = slice(place * self.group_size, (place + 1) * self.group_size)
-            self.groups.append(StoredGroup(generation, row, [*ids[own]], [*log_probs[own]]))
+            rows = slice(place * self.group_size, (place + 1) * self.group_size)
+            self.groups.append(StoredGroup(generation, row, [*ids[rows]], [*log_probs[rows]]))
 
     def save(self, folder: Path) -> None:
         """Write the buffer to a checkpoint, with exact numbers."""
@@ -156,9 +154,11 @@ class Successes:
         self.replayed = {}
         for end in range(self.group_size, len(inputs) + 1, self.group_size):
             row = inputs[end - 1]
-            there = self.by_problem.get(row["problem_id"], [])
+            successes = self.by_problem.get(row["problem_id"], [])
             # Every visit of a problem has another group name.
-            chosen = random.Random(f"{self.seed}/successes/{row['group']}").sample(there, min(self.n, len(there)))
+            chosen = random.Random(f"{self.seed}/successes/{row['group']}").sample(
+                successes, min(self.n, len(successes))
+            )
             self.replayed |= {end - 1 - i: Completion(ids, [math.nan] * len(ids)) for i, ids in enumerate(chosen)}
         return inputs
 
@@ -169,8 +169,8 @@ def with_replayed(
     """Merge sampled and replayed completions into the order of a generation's rows; unknown log-probabilities are
     NaN."""
     ids, log_probs = drawn
-    known = log_probs if log_probs is not None else [[math.nan] * len(own) for own in ids]
-    others = map(Completion, ids, known)
+    sampled = log_probs if log_probs is not None else [[math.nan] * len(own) for own in ids]
+    others = map(Completion, ids, sampled)
     rows = [replayed[row] if row in replayed else next(others) for row in range(len(ids) + len(replayed))]
     return [row.ids for row in rows], [row.log_probs for row in rows]
 

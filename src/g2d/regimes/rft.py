@@ -28,36 +28,32 @@ if TYPE_CHECKING:
 
 
 class Rft(OfflineEntry):
-    """Rejection-sampling fine-tuning: SFT on right completions of the harvest, from a new M0 or from pi_K."""
+    """Rejection-sampling fine-tuning: SFT on right completions of the harvest, from a fresh M0 or from pi_K."""
 
     regime: Literal["rft"] = key(..., "Fine-tune on right completions.")
-    per_prompt: int | None = key(
-        None, "Right completions of a prompt, all different; fewer where it has fewer; null: all of them.", ge=1
-    )
+    per_prompt: int | None = key(None, "Distinct right completions per prompt, at most; null: all.", ge=1)
     epochs: int = key(3, "Passes over the completions.", ge=1)
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
     per_device_batch_size: Rows = key(
         "auto",
-        "Completions of a pass on each device; auto: as many as the card has room for (docs/environments.md), 4 on a "
-        "CPU.",
+        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), 4 on a CPU.",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
         4,
-        "Passes of a gradient step; with per_device_batch_size: auto, a step has as many completions as that many "
-        "passes of 4, however it is divided.",
+        "Forward passes per gradient step; if per_device_batch_size is auto, a step has 4 completions for each.",
         ge=1,
     )
     examples: Literal["correct", "chosen"] = key(
         "correct",
-        "correct: the different right completions that ended by themselves; chosen: the chosen side of every pair, as "
-        "DPO sees it, cut off or not, which says what the rejected sides add.",
+        "correct: distinct right completions that were not cut off; chosen: the chosen completion of "
+        "every pair in DPO, to measure what the rejected ones add.",
         neutral="correct",
     )
     max_steps: int | None = key(
         None,
-        "Gradient steps, however many completions there are; null: as many as the epochs take.",
+        "Gradient steps, whatever the number of completions; null: as many as `epochs` needs.",
         unit="steps",
         neutral=None,
         ge=1,
@@ -161,8 +157,8 @@ def train_rft(job: TrainingJob) -> Trained:
         return ExampleTrainer(division=division, args=SFTConfig(**arguments, packing=False), **parts)
 
     lengths = longest(*([example[name] for example in examples] for name in ("prompt_ids", "completion_ids")))
-    found = {"n_completions": len(rows)}
-    return train_offline("rft", job, rows, data={"examples": rows}, found=found, trainer=trainer, lengths=lengths)
+    statistics = {"n_completions": len(rows)}
+    return train_offline("rft", job, rows, data={"examples": rows}, found=statistics, trainer=trainer, lengths=lengths)
 
 
 def _methods(rft: Rft) -> str:

@@ -11,6 +11,7 @@ one completion is unchanged.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from types import MethodType, SimpleNamespace
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 
 from g2d.plain import say
+from g2d.regimes.head import whole_logits
 from g2d.regimes.training import evaluation_mode
 
 ROW_TOKENS = 1024  # most tokens of a packed row with several completions, since attention is quadratic
@@ -115,10 +117,11 @@ class _Scored:
         self.base_model = lambda **_: SimpleNamespace(last_hidden_state=states)
 
 
-def share_prompts(*models: Any) -> bool:
+def share_prompts(*models: Any, at_once: bool = False) -> bool:
     """Make models with TRL's fused head read each prompt once per batch; None is skipped.
 
-    Returns False, and logs the reason, if one of them cannot; then none is changed.
+    Returns False, and logs the reason, if one of them cannot; then none is changed. With `at_once`, the head computes
+    all logits of a pass together (`g2d.regimes.head`).
     """
     bases = [model.get_base_model() if hasattr(model, "get_base_model") else model for model in models if model]
     for base in bases:
@@ -126,11 +129,11 @@ def share_prompts(*models: Any) -> bool:
             say(f"every completion is read with its own copy of the prompt: {reason}")
             return False
     for base in bases:
-        base.forward = MethodType(_sharing(base.forward), base)
+        base.forward = MethodType(_sharing(base.forward, at_once), base)
     return True
 
 
-def _sharing(fused: Any) -> Any:
+def _sharing(fused: Any, at_once: bool) -> Any:
     """Wrap TRL's forward, which still serves calls without labels, or with arguments not in `HANDLED`."""
 
     @wraps(fused.__func__)  # `generate` reads the signature
@@ -141,12 +144,13 @@ def _sharing(fused: Any) -> Any:
         if pack is None:
             return fused(*args, fused_lm_head=fused_lm_head, **inputs) if fused_lm_head else fused(*args, **inputs)
         states = _states(self, pack).flatten(0, 1)[pack.predictors]
-        scored = fused.__func__(
-            _Scored(self, states[None]),
-            fused_lm_head=True,
-            shift_labels=pack.targets[None],
-            num_items_in_batch=inputs.get("num_items_in_batch"),
-        )
+        with whole_logits() if at_once else nullcontext():
+            scored = fused.__func__(
+                _Scored(self, states[None]),
+                fused_lm_head=True,
+                shift_labels=pack.targets[None],
+                num_items_in_batch=inputs.get("num_items_in_batch"),
+            )
         mask = inputs["labels"][:, 1:] != -100
         for name in PER_TOKEN:
             if (values := getattr(scored, name)) is not None:
@@ -163,10 +167,10 @@ def _states(model: Any, pack: Packed) -> torch.Tensor:
     if model.config._attn_implementation == "eager":  # eager attention adds its mask
         lowest = torch.finfo(model.dtype).min
         mask = torch.zeros(mask.shape, dtype=model.dtype, device=mask.device).masked_fill(~mask, lowest)
-    found: torch.Tensor = model.base_model(
+    states: torch.Tensor = model.base_model(
         input_ids=pack.ids, attention_mask=mask, position_ids=pack.positions, use_cache=False
     ).last_hidden_state
-    return found
+    return states
 
 
 @torch.no_grad()

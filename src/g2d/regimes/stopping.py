@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from g2d.jobs.files import names_the_disk
+from g2d.jobs.files import disk_errors
 from g2d.jobs.orphans import RUN, has_ended
 from g2d.plain import say
 
@@ -31,7 +31,7 @@ def work_folder(path: Path) -> Iterator[Path]:
     """
     file = path / LOCK
     while True:
-        with names_the_disk(path):
+        with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             lock = open(file, "a+")  # noqa: SIM115 -- held for the block
         try:
@@ -44,10 +44,10 @@ def work_folder(path: Path) -> Iterator[Path]:
             raise
         lock.close()
     try:
-        own = os.getpid(), platform.node(), os.environ.get("SLURM_JOB_ID", ""), os.environ.get(RUN, "")
-        with names_the_disk(path):
+        user = os.getpid(), platform.node(), os.environ.get("SLURM_JOB_ID", ""), os.environ.get(RUN, "")
+        with disk_errors(path):
             lock.truncate(0)
-            lock.write("".join(f"{line}\n" for line in own))
+            lock.write("".join(f"{line}\n" for line in user))
             lock.flush()
         yield path
         for entry in set(path.iterdir()) - {file}:

@@ -13,12 +13,11 @@ PROJECT = "g2d"
 
 
 class Logging(Section):
-    """Live metrics of trainings, in addition to `metrics.jsonl`. These keys do not change results."""
+    """Trackers of training metrics, in addition to `metrics.jsonl`. Does not change results."""
 
     report_to: Literal["none", "tensorboard", "trackio", "wandb"] = key(
         "none",
-        "tensorboard, trackio or wandb: below results/logs/, to look at with `tensorboard --logdir` or `trackio show`, "
-        "or to upload with `wandb sync` (docs/recipes.md).",
+        "Tracker to write to results/logs/ (docs/recipes.md).",
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from pydantic import field_validator
 
-from g2d.jobs.files import names_the_disk, read_json, write_json, write_jsonl
+from g2d.jobs.files import disk_errors, read_json, write_json, write_jsonl
 from g2d.policies.policy import Policy, load_base, precision, require_own_weights
 from g2d.policies.settings import Lora
 from g2d.regimes.processes import is_sharded, n_processes
@@ -24,14 +24,14 @@ from g2d.settings import Section, key
 
 
 class OptimizerKeys(Section):
-    """AdamW's keys besides the learning rate; sections with these keys inherit from it."""
+    """Settings of AdamW besides the learning rate."""
 
     adam_betas: tuple[float, float] = key(
-        (0.9, 0.999), "Decay of AdamW's averages of the gradient and of its square.", neutral=(0.9, 0.999)
+        (0.9, 0.999), "Decay rates of AdamW's averages of the gradient and of its square.", neutral=(0.9, 0.999)
     )
-    adam_epsilon: float = key(1e-8, "Added to the root in AdamW's denominator.", gt=0, neutral=1e-8)
-    weight_decay: float = key(0.0, "AdamW's decoupled weight decay.", ge=0, neutral=0.0)
-    max_grad_norm: float = key(1.0, "Norm that a step's gradient is clipped to.", gt=0, neutral=1.0)
+    adam_epsilon: float = key(1e-8, "Epsilon in AdamW's denominator.", gt=0, neutral=1e-8)
+    weight_decay: float = key(0.0, "Decoupled weight decay.", ge=0, neutral=0.0)
+    max_grad_norm: float = key(1.0, "Gradient norm to clip at.", gt=0, neutral=1.0)
 
     @field_validator("adam_betas")
     @classmethod
@@ -137,7 +137,7 @@ def restore_token_count(trainer: Any, checkpoint: Path) -> None:
     trainer._total_train_tokens = read_log(checkpoint)[-1]["num_tokens"]
 
 
-def hand_over_trained(checkpoint: Path, work: Path, base: Policy) -> None:
+def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
     """Copy `Lora.files` of a checkpoint to `work`.
 
     Full weights are converted to the precision of the trainer's passes. An adapter gets M0's public name, its
@@ -156,7 +156,7 @@ def hand_over_trained(checkpoint: Path, work: Path, base: Policy) -> None:
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         shutil.copyfile(Path(base.base, "config.json"), folder / "config.json")
         return
-    with names_the_disk(folder):
+    with disk_errors(folder):
         shutil.copy2(checkpoint / "adapter_model.safetensors", folder)
     named = {"base_model_name_or_path": base.public_base, "revision": base.revision, "inference_mode": True}
     settings = read_json(checkpoint / "adapter_config.json") | named

@@ -137,6 +137,6 @@ def read_ages(path: str | Path) -> Any:
     import pandas as pd
     import pyarrow.parquet
 
-    there = pyarrow.parquet.read_schema(path).names
-    rows = pd.read_parquet(path, columns=[name for name in ("step", "generated_at") if name in there])
+    columns = pyarrow.parquet.read_schema(path).names
+    rows = pd.read_parquet(path, columns=[name for name in ("step", "generated_at") if name in columns])
     return rows if "generated_at" in rows else rows.assign(generated_at=rows["step"])

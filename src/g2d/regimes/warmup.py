@@ -27,17 +27,17 @@ AUTO = "auto"  # folder of policies whose warm-up stops automatically
 
 
 class AutoStop(Section):
-    """Automatic stopping of the warm-up when H and mu of a small harvest decline (recipe step 3)."""
+    """Stop when H and mu of a small harvest have begun to decline (recipe step 3)."""
 
-    every: int = key(50, "Gradient steps between two probes.", unit="steps", paper="not stated", ge=1)
+    every: int = key(50, "Gradient steps between probes.", unit="steps", paper="not stated", ge=1)
     prompts: int = key(
         200,  # docs/analysis.md has the effect of fewer
-        "Prompts of a probe: the first ones of the training set, sampled as the harvest is.",
+        "Prompts per probe, taken from the start of the training set and sampled as in the harvest.",
         paper="not stated",
         ge=1,
     )
     patience: int = key(
-        3, "Stop after so many probes in a row with both H and mu below their maxima so far.", paper="not stated", ge=1
+        3, "Stop after this many probes in a row with H and mu below their maxima.", paper="not stated", ge=1
     )
 
     @property
@@ -50,40 +50,40 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     """Stage 1: K steps of GRPO with LoRA (paper, sections 2.1 and 4.1, appendix B)."""
 
     steps: list[Steps] = key(
-        [0, 150, 300, 500, 700, 1000], "The grid of K; 0 is M0 itself.", paper="0, 150, 300, 500, 700, 1000"
+        [0, 150, 300, 500, 700, 1000], "Grid of K; 0 is M0 itself.", paper="0, 150, 300, 500, 700, 1000"
     )
-    group_sizes: list[int] = key([2], "Group sizes G whose policies are harvested.", paper="2")
+    group_sizes: list[int] = key([2], "Group sizes G to train and harvest.", paper="2")
     schedule: Literal["chain", "per_k"] = key(
         "chain",
-        "chain: one trajectory with a fixed horizon passes through every K; per_k: each K runs with its own cosine.",
+        "chain: one training with a fixed horizon passes through every K; per_k: one training per K, each "
+        "with its own schedule.",
         paper="not stated",
     )
     horizon: int | None = key(
-        None, "Steps over which the learning rate decays in a chain; the largest K if null.", unit="steps", ge=1
+        None, "Steps over which the learning rate decays in a chain; null: the largest K.", unit="steps", ge=1
     )
     learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-5", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="cosine")
-    temperature: float = key(0.8, "Sampling temperature while training.", paper="0.8", gt=0, le=5)
-    max_completion_length: int = key(384, "Token budget while training.", unit="tokens", paper="384", ge=1)
+    temperature: float = key(0.8, "Sampling temperature.", paper="0.8", gt=0, le=5)
+    max_completion_length: int = key(384, "Token budget of a completion.", unit="tokens", paper="384", ge=1)
     per_device_batch_size: Rows = key(
         "auto",
-        "Completions of a pass on each device; auto: as many as the card has room for (docs/environments.md), 4 on a "
-        "CPU and where the loss depends on it (loss: bnpo, entropy_coefficient, top_entropy_quantile).",
+        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), "
+        "4 on a CPU or if the loss depends on it (loss: bnpo, entropy_coefficient, top_entropy_quantile).",
         paper="4",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
         4,
-        "Passes of a gradient step, divided among `training.processes`; with prompts_per_step they follow from it; "
-        "with per_device_batch_size: auto, a step has as many completions as that many passes of 4, however it is "
-        "divided.",
+        "Forward passes per gradient step; computed if prompts_per_step is set. If per_device_batch_size "
+        "is auto, a step has 4 completions for each.",
         paper="4",
         ge=1,
     )
     prompts_per_step: int | None = key(
         None,
-        "Prompts per gradient step, G completions of each; null: as many completions whatever G, "
-        "per_device_batch_size (auto: 4) x gradient_accumulation_steps, so fewer prompts where G is larger.",
+        "Prompts per gradient step, G completions each; null: the number of completions is the same for "
+        "every G (per_device_batch_size x gradient_accumulation_steps).",
         unit="prompts",
         paper="8, by its GPU-hours: G=4 takes twice as long as G=2",
         ge=1,
@@ -91,20 +91,20 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     )
     beta: float = key(0.0, "KL coefficient.", paper="not stated; TRL's default", ge=0)
     loss: Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"] = key(
-        "grpo", "TRL loss_type; bnpo is a mean over the tokens of a micro-batch.", paper="grpo, by its date"
+        "grpo", "TRL's loss_type; bnpo averages over the tokens of a micro-batch.", paper="grpo, by its date"
     )
-    mask_truncated: bool = key(False, "Leave truncated completions out of the loss.", paper="no (section 5.1)")
+    mask_truncated: bool = key(False, "Exclude truncated completions from the loss.", paper="no (section 5.1)")
     sync_every: int = key(
-        1, "Gradient steps between two hand-overs of the adapter to vLLM; above 1 rollouts are stale.", ge=1
+        1, "Gradient steps between synchronisations of the adapter with vLLM; above 1, rollouts are stale.", ge=1
     )
     keep_rollouts: Keep = key(
         "verdicts",
-        "What rollouts.parquet keeps: nothing; verdict and length of every completion; text of one group a generation "
-        "too; all texts.",
+        "Contents of rollouts.parquet: nothing; verdicts and lengths; also the texts of one group per "
+        "generation; all texts.",
     )
     auto: AutoStop | None = key(
         None,
-        "Also train a policy whose warm-up stops by itself, g2d-auto in the tables; null for none.",
+        "Also train a policy whose warm-up stops automatically (g2d-auto in the tables); null: none.",
         paper="advised",
     )
 
@@ -258,8 +258,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
         Length of the schedule and size of the steps are filled in.
         """
-        own = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
-        return own | {
+        params = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
+        return params | {
             "horizon": self.steps_to(k),
             "per_device_batch_size": self.rows_per_pass(group_size),
             "gradient_accumulation_steps": self.accumulation_steps(group_size),
@@ -329,8 +329,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
             return False
         if self.reference_every != "pass":
             return step % self.reference_every == 0
-        asked = [self.prompts_asked(at, group_size) for at in (step - period, step)]
-        return asked[1] // n_prompts > asked[0] // n_prompts
+        prompts = [self.prompts_asked(at, group_size) for at in (step - period, step)]
+        return prompts[1] // n_prompts > prompts[0] // n_prompts
 
     @property
     def continued_every(self) -> int:

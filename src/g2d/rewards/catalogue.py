@@ -49,7 +49,7 @@ TRUTH = MathVerify(reward="math_verify")  # the default
 
 
 class ByKind(Section):
-    """The rewards of one training for verifiable and for open-ended problems."""
+    """Rewards of a training's verifiable and open-ended problems."""
 
     verifiable: AnyReward
     open_ended: AnyReward

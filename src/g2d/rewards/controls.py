@@ -16,34 +16,34 @@ from g2d.verifier import last_boxed
 
 
 class MathVerify(Section):
-    """1 for an answer that the verifier finds correct, else 0."""
+    """Correctness: 1 for a right answer, else 0."""
 
     reward: Literal["math_verify"] = key(..., "Reward right answers.")
 
 
 class Wrong(Section):
-    """1 for an answer that the verifier finds wrong, else 0: a control."""
+    """Control: 1 for a wrong answer, else 0."""
 
     reward: Literal["wrong"] = key(..., "Reward wrong answers.")
 
 
 class Format(Section):
-    """1 for an answer in a terminated box, right or wrong, else 0: a control."""
+    """Control: 1 for an answer in a complete box, right or wrong, else 0."""
 
-    reward: Literal["format"] = key(..., "Reward a terminated box, whatever is in it.")
+    reward: Literal["format"] = key(..., "Reward a complete box, whatever its content.")
 
 
 class Random(Section):
-    """1 with probability p regardless of the completion, else 0: a control."""
+    """Control: 1 with probability p, else 0."""
 
     reward: Literal["random"] = key(..., "Reward at random.")
     p: float = key(0.5, "Probability of a reward.", gt=0, lt=1)
 
 
 class Majority(Section):
-    """1 for the most frequent answer in the group, else 0; needs no reference answer: a control."""
+    """Control: 1 for the most frequent answer of the group, else 0; needs no reference answer."""
 
-    reward: Literal["majority"] = key(..., "Reward the group's own most frequent answer.")
+    reward: Literal["majority"] = key(..., "Reward the group's most frequent answer.")
 
 
 def _by_truth(settings: MathVerify, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
@@ -77,8 +77,8 @@ def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Conte
     groups = in_groups(attempts)
     answers = [list(dict.fromkeys(a for attempt in group if (a := _answer(attempt)) is not None)) for group in groups]
     pairs = list(dict.fromkeys(pair for own in answers for pair in combinations_with_replacement(own, 2)))
-    found = context.verifier.verify([(first, rf"\boxed{{{second}}}") for first, second in pairs])
-    equal = {pair for pair, judgement in zip(pairs, found, strict=True) if judgement.verdict == "correct"}
+    judgements = context.verifier.verify([(first, rf"\boxed{{{second}}}") for first, second in pairs])
+    equal = {pair for pair, judgement in zip(pairs, judgements, strict=True) if judgement.verdict == "correct"}
     judged: dict[tuple[str, int], Judgement] = {}
     for group, own in zip(groups, answers, strict=True):
         stands_for: dict[str, str] = {}  # maps each answer to the first one that it equals

@@ -18,12 +18,12 @@ AGAIN_S = 1.0  # seconds between signals, for code that swallows the first
 
 
 class TimeLimited(Section):
-    """Keys of a reward that runs code from outside the package."""
+    """Key of rewards that run code from outside the package."""
 
     time_limit: float = key(
         300.0,
-        "Seconds that it may take for one call, of at most 32 groups. If it is late, it is asked again group by group, "
-        "and a group for which it is late again is left out (status `late`).",
+        "Time limit in seconds of a call with at most 32 groups. After a timeout, groups are scored one "
+        "by one, and a group that times out again is left out (status `late`).",
         gt=0,
         neutral=300.0,
     )

@@ -50,11 +50,11 @@ def require_numbers(statuses: Mapping[str, float], name: str) -> None:
     `statuses` is the number or share of completions by `Status`.
     """
     without = {status: n for status, n in statuses.items() if status != "judged" and n}
-    said = ", ".join(f"{n:g} {status}" for status, n in without.items())
+    counts = ", ".join(f"{n:g} {status}" for status, n in without.items())
     if without and not statuses.get("judged"):
-        raise RuntimeError(f"{name}: no finite number for any completion ({said}): mend the reward or choose another")
+        raise RuntimeError(f"{name}: no finite number for any completion ({counts}): mend the reward or choose another")
     if without:
-        logger.warning("%s: no number for some completions, which are left out (%s)", plain(name), said)
+        logger.warning("%s: no number for some completions, which are left out (%s)", plain(name), counts)
 
 
 def _judged(
@@ -69,7 +69,7 @@ def _judged(
         why = f"no answer in {limit:g} s" if isinstance(error, LateError) else f"{type(error).__name__}: {error}"
         logger.warning("reward %s failed (%s): asked again group by group", plain(reward.name), plain(why))
         first = error
-    found: list[tuple[Sequence[Attempt], list[Judgement]]] = []
+    by_group: list[tuple[Sequence[Attempt], list[Judgement]]] = []
     for group in in_groups(attempts):
         try:
             judgements = _scored(reward, settings, group, context, limit)
@@ -77,10 +77,10 @@ def _judged(
             judgements = [Judgement(None, "late")] * len(group)
         except Exception as error:
             judgements = [Judgement(None, "error", {"error": type(error).__name__})] * len(group)
-        found.append((group, judgements))
-    if all(judgement.status in ("error", "late") for _, judgements in found for judgement in judgements):
+        by_group.append((group, judgements))
+    if all(judgement.status in ("error", "late") for _, judgements in by_group for judgement in judgements):
         raise RuntimeError(f"reward {reward.name} fails on everything: {why}") from first
-    return _in_order(attempts, found)
+    return _in_order(attempts, by_group)
 
 
 def _in_order(

@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 
 class RewardModel(Section):
-    """The score of a sequence-classification model with one label, which reads the question and the completion."""
+    """Score of a sequence-classification model with one label, given question and completion."""
 
     reward: Literal["model"] = key(..., "Reward by a model's score.")
-    path: str | None = key(None, "Its folder, relative to the working directory; or else id and revision.")
-    id: str | None = key(None, "Its repository on the Hub.")
-    revision: Revision | None = key(None, "Commit hash, so that the weights cannot change under a finished grid.")
-    batch_size: int = key(16, "Conversations in a forward pass.", ge=1)
+    path: str | None = key(None, "Folder of the model, relative to the working directory; instead of id and revision.")
+    id: str | None = key(None, "Repository id on the Hub.")
+    revision: Revision | None = key(None, "Commit hash of the weights.")
+    batch_size: int = key(16, "Conversations per forward pass.", ge=1)
     max_length: int | None = key(
-        None, "Tokens of a conversation that it reads; the rest is cut off and counted. null: as many as it can.", ge=1
+        None, "Largest length of a conversation; longer ones are cut and counted. null: the model's limit.", ge=1
     )
 
     length_penalty: float = key(
         0.0,
-        "Points taken off the score for 1,000 characters of a completion: against length bias.",
+        "Penalty per 1,000 characters of a completion, against length bias.",
         ge=0,
         neutral=0.0,
     )

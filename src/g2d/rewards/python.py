@@ -33,14 +33,12 @@ OF_REFERENCES = {"answers", "verdicts"}
 
 
 class PythonReward(TimeLimited):
-    """The result of a function in your Python file (docs/rewards.md)."""
+    """Result of a function in your Python file (docs/rewards.md)."""
 
     reward: Literal["python"] = key(..., "Reward by a function in a Python file.")
-    file: str = key(..., "The file, relative to the working directory. Its content is part of what jobs depend on.")
-    function: str = key("reward", "Name of the function, which gets and returns a list: one number per completion.")
-    binary: bool = key(
-        False, "Whether it returns 1 and 0 alone; p(x), and with it mu and H, is defined for such rewards only."
-    )
+    file: str = key(..., "The file, relative to the working directory; jobs depend on its content.")
+    function: str = key("reward", "Name of the function; it returns a list with one number per completion.")
+    binary: bool = key(False, "Whether it returns only 0 and 1; p(x), mu and H need a binary reward.")
 
     @property
     def needs_reference(self) -> bool:
@@ -56,15 +54,15 @@ def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context)
     function, names = _function(settings.file, settings.function)
     judgements: list[Judgement] = []
     for group in in_groups(attempts):
-        found = function(**{name: [GIVEN[name](attempt) for attempt in group] for name in names})
+        returned = function(**{name: [GIVEN[name](attempt) for attempt in group] for name in names})
         try:
-            numbers = list(found)
+            numbers = list(returned)
         except TypeError:
             numbers = []
         if len(numbers) != len(group):
             raise ValueError(
-                f"{settings.function} in {settings.file} returned {type(found).__name__} with {len(numbers)} numbers "
-                f"for {len(group)} completions: return a list with one number for each"
+                f"{settings.function} in {settings.file} returned {type(returned).__name__} with {len(numbers)} "
+                f"numbers for {len(group)} completions: return a list with one number for each"
             )
         judgements += map(Judgement, numbers)
     return judgements
@@ -86,8 +84,8 @@ def _parameters(file: str, function: str) -> set[str]:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return set()
-    own = [node.args for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
-    return {argument.arg for arguments in own for argument in (*arguments.args, *arguments.kwonlyargs)}
+    signatures = [node.args for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
+    return {argument.arg for arguments in signatures for argument in (*arguments.args, *arguments.kwonlyargs)}
 
 
 @cache
@@ -96,12 +94,12 @@ def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]
     module = _module(file)
     function = getattr(module, name, None)
     if not callable(function):
-        own = [
+        functions = [
             n for n, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__
         ]
         raise UnusableError(
-            f"{file} has no function {name} (its functions: {', '.join(own) or 'none'}): define it, or give `function` "
-            "the name of another"
+            f"{file} has no function {name} (its functions: {', '.join(functions) or 'none'}): define it, or give "
+            "`function` the name of another"
         )
     if inspect.iscoroutinefunction(function):
         raise UnusableError(f"{name} in {file} is async: make it a plain function")
@@ -115,10 +113,10 @@ def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]
             f"{name} in {file} requires {', '.join(unknown)}, which a reward is not given: take any of "
             f"{', '.join(GIVEN)}, by name"
         )
-    taken = {parameter.name for parameter in named}
-    if not takes_all and "completions" not in taken:
+    parameter_names = {parameter.name for parameter in named}
+    if not takes_all and "completions" not in parameter_names:
         raise UnusableError(f"{name} in {file} has no parameter `completions`, the list of texts to judge: add it")
-    return function, tuple(n for n in GIVEN if takes_all or n in taken)
+    return function, tuple(n for n in GIVEN if takes_all or n in parameter_names)
 
 
 def _module(file: str) -> ModuleType:
@@ -140,9 +138,9 @@ def _reason(error: Exception, file: str) -> str:
     """Describe an exception in one line, with the last line of the file that was involved."""
     lines = [error.lineno] if isinstance(error, SyntaxError) else []
     lines += [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
     where = f", line {lines[-1]}" if lines else ""
-    return f"{type(error).__name__}: {said}".splitlines()[0] + where
+    return f"{type(error).__name__}: {message}".splitlines()[0] + where
 
 
 def _words(settings: PythonReward) -> str:

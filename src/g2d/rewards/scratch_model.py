@@ -35,15 +35,13 @@ SPECIAL = ("<pad>", "<unk>", "<user>", "<assistant>", "<end>")
 
 
 class ScratchRewardModel(Section):
-    """The score of a tiny model that the workflow trains from scratch to judge replies, with a built-in length bias."""
+    """Score of a tiny reward model that the workflow trains from scratch, with a built-in length bias."""
 
     reward: Literal["scratch_model"] = key(..., "Reward by the embedded reward model's score.")
-    seed: Seed = key(0, "Seed of its weights and of the preferences it is trained on.")
-    steps: int = key(300, "Optimiser steps, of 32 preferences each.", ge=1)
-    length_bias: float = key(
-        1.0, "What a sentence that says nothing is worth to its judge; a degree of politeness is worth 2.", ge=0
-    )
-    length_penalty: float = key(0.0, "As for `model`.", ge=0)
+    seed: Seed = key(0, "Seed of weights and preferences.")
+    steps: int = key(300, "Optimiser steps, with 32 preferences each.", ge=1)
+    length_bias: float = key(1.0, "Value of an empty sentence to the judge; a degree of politeness is worth 2.", ge=0)
+    length_penalty: float = key(0.0, "Penalty per 1,000 characters of a completion.", ge=0)
 
     @property
     def trained_with(self) -> dict[str, Any]:

@@ -122,14 +122,16 @@ class TrainingReward:
         """Log each kind's mean reward over judged completions, their share, and the mean length in tokens."""
         kinds = [self.problems[name].kind for name in problem_id]
         for kind in dict.fromkeys(kinds):
-            own = [number for number, other in enumerate(kinds) if other == kind]
-            rewards = [reward for number in own if (reward := judgements[number].reward) is not None]
-            log_metric(f"rewards/judged/{kind}", len(rewards) / len(own))
-            log_metric(f"rewards/without/{kind}", 1 - len(rewards) / len(own))
+            positions = [number for number, other in enumerate(kinds) if other == kind]
+            rewards = [reward for number in positions if (reward := judgements[number].reward) is not None]
+            log_metric(f"rewards/judged/{kind}", len(rewards) / len(positions))
+            log_metric(f"rewards/without/{kind}", 1 - len(rewards) / len(positions))
             if rewards:
                 log_metric(f"reward/{kind}", sum(rewards) / len(rewards))
             if completion_ids is not None:
-                log_metric(f"completions/mean_length/{kind}", fmean(len(completion_ids[number]) for number in own))
+                log_metric(
+                    f"completions/mean_length/{kind}", fmean(len(completion_ids[number]) for number in positions)
+                )
 
 
 def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, float], None] | None) -> None:

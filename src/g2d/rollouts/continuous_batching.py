@@ -105,8 +105,8 @@ class ContinuousBatch:
         order = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompt for prompt, _ in joining))}
         which = torch.tensor([order[prompt] for prompt, _ in joining], device=rows.device)
         uniforms = torch.from_numpy(np.stack([self.stream(sample) for sample in joining])).to(rows.device)
-        behind = [self.prompts[prompt][len(self.prefix) :] for prompt in order]
-        self.rows.join(behind, rows, which, uniforms)
+        suffixes = [self.prompts[prompt][len(self.prefix) :] for prompt in order]
+        self.rows.join(suffixes, rows, which, uniforms)
 
     def _close(self, rows: torch.Tensor) -> None:
         """Remove these rows; the last remaining rows fill the gaps."""

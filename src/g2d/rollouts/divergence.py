@@ -44,8 +44,8 @@ def own_answers(
     engine = TransformersEngine.of(policy)
     drawn = [*completed(engine, problems, prompt, decoding)]
     answers = [(completion.prompt_ids or (), completion.token_ids or ()) for *_, completion in drawn]
-    found = zip(drawn, divergences(engine.model, load_model(base), answers), strict=True)
-    rows = [(problem.problem_id, sample, done.token_count, kl) for (problem, _, sample, done), kl in found]
+    measured = zip(drawn, divergences(engine.model, load_model(base), answers), strict=True)
+    rows = [(problem.problem_id, sample, done.token_count, kl) for (problem, _, sample, done), kl in measured]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -57,7 +57,7 @@ def divergences(
 
     An answer is the tokens of a prompt and of its completion, including the token that ends it.
     """
-    found = torch.zeros(len(answers), dtype=torch.float64)
+    sums = torch.zeros(len(answers), dtype=torch.float64)
     order = sorted(range(len(answers)), key=lambda i: sum(map(len, answers[i])), reverse=True)
     while order:
         longest = sum(map(len, answers[order[0]]))
@@ -76,8 +76,8 @@ def divergences(
         # Split into parts: normalised float32 copies are several times the size of one long answer's logits.
         parts = (logits.split(max(1, AT_ONCE // policy.config.vocab_size)) for logits in (own, other))
         of_tokens = torch.cat([_next_token(*part) for part in zip(*parts, strict=True)])
-        found.index_add_(0, torch.tensor(batch)[drawn.nonzero()[:, 0]], of_tokens.double().cpu())
-    return [float(kl) for kl in found]
+        sums.index_add_(0, torch.tensor(batch)[drawn.nonzero()[:, 0]], of_tokens.double().cpu())
+    return [float(kl) for kl in sums]
 
 
 def _next_token(own: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ from g2d.jobs.digests import identity
 from g2d.jobs.orphans import RUN, when_ends
 from g2d.jobs.run_process import accept, connect, listen, name_scratch, only_one, socket_of
 from g2d.policies.policy import Policy
-from g2d.rollouts.remote_engine import Holder, RemoteEngine
+from g2d.rollouts.remote_engine import EngineServer, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class SharedEngine:
     def __init__(self, run: str, policy: Policy, settings: EngineSettings, *expected: int | None) -> None:
         self._run, self._keep_alive = run, settings.keep_alive
         self._opened = policy, settings, *expected
-        self._turn: Turn | None = None
+        self._session: Session | None = None
 
     def render(self, shown: Messages | str) -> str:
         """See `Engine`."""
@@ -68,19 +68,19 @@ class SharedEngine:
         follows."""
         ends = True
         try:
-            if self._turn is None:
-                self._turn = Turn(self._run, self._keep_alive)
-                self._turn.ask("open", *self._opened, int(os.environ.get("OMP_NUM_THREADS", "0")))
-            answer = self._turn.ask(method, *arguments)
+            if self._session is None:
+                self._session = Session(self._run, self._keep_alive)
+                self._session.ask("open", *self._opened, int(os.environ.get("OMP_NUM_THREADS", "0")))
+            answer = self._session.ask(method, *arguments)
             ends = method != "request"
             return answer
         finally:
-            if ends and self._turn is not None:
-                self._turn.connection.close()
-                self._turn = None
+            if ends and self._session is not None:
+                self._session.connection.close()
+                self._session = None
 
 
-class Turn(RemoteEngine):
+class Session(RemoteEngine):
     """A connection to the engine process of a run, which is started if needed.
 
     Waits until no other job is connected. Raises a RuntimeError if the process cannot be started.
@@ -96,7 +96,7 @@ class Turn(RemoteEngine):
 # --------------------------------------------------------------------------------------------------------- server side
 
 
-class Host(Holder):
+class SharedEngineServer(EngineServer):
     """The process that holds the engine and serves one job after another."""
 
     engine: VllmEngine | None
@@ -186,9 +186,9 @@ def main(socket: Path, run: str, keep_alive: int) -> None:
     """Run the engine process, unless one is already running."""
     os.environ.pop(RUN, None)  # this process does not share an engine or ask for its release
     if (lock := only_one(socket.with_suffix(".lock"))) is not None:
-        host = Host(socket, keep_alive, lock)
-        when_ends(run, host.leave)
-        host.serve()
+        server = SharedEngineServer(socket, keep_alive, lock)
+        when_ends(run, server.leave)
+        server.serve()
 
 
 if __name__ == "__main__":

@@ -40,14 +40,14 @@ def require_free(share: float) -> None:
 
 
 def _users(own_tensors: int) -> str:
-    found = [
+    users = [
         f"process {pid} has {held / GIB:.1f} GiB" if held is not None else f"process {pid} is on it"
         for pid, held in processes()
         if pid != os.getpid()
     ]
     if own_tensors >= GIB / 100:
-        found.append(f"tensors of this process ({os.getpid()}) have {own_tensors / GIB:.1f} GiB")
-    return ", ".join(found) or "the driver names no process that has the rest (another container may)"
+        users.append(f"tensors of this process ({os.getpid()}) have {own_tensors / GIB:.1f} GiB")
+    return ", ".join(users) or "the driver names no process that has the rest (another container may)"
 
 
 def processes() -> list[tuple[int, int | None]]:
@@ -61,7 +61,7 @@ def processes() -> list[tuple[int, int | None]]:
 
         pynvml.nvmlInit()
         card = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
-        found = pynvml.nvmlDeviceGetComputeRunningProcesses(card)
+        running = pynvml.nvmlDeviceGetComputeRunningProcesses(card)
     except Exception:  # NVML raises many types, and the result is only used in a message
         return []
-    return [(process.pid, process.usedGpuMemory) for process in found]
+    return [(process.pid, process.usedGpuMemory) for process in running]

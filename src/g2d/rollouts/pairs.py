@@ -77,16 +77,16 @@ def build_pairs(
     with_tokens = "completion_ids" in rollouts and bool(rollouts["completion_ids"].notna().all())
     pairs: list[Pair] = []
     for problem in problems:
-        name, own = problem.problem_id, drawn[problem.problem_id]
-        right = [sample for sample, row in own.items() if row["label"]]
-        wrong = [sample for sample, row in own.items() if not row["label"]]
+        name, by_sample = problem.problem_id, drawn[problem.problem_id]
+        right = [sample for sample, row in by_sample.items() if row["label"]]
+        wrong = [sample for sample, row in by_sample.items() if not row["label"]]
         if not right or not wrong:
             continue
-        ended = [sample for sample in right if own[sample]["finish_reason"] != "length"]
+        ended = [sample for sample in right if by_sample[sample]["finish_reason"] != "length"]
         candidates = right if truncated_chosen == "keep" else ended or right
         draws = itertools.islice(combinations_of(name, candidates, wrong, seed), per_prompt)
         for chosen_sample, rejected_sample in draws:
-            chosen, rejected = own[chosen_sample], own[rejected_sample]
+            chosen, rejected = by_sample[chosen_sample], by_sample[rejected_sample]
             pair = Pair(
                 prompt=conversation(problem, prompt),
                 chosen=[{"role": "assistant", "content": chosen["completion_text"]}],

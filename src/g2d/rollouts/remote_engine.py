@@ -55,7 +55,7 @@ class RemoteEngine:
         charge(spent)
 
 
-class Holder:
+class EngineServer:
     """Server that opens an `engine` and runs requests; `name` is the prefix of failure messages."""
 
     def __init__(self, name: str = "") -> None:

@@ -50,13 +50,13 @@ class ReplayEngine:
         with too few."""
         drawn = []
         for request in requests:
-            found = self.completions.get(request.problem_id if self.by == "problem_id" else request.prompt_text, [])
-            if len(found) < decoding.samples_per_prompt:
+            recorded = self.completions.get(request.problem_id if self.by == "problem_id" else request.prompt_text, [])
+            if len(recorded) < decoding.samples_per_prompt:
                 raise ValueError(
-                    f"{self.path}: problem {request.problem_id} has {len(found)} recorded completions but "
+                    f"{self.path}: problem {request.problem_id} has {len(recorded)} recorded completions but "
                     f"samples_per_prompt asks for {decoding.samples_per_prompt}: lower it or drop the problem"
                 )
-            drawn.append(found[: decoding.samples_per_prompt])
+            drawn.append(recorded[: decoding.samples_per_prompt])
         return drawn
 
 

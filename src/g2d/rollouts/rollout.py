@@ -145,8 +145,8 @@ def merge_shards(files: Sequence[str | Path], problems: Sequence[Problem]) -> pd
 
     frames = [read_rollouts(file) for file in files]
     for number, (file, frame) in enumerate(zip(files, frames, strict=True), 1):
-        own = [problem.problem_id for problem in shard(problems, number, len(files))]
-        if list(frame["problem_id"].unique()) != own:
+        expected = [problem.problem_id for problem in shard(problems, number, len(files))]
+        if list(frame["problem_id"].unique()) != expected:
             raise ValueError(f"{file}: not the rollouts of shard {number} of {len(files)}; delete it to draw it again")
     order = {problem.problem_id: place for place, problem in enumerate(problems)}
     rows = pd.concat(frames, ignore_index=True)

@@ -41,8 +41,8 @@ def kinds_of_layers(config: Any) -> frozenset[str]:
 
 def parameters(model: Any) -> frozenset[str]:
     """Argument names of a model's forward pass, with or without an adapter."""
-    own = getattr(model, "get_base_model", lambda: model)()
-    return frozenset(inspect.signature(own.forward).parameters)
+    inner = getattr(model, "get_base_model", lambda: model)()
+    return frozenset(inspect.signature(inner.forward).parameters)
 
 
 def attends_by_row(model: Any) -> bool:

@@ -27,19 +27,23 @@ def with_token_ids(rollouts: pd.DataFrame, base: Policy) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    known = rollouts["completion_ids"].notna() if "completion_ids" in rollouts else pd.Series(False, rollouts.index)
-    _require_own(rollouts.loc[known, "tokenizer_sha256"] if known.any() else (), base, "the rollouts")
-    if known.all():
+    has_tokens = (
+        rollouts["completion_ids"].notna() if "completion_ids" in rollouts else pd.Series(False, rollouts.index)
+    )
+    _require_own(rollouts.loc[has_tokens, "tokenizer_sha256"] if has_tokens.any() else (), base, "the rollouts")
+    if has_tokens.all():
         return rollouts
-    (tokenizer, end), bare = _tokenizer(base), rollouts[~known]
+    (tokenizer, end), bare = _tokenizer(base), rollouts[~has_tokens]
     texts = [plain_ids(tokenizer, text) for text in bare["completion_text"]]
     answers = zip(texts, bare["finish_reason"] == "stop", strict=True)
     made = (token_ids(tokenizer, bare["prompt_text"]), [ids + [end] * ended for ids, ended in answers])
     rows = rollouts.reset_index(drop=True).assign(tokenizer_sha256=tokenizer_sha256(base.base))
     for name, ids in zip(IDS, made, strict=True):
         column = rows[name] if name in rows else pd.Series(None, rows.index, dtype="object")
-        fresh = pd.Series([np.array(row, dtype=np.int32) for row in ids], rows.index[~known.to_numpy()], dtype="object")
-        rows[name] = column.where(known.to_numpy(), fresh)
+        fresh = pd.Series(
+            [np.array(row, dtype=np.int32) for row in ids], rows.index[~has_tokens.to_numpy()], dtype="object"
+        )
+        rows[name] = column.where(has_tokens.to_numpy(), fresh)
     return rows.set_index(rollouts.index)
 
 

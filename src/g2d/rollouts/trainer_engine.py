@@ -24,12 +24,12 @@ from g2d.jobs.launchers import of_a_launcher
 from g2d.jobs.orphans import name_of, when_ends
 from g2d.jobs.usage import Elsewhere, charge
 from g2d.policies.policy import Policy
-from g2d.rollouts.remote_engine import Holder, RemoteEngine
+from g2d.rollouts.remote_engine import EngineServer, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.vllm_engine import VllmEngine
 
 
-class EngineAside(RemoteEngine):
+class SubprocessEngine(RemoteEngine):
     """Client of a `VllmEngine` in a subprocess."""
 
     def __init__(self, policy: Policy, settings: EngineSettings, **keywords: Any) -> None:
@@ -70,13 +70,13 @@ class EngineAside(RemoteEngine):
 def _environment() -> dict[str, str]:
     """Copy the environment, with only this process's GPU visible and without the variables of a distributed launch."""
     foreign = of_a_launcher()
-    own = {name: value for name, value in os.environ.items() if name not in foreign}
+    environment = {name: value for name, value in os.environ.items() if name not in foreign}
     number = int(os.environ.get("LOCAL_RANK", "0"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return own | {"CUDA_VISIBLE_DEVICES": visible.split(",")[number] if visible else str(number)}
+    return environment | {"CUDA_VISIBLE_DEVICES": visible.split(",")[number] if visible else str(number)}
 
 
-class Aside(Holder):
+class VllmSubprocess(EngineServer):
     """Server in the subprocess."""
 
     def open(self, policy: Policy, settings: EngineSettings, keywords: dict[str, Any]) -> None:
@@ -90,6 +90,6 @@ if __name__ == "__main__":
     with suppress(EOFError, OSError):
         # Closing the socket is not a reliable signal: children of the trainer may hold it open.
         when_ends(sys.argv[1], lambda: os._exit(0))
-        Aside("vLLM beside the trainer: ").answer(Connection(int(sys.argv[2])))
+        VllmSubprocess("vLLM beside the trainer: ").answer(Connection(int(sys.argv[2])))
     sys.stdout.flush()
     os._exit(0)

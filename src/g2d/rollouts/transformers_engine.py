@@ -78,8 +78,8 @@ class TransformersEngine(ModelEngine):
 
         Random numbers depend on the names.
         """
-        alike = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read equal prompts once
-        samples = [(alike[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
+        first_of = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read equal prompts once
+        samples = [(first_of[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
         drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[1]], 0), samples)
         return [drawn[sample] for sample in samples]
 
@@ -97,10 +97,14 @@ class TransformersEngine(ModelEngine):
                 batch = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids, self._fixed)
                 return batch.complete(samples)
             for start in range(0, len(samples), decoding.batch_size):
-                own = samples[start : start + decoding.batch_size]
-                encoded = self.tokenizer.pad({"input_ids": [list(prompts[i]) for i, _ in own]}, return_tensors="pt")
+                batch_samples = samples[start : start + decoding.batch_size]
+                encoded = self.tokenizer.pad(
+                    {"input_ids": [list(prompts[i]) for i, _ in batch_samples]}, return_tensors="pt"
+                )
                 width = encoded["input_ids"].shape[1]
-                uniforms = torch.from_numpy(np.stack([stream(sample) for sample in own])).to(self.model.device)
+                uniforms = torch.from_numpy(np.stack([stream(sample) for sample in batch_samples])).to(
+                    self.model.device
+                )
                 generated = self.model.generate(
                     **encoded.to(self.model.device),
                     do_sample=False,  # the processor leaves one candidate
@@ -110,7 +114,7 @@ class TransformersEngine(ModelEngine):
                     pad_token_id=self.tokenizer.pad_token_id,
                     synced_gpus=self.divided,
                 )
-                for sample, tokens in zip(own, generated[:, width:].tolist(), strict=True):
+                for sample, tokens in zip(batch_samples, generated[:, width:].tolist(), strict=True):
                     end = next((i for i, token in enumerate(tokens) if token in self.end_ids), len(tokens) - 1)
                     drawn[sample] = tokens[: end + 1]
         return drawn

@@ -29,14 +29,14 @@ def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
 
 def messages(error: ValidationError, values: Any, root: type[Section]) -> list[str]:
     """Convert pydantic's errors about a section of type `root` into lines that name the key and the fix."""
-    found: dict[tuple[tuple[Any, ...], int | None], list[dict[str, Any]]] = {}
+    items_by_path: dict[tuple[tuple[Any, ...], int | None], list[dict[str, Any]]] = {}
     for number, item in enumerate(error.errors()):
         path, of_a_union = _written_path(item, values)
-        found.setdefault((path, None if of_a_union else number), []).append(dict(item))
+        items_by_path.setdefault((path, None if of_a_union else number), []).append(dict(item))
     lines = []
-    for (path, alone), items in found.items():
+    for (path, alone), items in items_by_path.items():
         # pydantic reports an error for each type of a union: join them, or keep the most specific ones.
-        if alone is None and any(other != path and other[: len(path)] == path for other, _ in found):
+        if alone is None and any(other != path and other[: len(path)] == path for other, _ in items_by_path):
             continue
         where = ".".join(map(str, (*path, *_key_within(items[0]))))
         sentences = " or ".join(dict.fromkeys(_sentence(item, root) for item in items))
@@ -58,9 +58,9 @@ A_LINE = 300  # longest list of keys in a message, in characters
 def _sentence(item: Mapping[str, Any], root: type[Section]) -> str:
     """Describe a mistake; one line for each that a validator reports."""
     if item["type"] == "extra_forbidden":
-        known = _known_keys(item["loc"][:-1], root)
-        close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
-        listed = ", ".join(known)
+        keys = _known_keys(item["loc"][:-1], root)
+        close = difflib.get_close_matches(str(item["loc"][-1]), keys, n=1)
+        listed = ", ".join(keys)
         short = len(listed) < A_LINE
         choice = f"known keys here: {listed}" if short else "config/README.md lists the keys of this section"
         return f"unknown key; {f'did you mean {close[0]}?' if close else choice}"

@@ -27,13 +27,13 @@ def last_boxed(text: str) -> str | None:
     line. A box without braces (`\boxed 5$`) extends to the end of its formula and is unterminated if the text ends
     first.
     """
-    found = _COMMAND.search(text)
-    if found is None:
+    first_box = _COMMAND.search(text)
+    if first_box is None:
         return None
     open_braces: list[int | None] = []  # start of each box's content; None for an ordinary brace
     last_opening = content_start = content_end = -1
     braced = False
-    for match in _TOKEN.finditer(text, max(found.start() - 1, 0)):
+    for match in _TOKEN.finditer(text, max(first_box.start() - 1, 0)):
         if match["box"] is not None:
             last_opening, braced = match.end(), match["brace"] is not None
             if braced:

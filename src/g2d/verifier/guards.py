@@ -35,16 +35,16 @@ RELATIVE_TOLERANCE = 0.01
 def bases_differ(reference: str, answer: str) -> bool:
     """Reject `11_3` for `11_2`: Math-Verify ignores the base. An answer without a base is read in the reference's
     base."""
-    expected, found = sorted(_BASE.findall(reference)), sorted(_BASE.findall(answer))
-    return bool(expected and found) and expected != found
+    expected, answered = sorted(_BASE.findall(reference)), sorted(_BASE.findall(answer))
+    return bool(expected and answered) and expected != answered
 
 
 def subscripts_differ(reference: str, answer: str) -> bool:
     r"""Reject `10_{\text{million}}` for `10`: Math-Verify drops subscripts of numbers. `bases_differ` handles bases."""
-    expected, found = (
+    expected, answered = (
         sorted(_FONT.sub("", below) for below in _BELOW_NUMBER.findall(side)) for side in (reference, answer)
     )
-    return expected != found and any(not _BASE_IN_WORDS.fullmatch(below) for below in (*expected, *found))
+    return expected != answered and any(not _BASE_IN_WORDS.fullmatch(below) for below in (*expected, *answered))
 
 
 def numbers_side_by_side(reference: str, answer: str) -> bool:

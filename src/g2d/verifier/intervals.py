@@ -61,12 +61,12 @@ def _solved(readings: Sequence[Any]) -> Solution | None:
 
 def _combined(combine: Callable[..., sympy.Set], solutions: Iterable[Solution | None]) -> Solution | None:
     """Combine solutions for the same letter; None if one is missing or for another letter."""
-    known: list[Solution] = []
+    combined: list[Solution] = []
     for solution in solutions:
-        if solution is None or (known and known[0][0] != solution[0]):
+        if solution is None or (combined and combined[0][0] != solution[0]):
             return None
-        known.append(solution)
-    return known[0][0], combine(*(values for _, values in known))
+        combined.append(solution)
+    return combined[0][0], combine(*(values for _, values in combined))
 
 
 def _ray(relation: Any) -> Solution | None:

@@ -118,8 +118,8 @@ class _Batch:
         self.pool.workers.append(worker)
         if not worker.reply(START_S):
             self.pool.workers.remove(worker)
-            said = worker.end() or "no output"
-            raise VerifierError(f"a verifier worker did not start (exit {worker.process.returncode}): {said}")
+            stderr = worker.end() or "no output"
+            raise VerifierError(f"a verifier worker did not start (exit {worker.process.returncode}): {stderr}")
         return worker
 
     def _blame(self, chunk: deque[int], worker: _Worker) -> None:
@@ -178,9 +178,9 @@ class _Worker:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=REAP_S if self.hung_up else 0)
         self.process.kill()  # no effect if it has exited
-        said = self.process.communicate()[1].decode(errors="replace")
+        stderr = self.process.communicate()[1].decode(errors="replace")
         self.connection.close()
-        return said.strip()[-2000:]
+        return stderr.strip()[-2000:]
 
     def abandon(self) -> None:
         """Close this process's copies of the pipes; the child belongs to the parent process."""

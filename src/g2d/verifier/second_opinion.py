@@ -33,18 +33,18 @@ class Answer:
 
 def second_opinion(reference: str, answer: str) -> bool | None:
     """Return whether an answer equals the reference; None if the normalised strings and numbers cannot decide."""
-    expected, found = normalise(reference), normalise(answer)
-    if None not in (expected.name, found.name) and expected.name != found.name:
+    expected, given = normalise(reference), normalise(answer)
+    if None not in (expected.name, given.name) and expected.name != given.name:
         return None
-    if None not in (expected.unit, found.unit) and expected.unit != found.unit:
+    if None not in (expected.unit, given.unit) and expected.unit != given.unit:
         # 10 cm are not 10 m, but 80 cents may be $0.80.
-        return False if same(expected.body, found.body) else None
-    if expected.base != found.base:
+        return False if same(expected.body, given.body) else None
+    if expected.base != given.base:
         # `11` may be `11_2` written without its base, but 11 in base 2 is not 11 in base 3.
-        return False if None not in (expected.base, found.base) else None
-    if expected.percent != found.percent:
-        return _same_percentage(expected, found)
-    return same(expected.body, found.body)
+        return False if None not in (expected.base, given.base) else None
+    if expected.percent != given.percent:
+        return _same_percentage(expected, given)
+    return same(expected.body, given.body)
 
 
 def _same_percentage(expected: Answer, found: Answer) -> bool | None:

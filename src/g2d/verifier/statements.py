@@ -27,13 +27,13 @@ _POWER = re.compile(r"\^\s*(?!\{?\s*(?:\\prime|\*|'))")
 
 def split_name(latex: str) -> tuple[str, str] | None:
     r"""Split `A_{\min} = 1/2` or `f(80) = 12.5` into name and value; None for `x^2 = 5`, chains and lists."""
-    found = _NAMED.fullmatch(latex) if "=" in latex else None
-    if found is None or _RELATION.search(found["value"]):
+    named = _NAMED.fullmatch(latex) if "=" in latex else None
+    if named is None or _RELATION.search(named["value"]):
         return None
-    before_argument = found["name"].removesuffix(found["argument"] or "")
+    before_argument = named["name"].removesuffix(named["argument"] or "")
     if _POWER.search(before_argument):
         return None
-    return re.sub(r"\\(?:left|right|text|mathrm|mbox|operatorname)(?![A-Za-z])|[\s{}]", "", found["name"]), found[
+    return re.sub(r"\\(?:left|right|text|mathrm|mbox|operatorname)(?![A-Za-z])|[\s{}]", "", named["name"]), named[
         "value"
     ]
 
@@ -93,12 +93,12 @@ def split_qualifier(latex: str) -> tuple[str, str | None] | None:
     for start in _START.finditer(latex):
         head = re.sub(r"(?:\\q?quad|\\[,;: ]|[\s,;(\[])+\Z", "", latex[: start.start()])
         tail = " ".join(_TEXT.sub(r" \1 ", latex[start.start() :]).replace("$", " ").split())
-        found = _QUALIFIER.fullmatch(re.sub(r"\A(?:[\s,;(\[]|\\q?quad|\\[,;: ])+|[\s.)\]]+\Z", "", tail))
-        if found is None or not (found["opening"] or found["all"] or found["set"]):
+        qualifier = _QUALIFIER.fullmatch(re.sub(r"\A(?:[\s,;(\[]|\\q?quad|\\[,;: ])+|[\s.)\]]+\Z", "", tail))
+        if qualifier is None or not (qualifier["opening"] or qualifier["all"] or qualifier["set"]):
             continue
-        letters = re.split(r"\s*,\s*", found["letters"])
+        letters = re.split(r"\s*,\s*", qualifier["letters"])
         if head and len(set(letters)) == len(letters) and not re.search(r"(?:[:|{=<>]|\\mid)\Z", head):
-            return head, _set(found)
+            return head, _set(qualifier)
     return None
 
 

@@ -49,9 +49,9 @@ def agree(gold: Prepared, target: Prepared) -> bool:
         return False
     if same_words(gold.latex, target.latex):
         return True
-    expected, found = readings(gold, target)
+    expected, answered = readings(gold, target)
     if not (
-        _equal(list(expected), list(found))
+        _equal(list(expected), list(answered))
         or same_interval(expected, target.latex, partial(read, keep_units=True), _equal)
     ):
         return False
@@ -63,8 +63,8 @@ def agree(gold: Prepared, target: Prepared) -> bool:
         or letters_differ(gold.latex, target.latex)
         or statements.names_differ(gold.latex, target.latex)
         or (None not in (gold.numbers, target.numbers) and gold.numbers != target.numbers)
-        or guards.undefined(expected, found)
-        or guards.magnitudes_differ(expected, found)
+        or guards.undefined(expected, answered)
+        or guards.magnitudes_differ(expected, answered)
         or _case_differs(gold, target)
     )
 
@@ -80,11 +80,11 @@ def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prep
         yield gold, target
     if units.differ(gold.tail, target.tail):
         return
-    expected, found = (statements.without_percent(side.latex) for side in (gold, target))
-    if expected is not None and found is None:
+    expected, answered = (statements.without_percent(side.latex) for side in (gold, target))
+    if expected is not None and answered is None:
         yield prepare(expected), target
-    elif found is not None and expected is None and guards.at_least_one(read(gold.latex, keep_units=False)):
-        yield gold, prepare(found)
+    elif answered is not None and expected is None and guards.at_least_one(read(gold.latex, keep_units=False)):
+        yield gold, prepare(answered)
 
 
 def readings(gold: Prepared, target: Prepared) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -132,18 +132,18 @@ def split_label(latex: str) -> tuple[str, Tail] | None:
     if price and "$" not in price["number"] and (price["before"] is None) != (price["behind"] is None):
         currency = _CURRENCIES[re.sub(r"\\text|[{}\s]", "", price["before"] or price["behind"])]
         return (price["minus"] or "") + price["number"].strip(), Tail("", True, frozenset({(currency, 1)}))
-    found = _LABELLED.fullmatch(latex)
-    if found is None:
+    labelled = _LABELLED.fullmatch(latex)
+    if labelled is None:
         return None
-    words = found["words"]
+    words = labelled["words"]
     unit = find_unit(words)
     if unit == _PERCENT or (unit is None and (changes_value(words) or not _is_word(words.split()[0].lower()))):
         return None
-    if "$" in found["number"]:
+    if "$" in labelled["number"]:
         if not of_price(unit):
             return None
         unit = _DOLLAR
-    return found["number"].strip(), Tail("".join(words.lower().split()), True, unit)
+    return labelled["number"].strip(), Tail("".join(words.lower().split()), True, unit)
 
 
 def _is_word(letters: str) -> bool:
@@ -171,22 +171,22 @@ def find_unit(words: str) -> Unit | None:
         .strip()
     )
     phrase = _COMPOUND.get(phrase, phrase).replace("/", " per ")
-    found: dict[str, int] = {}
+    powers: dict[str, int] = {}
     sign = factor = 1
     for word in re.sub(r"\s*\^\s*", "^", phrase).split():
         name, _, power = word.partition("^")
         if name == "per":
             sign = -1
-        elif name in _POWER_BEHIND and found:
-            found[next(reversed(found))] *= _POWER_BEHIND[name]
+        elif name in _POWER_BEHIND and powers:
+            powers[next(reversed(powers))] *= _POWER_BEHIND[name]
         elif name in _POWER_BEFORE:
             factor = _POWER_BEFORE[name]
         elif name in _UNITS and power in ("", "1", "2", "3"):
-            found[_UNITS[name]] = sign * factor * int(power or 1)
+            powers[_UNITS[name]] = sign * factor * int(power or 1)
             factor = 1
         else:
             return None
-    return frozenset(found.items()) or None
+    return frozenset(powers.items()) or None
 
 
 def differ(reference: Tail, answer: Tail) -> bool:

@@ -50,10 +50,10 @@ class Verifier:
         reasons = [None] * len(items) if finish_reasons is None else finish_reasons
         if len(reasons) != len(items):
             raise ValueError(f"{len(items)} items but {len(reasons)} finish reasons")
-        found = [self._extract(*item, reason) for item, reason in zip(items, reasons, strict=True)]
+        extracted = [self._extract(*item, reason) for item, reason in zip(items, reasons, strict=True)]
         with self._lock:
-            judged = self._judge(dict.fromkeys(entry for entry in found if isinstance(entry, tuple)))
-        return [judged[entry] if isinstance(entry, tuple) else entry for entry in found]
+            judged = self._judge(dict.fromkeys(entry for entry in extracted if isinstance(entry, tuple)))
+        return [judged[entry] if isinstance(entry, tuple) else entry for entry in extracted]
 
     def _extract(self, reference: str | Entry | None, text: str, finish_reason: str | None) -> Pair | Judgement:
         """The pair of answers to compare, or the judgement if there is nothing to compare."""

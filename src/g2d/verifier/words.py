@@ -45,10 +45,12 @@ def same_words(reference: str, answer: str) -> bool | None:
     expected = _read(reference)
     if expected is None:
         return None
-    found = tuple(spelled for part in _JOINT.split(_plain(answer)) if (spelled := _spelled(part)))
+    spelled_answer = tuple(spelled for part in _JOINT.split(_plain(answer)) if (spelled := _spelled(part)))
     if expected.letters:
-        found = tuple("".join(found))
-    return found == expected.members if expected.ordered else Counter(found) == Counter(expected.members)
+        spelled_answer = tuple("".join(spelled_answer))
+    return (
+        spelled_answer == expected.members if expected.ordered else Counter(spelled_answer) == Counter(expected.members)
+    )
 
 
 def letters_differ(reference: str, answer: str) -> bool:
