@@ -29,8 +29,8 @@ def advice_text(
     power: Sequence[str] = (),
     device: Device = CARD,
 ) -> str:
-    """Write a section per model in Markdown, from the tables of all models and the sentences on `power`; hours are those
-    of `device`.
+    """Write a section per model in Markdown, from the tables of all models and the sentences on `power`; hours are of
+    `device`.
     """
     parts = [f"# Advice: {literal(config.title)}", *([literal(config.demonstration)] if config.demonstration else [])]
     for model in config.models:
