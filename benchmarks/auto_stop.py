@@ -40,7 +40,7 @@ def run(prompts: int, patience: int, means: np.ndarray, random: np.random.Genera
 
 
 def main() -> None:
-    """Print the table of docs/analysis.md."""
+    """Print a table of docs/simulations.md."""
     random = np.random.default_rng(0)
     print("| prompts | patience | flat: stops at | peak: stops at | peak: chooses |\n|---:|---:|---:|---:|---:|")
     for prompts in (50, 200, 1500):

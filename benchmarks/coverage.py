@@ -1,11 +1,11 @@
 """Do intervals cover, do tests err as seldom as they say, and what does the correction for eight rollouts correct?
 
-Simulations with known truth; they print the tables of docs/analysis.md. Tests: policies that answer equally well, of
+Simulations with known truth; they print tables of docs/simulations.md. Tests: policies that answer equally well, of
 which every warmed-up one is tested against K=0, and all against M0; then one of them is better. Accuracy: P(correct) =
 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts whose p is drawn from a known distribution. Advice:
 probes of harvests of 1500 prompts at four K, which differ by much, by little or by chance alone.
 
-    python benchmarks/coverage.py [tests pooling entries synthesis table margins detectable power accuracy harvest
+    python benchmarks/coverage.py [tests pooling entries synthesis table margins power accuracy harvest
         advice saturation] [--runs 500]
 """
 
@@ -103,14 +103,14 @@ def rejected(difference: np.ndarray, pool: SeedPool, paired: bool, family: int) 
     return abs(error.middle) >= error.reach(LEVEL / family)
 
 
-def tests(runs: int, seeds: Sequence[int], n_questions: int) -> None:
+def tests(runs: int, seeds: Sequence[int], n_questions: int, accuracies: Sequence[float]) -> None:
     print(
         "| seeds | K > 0 | sd of seeds | accuracy | errs: K against K=0 | policies against M0 | picked best: coverage, "
         "one interval | family's interval | gain | found | coverage |"
     )
     print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     for n_seeds, n_k, (name, spread), accuracy in itertools.product(
-        seeds, (3, 5), {"0": 0.0, "1": 0.01, "3": 0.03, "3 : 1": None}.items(), (0.5, 0.78, 0.97)
+        seeds, (3, 5), {"0": 0.0, "1": 0.01, "3": 0.03, "3 : 1": None}.items(), accuracies
     ):
         # Three to one: the reference and the first K alternate in being the one that scatters more.
         patterns = [np.full(n_k + 1, spread)] if spread is not None else [unequal(n_k + 1, at) for at in (0, 1)]
@@ -282,52 +282,54 @@ def unequal(n_policies: int, at: int) -> np.ndarray:
     return np.where(np.arange(n_policies) == at, 0.03, 0.01)
 
 
-def detectable(runs: int) -> None:
-    print("| seeds | K > 0 | sd of seeds | accuracy | minimum_detectable, mean | found where it is the truth |")
-    print("|---:|---:|---:|---:|---:|---:|")
-    for n_seeds, n_k, effect, accuracy in itertools.product((1, 2, 3, 5, 8), (3, 5), (0.0, 0.01), (0.5, 0.78)):
-        rng = np.random.default_rng(0)
-        spread = np.full(n_k + 1, effect)
-
-        def one(gain: float) -> tuple[np.ndarray, np.ndarray, SeedPool]:
-            policies, _ = grid(rng, n_seeds, spread, accuracy, gain)  # noqa: B023  (called before the next round)
-            return policies[1], policies[0], SeedPool(policies.mean(axis=2))
-
-        said = np.mean([compare(*one(0.0), n_k).minimum_detectable for _ in range(runs // 3)])
-        found = np.mean([compare(*one(float(said)), n_k).p_value <= LEVEL / n_k for _ in range(runs)])
-        print(
-            f"| {n_seeds} | {n_k} | {100 * effect:.0f} | {accuracy:g} | {100 * said:.1f} points | {found:.0%} |",
-            flush=True,
-        )
-
-
-def power(runs: int, n_questions: int = 500) -> None:
-    """What `g2d.analysis.power` says before the run, and how often it is found, or shown, in simulated answers."""
+def power(runs: int, n_questions: int = 500, accuracy: float = 0.78) -> None:
+    """What `g2d.analysis.power` says before the run, and how often it is found, or shown, in simulated answers: gains
+    on other questions with every seed, or on the same ones; and how often the range that a grid prints by its own
+    answers holds both."""
     print(
-        "| seeds | K > 0 | sd of seeds | smallest difference | found where it is the truth | smallest margin | shown |"
+        "| seeds | sd of seeds | other questions: smallest difference | found | same questions: smallest difference "
+        "| found | the printed range holds both | smallest margin | shown |"
     )
-    print("|---:|---:|---:|---:|---:|---:|---:|")
-    for n_seeds, n_k, spread in itertools.product((1, 2, 3, 5, 8), (3, 5), (0.005, 0.01, 0.02)):
+    print("|---:" * 9 + "|")
+    for n_seeds, spread in itertools.product((1, 2, 3, 5, 8), (0.005, 0.01, 0.02)):
         if n_seeds == 1 and spread > 0.005:
             continue
-        rng, design = np.random.default_rng(0), Design(n_seeds, n_questions, n_k + 1, n_k)
-        spreads = np.full(n_k + 1, spread if n_seeds > 1 else 0.0)
-        answered, _ = grid(np.random.default_rng(1), 8, spreads, 0.78, 0.0, 20_000)
+        rng, design = np.random.default_rng(0), Design(n_seeds, n_questions, 4, 3)
+        spreads = np.full(4, spread if n_seeds > 1 else 0.0)
+        answered, _ = grid(np.random.default_rng(1), 8, spreads, accuracy, 0.0, 20_000)
         components = replace(decompose(answered).components, policy_seed=float(spreads[0]) ** 2)
-        difference, margin = smallest_difference(components, design), smallest_margin(components, design)
-        found, shown = 0, 0
+        low, high = (smallest_difference(components, design, shared) for shared in (False, True))
+        margin, found = smallest_margin(components, design), np.zeros(3)
         for _ in range(runs):
-            policies, _ = grid(rng, n_seeds, spreads, 0.78, difference, n_questions)
-            found += compare(policies[1], policies[0], SeedPool(policies.mean(axis=2)), n_k).p_value <= LEVEL / n_k
-            policies, _ = grid(rng, n_seeds, spreads, 0.78, 0.0, n_questions)
-            pool = SeedPool(policies.mean(axis=2)) if n_seeds > 1 else None
-            differences = Differences(list(policies), lambda i, j, pool=pool: pool)
-            shown += smallest_margins(differences, 0.02)[0].margin_shown <= margin
+            other, _ = grid(rng, n_seeds, spreads, accuracy, low, n_questions)
+            same, _ = grid(rng, n_seeds, spreads, accuracy, 0.0, n_questions)
+            pool = SeedPool(same.mean(axis=2)) if n_seeds > 1 else None
+            differences = Differences(list(same), lambda i, j, pool=pool: pool)
+            found[2] += smallest_margins(differences, 0.02)[0].margin_shown <= margin
+            same[1] = np.maximum(same[1], rng.random(n_questions) < high / (1 - accuracy))
+            for way, policies in enumerate((other, same)):
+                compared = compare(policies[1], policies[0], SeedPool(policies.mean(axis=2)), 3)
+                found[way] += compared.p_value <= LEVEL / 3
+        held = ""
+        if n_seeds > 1:
+            held = f"{np.mean([_holds(rng, spreads, accuracy, design, (low, high)) for _ in range(runs // 5)]):.0%}"
+        shares = found / runs
         print(
-            f"| {n_seeds} | {n_k} | {100 * spread if n_seeds > 1 else 0:g} | {100 * difference:.1f} points "
-            f"| {found / runs:.0%} | {100 * margin:.1f} points | {shown / runs:.0%} |",
+            f"| {n_seeds} | {100 * spread if n_seeds > 1 else 0:g} | {100 * low:.1f} points | {shares[0]:.0%} "
+            f"| {100 * high:.1f} points | {shares[1]:.0%} | {held} | {100 * margin:.1f} points | {shares[2]:.0%} |",
             flush=True,
         )
+
+
+def _holds(
+    rng: np.random.Generator, spreads: np.ndarray, accuracy: float, design: Design, truth: tuple[float, float]
+) -> bool:
+    """Whether a grid of this design prints a range that holds both differences, to 2 % of them."""
+    answered, _ = grid(rng, design.n_seeds, spreads, accuracy, 0.0, design.n_questions)
+    found = decompose(answered)
+    least, most = (replace(found.components, policy_seed=sd**2) for sd in (found.seed_sd_low, found.seed_sd_high))
+    below = smallest_difference(least, design, shared=False) <= 1.02 * truth[0]
+    return below and smallest_difference(most, design) >= 0.98 * truth[1]
 
 
 def correction(runs: int, n_prompts: int = 300, n: int = 8) -> None:
@@ -429,7 +431,6 @@ if __name__ == "__main__":
         "synthesis": synthesis,
         "table": table,
         "margins": margins,
-        "detectable": detectable,
         "power": power,
         "accuracy": coverage,
         "harvest": correction,
@@ -441,10 +442,11 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=int, default=500, help="simulated experiments per row")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="of the table of tests")
     parser.add_argument("--questions", type=int, default=500, help="of the table of tests")
+    parser.add_argument("--accuracies", type=float, nargs="+", default=(0.5, 0.78, 0.97), help="of the table of tests")
     arguments = parser.parse_args()
     for name in arguments.tables or ("tests", *simple):
         if name == "tests":
-            tests(arguments.runs, arguments.seeds, arguments.questions)
+            tests(arguments.runs, arguments.seeds, arguments.questions, arguments.accuracies)
         else:
             simple[name](arguments.runs)
         print()

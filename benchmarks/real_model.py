@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=2, help="turns of every way, of which the median counts")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="what to compare")
-    parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)  # in a process of its own
+    parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)  # in a separate process
     arguments = parser.parse_args()
     if arguments.one:
         print(json.dumps(measured(arguments)))
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def rate_of(way: str, arguments: argparse.Namespace) -> float:
-    """Tokens per CPU second of a way, measured in a process of its own."""
+    """Measure tokens per CPU second of an engine, in a separate process."""
     source = (arguments.baseline if way.startswith("before") else Path(__file__).parents[1]) / "src"
     environment = os.environ | {"PYTHONPATH": str(source.resolve()), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, __file__, *sys.argv[1:], "--one", way]
@@ -169,7 +169,7 @@ def vllm(arguments: argparse.Namespace, dtype: str) -> Draw:
         enable_prefix_caching=True,
         disable_log_stats=True,
     )
-    parameters = SamplingParams(  # without a seed, which the CPU build refuses
+    parameters = SamplingParams(  # the CPU build rejects a seed
         n=arguments.samples, temperature=arguments.temperature, max_tokens=arguments.tokens, ignore_eos=True
     )
 

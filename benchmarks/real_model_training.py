@@ -208,9 +208,9 @@ def trl_dpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
     from datasets import Dataset
     from trl import DPOConfig, DPOTrainer
 
-    from g2d.regimes.offline import TakesTokens
+    from g2d.regimes.offline import PretokenizedMixin
 
-    class OnTokens(TakesTokens, DPOTrainer):
+    class OnTokens(PretokenizedMixin, DPOTrainer):
         """TRL's trainer on the same tokens."""
 
     clock = Clock()

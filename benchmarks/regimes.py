@@ -189,7 +189,7 @@ def main() -> None:
             with (
                 timed(TransformersEngine, "generate", "generation"),
                 timed(VllmEngine, "complete", "generation"),
-                timed(EngineGeneration, "hand_over", "hand-over"),
+                timed(EngineGeneration, "sync_weights", "hand-over"),
                 timed(semi_online_dpo, "save_trained", "hand-over"),
                 timed(FreshRollouts, "_take", "hand-over"),
                 timed(FreshRollouts, "engine", "hand-over"),  # transformers: the adapter put into a copy of M0

@@ -15,12 +15,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from g2d.cli import COMMANDS
-from g2d.tables.catalogue import TABLES, Table
+from g2d.tables.catalogue import SECTIONS, TABLES, Table
 
 REPOSITORY = Path(__file__).parents[1]
 SITE = REPOSITORY / ".site"
@@ -49,11 +48,11 @@ def write_pages(to: Path) -> None:
 
 
 def tables() -> Iterator[str]:
-    """The tables by chapter, each with what its function says of itself."""
+    """The tables by section of the page, each with what its function says of itself."""
     yield "Files of `results/tables/`, as frames in [`g2d.open`](open.md). [analysis.md](analysis.md) explains them."
-    for chapter, found in groupby(sorted(TABLES, key=lambda table: table.chapter), key=lambda table: table.chapter):
-        yield f"## {chapter}"
-        for table in found:
+    for section in SECTIONS:
+        yield f"## {section}"
+        for table in (table for table in TABLES if table.section == section):
             yield f"### {table.name}.csv"
             yield f"{table.title}."
             if table.function:

@@ -17,12 +17,12 @@ from tests.workflow import forked
 
 # Before any test imports torch: what the tests' models answer depends on it. Values that are set are kept.
 pin_kernels()
-# A busy machine is no mistake of the code.
+# No deadline, because a busy machine is no error.
 settings.register_profile("g2d", deadline=None)
 settings.load_profile("g2d")
-# Hundreds of short processes import the package, which is compiled once.
+# Hundreds of short processes import the package, so it is compiled once.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# Several processes share the cores, and two threads of one make tiny models no faster.
+# Several processes share the cores, and a second thread does not make tiny models faster.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Files of tests that take minutes, longest first: begun last, they would run alone. A machine can have one Slurm. The
@@ -41,7 +41,7 @@ LONG = (
     *(f"workflow/test_{name}" for name in ("dry_run", "recorded", "owner", "replication")),
     *("benchmarks/test_gpu", "verifier/test_hostile", "rewards/test_scratch", "memory/test_passes"),
 )
-# What has a grid, a trainer, vLLM or a browser; `make test-fast` runs the others.
+# Tests with a grid, a trainer, vLLM or a browser; `make test-fast` runs the others.
 SLOW = (*LONGEST, "workflow/", "regimes/", "policies/", "rollouts/test_vllm_engine", "report/test_page")
 
 
@@ -92,9 +92,9 @@ def pytest_configure() -> None:
 
 
 def pytest_runtest_setup() -> None:
-    """Keep what has been imported out of garbage collections, which every trainer and every engine asks for.
+    """Exclude imported modules from garbage collections, which every trainer and engine triggers.
 
-    With torch, transformers and TRL in the process each would take a third of a second, with vLLM half of one: a
+    With torch, transformers and TRL imported, each would take a third of a second, with vLLM half a second: a
     quarter of a trainer's test, two thirds of an engine's.
     """
     if len(sys.modules) > _imported[0] + 100:
@@ -105,14 +105,14 @@ def pytest_runtest_setup() -> None:
 
 
 def _keep_what_is_installed() -> None:
-    """accelerate reads a package's metadata whenever TRL asks whether a model is PEFT's, twice in every step."""
+    """Cache package metadata, which accelerate reads twice per step to check for PEFT models."""
     imports = sys.modules.get("accelerate.utils.imports")
     if imports is not None and not hasattr(imports._is_package_available, "cache_info"):
         imports._is_package_available = cache(imports._is_package_available)  # type: ignore[attr-defined]
 
 
 def pytest_unconfigure() -> None:
-    _unfreeze()  # at the end libraries look for what they have not given back
+    _unfreeze()  # libraries check for leaks at exit
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -123,7 +123,7 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="module")
 def processes_are_forked() -> Iterator[None]:
-    """The processes of a training, which accelerate's launcher starts, need not import torch and TRL anew."""
+    """Fork the processes of a training, so that they need not import torch and TRL again."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHON_EXEC", forked.python())
         yield

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import jinja2
-import pandas as pd
 import pytest
 import yaml
 
@@ -21,7 +20,6 @@ from g2d.rewards import catalogue
 from g2d.rewards.judging import judge, require_numbers
 from g2d.rewards.reward import Judgement, Reward
 from g2d.settings import ConfigError
-from g2d.tables.pages import table_page
 from tests.experiment.test_config import MINIMAL
 from tests.jobs.test_stage import run
 from tests.rewards.test_judging import CONTEXT, Odd
@@ -92,14 +90,12 @@ def test_a_reward_that_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
     assert catalogue.words_of(Odd()) == SEEN
 
 
-def test_titles_and_sentences_in_pages_and_markdown(tmp_path: Path) -> None:
+def test_titles_and_sentences_in_pages_and_markdown() -> None:
     config = load(MINIMAL | {"title": HOSTILE.replace("\0", ""), "demonstration": HOSTILE.replace("\0", "")})
     assert (config.title.strip(), config.demonstration.strip()) == (SEEN, SEEN)  # type: ignore[union-attr]
     template = jinja2.Environment(autoescape=True, finalize=page._visible).from_string("<b>{{ text }}</b>{{ n }}")
     assert template.render(text=f"<i>{HOSTILE}", n=1) == f"<b>&lt;i&gt;{plain(HOSTILE, lines=True)}</b>1"
-    (tmp_path / "a.csv").write_text("name\n")
-    pd.DataFrame({"name": [HOSTILE.replace("\r", "")]}).to_csv(tmp_path / "a.csv", index=False)
-    for text in (literal(HOSTILE), code(HOSTILE), fenced(HOSTILE), table_page(tmp_path / "a.csv", "A", HOSTILE)):
+    for text in (literal(HOSTILE), code(HOSTILE), fenced(HOSTILE)):
         assert "esrever" in text
         assert not hidden(text)
 

@@ -1,7 +1,7 @@
-"""Text that others wrote, where people read it: without what a terminal obeys or a reader does not see.
+"""Text from outside for people to read, without terminal escapes and invisible characters.
 
-Names, titles, exceptions of other packages, lines of logs: whatever is printed goes through `say`, whatever is put into
-a page or a Markdown file through `plain`. Only completions keep such characters, as numbers (`report.markup`).
+Names, titles, exceptions of other packages and log lines: `say` prints them, `plain` cleans them for pages and
+Markdown. Only completions keep such characters, as numbers (`report.markup`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 
 
 def is_hidden(character: str) -> bool:
-    """Whether it is a control or format character (those that turn the direction of writing among them), or none."""
+    """Whether it is a control or format character, including those that change the direction of writing."""
     return unicodedata.category(character) in _INVISIBLE
 
 
 def plain(text: str, *, lines: bool = False) -> str:
-    """A text without escape sequences, and with a space for every hidden character.
+    """Return a text without escape sequences, and with a space for every hidden character.
 
     Args:
-        lines: keep line breaks, tabs and spaces; else it becomes one line.
+        lines: keep line breaks, tabs and spaces; else return one line.
     """
     if text.isprintable():
         return text if lines else " ".join(text.split())
@@ -32,10 +32,10 @@ def plain(text: str, *, lines: bool = False) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What an exception says, in one line; its type where it says nothing."""
+    """Return an exception's message in one line; its type if the message is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def say(text: str = "", file: TextIO | None = None) -> None:
-    """Print lines of text, at once."""
+    """Print lines of text immediately."""
     print(plain(text, lines=True), file=file, flush=True)

@@ -22,6 +22,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from snakemake_logger_plugin_g2d.accuracies import Accuracies
+from snakemake_logger_plugin_g2d.calibration import mixed_outcomes
 from snakemake_logger_plugin_g2d.remaining import Remaining
 
 LINE_EVERY = 20.0  # seconds, where there is no terminal
@@ -112,6 +113,9 @@ class LogHandler(LogHandlerBase):
         job: dict[str, Any] = self.jobs[number].__dict__ if number in self.jobs else {"rule_name": None}
         if own_name(job["rule_name"] or "") == "evaluate":
             for line in self.accuracies.add(job["wildcards"], job["output"]):
+                self._print(line)
+        elif job["rule_name"] and own_name(job["rule_name"]) == "select_training_set":
+            for line in mixed_outcomes(job["wildcards"], job["output"]):
                 self._print(line)
 
     def _progress(self, done: int, total: int) -> None:

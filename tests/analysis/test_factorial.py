@@ -10,7 +10,7 @@ import pytest
 
 from g2d.analysis.factorial import factorial_effects
 from g2d.rollouts.rollout import to_frame
-from g2d.tables.harvest import CELL_COLUMNS, EFFECT_COLUMNS, factorial_effect_table, factorial_table
+from g2d.tables.harvest import CELL_COLUMNS, factorial_table
 from tests.frames import group
 
 
@@ -40,8 +40,7 @@ def test_cells_by_hand() -> None:
 
 def test_effects_by_hand_add_up_to_the_cells() -> None:
     rollouts = {0.8: sampled({2: [8, 8, 4, 8], 5: [0] * 4}), 1.3: sampled({2: [4, 4, 4, 8], 5: [0, 0, 0, 1]})}
-    effects = factorial_effect_table({"m": rollouts})
-    assert tuple(effects.columns) == tuple(EFFECT_COLUMNS)
+    effects = pd.DataFrame(factorial_effects(rollouts))
     rho = effects[effects["metric"] == "pairability"].set_index("source")
     # Cells: 1/4, 3/4 (level 2); 0, 1/4 (level 5); mean 5/16.
     assert list(rho.loc["level", "effect"]) == pytest.approx([3 / 16, -3 / 16])
@@ -75,8 +74,8 @@ def test_other_problems_at_another_temperature_are_refused() -> None:
 
 def test_one_temperature_or_no_level_has_no_effects() -> None:
     one = {1.3: sampled({1: [1, 2]})}
-    assert factorial_effect_table({"m": one}).empty
+    assert not list(factorial_effects(one))
     unlevelled = to_frame(group("p", 2, 8, level=None))
-    none = {"m": {0.8: unlevelled, 1.3: unlevelled}}
-    assert factorial_table(none).empty
-    assert tuple(factorial_effect_table(none).columns) == tuple(EFFECT_COLUMNS)
+    none = {0.8: unlevelled, 1.3: unlevelled}
+    assert factorial_table({"m": none}).empty
+    assert not list(factorial_effects(none))

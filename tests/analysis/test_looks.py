@@ -83,18 +83,6 @@ def test_another_plan_missing_seeds_and_looks_after_the_end_are_refused(results)
         take_look(PLAN, results, whole_race(PLAN, results))
 
 
-def test_policies_that_wait_start_where_the_ends_differ_and_never_where_they_are_alike(results):
-    plan = replace(PLAN, waiting=("K100",))
-    assert "K100" not in plan.first
-    last = whole_race(plan, results)[-1]
-    assert [own.verdict for own in last.comparisons] == ["given up", "within", "better"]
-    ends = results | {"K300": results["K100"], "K100": results["K300"]}
-    looks = whole_race(plan, ends)
-    started = next(look for look in looks if look.next.get("K100"))
-    assert started.next["K100"] == 2
-    assert [own.verdict for own in looks[-1].comparisons] == ["within", "better", "better"]
-
-
 def test_what_the_seeds_left_cannot_settle_gets_none():
     rng = np.random.default_rng(1)
     results = {name: answered(rng, accuracy, shared=0.0) for name, accuracy in (("K0", 0.5), ("K100", 0.54))}

@@ -58,6 +58,24 @@ def test_the_smallest_difference_is_found_in_four_of_five_experiments(
     assert 0.74 <= found / runs <= 0.92, found / runs
 
 
+def test_gains_on_other_questions_in_every_training_are_found_in_four_of_five_experiments(
+    components: Components,
+) -> None:
+    """A difference of the size for gains on the same questions would be found in 96 %."""
+    design, seed_sd = Design(5, 400, 4, 3), 0.005
+    noisy = replace(components, policy_seed=seed_sd**2)
+    said = smallest_difference(noisy, design, shared=False)
+    assert said < 0.85 * smallest_difference(noisy, design)
+    rng, runs, found = np.random.default_rng(3), 250, 0
+    for _ in range(runs):
+        policies = experiment(rng, design, seed_sd)
+        gained = rng.random(policies[0].shape) < said / (1 - ACCURACY)
+        policies[0] = np.maximum(policies[0], gained)
+        compared = compare(policies[0], policies[1], SeedPool(policies.mean(axis=2)), design.family)
+        found += compared.p_value <= LEVEL / design.family
+    assert 0.74 <= found / runs <= 0.88, found / runs
+
+
 def test_seeds_and_questions_make_everything_smaller(components: Components) -> None:
     """By enough of them that which rule of the test applies does not matter."""
     noisy, few = replace(components, policy_seed=0.01**2), Design(3, 200, 4, 3)

@@ -72,12 +72,7 @@ def test_a_list_of_seeds_has_no_looks() -> None:
         ({"seeds": {"looks": 3}}, "seeds.looks: input should be a valid list, not 3"),
         ({"seeds": {"look": [2, 3]}}, "seeds.look: unknown key; did you mean looks?"),
         ({"seeds": {"looks": [2, 3], "until": 3}}, "seeds.until=3: there are at most 2 looks: lower it"),
-        ({"seeds": {"looks": [2, 3], "waiting": [3]}}, "seeds.waiting: K=3 is not between the ends"),
-        ({"seeds": {"looks": [2, 3], "waiting": [4]}}, "seeds.waiting: K=4 is not between the ends"),
-        (
-            {"seeds": {"looks": [2], "waiting": [2]}, "probe": {"compare": True}},
-            "seeds.waiting: probe.compare trains every",
-        ),
+        ({"seeds": {"looks": [2, 3], "waiting": [2]}}, "seeds.waiting: no longer a key"),
         ({"seeds": [0, 1], "looks": {"looks": [2, 3]}}, "seeds: with looks they are 1 to 3"),
         ({"models": {"looks": {"source": "embedded"}}}, "models.looks: the name is taken"),
         ({"seeds": {"looks": [2, 3], "plan": "plan.json"}}, "seeds.plan: plan.json is the name of a file"),
@@ -152,12 +147,8 @@ def test_a_selected_checkpoint_has_all_its_candidates_behind_it() -> None:
     assert sorted(of_seed(grid.trainings(config), 3)) == ["grpo/g2/k2", "grpo/g2/k4"]
 
 
-def test_what_waits_has_no_seed_before_a_look_asks_for_it() -> None:
-    waits = {"seeds": {"looks": [2, 3], "waiting": [2]}}
-    first = decided(race_config(**waits), "nowhere")
-    assert of_seed(grid.harvests(first), 1) == ["harvest/g0/k0", "harvest/g2/k4"]
-    assert "dpo/g2/k2" not in of_seed(grid.policies(first), 1)
-    assert "dpo/g2/k2" in of_seed(grid.policies(after({"m/dpo/g2/k2": 2}, **waits)), 2)
+def test_an_empty_list_of_waiting_k_from_an_earlier_version_is_nothing() -> None:
+    assert race_config(seeds={"looks": [2, 3], "waiting": []}) == race_config()
 
 
 def test_looks_are_read_in_order_and_none_may_be_lost(tmp_path: Path) -> None:

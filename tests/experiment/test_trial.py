@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from g2d.cli import main
 from g2d.experiment.config import load
-from g2d.experiment.trial import Trial, drawn, hints, summary
+from g2d.experiment.trial import Trial, drawn, hints, summary, tried
 from g2d.problems import Problem
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout
@@ -52,6 +52,19 @@ def test_the_pool_is_asked_as_the_harvest_asks_it(folder: Path, capsys: pytest.C
     assert said.count("  reward | -") == 5
     assert "demo: 5 problems of pool, temperature 1.3, at most 24 tokens (harvest)" in said
     assert sorted(file.name for file in folder.iterdir()) == ["my.yaml", "short.py"]
+
+
+def test_answers_are_printed_before_the_last_problem_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And they are those that all problems together get."""
+    config, shown = load(DEMO), []
+    together = tried(config, "demo", "pool", 5, reward="short")
+    monkeypatch.setattr("g2d.experiment.trial.AT_ONCE", 2)
+    parts = tried(
+        config, "demo", "pool", 5, 0, "short", lambda trial, first, n: shown.append((first, len(trial.rollouts), n))
+    )
+    assert shown == [(0, 2, 5), (2, 4, 5), (4, 5, 5)]
+    assert parts.rollouts == together.rollouts
+    assert parts.rewards == together.rewards
 
 
 def test_a_benchmark_is_asked_as_the_evaluation_asks_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from g2d.experiment.arms import arms
 from g2d.experiment.config import load, read
 from g2d.experiment.plan import Plan
 from g2d.experiment.sections import Drift, Price
+from g2d.forecast import guess as guesses
 from g2d.forecast.devices import CARD, CORE, device_here
 from g2d.forecast.guess import Work, core_seconds, guess, seconds
 from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, report
@@ -57,8 +58,48 @@ def test_guesses_are_within_a_factor_of_two_of_what_a_card_did(
 
 def test_a_guess_for_a_core_is_within_a_factor_of_two_of_what_one_did() -> None:
     """A GRPO step of SmolLM2-135M, 2 prompts of 75 tokens with 8 completions of 20, on a core of 83 GFLOP/s."""
-    step = Work(drawn=16, length=20, trained=16, group=8, prompt=75)
+    step = Work(drawn=16, length=20, trained=16, group=8, shared=8, prompt=75)
     assert 9.4 / 2 < core_seconds(step, 134.5e6, 83e9) < 9.4 * 2
+
+
+# Mean CPU seconds of jobs of config/smollm2.yaml on cores of 83 GFLOP/s: rule, wildcards, units, seconds.
+ON_CORES = {
+    "calibrate": ({}, 1, 49),
+    "evaluate": ({"benchmark": "arithmetic"}, 1, 17),
+    "draw_samples": ({"benchmark": "arithmetic"}, 1, 58),
+    "train_grpo": ({"g": "8", "k": "5"}, 5 * 64, 127),
+    "train_semi_online_dpo": ({"regime": "semi-online", "g": "8", "k": "15"}, 15 * 64, 208),
+    "harvest_rollouts": ({"g": "0", "k": "0"}, 1, 71),
+    "train_dpo": ({"regime": "dpo", "g": "0", "k": "0"}, 1, 378),
+    "train_rft": ({"regime": "rft", "g": "0", "k": "0"}, 1, 238),
+}
+
+
+@pytest.mark.parametrize("rule", ON_CORES)
+def test_guesses_for_a_core_are_within_a_factor_of_two_of_what_a_grid_took(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guesses, "core_operations", lambda: 83e9)
+    monkeypatch.setattr(guesses, "parameters", lambda source: 134.5e6)
+    plan = Plan(read(Path(__file__).parents[2] / "config/smollm2.yaml"))
+    wildcards, units, measured = ON_CORES[rule]
+    job = gpu_job(plan, rule, Wildcards(model="smollm2", seed="0", variant="", **wildcards), device=CORE)
+    assert job.guess is not None and job.units == units
+    assert measured / 2 < 3600 * job.guess * job.units < measured * 2
+
+
+def test_pairs_of_a_prompt_that_passes_share_cost_less_on_a_core() -> None:
+    models = {"demo": {"source": "hub", "id": "a/b-1b", "revision": "a" * 40}}
+    shared, apart = (
+        gpu_job(
+            Plan(load(MINIMAL | {"models": models, "training": {"shared_prompts": shares}})),
+            "train_dpo",
+            Wildcards(model="demo", seed="0", variant="", regime="dpo", g="0", k="0"),
+            device=CORE,
+        ).guess
+        for shares in ("auto", False)
+    )
+    assert shared is not None and apart is not None and shared < apart
 
 
 def test_a_guess_for_a_core_grows_with_the_completions() -> None:

@@ -13,6 +13,7 @@ from g2d.advice.words import hours_words
 from g2d.experiment.config import Config, load
 from g2d.experiment.keys import HarvestKey
 from g2d.experiment.plan import Plan
+from g2d.forecast.devices import CARD, CORE
 from g2d.forecast.hours import GpuJob, gpu_job
 from g2d.forecast.jobs import GridJob
 from g2d.forecast.probe_hours import Rates, hours_advice, rates, remaining_jobs
@@ -25,7 +26,7 @@ def small(**changes: Any) -> Config:
     return load(MINIMAL | settings | changes)
 
 
-COST = Cost("job", "draw_probe", 1.0, 1.0, 1, "cpu", 1.0, 0, 0)
+COST = Cost("job", "draw_probe", 1.0, 1.0, 1, "NVIDIA H100", 1.0, 0, 0)
 
 
 def bills() -> dict[HarvestKey, CostFile]:
@@ -59,6 +60,26 @@ def test_rates_come_from_the_bills_of_calibration_and_probe() -> None:
     assert found.tokens == {(0, 0): 40, (2, 10): 48, (2, 30): 56}
     assert found.tokens_per_completion == pytest.approx(48 / 8)
     assert found.harvested((4, 30)) == pytest.approx(48)
+
+
+def test_without_a_gpu_hours_are_of_a_core() -> None:
+    """Measured ones and guessed ones; a process of several threads took more CPU seconds than device seconds."""
+
+    def on_cpu(cost: Cost) -> Cost:
+        return replace(cost, device="cpu", cpu_s=2 * cost.device_s)
+
+    on_card = bills()
+    on_cores = {key: CostFile(on_cpu(bill.own), tuple(map(on_cpu, bill.ancestry))) for key, bill in on_card.items()}
+    config = small(models={"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}})
+    of_card, of_core = (rates(config, "demo", found, n_probed=10) for found in (on_card, on_cores))
+    assert (of_card.device, of_core.device) == (CARD, CORE)
+    assert of_core.seconds_per_token == pytest.approx(2 * of_card.seconds_per_token)
+    assert of_core.seconds_per_completion == pytest.approx(2 * (of_card.seconds_per_completion or 0))
+    tables = [hours_advice(config, "demo", found, None, {"held-out": 50}) for found in (of_card, of_core)]
+    card, core = (table.set_index("stage").device_hours for table in tables)
+    assert core["evaluate"] == pytest.approx(2 * card["evaluate"])
+    assert core["train_dpo"] > 10 * card["train_dpo"]  # guessed: a core is no H100
+    assert hours_words(tables[1], CORE).startswith("CPU hours")
 
 
 def test_a_rate_is_never_negative() -> None:

@@ -22,8 +22,8 @@ from g2d.jobs.files import (
     atomic,
     atomic_folder,
     copy_folder,
+    disk_errors,
     install,
-    names_the_disk,
     parse_json,
     read_json,
     read_lines,
@@ -298,9 +298,9 @@ def test_a_disk_that_was_full_while_a_folder_was_copied_is_named(tmp_path: Path)
     """`copytree` raises a list of messages, without an errno; there may be room again by then."""
     failed = shutil.Error([("a", "b", f"[Errno {errno.ENOSPC}] {os.strerror(errno.ENOSPC)}: 'b'")])
     message = r"step-1: cannot be written \(No space left on device\)"
-    with pytest.raises(DiskError, match=message), names_the_disk(tmp_path / "step-1"):
+    with pytest.raises(DiskError, match=message), disk_errors(tmp_path / "step-1"):
         raise failed
-    with pytest.raises(shutil.Error), names_the_disk(tmp_path / "step-1"):
+    with pytest.raises(shutil.Error), disk_errors(tmp_path / "step-1"):
         raise shutil.Error([("a", "b", "[Errno 2] No such file or directory: 'a'")])
 
 

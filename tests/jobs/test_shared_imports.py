@@ -1,6 +1,6 @@
-"""Jobs forked from a process that has made the imports: what a job of its own would do, with the same end.
+"""Jobs forked from a process that has made the imports behave and end like separate jobs.
 
-A sleeping process is the run; the jobs are small scripts, each in a process as Snakemake would start it.
+A sleeping process plays the run; the jobs are small scripts, each started as by Snakemake.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if __name__ == "__main__":
 
 
 class Run:
-    """A run in a folder, whose jobs are started and looked at by hand."""
+    """A run in a folder; its jobs are started by hand."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -126,7 +126,7 @@ def test_the_first_job_pays_for_the_imports(run: Run) -> None:
 
 
 def test_trackio_writes_below_the_run(run: Run) -> None:
-    """It reads where to write when it is imported, which TRL does before any job can say so."""
+    """trackio reads its folder at import, which TRL does early."""
     assert run.finish("tracked", "from trackio.utils import TRACKIO_DIR; print(TRACKIO_DIR)") == (0, "")
     assert run.log("tracked") == f"{run.root}/results/logs/trackio\n"
 
@@ -176,9 +176,9 @@ POOLS = """from multiprocessing import get_context
 
 @pytest.mark.parametrize("body", [FORKS, POOLS])
 def test_a_job_ends_though_something_of_it_goes_on(run: Run, body: str) -> None:
-    """As a plugin's worker does; with imports of its own the job would end too."""
+    """A plugin's worker may outlive its job; with its own imports the job would end too."""
     name = f"leaves-{[FORKS, POOLS].index(body)}"
-    assert run.start(name, body).wait() == 0  # what is left may hold the terminal
+    assert run.start(name, body).wait() == 0  # the child may hold the terminal
     left = int(run.log(name))
     run.left |= {left} & run.shared()
     assert bool(run.left) or body == POOLS  # a pool is closed
@@ -272,7 +272,7 @@ def on_cuda(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str
 def test_where_the_shared_process_cannot_fork_a_job_makes_its_own(
     run: Run, on_cuda: tuple[set[str], tuple[int, str]]
 ) -> None:
-    """It serves the next job, which finds the imports unpaid."""
+    """It serves the next job, without the cost of the imports."""
     _, (status, said) = on_cuda
     assert (status, run.log("refused")) == (0, "False False False False True refused\n")
     assert said.startswith("evaluate: makes its own imports: [Errno 11] Resource temporarily unavailable; ")
@@ -286,7 +286,7 @@ def test_the_shared_process_leaves_cuda_to_its_jobs(run: Run, on_cuda: tuple[set
     began, _ = on_cuda
     (pid, initialized, visible), (number,) = (line.split() for line in run.log("served").splitlines()[1:])
     assert (initialized, visible, number) == ("False", "4", "[4]")  # the card that the job took, when CUDA begins
-    assert began == {pid}  # the job, which asked torch, and nobody before it
+    assert began == {pid}  # only the job that asked torch
 
 
 def test_where_an_import_begins_cuda_jobs_make_their_own(run: Run, tmp_path: Path) -> None:

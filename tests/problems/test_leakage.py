@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from g2d.problems import Problem
 from g2d.problems.leakage import assert_no_leakage, find_leaks, text_key
+from g2d.problems.settings import LocalProblems
+from g2d.problems.sources import load_problems
 
 
 def problem(problem_id, prompt):
@@ -104,6 +106,22 @@ def test_the_refusal_names_benchmark_number_ids_and_fix():
         "benchmarks.hard: 8 of 10 problems are in the training pool (h/2 = t/2, h/3 = t/3, h/4 = t/4, ...; benchmark "
         "id = pool id): remove them from the pool, or choose another split"
     )
+
+
+def test_collections_of_word_problems_repeat_each_other(real_data):
+    """The numbers of docs/recipes.md; a benchmark that repeats the pool is refused."""
+    if not (folder := real_data / "word_problems").is_dir():
+        pytest.skip(f"no word problems at {folder}")
+
+    def loaded(name):
+        return load_problems(name, LocalProblems(source="local", path=str(folder / f"{name}.jsonl")))
+
+    addsub, asdiv, multiarith, singleeq, svamp = map(loaded, ("addsub", "asdiv", "multiarith", "singleeq", "svamp"))
+    assert [len(find_leaks(addsub, singleeq)), len(find_leaks(asdiv, singleeq))] == [112, 53]
+    assert len(find_leaks(asdiv, multiarith)) == 64
+    assert_no_leakage([*asdiv, *addsub], svamp, "benchmarks.svamp")
+    with pytest.raises(ValueError, match="112 of 508"):
+        assert_no_leakage(addsub, singleeq, "benchmarks.singleeq")
 
 
 def test_no_leak_is_silent():

@@ -20,7 +20,7 @@ from g2d.regimes import grpo, offline, online
 from g2d.regimes.dpo import Dpo, train_dpo
 from g2d.regimes.grpo import train_grpo
 from g2d.regimes.job import TrainingJob
-from g2d.regimes.training import hand_over_trained
+from g2d.regimes.training import export_trained
 from g2d.regimes.warmup import Warmup
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy, two_ends_policy
@@ -74,7 +74,7 @@ def test_what_an_adapter_calls_its_base(tmp_path: Path, base: str, settings: dic
     (tmp_path / "adapter_model.safetensors").touch()
     (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base, "r": 16}))
     policy = Policy("mine/base", "mine", "base", base=base, settings=settings)
-    hand_over_trained(tmp_path, tmp_path, policy)
+    export_trained(tmp_path, tmp_path, policy)
     described = read_json(tmp_path / "adapter/adapter_config.json")
     assert described == {"base_model_name_or_path": name, "revision": None, "inference_mode": True, "r": 16}
 
@@ -85,7 +85,7 @@ def test_the_order_of_a_set_leaves_no_trace_in_an_adapter(tmp_path: Path) -> Non
     for modules in (["q_proj", "v_proj", "up_proj"], ["up_proj", "q_proj", "v_proj"]):
         (tmp_path / "adapter_model.safetensors").touch()
         (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 16, "target_modules": modules}))
-        hand_over_trained(tmp_path, tmp_path, Policy("mine/base", "mine", "base", base="base"))
+        export_trained(tmp_path, tmp_path, Policy("mine/base", "mine", "base", base="base"))
         left.append((tmp_path / "adapter/adapter_config.json").read_bytes())
     assert left[0] == left[1]
 

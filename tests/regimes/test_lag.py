@@ -39,7 +39,7 @@ Weights = dict[str, torch.Tensor]
 
 
 def weights(model: Any) -> Weights:
-    """Of a model with an adapter, or of the model inside PEFT's wrapper, by the names of the former."""
+    """Weights of a model with an adapter, or of the model inside PEFT's wrapper, with the same names."""
     return {name: own.detach().clone() for name, own in model.named_parameters() if ".default." in name}
 
 
@@ -49,7 +49,7 @@ def same(one: Weights, other: Weights) -> bool:
 
 @pytest.fixture
 def drawn_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Weights, Weights]]:
-    """Of every draw the weights in training, and those that generate."""
+    """Record the weights in training and of the generator at every generation."""
     found: list[tuple[Weights, Weights]] = []
     draw, merge = EngineGeneration.draw, grpo_generation.merged
 
@@ -59,7 +59,7 @@ def drawn_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Weights, Weights]]:
         assert same(weights(self._trainer.model), found[-1][0])
         return drawn
 
-    def of_generator(model: Any) -> Any:  # as it is before its adapter is merged
+    def of_generator(model: Any) -> Any:  # before its adapter is merged
         found[-1] = (found[-1][0], weights(model))
         return merge(model)
 
@@ -82,8 +82,9 @@ def test_the_policy_of_so_many_updates_ago_generates(
 
 
 def test_what_has_no_room_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nine policies: three beside the checkpoints, two in each of them and in a third while it is written. What an
-    attempt that was killed has left is removed."""
+    """Nine policies: three beside the checkpoints, two in each of them and in a third while it is written. Remains
+    of a killed attempt are removed.
+    """
     (tmp_path / ADAPTERS / "7").mkdir(parents=True)
     monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": 100_000}))
     message = f"{tmp_path}: warmup.lag=2 is going to keep .* GB of earlier policies, and 0.0001 GB are free"
@@ -93,7 +94,7 @@ def test_what_has_no_room_does_not_begin(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 class Vllm:
-    """What is handed over to vLLM, which draws the same tokens whatever that is."""
+    """Records the weights sent to vLLM, which always generates the same tokens."""
 
     def __init__(self) -> None:
         self.handed_over: list[str] = []
@@ -131,7 +132,7 @@ def test_a_lag_of_nothing_is_online_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_where_the_policy_does_not_move_a_lag_is_online_bit_for_bit(tmp_path: Path) -> None:
-    """Every weight is exactly 1, and nothing else is different."""
+    """All weights are exactly 1, and nothing else differs."""
     still = {"learning_rate": 1e-30}
     online, late = warm_up(tmp_path / "online", still, 3), warm_up(tmp_path / "late", still | {"lag": 2}, 3)
     names = ("loss", "grad_norm", "entropy", "reward", "num_tokens")
@@ -151,7 +152,7 @@ CORRECTIONS: list[dict[str, Any]] = [
 
 
 def weights_by_hand(own: dict[str, Any], log_ratios: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """In float64, (B, T) or (B, 1)."""
+    """Compute the weights in float64, (B, T) or (B, 1)."""
     if own.get("ratio") == "none":
         return torch.ones_like(log_ratios)
     if own["correction"] == "m2":

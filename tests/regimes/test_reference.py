@@ -1,4 +1,4 @@
-"""What DPO and its kin are compared with: the policy that training starts from, without dropout, and each row once."""
+"""The reference of DPO and similar losses: the starting policy, without dropout, and each row once."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def semi_online(work: Path, start: Policy | None = None, **own: Any) -> list[dic
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Policy:
-    """A policy other than M0, whose adapter drops half of what it is given while it trains."""
+    """A policy other than M0, with adapter dropout of one half."""
     folder = tmp_path_factory.mktemp("start") / "adapter"
     policy = adapted(tiny_policy(), folder, std=0.03)
     write_json(folder / "adapter_config.json", read_json(folder / "adapter_config.json") | {"lora_dropout": 0.5})
@@ -97,7 +97,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Policy:
 def test_the_reference_is_the_start_without_dropout(
     tmp_path: Path, start: Policy, train: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """By hand: a reward is beta times the log-ratio, so the log says what the reference was."""
+    """A reward is beta times the log-ratio, so the log reveals the reference."""
     log = train(tmp_path, start=start)
     for side in ("chosen", "rejected"):
         reference = log[0][f"logps/{side}"] - log[0][f"rewards/{side}"] / 0.1
@@ -211,8 +211,9 @@ def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
 def test_the_gradient_is_that_of_the_papers_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str, own: dict[str, Any]
 ) -> None:
-    """Of Rafailov et al. (equation 7), of TRL's IPO and of Azar et al. (equation 17), in float64; away from the
-    reference too. With the keys of LD-DPO and WPO it is another one."""
+    """Rafailov et al. (equation 7), TRL's IPO and Azar et al. (equation 17), in float64, also away from the
+    reference. With the keys of LD-DPO and WPO it differs.
+    """
     apart: list[float] = []
     from_plain: list[float] = []
     compute = PairTrainer._compute_loss
@@ -228,7 +229,7 @@ def test_the_gradient_is_that_of_the_papers_loss(
 
     monkeypatch.setattr(PairTrainer, "_compute_loss", watched)
     log = dpo(tmp_path, loss=loss, max_steps=3, learning_rate=2e-3, data=uneven(), **own)
-    if "use_weighting" not in own:  # whose first loss is ln 2 times the weights
+    if "use_weighting" not in own:  # its first loss is ln 2 times the weights
         assert log[0]["loss"] == pytest.approx(math.log(2) if loss == "sigmoid" else 25.0, rel=1e-5)
     assert log[2]["loss"] < 0.999 * log[0]["loss"]
     assert max(apart) < 1e-4
@@ -236,7 +237,7 @@ def test_the_gradient_is_that_of_the_papers_loss(
 
 
 def test_sums_without_a_tail_by_hand() -> None:
-    """A pair of 2 and 4 tokens, and one of 3 and 1: what lies beyond 2 and beyond 1 counts half."""
+    """A pair of 2 and 4 tokens, and one of 3 and 1: tokens beyond 2 and beyond 1 count half."""
     per_token = -torch.tensor([[0, 1, 2, 0, 0], [0, 1, 2, 4, 0], [1, 2, 4, 8, 0], [0, 0, 0, 5, 0]], dtype=torch.float64)
     mask = (per_token != 0).long()
     assert desensitised(per_token, mask, 0.5).tolist() == [-3, -(1 + 1 + 2), -(1 + 2 + 2 + 4), -5]
@@ -245,7 +246,7 @@ def test_sums_without_a_tail_by_hand() -> None:
 
 
 def test_weights_of_the_policy_by_hand() -> None:
-    """Over two tokens of probability .8 and .2, where sum p^2 = .68: .8 and .2 are drawn, and .8 alone."""
+    """Two tokens of probability .8 and .2, so sum p^2 = .68; completions are .8, .2 and only .8."""
     per_token = torch.tensor([[0.8, 0.2], [0.8, 1.0]], dtype=torch.float64).log()
     squares = torch.full((2, 2), math.log(0.68), dtype=torch.float64)
     [weight] = policy_weights(per_token, squares, torch.tensor([[1, 1], [1, 0]])).tolist()
@@ -278,7 +279,7 @@ def test_ipo_per_token_is_not_ipo_of_sums() -> None:
 def test_the_last_micro_batch_of_an_epoch_weighs_as_its_rows_do(
     tmp_path: Path, train: Callable[..., list[dict[str, Any]]], each: int
 ) -> None:
-    """Of 4 pairs, each 1 row or 2, what is learnt does not depend on whether they are dealt as 4 or as 3 and 1."""
+    """With 4 pairs of 1 or 2 rows, the result does not depend on whether micro-batches hold 4 or 3 and 1."""
     together = train(tmp_path / "together", n=4, shape=(4 * each, 1))[0]
     apart = train(tmp_path / "apart", n=4, shape=(3 * each, 2))[0]
     assert apart["loss"] == pytest.approx(together["loss"], rel=1e-4)
@@ -286,7 +287,7 @@ def test_the_last_micro_batch_of_an_epoch_weighs_as_its_rows_do(
 
 
 def test_rows_that_fill_an_epoch_up_for_the_second_time_do_not_count() -> None:
-    """Of two processes: 5 rows in micro-batches of 2 are 0 1 | 2 3, then 4 and a first one again | two first ones."""
+    """Two processes: 5 rows in micro-batches of 2 are 0 1 | 2 3, then 4 and a repeated row | two repeated rows."""
     assert own_rows([2, 2], size=2, ends_at=5, rank=0, processes=2) == ([2, 1], 5)
     assert own_rows([2, 2], size=2, ends_at=5, rank=1, processes=2) == ([2, 0], 5)
     assert own_rows([2, 2], size=2, ends_at=8, rank=1, processes=2) == ([2, 2], 8)

@@ -1,4 +1,4 @@
-"""A training that was stopped, however, goes on from its checkpoint and ends with the bits of an uninterrupted one."""
+"""A training that was stopped in any way resumes from its checkpoint, with the same bits as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ EVERY_STEP = Checkpointing(every_steps=1)
 
 
 def saving(work: Path) -> Checkpointing:
-    """Every step in a folder `stopped`. What runs there is compared with what saved its last step alone, so it is seen
-    as well that saving changes nothing."""
+    """Save every step in a folder `stopped`, else only the last; comparing both also shows that saving changes
+    nothing.
+    """
     return EVERY_STEP if work.name.startswith("stopped") else Checkpointing()
 
 
@@ -122,7 +123,7 @@ def test_dpo_stopped_anywhere_equals_an_uninterrupted_run(tmp_path: Path, straig
 
 
 def test_dpo_from_the_warmed_up_policy_keeps_policy_and_reference_apart(tmp_path: Path) -> None:
-    """With the reference adapter in the checkpoint, the trainer would load that one alone and start over."""
+    """With the reference adapter in the checkpoint, the trainer would load only that one and start over."""
     grpo(tmp_path / "warm", k=2)
     start = Policy("tiny/warm", "tiny", "grpo", base=tiny_policy().base, adapter=str(tmp_path / "warm/adapter"))
     straight = dpo(tmp_path / "straight", start=start)
@@ -191,7 +192,7 @@ def test_a_second_ctrl_c_interrupts_at_once() -> None:
 
 
 class Clock:
-    """Time that stands still but where a test lets it go on, and an attempt that is measured by it."""
+    """A clock that tests advance by hand, and an attempt measured with it."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -219,7 +220,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def interrupted(clock: Clock, train: Callable[[Meter], Any], last: int) -> tuple[Cost, Cost, Cost]:
-    """Costs of an attempt that is stopped after `last` + 1 steps and of the one that goes on, and the bill of both."""
+    """Return the costs of an attempt stopped after `last` + 1 steps and of the resumed one, and their sum."""
     first = clock.attempt()
     clock.now += START_S
     with terminated_after(last), pytest.raises(TrainingStoppedError):
@@ -246,7 +247,7 @@ def test_a_stopped_dpo_bills_what_led_to_its_result(tmp_path: Path, clock: Clock
 
 @pytest.mark.parametrize("chained", [False, True])
 def test_a_stopped_grpo_bills_what_led_to_its_result(tmp_path: Path, clock: Clock, chained: bool) -> None:
-    """And not what the K before it cost, which has a bill of its own."""
+    """The cost of the K before it is separate."""
     start = None
     if chained:
         grpo(tmp_path / "first", k=1)
@@ -266,7 +267,7 @@ def test_a_stopped_grpo_bills_what_led_to_its_result(tmp_path: Path, clock: Cloc
 
 
 def test_a_checkpoint_that_says_nothing_of_its_cost_is_used(stopped: Path, straight: Run, clock: Clock) -> None:
-    """One of 0.1.0: the bill is then that of the last attempt."""
+    """In checkpoints of 0.1.0; the cost is then that of the last attempt."""
     for folder in stopped.glob("step-*"):
         manifest = read_json(folder / MANIFEST)
         assert manifest.pop("spent")["stage"] == "training"

@@ -241,7 +241,7 @@ def test_auto_shares_prompts_of_pretrained_models_and_takes_bfloat16_if_the_cpu_
 ) -> None:
     for has in (True, False):
         monkeypatch.setattr(division, "cpu_has_bfloat16", lambda has=has: has)
-        assert chosen(tmp_path / str(has)) == Division(8, False, shared_prompts=True, autocast=has)
+        assert chosen(tmp_path / str(has)) == Division(8, False, shared_prompts=True, autocast=has, whole_logits=True)
     off: dict[str, Any] = {"shared_prompts": False, "precision": "float32"}
     assert chosen(tmp_path / "off", **off) == Division(4, False)
     assert chosen(tmp_path / "bfloat16", **off | {"precision": "bfloat16"}) == Division(4, False, autocast=True)

@@ -1,8 +1,8 @@
-"""Trained is what was sampled: with the chat templates of reasoning models and others, the tokens that pass through the
-model in training are those that the engine drew, prompt and completion, and nothing else.
+"""Training uses exactly the sampled tokens, prompt and completion, with chat templates of reasoning and other
+models.
 
-A template cannot say them again: rendered once more, a finished answer of DeepSeek-R1-Distill has lost its thinking,
-one of Qwen3 has got an empty block of it, and one that was cut off has got an end of turn that nobody sampled.
+Rendering the text again would differ: a finished answer of DeepSeek-R1-Distill loses its thinking, one of Qwen3 gets
+an empty thinking block, and a truncated one gets an end of turn that was not sampled.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def policy_of(template: str, folder: Path) -> Policy:
 
 @contextmanager
 def sampled() -> Iterator[list[Drawn]]:
-    """What the engine samples, as it samples it."""
+    """Record the tokens that the engine samples."""
     seen: list[Drawn] = []
     complete = ContinuousBatch.complete
 
@@ -121,7 +121,7 @@ def sampled() -> Iterator[list[Drawn]]:
 
 @contextmanager
 def trained() -> Iterator[list[Drawn]]:
-    """What passes through the model with a gradient: the tokens without a label, then those with one."""
+    """Record the tokens of passes with a gradient: tokens without a label, then tokens with one."""
     seen: list[Drawn] = []
     forward = PeftModelForCausalLM.forward
 
@@ -165,7 +165,7 @@ class Harvest:
         assert read_pairs(folder / "pairs.jsonl") == self.pairs
 
     def of(self, rows: pd.DataFrame) -> list[Drawn]:
-        """What was sampled in these rows."""
+        """Return the sampled tokens of these rows."""
         return sorted(
             self.sampled[name, sample] for name, sample in zip(rows["problem_id"], rows["sample"], strict=True)
         )
@@ -178,7 +178,7 @@ def harvest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def test_the_rollouts_are_of_every_kind(harvest: Harvest) -> None:
-    """Finished after thinking and without it, cut off while thinking and not; what ended them is in the tokens."""
+    """Finished with and without thinking, cut off with and without thinking; end tokens are included."""
     rows, ends = harvest.rollouts, end_tokens(harvest.base, harvest.tokenizer)
     assert [tuple(map(tuple, row)) for row in zip(*(rows[name] for name in IDS), strict=True)] == [
         harvest.sampled[name, sample] for name, sample in zip(rows["problem_id"], rows["sample"], strict=True)
@@ -191,7 +191,7 @@ def test_the_rollouts_are_of_every_kind(harvest: Harvest) -> None:
 
 
 def test_special_tokens_of_a_prompt_are_those_of_its_template(harvest: Harvest) -> None:
-    """What is special in a text is spelled out, here by the word for unknown ones."""
+    """Special tokens in a text are spelled out, here as unknown words."""
     tokenizer, unknown = harvest.tokenizer, harvest.tokenizer.unk_token_id
     special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special} - {unknown}
     harmless = harvest.prompt.model_copy(
@@ -349,8 +349,7 @@ def require_parsed_prompts(harvest: Harvest) -> None:
 
 
 def test_files_without_tokens_are_read_as_text_with_the_end_where_it_was_sampled(harvest: Harvest) -> None:
-    """Files of 0.1.0. Words are tokens here, so all comes back but special tokens, which text has lost, and which of
-    several tokens ended a completion."""
+    """Files of 0.1.0. Words are tokens here, so the text restores all but special tokens and the kind of end token."""
     require_parsed_prompts(harvest)
     old = harvest.rollouts.drop(columns=list(OF_TOKENS))
     made = with_token_ids(old, harvest.base)

@@ -87,7 +87,7 @@ def test_it_reaches_k_and_hands_the_adapter_over_every_v_steps(
     log = warm_up(tmp_path / "run", 4, sync_every=sync_every, lora=NOISY)
     assert [row["step"] for row in log] == [1, 2, 3, 4]
     [generation] = generations
-    assert generation.handed_over_at == expected
+    assert generation.synced_at == expected
     # An adapter that was just handed over says what the trainer says, to the last bits of float32; an older one does
     # not. Raw instead of tempered log-probabilities would be off by far more than either, and so would dropout.
     differences = [row["sampling/sampling_logp_difference/max"] for row in log]
@@ -105,7 +105,7 @@ def test_it_reaches_k_and_hands_the_adapter_over_every_v_steps(
 def test_one_generation_serves_v_updates(tmp_path: Path, generations: list[EngineGeneration], ratio: str) -> None:
     log = warm_up(tmp_path / "run", 4, updates_per_generation=2, ratio=ratio, keep_rollouts="completions")
     [generation] = generations
-    assert generation.handed_over_at == [0, 2]
+    assert generation.synced_at == [0, 2]
     frame = pd.read_parquet(tmp_path / "run/rollouts.parquet")
     assert frame.groupby(["generated_at", "step"]).size().to_dict() == {(1, 1): 16, (1, 2): 16, (3, 3): 16, (3, 4): 16}
     drawn = [row for row in log if "completions/mean_length" in row]
@@ -152,14 +152,14 @@ def test_the_adapter_moves_and_a_chain_equals_one_uninterrupted_run(tmp_path: Pa
     assert [row["reward"] for row in chained] == [row["reward"] for row in straight]
 
 
-def test_a_stopped_run_goes_on_from_a_step_of_hand_over(tmp_path: Path, generations: list[EngineGeneration]) -> None:
+def test_a_stopped_run_goes_on_from_a_step_of_sync(tmp_path: Path, generations: list[EngineGeneration]) -> None:
     """Between two hand-overs the engine holds an older adapter than a checkpoint could say."""
     warm_up(tmp_path / "straight", 6, sync_every=2)
     with terminated_after(2), pytest.raises(TrainingStoppedError, match="SIGTERM at step 4 of 6"):
         warm_up(tmp_path / "stopped", 6, sync_every=2)
     warm_up(tmp_path / "stopped", 6, sync_every=2)
     assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
-    assert [generation.handed_over_at for generation in generations] == [[0, 2, 4], [0, 2], [4]]
+    assert [generation.synced_at for generation in generations] == [[0, 2, 4], [0, 2], [4]]
 
 
 def test_the_rollouts_of_training_are_kept(tmp_path: Path) -> None:

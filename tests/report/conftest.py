@@ -20,18 +20,18 @@ from g2d.report.provenance import provenance
 from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.accuracy import main_table
+from g2d.tables.captions import captions
 from g2d.tables.frames import read_table, write_table
 from g2d.tables.harvest import CALIBRATION_COLUMNS, HARVEST_COLUMNS, dispute_table
 from tests.frames import rollout
 from tests.report.test_markup import HOSTILE
 
-REPOSITORY = Path(__file__).parents[2]
 TITLES = {
     "main": "Table 1: accuracy and cost",
     "harvest": "Table 2: informativeness of the harvest",
     "calibration": "Table 4: difficulty calibration",
-    "disputes": "Verifier: disputed answers",
-    "cost": "The bill by policy and stage",
+    "disputes": "Disputed answers",
+    "cost": "Cost by policy and stage",
 }
 
 
@@ -129,7 +129,6 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
         rollouts=lambda key: harvest_frame(grid_problems, key.k),
         problems={"tiny": {problem.problem_id: problem for problem in grid_problems}},
     )
-    captions = {name: (REPOSITORY / f"workflow/report/{name}.rst").read_text() for name in [*TITLES, "accuracy"]}
     out = results / "report/index.html"
     out.parent.mkdir()
     out.write_text(
@@ -137,14 +136,14 @@ def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.
             tables=written,
             titles=TITLES,
             figures={"accuracy": figure},
-            captions=captions,
-            description=(REPOSITORY / "workflow/report/workflow.rst").read_text(),
+            captions=captions(config, [*TITLES, "accuracy"]),
             config=config,
             series=series,
             answered=browse_answers(config, answer_frame, lambda name: grid_problems),
             provenance=record,
             methods=methods(config, record, calibration, harvest),
             folder=out.parent,
+            plan="The primary comparison is of this page.",
         ),
         encoding="utf-8",
     )

@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
-import jinja2
 import pandas as pd
 import pytest
 import yaml
@@ -15,7 +13,6 @@ from snakemake.utils import update_config
 
 from g2d.experiment.config import Config, load, read
 from g2d.report.methods import methods
-from tests.race import race_config, race_values
 
 CONFIG = Path(__file__).parents[2] / "config"
 PROVENANCE = {
@@ -54,7 +51,7 @@ def test_the_papers_grid(paper: Config) -> None:
     for said in (
         "on Qwen/Qwen2.5-7B-Instruct (revision a09a35458c70) and meta-llama/Llama-3.1-8B-Instruct",
         "DigitalLearningGmbH/MATH-lighteval (train, default; revision 0530c78699ea; n=500)",
-        "Levels 2 and 3 were used, fixed in advance; 1500 prompts were drawn",
+        "1500 training prompts were drawn from levels 2 and 3, fixed in advance",
         "K in {0, 150, 300, 500, 700, 1000} gradient steps of GRPO (loss grpo, group size G = 2",
         "peak learning rate of 1e-05, in one trajectory whose cosine schedule spans 1000 steps",
         "LoRA (rank 16, alpha 32, dropout 0.05",
@@ -165,43 +162,11 @@ def test_changes_that_are_not_committed_are_admitted(paper: Config) -> None:
     assert "commit" not in written(paper, workflow={"g2d": "0.1.0", "commit": None, "dirty": None})
 
 
-@pytest.mark.parametrize("caption", ["main", "workflow"])
-def test_captions_say_what_a_step_of_grpo_is(paper: Config, caption: str) -> None:
-    template = jinja2.Template((CONFIG.parent / f"workflow/report/{caption}.rst").read_text())
-    completions = paper.model_copy(update={"warmup": paper.warmup.model_copy(update={"prompts_per_step": None})})
-    said = [template.render(snakemake=SimpleNamespace(config=config)) for config in (paper, completions)]
-    assert "8 prompts, G completions of each" in said[0]
-    assert "16 completions whatever G, so of fewer prompts where G is larger" in said[1]
-
-
 @functools.cache
 def mixed() -> Config:
     merged = yaml.safe_load((CONFIG / "config.yaml").read_text())
     update_config(merged, yaml.safe_load((CONFIG / "overlays/mixed.yaml").read_text()))
     return load(merged)
-
-
-@pytest.mark.parametrize("caption", sorted(file.stem for file in (CONFIG.parent / "workflow/report").glob("*.rst")))
-def test_with_one_seed_no_caption_speaks_of_other_seeds(caption: str) -> None:
-    text = (CONFIG.parent / f"workflow/report/{caption}.rst").read_text()
-    template = jinja2.Template(text, undefined=jinja2.ChainableUndefined)
-    one, two = (
-        template.render(snakemake=SimpleNamespace(config=mixed().model_copy(update={"seeds": seeds})))
-        for seeds in ([3], [3, 4])
-    )
-    over = [f"over seeds and {units}" for units in ("problems", "questions", "prompts")]
-    assert not any(words in one for words in over)
-    if any(words in two for words in over):
-        assert "weights" in one
-
-
-@pytest.mark.parametrize("caption", ["main", "accuracy", "harvest"])
-def test_after_looks_no_caption_says_that_all_policies_have_all_seeds(caption: str) -> None:
-    text = (CONFIG.parent / f"workflow/report/{caption}.rst").read_text()
-    template = jinja2.Template(text, undefined=jinja2.ChainableUndefined)
-    raced, listed = race_config(), load(race_values() | {"seeds": [1, 2, 3]})
-    said = [template.render(snakemake=SimpleNamespace(config=config)) for config in (raced, listed)]
-    assert " up to 3 seed(s)" in said[0] and " 3 seed(s)" in said[1] and "up to 3" not in said[1]
 
 
 def test_who_is_preferred_and_by_what() -> None:

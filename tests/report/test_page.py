@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import jinja2
 import pandas as pd
@@ -18,7 +18,7 @@ from g2d.experiment.config import Config
 from g2d.problems import Problem
 from g2d.report.front import loss_caveats, panels, rounding_caveats
 from g2d.report.marks import marks
-from g2d.report.page import content_security_policy
+from g2d.report.page import TEMPLATES, content_security_policy
 from g2d.report.provenance import without_folders
 from g2d.tables.contamination import contamination_table
 from g2d.tables.frames import write_table
@@ -464,14 +464,22 @@ def test_further_caveats_stand_beside_every_answer_of_their_model(tmp_path: Path
     assert all(("Lost." in panel["answer"].caveats) == (panel["answer"].model == "tiny") for panel in shown)
 
 
-def test_snakemakes_report_keeps_the_lines_of_the_description(config: Config) -> None:
-    """`snakemake --report` drops the line break behind a block tag, so no line of a list may end in one."""
-    source = (Path(__file__).parents[2] / "workflow/report/workflow.rst").read_text(encoding="utf-8")
-    snakemake = SimpleNamespace(config=config.model_dump())
-    lines = jinja2.Template(source, trim_blocks=True, lstrip_blocks=True).render(snakemake=snakemake).splitlines()
-    fields = [line.split(":")[1] for line in lines if line.startswith(":")]
-    assert fields == ["Models", "Benchmarks", "K", "Group size G", "A gradient step", "Seeds"]
-    assert ":Seeds: 0, 1" in lines
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"warmup": {"steps": [0, 10], "prompts_per_step": 8}}, "<dd>8 prompts, G completions of each</dd>"),
+        (
+            {"warmup": {"steps": [0, 10], "prompts_per_step": None, "gradient_accumulation_steps": 4}},
+            "<dd>16 completions for any G, so fewer prompts if G is larger</dd>",
+        ),
+        ({"evaluation": {"sampled": {"n": 4}}}, "on 4 samples per problem"),
+        ({"evaluation": {"sampled": {"n": 4, "beside_greedy": True}}}, "is evaluated greedily"),
+    ],
+)
+def test_the_experiment_is_described_with_its_settings(config: Config, keys: dict[str, Any], expected: str) -> None:
+    changed = Config.model_validate(config.model_dump(exclude_unset=True) | keys)
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined)
+    assert expected in environment.get_template("experiment.html").render(config=changed)
 
 
 def test_the_policy_admits_the_scripts_of_the_page_and_no_other(page: Path) -> None:
@@ -491,3 +499,9 @@ def test_folders_of_this_machine_are_not_published() -> None:
         "pool": {"path": "data/pool.jsonl"},
         "seeds": [1],
     }
+
+
+def test_the_page_says_what_was_planned(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "The primary comparison is of this page." in text
+    assert 'href="../plan.json"' in text

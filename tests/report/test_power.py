@@ -27,7 +27,14 @@ def test_power_in_words_and_as_a_chart(grid: dict) -> None:
     assert len(said) == 3
     assert said[0].startswith("b0: with 2 seeds and 300 problems the tests find ")
     here = power[power["this_grid"]].iloc[0]
-    assert f"{100 * here['difference']:.1f} points against K=0 with 80 % probability (corrected for 2)" in said[0]
+    ends = f"{100 * here['difference_low']:.1f} to {100 * here['difference_high']:.1f} points"
+    assert f"the tests find differences of {ends} against K=0 with 80 % probability (corrected for 2; " in said[0]
+    assert here["difference_low"] < here["difference"] < here["difference_high"]
+    for sd, words in (
+        (0.01, "Seeds differ by 1.0 points"),
+        (0.0, "no more than the chance of single answers explains"),
+    ):
+        assert words in power_sentences(power, variance.assign(seed_sd=sd))[0]
     assert "Twice the" in said[0]
     drawn = str(difference_by_seeds(power[power["benchmark"] == "b0"]))
     assert "as measured" in drawn

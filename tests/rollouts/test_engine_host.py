@@ -26,7 +26,7 @@ from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.engine import Decoding, Engine, Request, engine_for
-from g2d.rollouts.engine_host import Turn, fingerprint
+from g2d.rollouts.engine_host import Session, fingerprint
 from g2d.rollouts.rollout import write_rollouts
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
@@ -128,9 +128,9 @@ def test_jobs_that_start_at_once_get_one_process_in_turn(run: subprocess.Popen[b
     seen: list[int] = []
 
     def job() -> None:
-        turn = Turn(os.environ[RUN], 600)
-        seen.append(turn.host)
-        turn.connection.close()
+        session = Session(os.environ[RUN], 600)
+        seen.append(session.host)
+        session.connection.close()
 
     jobs = [threading.Thread(target=job) for _ in range(4)]
     for one in jobs:
@@ -149,23 +149,23 @@ def test_a_job_that_only_renders_leaves_its_turn(run: subprocess.Popen[bytes], p
 
 
 def test_it_ends_when_nobody_asks_and_the_next_job_starts_another(run: subprocess.Popen[bytes]) -> None:
-    turn = Turn(os.environ[RUN], 1)
+    session = Session(os.environ[RUN], 1)
     time.sleep(2.5)
-    assert hosts(run.pid) == [turn.host], "a turn is not idleness"
-    turn.connection.close()
+    assert hosts(run.pid) == [session.host], "a session is not idleness"
+    session.connection.close()
     wait_until(lambda: not hosts(run.pid))
     assert list(socket_of(os.environ[RUN]).parent.iterdir()) == [], "neither socket nor lock"
-    assert Turn(os.environ[RUN], 600).host != turn.host
+    assert Session(os.environ[RUN], 600).host != session.host
 
 
 def test_it_ends_with_its_run_even_in_the_middle_of_a_turn(
     run: subprocess.Popen[bytes], policies: list[Policy]
 ) -> None:
-    turn = Turn(os.environ[RUN], 600)
+    session = Session(os.environ[RUN], 600)
     run.kill()
     run.wait()
-    with pytest.raises(RuntimeError, match=rf"the shared engine \(process {turn.host}\) died, its output is in "):
-        turn.ask("open", policies[0], MERGED, None, 0, 1)
+    with pytest.raises(RuntimeError, match=rf"the shared engine \(process {session.host}\) died, its output is in "):
+        session.ask("open", policies[0], MERGED, None, 0, 1)
     wait_until(lambda: not hosts(run.pid))
     assert current_run() is None
     assert isinstance(engine_for(policies[0], MERGED), VllmEngine), "an orphaned job has an engine of its own"
@@ -181,10 +181,10 @@ def test_models_of_one_folder_are_asked_in_their_own_templates(
     asked = [{"role": "user", "content": "1 + 1"}]
     shown = []
     for policy in (plain, replace(plain, chat_template_kwargs={"first": "Be brief."}), plain):
-        turn = Turn(os.environ[RUN], 600)
-        turn.ask("open", policy, APPLIED, None, 0, 1)
-        shown.append(turn.ask("render", asked))
-        turn.connection.close()
+        session = Session(os.environ[RUN], 600)
+        session.ask("open", policy, APPLIED, None, 0, 1)
+        shown.append(session.ask("render", asked))
+        session.connection.close()
     assert shown == [shown[0], f"Be brief.{shown[0]}", shown[0]]
 
 
@@ -192,21 +192,21 @@ def test_a_killed_engine_is_one_clear_error_and_the_next_job_starts_another(
     run: subprocess.Popen[bytes], policies: list[Policy]
 ) -> None:
     """Killed with -9, which leaves socket and lock file behind, while it starts vLLM for a job."""
-    before = Turn(os.environ[RUN], 600)
+    before = Session(os.environ[RUN], 600)
     before.connection.close()
     threading.Timer(1, os.kill, (before.host, signal.SIGKILL)).start()
     with pytest.raises(RuntimeError, match=r"died, .* run again, which starts another, or set engine\.keep_alive: 0"):
         engine_for(policies[0], MERGED).render([{"role": "user", "content": "1 + 1"}])
     assert socket_of(os.environ[RUN]).exists()
-    after = Turn(os.environ[RUN], 600)
+    after = Session(os.environ[RUN], 600)
     assert after.host != before.host
     after.connection.close()
 
 
 def test_releasing_waits_for_its_end(run: subprocess.Popen[bytes]) -> None:
     release()  # there is none
-    turn = Turn(os.environ[RUN], 600)
-    turn.connection.close()
+    session = Session(os.environ[RUN], 600)
+    session.connection.close()
     release()
     assert not hosts(run.pid)
 

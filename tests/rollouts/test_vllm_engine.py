@@ -27,7 +27,7 @@ from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.engine import Completion, Decoding, Engine, Request
 from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings, Harvest
-from g2d.rollouts.trainer_engine import EngineAside
+from g2d.rollouts.trainer_engine import SubprocessEngine
 from g2d.rollouts.transformers_engine import TransformersEngine
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests import models
@@ -168,7 +168,7 @@ def test_every_token_that_the_model_declares_ends_a_completion() -> None:
 
 def test_one_in_a_process_of_its_own_says_the_same_and_is_billed_once(vllm: VllmEngine, policy: Policy) -> None:
     asked, before, paid = requests(vllm, 8), billed_without_waiting(), cpu_seconds()
-    aside = EngineAside(policy, EngineSettings(name="vllm"))
+    aside = SubprocessEngine(policy, EngineSettings(name="vllm"))
     assert requests(aside, 8) == asked
     assert aside.generate(asked, SAMPLED) == vllm.generate(asked, SAMPLED)
     drawn, scores = aside.draw([[5, 6, 7], [8, 9]], [0, 1], GREEDY)
@@ -183,7 +183,7 @@ def test_one_in_a_process_of_its_own_says_the_same_and_is_billed_once(vllm: Vllm
 
 def test_one_that_dies_says_so(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", forked.python())  # what is looked at is this side
-    aside = EngineAside(policy, EngineSettings(name="vllm"))
+    aside = SubprocessEngine(policy, EngineSettings(name="vllm"))
     os.kill(aside.process, signal.SIGKILL)
     with pytest.raises(RuntimeError, match=rf"vLLM beside the trainer \(process {aside.process}\) died: see this log"):
         aside.start_for([Request("a", "1 + 1")], 8)
@@ -194,8 +194,8 @@ def test_one_ends_with_whoever_started_it(policy: Policy) -> None:
     code = (
         f"import sys; sys.executable = {forked.python()!r}; "
         "from g2d.policies import Policy; from g2d.rollouts.settings import EngineSettings; "
-        "from g2d.rollouts.trainer_engine import EngineAside; "
-        f"made = EngineAside({policy!r}, EngineSettings(name='vllm')); print(made.process, flush=True); input()"
+        "from g2d.rollouts.trainer_engine import SubprocessEngine; "
+        f"made = SubprocessEngine({policy!r}, EngineSettings(name='vllm')); print(made.process, flush=True); input()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE, text=True) as starter:
         assert starter.stdout is not None

@@ -15,7 +15,9 @@ import pytest
 import yaml
 from snakemake_interface_logger_plugins.tests import TestLogHandlerBase
 
+from g2d.analysis.calibration import with_mixes
 from g2d.experiment.config import load
+from g2d.tables.frames import write_table
 from snakemake_logger_plugin_g2d import LogHandler
 from snakemake_logger_plugin_g2d.accuracies import Accuracies
 from snakemake_logger_plugin_g2d.remaining import Remaining
@@ -170,6 +172,26 @@ def test_accuracies_appear_when_a_policy_has_answered_every_benchmark(
         ["base", "50.0", "%", "100.0", "%"],
         ["g2d", "K=25", "G=2", "seed", "0", "75.0", "%", "0.0", "%"],
     ]
+
+
+@pytest.mark.parametrize(("mixed", "printed_words"), [(0, ["demo", "calibration.levels", "prompt.examples"]), (6, [])])
+def test_a_calibration_without_mixed_outcomes_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mixed: int, printed_words: list[str]
+) -> None:
+    """When the training set is chosen, with the keys to change."""
+    table = pd.DataFrame([{"level": 1, "n": 10, "pass_at_1": 0.1, "pairable": mixed, "all_wrong": 10 - mixed}])
+    table["all_correct"] = 0
+    write_table(tmp_path / "levels.csv", with_mixes(table, [1]))
+    handler = TestAsSnakemakeAsksOfAPlugin()._create_handler()
+    begun = {"event": "job_info", "jobid": 1, "rule_name": "select_training_set", "rule_msg": None}
+    begun |= {"wildcards": {"model": "demo"}, "output": [str(tmp_path / "train.jsonl"), str(tmp_path / "levels.csv")]}
+    for values in (begun, {"event": "job_finished", "job_id": 1}):
+        record = logging.LogRecord("snakemake", logging.INFO, "", 0, "", (), None)
+        record.__dict__.update(values)
+        handler.emit(record)
+    said = capsys.readouterr().err
+    assert all(word in said for word in printed_words)
+    assert ("nothing to learn" in said) is (mixed == 0)
 
 
 def test_a_result_that_cannot_be_read_ends_no_run(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 
 from g2d.advice.check import CHECK_COLUMNS
 from g2d.advice.probe import LEVEL_COLUMNS, STEP_COLUMNS
@@ -19,7 +20,8 @@ from g2d.experiment.config import Config
 from g2d.forecast.probe_hours import HOURS_COLUMNS
 from g2d.rollouts.rollout import to_frame
 from g2d.tables import catalogue
-from g2d.tables.catalogue import FIGURES, RESULTS, SECTIONS, TABLES, Table, section_of, tables_of
+from g2d.tables.captions import FILE
+from g2d.tables.catalogue import FIGURES, SECTIONS, TABLES, Table, section_of, tables_of
 from g2d.tables.evaluations import Evaluations
 from g2d.tables.files import table_inputs
 from g2d.tables.frames import TYPE_OF, columns
@@ -27,7 +29,6 @@ from g2d.tables.inputs import Inputs
 from g2d.tables.runs import RUN_COLUMNS
 from tests.frames import rollout
 
-CAPTIONS = Path(__file__).parents[2] / "workflow/report"
 SYNTHETIC = {"source": "synthetic", "family": "arithmetic", "n": 10}
 SMALL: dict[str, Any] = {
     "models": {"tiny": {"source": "scratch"}},
@@ -38,22 +39,30 @@ SMALL: dict[str, Any] = {
 REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 OPEN_ENDED = {"reward": "polite", "pool": REPLIES | {"split": "train"}, "held_out": REPLIES | {"split": "test"}}
 ALWAYS = {table.name for table in TABLES} - {
-    *("factorial", "factorial_effects", "equal_compute", "auto", "regimes", "frontier", "matched", "sweep", "controls"),
+    *("factorial", "auto", "regimes", "frontier", "sweep", "controls"),
     *("selection", "synthesis", "saturation", "equal_gain", "looks"),
-    *("contamination", "samples", "training", "collapses", "win_rates", "scenarios", "bridging"),
-    *("advice", "advice_levels", "advice_hours", "advice_check"),
+    *("contamination", "samples", "training", "collapses", "win_rates"),
+    *("advice", "advice_hours", "advice_check"),
 }
 
 
 def test_every_table_and_figure_has_a_name_a_place_and_a_caption() -> None:
     assert len({table.name for table in TABLES}) == len(TABLES)
     assert {table.section for table in TABLES} == set(SECTIONS)
-    captions = {table.name for table in TABLES} | {figure.caption_name for figure in FIGURES} | {"workflow"}
-    assert {path.stem for path in CAPTIONS.glob("*.rst")} == captions
+    names = {table.name for table in TABLES} | {figure.caption_name for figure in FIGURES}
+    assert yaml.safe_load(FILE.read_text()).keys() == names
+
+
+def test_left_over_are_tables_of_other_configurations_and_what_earlier_versions_made(tmp_path: Path) -> None:
+    config = Config.model_validate(SMALL)
+    for name in ("main.csv", "main.html", "matched.csv", "matched.html", "sweep.csv", "advice.csv", "mine.csv"):
+        (tmp_path / name).touch()
+    found = {file.name for file in catalogue.left_over(config, tmp_path)}
+    assert found == {"main.html", "matched.csv", "matched.html", "sweep.csv"}
 
 
 def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> None:
-    assert (section_of("cost"), section_of("a table of somebody else's")) == ("The bill", "Tables")
+    assert (section_of("cost"), section_of("a table of somebody else's")) == ("Cost", "Tables")
 
 
 def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
@@ -68,21 +77,17 @@ def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
     ("keys", "more"),
     [
         ({}, set()),
-        ({"probe": {"compare": True}}, {"advice", "advice_levels", "advice_hours", "advice_check"}),
-        ({"calibration": {"factorial_temperatures": [0.5, 0.9]}}, {"factorial", "factorial_effects"}),
+        ({"probe": {"compare": True}}, {"advice", "advice_hours", "advice_check"}),
+        ({"calibration": {"factorial_temperatures": [0.5, 0.9]}}, {"factorial"}),
         ({"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}}, {"auto"}),
         (
-            {"ablations": {"hot": {"warmup": {"temperature": 1.2}, "policies": ["grpo"], "steps": [10]}}},
-            {"equal_compute"},
-        ),
-        (
             {"regimes": {"rft": {"regime": "rft"}}},
-            {"equal_compute", "regimes", "frontier", "matched", "training", "collapses"},
+            {"regimes", "frontier", "training", "collapses"},
         ),
         ({"benchmarks": {name: {**SYNTHETIC, "split": "test"} for name in ("a", "b", "c")}}, {"synthesis"}),
         ({"collapse": {"share": 0.3}}, {"training", "collapses"}),
         ({"warmup": {"steps": [0, 2, 4, 6, 8]}, "baselines": {"grpo_steps": "all"}}, {"saturation"}),
-        ({"frontier": {"margin": 0.05}}, {"frontier", "matched"}),
+        ({"frontier": {"margin": 0.05}}, {"frontier"}),
         (
             {
                 "warmup": {"steps": [0, 5, 10]},
@@ -90,7 +95,7 @@ def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
                 "sweep": {"development": 5},
                 "pool": {**SYNTHETIC, "split": "train", "n": 2000},
             },
-            {"selection", "equal_compute"},
+            {"selection"},
         ),
         ({"contamination": {}}, {"contamination"}),
         ({"seeds": [1, 2], "looks": {"looks": [2]}}, {"looks"}),
@@ -98,7 +103,7 @@ def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
         ({"evaluation": {"sampled": {"n": 4}}}, {"samples"}),
         ({"evaluation": {"sampled": {"n": 1}}}, set()),
         ({"rewards": {"coin": {"reward": "random"}}}, set()),
-        ({"rewards": {"polite": {"reward": "scratch_model"}}, "open_ended": OPEN_ENDED}, {"win_rates", "scenarios"}),
+        ({"rewards": {"polite": {"reward": "scratch_model"}}, "open_ended": OPEN_ENDED}, {"win_rates"}),
         (
             {
                 "rewards": {"coin": {"reward": "random"}},
@@ -112,7 +117,6 @@ def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
         "advice",
         "factorial",
         "auto",
-        "equal_compute",
         "regimes",
         "synthesis",
         "collapse",
@@ -151,7 +155,7 @@ def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, t
     module = ModuleType("g2d.tables.toy")
     module.right_answers = right_answers  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "g2d.tables.toy", module)
-    toy = Table("toy", "How many answers are right", RESULTS, "toy:right_answers", "answers margin", rule="toys")
+    toy = Table("toy", "How many answers are right", "toy:right_answers", "answers margin", rule="toys")
     monkeypatch.setattr(catalogue, "TABLES", (*TABLES, toy))
     config = Config.model_validate(SMALL)
     answers = [f"results/{key.folder}/eval/easy.parquet" for key in grid.policies(config)]
@@ -171,7 +175,7 @@ def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_replies_and_answers_have_the_k_that_tables_show(tmp_path: Path) -> None:
-    """`scenarios.csv` joins win rates with Table 1 by it."""
+    """By which win rates and Table 1 can be joined."""
     config = Config.model_validate(SMALL | {"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}})
     [key] = [key for key in grid.policies(config) if key.role == "auto" and key.seed == 0]
     inputs = Inputs(tmp_path, config)

@@ -13,8 +13,7 @@ from g2d.analysis.comparisons import LEVEL
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.controls import controls_table
 from g2d.tables.families import comparison_table, margin_table
-from g2d.tables.frontier import frontier_table, matched_table
-from g2d.tables.harvest import correlation_table
+from g2d.tables.frontier import frontier_table
 from g2d.tables.synthesis import synthesis_table
 from g2d.tables.win_rates import win_rate_table
 
@@ -81,7 +80,6 @@ def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str
     with_share = controls[controls["share"].notna()]
     assert (controls["share"].notna() == (controls["p_truth"] <= LEVEL)).all()
     yield "controls, shares", with_share, [("p_gain", "share", 0), ("p_holm", "share", 1)]
-    yield "matched", matched_table(evaluations, paid), [("p_value", "ci", 0), ("p_corrected", "family", 0)]
     frontier = frontier_table(evaluations, paid, MARGIN).query("axis == 'updates'")
     beaten = frontier[frontier["beaten_by"].notna()]
     assert set(beaten.index) == set(frontier.index[frontier["p_beaten"] <= LEVEL])
@@ -99,11 +97,6 @@ def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str
     sixths = {(key, f"b{i}"): rows[rows.index % 6 == i] for (key, _), rows in large.items() for i in range(6)}
     of_synthesis = [("p_value", "ci", 0.0), ("p_holm", "family", 0.0), ("p_mean", "mean", 0.0)]
     yield "synthesis", synthesis_table(sixths), of_synthesis
-    rng = np.random.default_rng(number)
-    points = pd.DataFrame({"model": "m", "seed": 0, "group_size": 0, "K": range(4), "benchmark": "b"})
-    metrics = {name: rng.random(4) for name in ("pairability", "entropy", "mid_band")}
-    line = metrics["entropy"] + rng.normal(0, 0.07, 4)
-    yield "correlations", correlation_table(points.assign(accuracy=line, **metrics)), [("p_value", "ci", 0)]
 
 
 @pytest.fixture(scope="module")

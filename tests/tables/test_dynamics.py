@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 
 from g2d.analysis.dynamics import MEASURES, RATIO_BOUND, binned, collapse, steps_of
 from g2d.experiment.keys import PolicyKey
 from g2d.report.phrases import percent
 from g2d.report.training import collapse_caveats, course, mismatch_caveats
+from g2d.tables.captions import FILE
 from g2d.tables.dynamics import COLLAPSE_COLUMNS, TRAINING_COLUMNS, collapse_table, training_table
 from g2d.tables.frames import read_table, write_table
 
@@ -117,4 +118,6 @@ def test_a_training_of_before_has_a_ratio_and_no_count() -> None:
 
 
 def test_the_caption_states_the_bound() -> None:
-    assert f"off 1 by more than {RATIO_BOUND:g}\n" in Path("workflow/report/training.rst").read_text()
+    assert (
+        f"off 1 by more than {RATIO_BOUND:g}." in yaml.safe_load(FILE.read_text())["training"]["definitions"]["ratio"]
+    )

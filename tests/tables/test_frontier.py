@@ -33,7 +33,7 @@ from g2d.tables.bills import (
     money,
     paper_hours,
 )
-from g2d.tables.frontier import AXES, FRONTIER_COLUMNS, WHERE_KNOWN, frontier_table, matched_table
+from g2d.tables.frontier import AXES, FRONTIER_COLUMNS, WHERE_KNOWN, frontier_table
 from tests.frames import rollout
 
 MICRO = Path(__file__).parents[1] / "workflow/micro.yaml"
@@ -79,18 +79,6 @@ def test_every_policy_has_its_place_on_every_axis_that_is_known_for_it() -> None
     wide = wide[wide["axis"] == "tokens_generated"]
     assert list(wide.loc[wide["enough"], "policy"]) == ["dpo", "g2d", "online"]
     assert list(wide.loc[wide["cheapest_enough"], "policy"]) == ["dpo"]
-
-
-def test_what_the_tokens_of_g2d_could_buy() -> None:
-    """30 tokens: DPO, GRPO, and of the online entry only the first ten updates."""
-    table = matched_table(EVALUATIONS, COSTS)
-    assert list(zip(table["K"], table["other"], table["other_K"], table["other_tokens_generated"], strict=True)) == [
-        (50, "dpo", 0, 10), (50, "online", 10, 15), (50, "grpo", 100, 20),
-    ]  # fmt: skip
-    assert list(table["difference"]) == pytest.approx([-2 / N, -32 / N, -52 / N])
-    assert list(table["family_size"]) == [3, 3, 3]
-    assert list(table["p_corrected"]) == pytest.approx([min(1, 3 * p) for p in table["p_value"]])
-    assert ((table["family_low"] <= table["ci_low"]) & (table["ci_high"] <= table["family_high"])).all()
 
 
 def test_curve_points_and_ablations_are_drawn_and_in_no_test() -> None:

@@ -37,9 +37,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_plan_asks_what_the_page_asks_but_for_what_no_seed_is_worth() -> None:
-    plan = plan_of(
-        race_config(regimes={"sft": {"regime": "rft", "steps": [2]}}, seeds={"looks": [2], "waiting": [2]}), "m"
-    )
+    plan = plan_of(race_config(regimes={"sft": {"regime": "rft", "steps": [2]}}, seeds={"looks": [2]}), "m")
     pairs = {(one.family, one.policy.removeprefix("m/"), one.reference.removeprefix("m/")) for one in plan.asked}
     assert pairs == {
         ("DPO against K=0", "dpo/g2/k2", "dpo/g0/k0"),
@@ -50,8 +48,24 @@ def test_the_plan_asks_what_the_page_asks_but_for_what_no_seed_is_worth() -> Non
         ("regimes against M0", "sft/g2/k2", "base"),
         ("regimes against what they differ from", "sft/g2/k2", "dpo/g2/k2"),
     }
-    assert (plan.margin, plan.waiting, plan.without_seeds) == (0.1, ("m/dpo/g2/k2",), ("m/base",))
+    assert (plan.margin, plan.without_seeds) == (0.1, ("m/base",))
     assert set(plan.alike) == {"m/dpo/g0/k0", "m/dpo/g2/k2", "m/dpo/g2/k4"}
+
+
+def test_looks_of_an_earlier_version_stay_valid(tmp_path: Path) -> None:
+    """It wrote the empty list `waiting` into every plan."""
+    config = raced(tmp_path)
+    for file in (tmp_path / "looks").glob("*.json"):
+        record = read_json(file)
+        for own in record["models"].values():
+            (own if file.name == "plan.json" else own["plan"])["waiting"] = []
+        write_json(file, record)
+    require_plan(config, tmp_path)
+    plan = read_json(tmp_path / "looks/plan.json")
+    plan["models"]["m"]["waiting"] = ["m/dpo/g2/k2"]
+    write_json(tmp_path / "looks/plan.json", plan)
+    with pytest.raises(ConfigError, match=r"models\.m\.waiting is not what it was"):
+        require_plan(config, tmp_path)
 
 
 def test_two_looks_drop_one_policy_and_settle_another(results: Path) -> None:
@@ -133,15 +147,17 @@ def test_another_plan_begins_anew_and_says_so(tmp_path: Path) -> None:
 
 def test_the_page_says_at_which_look_a_verdict_fell(results: Path) -> None:
     text = "\n".join(look_sentences(race_config(), results))
-    assert "Looks at 2, 3 seeds, on arithmetic, were planned before the first" in text
+    assert "Interim analyses after 2, 3 seeds, on arithmetic, were planned before the first" in text
     assert (
-        "Look 1: of 5 comparisons 4 better, 1 open; further seeds for 2 of the policies, about 0.25 device-hours"
+        "Analysis 1: of 5 comparisons 4 better, 1 open; further seeds for 2 of the policies, about 0.25 device-hours"
         in text
     )
-    assert "Look 2: of 5 comparisons 1 within; it was the last." in text
+    assert "Analysis 2: of 5 comparisons 1 within; it was the last." in text
     assert "G2D (K=4, G=2) is better than DPO (K=0)" in text
-    assert "look 1, p = " in text
-    assert " Seeds came in stages: at looks after 2 and 3 seeds the planned comparisons" in written(race_config())
+    assert "analysis 1, p = " in text
+    assert " Seeds were added in stages: the planned comparisons were tested after 2 and 3 seeds" in written(
+        race_config()
+    )
     table = looks_table(race_config(), taken(race_config().looks, results))
     assert len(path(table)["layer"]) == 3
     assert [str(cell.text) for cell in cells_of(table).rows[0][:2]] == ["G2D (K=2, G=2)", "DPO (K=0)"]
@@ -149,5 +165,5 @@ def test_the_page_says_at_which_look_a_verdict_fell(results: Path) -> None:
 
 def test_seeds_that_are_added_by_hand_are_outside_of_the_plan(results: Path, tmp_path: Path) -> None:
     by_hand = race_config(seeds=[1, 2, 3, 4])
-    assert "outside of that plan" in look_sentences(by_hand, results)[0]
+    assert "lists its seeds by hand" in look_sentences(by_hand, results)[0]
     assert look_sentences(by_hand, tmp_path) == []

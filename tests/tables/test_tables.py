@@ -22,7 +22,6 @@ from g2d.tables.accuracy import (
     ABLATION_COLUMNS,
     MAIN_COLUMNS,
     ablation_table,
-    equal_compute_table,
     main_table,
 )
 from g2d.tables.bills import COST_COLUMNS, cost_table
@@ -238,21 +237,6 @@ def test_a_warmup_of_its_own_is_compared_with_the_same_kind_of_policy():
     ]
 
 
-def test_equal_compute_takes_the_largest_k_that_generated_no_more_tokens():
-    tokens = {("grpo", 500): 50, ("grpo", 1000): 100, ("long/grpo", 500): 80, ("long/grpo", 600): 100}
-    tokens |= {("long/grpo", 700): 101, ("huge/grpo", 100): 300, ("long/dpo", 500): 1}
-    solves = {("grpo", 1000): 2, ("long/grpo", 500): 4, ("long/grpo", 600): 3}
-    keys = [policy(*at, seed=seed) for at in tokens for seed in (0, 1)]
-    evaluations = {(key, "id"): solved(solves.get((key.regime, key.k), 0)) for key in keys[::-1]}
-    measured = {key: {"tokens": tokens[key.regime, key.k] + key.seed} for key in keys}
-    (row,) = equal_compute_table(evaluations, dict.fromkeys(keys, 2.0), measured).to_dict("records")
-    assert (row["policy"], row["K"], row["reference_K"], row["n_seeds"]) == ("long/grpo", 600, 1000, 2)
-    assert (row["tokens"], row["reference_tokens"], row["device_hours"]) == (100.5, 100.5, 2.0)
-    assert row["difference"] == pytest.approx(row["accuracy"] - row["reference_accuracy"])
-    assert row["difference"] > 0
-    assert equal_compute_table({}, {}, {}).empty
-
-
 def test_an_ablation_needs_a_description():
     with pytest.raises(ValueError, match="'ipo'"):
         ablation_table({(policy("ipo", 300), "id"): solved(2)}, {}, {}, {})
@@ -301,7 +285,6 @@ def test_correlations_of_the_published_tables():
     table = correlation_table(points).set_index("metric")
     assert table["pearson_r"].to_dict() == pytest.approx(RECOMPUTED_CORRELATIONS, abs=0.0005)
     assert (table["n"] == 6).all()
-    assert (table["p_value"] > 0.05).all()
     assert (table["permutation_p"] > 0.05).all()
     assert ((table["ci_low"] < 0) & (table["ci_high"] > 0)).all()
     assert (table["pooling"] == "means over seeds").all()
@@ -312,7 +295,7 @@ def test_too_few_points_have_no_correlation():
     found, _ = summarised({HarvestKey("m", 2 if k else 0, k, 0): groups([(1, 8)]) for k in (0, 150)})
     table = correlation_table(correlation_points(found, evaluations))
     assert list(table["n"]) == [2, 2, 2]
-    assert table[["pearson_r", "p_value", "permutation_p"]].isna().all(axis=None)
+    assert table[["pearson_r", "permutation_p"]].isna().all(axis=None)
 
 
 def test_a_point_is_a_harvest_and_the_policy_trained_on_it():
@@ -327,7 +310,7 @@ def test_a_point_is_a_harvest_and_the_policy_trained_on_it():
     table = correlation_table(points).set_index(["pooling", "metric"])
     assert list(table["n"]) == [3, 2, 2, 6, 4, 4]
     assert table.loc[("within seeds", "pairability"), "spearman_rho"] == pytest.approx(1)
-    assert table.loc[("within seeds", "pairability"), "permutation_p"] == pytest.approx(2 / 6)
+    assert table["permutation_p"].isna().all()  # of three K, no order has a p below 2 / 6
 
 
 # -------------------------------------------------------------------------------------------------- calibration, cost

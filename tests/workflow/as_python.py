@@ -29,27 +29,27 @@ DOORS = {
     "g2d.rollouts.trainer_engine": VLLM,
     "vllm.entrypoints.openai.api_server": VLLM,
 }
-# Scripts that load what training needs, or name it, and share no imports with other jobs.
+# Scripts that load the packages of a training, or name it, but share no imports with other jobs.
 OF_TRAINING = (".pretrained_model.py", ".scratch_model.py", ".scratch_reward_model.py", ".record_provenance.py")
-DOOR_OF_SCRIPTS = "G2D_TESTS_DOOR"  # a variable, where no shared imports of the run make it cheap to train
+DOOR_OF_SCRIPTS = "G2D_TESTS_DOOR"  # variable, used if no shared imports of the run make it cheap to train
 HANDED_ON = (signal.SIGTERM, signal.SIGINT)
 
 
 def ask(
     door: str, arguments: list[str], folder: str, environment: dict[str, str], files: dict[int, int], hand_on: bool
 ) -> int:
-    """Have a command run in a fork of another process.
+    """Run a command in a fork of another process.
 
     Args:
-        door: where that process listens.
-        arguments: of Python: `-m` and a module, or a script, and what follows.
-        folder: where it runs.
-        environment: all of it.
-        files: by its file descriptors those of this process; 1 and 2 are among them.
-        hand_on: signals that ask this process to end are for the fork.
+        door: socket of that process.
+        arguments: of Python: `-m` and a module, or a script, and its arguments.
+        folder: working directory.
+        environment: the whole environment.
+        files: file descriptors of this process, by the fork's descriptors; includes 1 and 2.
+        hand_on: forward termination signals of this process to the fork.
 
     Returns:
-        Its exit status, as `subprocess` says it.
+        Its exit status, as in `subprocess`.
     """
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(door)
@@ -98,7 +98,7 @@ def main(python: str, folder: str, *arguments: str) -> None:
 
 
 def door_of(arguments: tuple[str, ...]) -> str | None:
-    """Where the process listens that has imported what this command will; None where it is a start of Python."""
+    """Return the socket of the process that has this command's imports; None to start Python."""
     if "HF_ENDPOINT" in os.environ:
         return None  # huggingface_hub reads it when it is imported
     if arguments[:2] == ("-m", "snakemake") and "SLURM_STEP_ID" in os.environ:

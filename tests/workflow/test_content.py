@@ -24,7 +24,6 @@ FOR_PEOPLE = {
     "results/micro/seed0/*/g*/k*/adapter/README.md",
     "results/micro/seed0/*/g*/k*/metrics.jsonl",  # the tables of regimes read it: test_tables
     "results/report/index.html",
-    "results/tables/*.html",
 }
 
 

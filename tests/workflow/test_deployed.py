@@ -85,12 +85,17 @@ def test_jobs_of_renamed_rules_run_and_what_is_finished_stays(own_micro_grid: Pr
     (own_micro_grid.root / "Snakefile").write_text(snakefile)
     assert own_micro_grid.planned() == {}
     (own_micro_grid.results / "config.yaml").unlink()
+    plan = own_micro_grid.results / "plan.json"
+    assert [entry["evaluations"] for entry in json.loads(plan.read_text())["entries"]] == [0]
+    plan.unlink()
+    assert own_micro_grid.planned() == {}  # as of a folder from before there were plans
     policy = own_micro_grid.results / "micro/seed0/dpo/g2/k4/policy.json"
     policy.unlink()
     own_micro_grid.build(str(policy.relative_to(own_micro_grid.root)))
     assert policy.exists()
     assert json.loads(policy.with_name("cost.json").read_text())["stage"] == "train_dpo"  # whatever the rule is called
     assert (own_micro_grid.results / "config.yaml").exists()  # `onstart` of the module has run
+    assert json.loads(plan.read_text())["entries"][0]["evaluations"] > 0
 
 
 def test_snakedeploy_writes_a_project_that_plans_the_same(checkout: Project, tmp_path: Path) -> None:

@@ -131,16 +131,14 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
     assert tokens == replies["seed0/open/g4/k2"]["token_count"].sum()
     assert table.loc[("open", 2, 4), "prompts"] == "open_ended"
     assert set(table["family_size"]) == {POLICIES - 1}
-    scenarios = pd.read_csv(results / "tables/scenarios.csv", keep_default_na=False).set_index("policy")
-    assert scenarios.loc["then", "prompts"] == "open_ended, then verifiable"
-    assert scenarios.loc["then", "paper_math500"] == 0.547
+    assert table.loc[("then", 2, 4), "prompts"] == "open_ended, then verifiable"
     card = (results / "micro/seed0/both-grpo/grpo/g2/k2/adapter/README.md").read_text()
     assert "on verifiable and open-ended prompts together" in card
     assert "It was asked open-ended prompts, judged by scores of the embedded reward model" in (
         (results / "methods.md").read_text().replace("\\", "")
     )
     page = (results / "report/index.html").read_text()
-    assert "Whose replies are preferred to those of M0" in page
+    assert "Win rate against M0" in page
     assert "open (K=2) of micro, trained on open-ended prompts, is preferred to M0 in" in page
 
 

@@ -33,17 +33,7 @@ def test_the_report_draws_itself_and_says_what_it_is(micro_grid: Project, tmp_pa
     done = micro_grid.snakemake("--report", str(tmp_path / "report.html"))
     assert done.returncode == 0, done.stdout
     text, console = rendered(tmp_path / "report.html", tmp_path / "profile")
-    for heading in ("1. Results", "2. Rollouts", "3. Cost"):
+    for heading in ("Page", "Tables", "Figures"):
         assert f"{heading} (synthetic demonstration)" in text
     assert "Micro grid of the tests." in text
-    assert "rank 16" in text  # the description states the settings that were used
     assert "Error" not in console, console
-
-
-@pytest.mark.parametrize("name", ["main", "harvest", "ablations", "calibration", "disputes", "cost"])
-def test_every_table_opens(micro_grid: Project, tmp_path: Path, name: str) -> None:
-    text, console = rendered(micro_grid.results / f"tables/{name}.html", tmp_path)
-    header = (micro_grid.results / f"tables/{name}.csv").read_text().splitlines()[0].split(",")
-    assert set(header) <= set(text.split())
-    assert "Micro grid of the tests." in text
-    assert not console

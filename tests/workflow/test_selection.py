@@ -154,7 +154,7 @@ def test_the_choice_is_told_wherever_results_are(selected: Project) -> None:
     card = (results / "micro/seed0/both/selected/g4/k4/adapter/README.md").read_text()
     assert "the best on development prompts of K=2, 4" in " ".join(card.split())
     page = (results / "report/index.html").read_text()
-    assert "Which checkpoint was selected" in page
+    assert "Checkpoint selection" in page
     assert "both/selected" in page
     opened = g2d.open(results)
     own = opened.policies.query("policy == 'both/selected'")

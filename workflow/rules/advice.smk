@@ -1,5 +1,6 @@
-# Advice before the grid, from the calibration and a few prompts harvested at every K of the first seed: `snakemake
-# --cores 2 advice`. What it trains and draws is what the grid needs anyway; `advice_check` compares afterwards.
+# Advice before the grid (`snakemake --cores 2 advice`), from the calibration and a few prompts harvested at every K
+# of the first seed. The grid needs these trainings and rollouts anyway. `advice_check` compares the advice with the
+# results.
 
 
 rule draw_probe:
@@ -44,7 +45,6 @@ rule advise:
     output:
         text="results/advice.md",
         steps="results/tables/advice.csv",
-        levels="results/tables/advice_levels.csv",
         hours="results/tables/advice_hours.csv",
     log:
         "results/logs/advise.log",

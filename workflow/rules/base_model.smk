@@ -1,4 +1,4 @@
-# M0, whatever its source: a record that says where the weights are. So have teachers that are other models.
+# M0 from any source, as a record of where the weights are; also teachers that are other models.
 
 
 rule embedded_model:

@@ -1,4 +1,4 @@
-# Difficulty calibration: how hard is each level for M0, and which levels to train on (paper, 5.3 and A.3).
+# Difficulty calibration: success of M0 per level, and the levels to train on (paper, 5.3 and A.3).
 
 
 CALIBRATION_SHARD = "results/{model}/calibration/rollouts.shards/{shard}-of-{shards}"
@@ -72,7 +72,7 @@ rule select_training_set:
         "../scripts/select_training_set.py"
 
 
-# The same problems at further temperatures, for the level x temperature table; only where they are configured.
+# The same problems at further temperatures, if configured, for the level x temperature table.
 
 TEMPERATURE_SHARD = "results/{model}/calibration/t{temperature}/rollouts.shards/{shard}-of-{shards}"
 TEMPERATURE_COST = "results/{model}/calibration/t{temperature}/cost.json"

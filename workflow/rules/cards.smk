@@ -1,6 +1,6 @@
-# Model and data set cards, as the Hub shows them.
+# Model and data set cards in the Hub's format.
 
-# Those that every grid of the configuration has; the cards of seeds that looks ask for are written with them.
+# Cards that every grid of the configuration has; the rule writes the cards of later seeds too.
 FIRST = at_look(CONFIG, {}) if LOOKS else CONFIG
 CARDS = [f"results/{p.folder}/{CONFIG.lora.folder}/README.md" for p in grid.policies(FIRST) if p.role != "base"]
 CARDS += [f"results/{h.folder}/README.md" for h in grid.harvests(FIRST)]

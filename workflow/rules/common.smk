@@ -1,4 +1,4 @@
-# What the rules share: the validated configuration, the plan made from it, and constraints on the wildcards.
+# Shared by all rules: the validated configuration, the plan made from it, and wildcard constraints.
 
 import os
 import re
@@ -47,7 +47,8 @@ try:
     from g2d.regimes.warmup import AUTO
     from g2d.rewards.scratch_model import ScratchRewardModel
     from g2d.settings import ConfigError
-    from g2d.tables import catalogue
+    from g2d.tables import catalogue, dated_plan
+    from g2d.tables.captions import captions
     from g2d.tables.files import table_inputs
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
@@ -66,7 +67,7 @@ try:
     require_windows(CONFIG)
     require_vocabularies(CONFIG)
     FETCHED = fetched_models(CONFIG)
-    NOW = decided(CONFIG)  # with the seeds that the looks ask for that were taken: all, where there are none
+    NOW = decided(CONFIG)  # with the seeds of the interim analyses so far; all seeds without a plan
     if CONFIG.looks:
         from g2d.tables.looks import require_plan, write_plan
 
@@ -76,30 +77,30 @@ except ConfigError as error:
 
 HERE = workflow.current_basedir
 ROOT = Path(HERE.path).parents[1] if isinstance(HERE, LocalSourceFile) else None  # the checkout, if there is one
-# Jobs in a conda environment or container find the package here. TRL reads its own texts in the encoding of the locale.
+# Lets jobs in a conda environment or container import the package. TRL reads its files in the locale's encoding.
 if ROOT:
     before = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part != str(ROOT / "src")]
-    os.environ.update(PYTHONPATH=os.pathsep.join([str(ROOT / "src"), *before]))  # plugins of rewards may be on it
+    os.environ.update(PYTHONPATH=os.pathsep.join([str(ROOT / "src"), *before]))  # may contain reward plugins
 elif workflow.deployment_settings.deployment_method:
     raise WorkflowError("--sdm: its jobs find g2d in a checkout of it alone: name that as the snakefile of the module")
-# A module's rules may have other names, and its paths not: they are told to the tools, and stand in what is recorded.
+# As a module, g2d's rules may be renamed but its paths may not; the name pattern is passed on to the tools.
 renamed = workflow.modifier.modify_rulename
 os.environ.update({RULE_NAMES: renamed("*"), "PYTHONUTF8": "1"})
 if workflow.modifier.modify_path("results/x") != "results/x":
     raise WorkflowError(
         "module: prefix and replace_prefix are not for g2d, whose tools look for results/: use --directory"
     )
-# With whom jobs end, and what they share (engine.keep_alive, share_imports): the Snakemake next above them.
+# Jobs exit when this Snakemake exits, and share processes within its run (engine.keep_alive, share_imports).
 os.environ.update(G2D_RUN=name_of(os.getpid()))
 
-config.update(CONFIG.model_dump(mode="json"))  # captions and jobs see the defaults too
-config["share_imports"] &= workflow.is_main_process  # a job of a cluster is the only one of its Snakemake
+config.update(CONFIG.model_dump(mode="json"))  # captions and jobs need the defaults too
+config["share_imports"] &= workflow.is_main_process  # a cluster job is alone in its Snakemake
 
-REFUSED = []  # why input functions failed
+REFUSED = []  # errors of input functions
 
 
 def refuse(error):
-    """Fail in an input function, and for good once all is planned (`refuse_unreadable`)."""
+    """Fail in an input function, and stop the run after planning (`refuse_unreadable`)."""
     REFUSED.append(plain(str(error), lines=True))
     raise WorkflowError(REFUSED[-1])
 
@@ -108,8 +109,8 @@ plan = Plan(CONFIG, refuse)
 
 
 def given(files, log):
-    """Inputs that the configuration names. Their digests say whether they changed (`changed_inputs` in guards.smk); a
-    time stamp does only where the job with this log has recorded none."""
+    """Inputs that the configuration names. Digests show whether they changed (`changed_inputs` in guards.smk); time
+    stamps are used only if the job with this log recorded none."""
     try:
         recorded = recorded_inputs(log, files)
     except (OSError, ValueError) as error:
@@ -118,7 +119,7 @@ def given(files, log):
 
 
 def names(values):
-    """A wildcard constraint that admits these values and nothing else."""
+    """A wildcard constraint that admits only these values."""
     return "|".join(map(re.escape, values)) or "(?!)"
 
 
@@ -128,7 +129,7 @@ def models_from(*sources):
 
 
 def variant_pattern(names):
-    """A wildcard constraint: the folder of a warm-up, or nothing for the main one."""
+    """A wildcard constraint: the folder of a warm-up, empty for the main one."""
     return f"(?:{'|'.join(f'{re.escape(name)}/' for name in sorted(names))})?"
 
 
@@ -137,13 +138,13 @@ ABLATED_WARMUPS = [arm.variant for arm in ARMS if arm.role == "ablation" and arm
 
 
 def folders(regime, stops=False):
-    """A wildcard constraint: the folders of the arms that a regime trains, those that stop by themselves or the others."""
+    """A wildcard constraint: the folders of the arms that a regime trains, with or without auto-stop."""
     trained = [arm for arm in ARMS if arm.regime == regime and not arm.selected]
     return names({arm.name.rpartition("/")[2]: arm for arm in trained if arm.source is not None or arm.stops == stops})
 
 
 def training(regime, stops):
-    """Where the trainings of regimes differ: folders of policies and logs, inputs, outputs, settings, constraints."""
+    """Return what differs between regimes: folders of policies and logs, inputs, outputs, settings, constraints."""
     entry = regime in ENTRIES
     own = SimpleNamespace(
         folder="{regime}", logged="{regime}/", settings=plan.offline_settings, outputs=[], constraints={}
@@ -154,15 +155,13 @@ def training(regime, stops):
             "start": plan.start_files,
             "costs": "results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
         }
-    elif (
-        regime.phase == "rounds"
-    ):  # K counts them; the harvest of a round's policy and its pairs are those of harvest.smk
+    elif regime.phase == "rounds":  # K counts them; harvest.smk makes the harvest and pairs of each round's policy
         own.inputs = {
             "pairs": lambda w: f"{plan.harvest_of_round(w)}/pairs.jsonl",
             "start": plan.round_before,
             "costs": lambda w: f"{plan.harvest_of_round(w)}/cost.json",
         }
-    elif not stops:  # every K continues the checkpoint of the K before it; the first begins with M0 or with `start`
+    elif not stops:  # every K continues the checkpoint of the K before it; the first starts from M0 or `start`
         if not entry:
             own.folder, own.logged = f"{{variant}}{regime.name}", "{variant}"
         own.inputs = {
@@ -176,7 +175,7 @@ def training(regime, stops):
         }
         own.outputs, own.constraints = ["checkpoint", "rollouts.parquet"], {"variant": variant_pattern(ABLATED_WARMUPS)}
         own.settings = plan.online_entry_settings if entry else plan.grpo_settings
-    else:  # as many steps as it takes, at most K
+    else:  # as many steps as needed, at most K
         if not entry:
             own.folder, own.logged = f"{AUTO}/{regime.name}", ""
             own.constraints = {"model": names(sorted({warmup.model for warmup in AUTO_WARMUPS}))}

@@ -1,5 +1,5 @@
-# Jobs in a container, with `--sdm apptainer`: packages are the image's, the code is this checkout's. No image is published,
-# so a variable of the environment names it. It is no part of a configuration, and nothing runs again for another one.
+# Run jobs in a container with `--sdm apptainer`: packages come from the image, the code from this checkout. No image
+# is published, so an environment variable names it. Another image makes no job run again.
 
 import shlex
 
@@ -7,7 +7,7 @@ from snakemake.settings.types import DeploymentMethod
 
 
 def container_image():
-    """The image that G2D_CONTAINER names: a file, a folder, or what `apptainer pull` takes."""
+    """Return the image in G2D_CONTAINER: a file, a folder, or an address for `apptainer pull`."""
     image = os.environ.get("G2D_CONTAINER", "")
     if "://" not in image and not (image and os.path.exists(image)):
         found = f"G2D_CONTAINER: there is no {os.path.abspath(image)}" if image else "G2D_CONTAINER is not set"
@@ -18,7 +18,7 @@ def container_image():
 
 
 def bound_folders():
-    """What jobs read and write besides the folder they run in, /tmp and the home, which Apptainer shows by itself."""
+    """Folders to mount, besides the working directory, /tmp and the home, which Apptainer mounts by default."""
     folders = [str(ROOT)]
     for cache in ("HF_HOME", "VLLM_CACHE_ROOT"):
         if folder := os.environ.get(cache):

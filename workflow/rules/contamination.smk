@@ -1,4 +1,4 @@
-# Memory or reasoning: M0 continues the beginnings of questions, of benchmarks that it may have read and of fresh ones.
+# Contamination check: M0 continues the beginnings of questions, of published and of fresh benchmarks.
 
 
 CONTAMINATION = CONFIG.contamination or Contamination()

@@ -1,4 +1,4 @@
-# Every policy on every benchmark: one row per problem, or per sample of it.
+# Evaluate every policy on every benchmark: one row per problem, or per sample.
 
 
 SAMPLE_SHARD = "results/{policy}/samples/{benchmark}.shards/{shard}-of-{shards}"
@@ -49,7 +49,7 @@ use rule evaluate as evaluate_shard with:
         "Evaluate {wildcards.policy} on {wildcards.benchmark}, shard {wildcards.shard} of {wildcards.shards}"
 
 
-# Beside the greedy answers, where the configuration asks for both.
+# Samples in addition to greedy answers, if configured.
 use rule evaluate as draw_samples with:
     input:
         plan.policy_files,

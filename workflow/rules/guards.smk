@@ -1,5 +1,5 @@
-# What is looked at when a plan is made, before a job runs: refusals, jobs that Snakemake does not see, hours, and a short
-# list of a long plan. The Snakefile says in which order (`when_planned`).
+# Checks after planning, before a job runs: refusals, jobs that Snakemake would miss, estimated hours, and a summary
+# of a long plan. `when_planned` in the Snakefile has their order.
 
 import glob
 
@@ -19,8 +19,8 @@ from g2d.jobs.stage import FETCHING, from_elsewhere
 from g2d.regimes.checkpoints import MANIFEST, is_whole
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
-BASE_MODELS = {"embedded_model", "scratch_model", "gguf_model", "pretrained_model"}  # the rules that make an M0
-# The configuration files of this run, as results/config.yaml names them; given itself, it stands for those that it names.
+BASE_MODELS = {"embedded_model", "scratch_model", "gguf_model", "pretrained_model"}  # rules that make M0
+# Configuration files of this run, as listed in results/config.yaml; if that file itself is given, the files it lists.
 RECORD = Path("results/config.yaml")
 PROJECT = Path(workflow.basedir)
 if PROJECT != ROOT and PROJECT.name == "workflow":
@@ -31,28 +31,28 @@ if FILES == [os.path.relpath(RECORD, PROJECT)] and (before := owner(RECORD)):
 
 
 def is_own(rule):
-    """Whether a rule is of this workflow, and not of a Snakefile that uses it as a module."""
+    """Whether a rule belongs to this workflow, not to a Snakefile that uses it as a module."""
     return rule.module_globals["__name__"] == __name__
 
 
 def own(jobs):
-    """Those of the jobs whose rules are."""
+    """Return the jobs of this workflow."""
     return [job for job in jobs if is_own(job.rule)]
 
 
 def refuse_unreadable(_):
-    """Stop where a file that the plan depends on cannot be read."""
+    """Stop if a file that the plan depends on cannot be read."""
     if REFUSED:
         raise WorkflowError("\n".join(dict.fromkeys(REFUSED)))
 
 
 def refuse_what_cannot_be_made(dag):
-    """Stop where no rule makes a result that a job needs.
+    """Stop if no rule makes a result that a job needs.
 
-    Snakemake takes what exists for a source if no rule can make it, and it takes an exception in an input function for
-    that too: everything behind it would be left out without a word. What the configuration names may lie anywhere.
+    Snakemake treats an existing file without a rule as a source file, and an exception in an input function as a
+    missing rule, and would silently skip the jobs before it. Files that the configuration names may be anywhere.
     """
-    if not workflow.is_main_process or workflow.dag_settings.allowed_rules:  # who sees a part of the graph
+    if not workflow.is_main_process or workflow.dag_settings.allowed_rules:  # these see only part of the graph
         return
     for job in own(dag.jobs):
         made = set().union(*dag.dependencies[job].values())
@@ -62,10 +62,10 @@ def refuse_what_cannot_be_made(dag):
 
 
 def plan_what_is_due(dag):
-    """Plan jobs whose files are missing or that read something else than what is there now, and what follows from them.
+    """Plan jobs with missing outputs or changed inputs, and the jobs that depend on them.
 
-    Snakemake looks for a missing file only where a job that runs needs it. So with the tables there, a deleted harvest
-    would stay deleted, and so would the outputs that a failed job has lost. Temporary files have done their duty.
+    If the tables exist, Snakemake would not remake a deleted harvest or the lost outputs of a failed job. temp() outputs
+    are ignored.
     """
     if not workflow.is_main_process:
         return
@@ -83,7 +83,7 @@ def plan_what_is_due(dag):
 
 
 def edited_files(job):
-    """What a job read from elsewhere and is another content now, whatever its time stamp says."""
+    """Return a job's external inputs whose content changed, whatever their time stamps."""
     given = from_elsewhere(own_name(job.rule.name), job.input)
     try:
         edited = changed_inputs(job.log[0], given) if given else []
@@ -95,8 +95,8 @@ def edited_files(job):
 def edited_base_files(job):
     """Tokenizer, chat template and configuration of an M0 on this machine that changed since its record was written.
 
-    They are compared with the digests in that record and are no inputs: a finished folder of 0.1.0, whose jobs had
-    fewer, would be made again for it. Its records have no digests either; what is newer than them counts as changed.
+    They are compared with the digests in that record. As inputs they would make the jobs of 0.1.0 run again, which had
+    fewer. Records of 0.1.0 have no digests: there, newer files count as changed.
     """
     record = Path(job.output.policy)
     policy = read_policy(record)
@@ -107,7 +107,7 @@ def edited_base_files(job):
 
 
 def refuse_emptied(dag):
-    """Stop where a training goes on from a checkpoint that was emptied (`checkpoints.keep: last`)."""
+    """Stop if a training would resume from a checkpoint that was emptied (`checkpoints.keep: last`)."""
     for job in own(dag.needrun_jobs()):
         made_now = set().union(*(files for other, files in dag.dependencies[job].items() if dag.needrun(other)))
         for folder in job.input.get("checkpoint", []):
@@ -119,9 +119,9 @@ def refuse_emptied(dag):
 
 
 def refuse_to_replace(dag):
-    """Stop a run that would replace the finished results of other configuration files; a dry-run only says so.
+    """Stop a run that would replace the finished results of other configuration files; a dry-run only warns.
 
-    The same files with other values are a change, which redoes what depends on it. Other files may add to what is there.
+    Changed values in the same files make the jobs that depend on them run again. Other files may add results.
     """
     if not workflow.is_main_process or (before := owner(RECORD)) is None:
         return
@@ -148,7 +148,7 @@ def refuse_to_replace(dag):
 
 
 def say_what_looks_newer(dag):
-    """Name the remedy where time stamps alone make finished jobs run again: Snakemake knows no content of large files."""
+    """Name the remedy if only time stamps make finished jobs run again: Snakemake does not hash large files."""
     newer = [
         job
         for job in own(dag.needrun_jobs())
@@ -164,13 +164,13 @@ def say_what_looks_newer(dag):
 
 
 def say_hours(dag):
-    """Add the GPU-hours, or CPU hours, of the jobs to Snakemake's table of them before anything is submitted, and to the end of a dry-run.
+    """Add GPU-hours or CPU hours to Snakemake's job table, before jobs are submitted and at the end of a dry-run.
 
-    The messages of a run pass through here: that is what Snakemake offers in the place of a hook.
+    Uses a log filter because Snakemake has no hook after planning.
     """
 
     def hours():
-        # Snakemake sets use_threads where the executor is not local, in a dry-run as well.
+        # Snakemake sets use_threads if the executor is not local, also in a dry-run.
         device = device_here(CONFIG.engine.name, elsewhere=workflow.execution_settings.use_threads)
         jobs = []
         for job in own(dag.needrun_jobs(exclude_finished=False)):
@@ -205,7 +205,7 @@ def say_hours(dag):
 
 
 def fetch_judges(dag):
-    """Fetch the reward models that jobs of this run judge by, before the first of them starts."""
+    """Fetch the reward models of this run before its first job starts."""
     if workflow.dryrun or not workflow.is_main_process:
         return
     settings = [job.params.get("settings", {}) for job in own(dag.needrun_jobs())]
@@ -216,7 +216,7 @@ def fetch_judges(dag):
 
 
 def say_unusual_rates(dag):
-    """Warn of learning rates far outside those in use, before a training is planned."""
+    """Warn of unusual learning rates before trainings run."""
     trains = any(own_name(job.rule.name).startswith("train_") for job in own(dag.needrun_jobs()))
     for sentence in unusual_rates(CONFIG) if trains and workflow.is_main_process else ():
         logger.warning(sentence)
@@ -226,7 +226,7 @@ LONG_PLAN = 100  # jobs
 
 
 def fold_long_plan(dag):
-    """Of a long plan a dry-run lists the first job of every rule; `--verbose` lists all."""
+    """List only the first job of every rule in the dry-run of a long plan, unless `--verbose` is given."""
     planned = len(list(dag.needrun_jobs()))
     if not workflow.dryrun or workflow.output_settings.verbose or planned <= LONG_PLAN:
         return
@@ -243,10 +243,10 @@ def fold_long_plan(dag):
 
 
 def refuse_unrecorded(dag):
-    """Stop where a changed configuration could not be noticed.
+    """Stop if a changed configuration could not be noticed.
 
-    Snakemake remembers in `.snakemake` with which settings a result was made. For results that it has no memory of it
-    only looks at time stamps, so a changed learning rate would leave them stale without a word.
+    Snakemake records the settings of every result in `.snakemake`. For results without a record it compares only time
+    stamps, so a changed learning rate would silently leave them stale.
     """
     jobs = [job for job in own(dag.jobs) if dag.reason(job).no_metadata and not dag.needrun(job)]
     unrecorded = sum(job.rule.is_script and all(map(os.path.exists, job.output)) for job in jobs)

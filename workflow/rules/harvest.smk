@@ -1,4 +1,4 @@
-# Stage 2: rollouts of the frozen pi_K, and the preference pairs in them.
+# Stage 2: rollouts of the frozen pi_K, and preference pairs from them.
 
 
 HARVEST_SHARD = "results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.shards/{shard}-of-{shards}"

@@ -1,12 +1,12 @@
-# Looks: the grid's seeds in stages (docs/race.md). A look is a file that says which policies get further seeds. Once it is
-# there no rule makes it, so whatever looks newer or is forced, it is never taken again.
+# Interim analyses of seeds in stages (docs/race.md). Each writes a file that says which policies get further seeds.
+# Once the file exists there is no rule for it, so an analysis never runs twice, even if forced.
 
 LOOKS = CONFIG.looks
 TAKEN = taken(LOOKS) if LOOKS else {}
 
 
 def after_looks(before=None):
-    """The configuration with the seeds that the looks ask for, up to the last or before one; waits for these."""
+    """Return the configuration with the seeds of all interim analyses, or of those before one; waits for them."""
     found = TAKEN
     for number in count(1):
         earlier = dict(islice(found.items(), number - 1))
@@ -14,17 +14,17 @@ def after_looks(before=None):
         if number == before or (last and (not last["next"] or number - 1 == LOOKS.until)):
             return (at_look if before else at_end)(CONFIG, earlier)
         if number > len(TAKEN):
-            checkpoints.take_look.get(look=number)  # an exception, until it is taken
+            checkpoints.take_look.get(look=number)  # raises until the analysis has run
             found = taken(LOOKS)
 
 
 def at_last(files):
-    """Input: files of the finished grid, by a function of its configuration. Where there are looks they decide which."""
+    """Input function: files of the finished grid, given by a function of its configuration."""
     return (lambda w: files(after_looks())) if LOOKS else files(CONFIG)
 
 
 def answers_of_look(w):
-    """Input: what a look tests."""
+    """Input function: files that an interim analysis reads."""
     config, benchmark = after_looks(int(w.look)), next(iter(CONFIG.benchmarks))
     return [f"results/{p.folder}/eval/{benchmark}.parquet" for p in grid.policies(config)]
 
@@ -41,7 +41,7 @@ if LOOKS:
         benchmark:
             f"results/benchmarks/take_look/{LOOKS.folder}/{{look}}.tsv"
         wildcard_constraints:
-            look=names(str(n) for n in range(len(TAKEN) + 1, 2 * len(LOOKS.looks) + 1)),
+            look=names(str(n) for n in range(len(TAKEN) + 1, len(LOOKS.looks) + 1)),
         conda:
             "../../envs/g2d.yaml"
         threads: 1

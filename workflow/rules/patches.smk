@@ -1,7 +1,6 @@
-# What Snakemake 9 cannot be asked for, all of it: a step between plan and run, also of a dry-run (there is no such hook:
-# `onstart` is not called in one), `-R` with a target, handlers of a module, and outputs whose end nobody has seen. No
-# upstream thread known for any of them. Private names are checked here, so that another version fails at once and by name
-# instead of in silence.
+# All uses of private Snakemake 9 APIs: a step between plan and run, also in a dry-run (`onstart` is not called
+# there), `-R` with a target, handlers of a module, and unfinished outputs. No upstream issue is known for any of
+# them. The private names are checked here, so that another Snakemake version fails immediately with a clear message.
 
 from snakemake import __version__ as snakemake_version
 from snakemake.dag import DAG
@@ -19,9 +18,9 @@ if int(snakemake_version.partition(".")[0]) >= 10 or not all(hasattr(owner, name
 
 
 def when_planned(jobs_of_target, *steps):
-    """Call every step with the DAG once it is built; `-R <target>` forces the jobs that the target stands for.
+    """Call every step with the DAG once it is built; `-R <target>` forces all jobs of the target.
 
-    A target has no wildcards and the rules of its jobs have, so `harvest` cannot name both. (tests: test_stale.py, test_grid.py)
+    A target has no wildcards but the rules of its jobs do, so `harvest` cannot name both. (tests: test_stale.py, test_grid.py)
     """
     build, renamed = workflow._build_dag, workflow.modifier.modify_rulename
     if build.__name__ == "build_and_go_on":  # a module is read again for every `use rule ... with`
@@ -44,13 +43,13 @@ def when_planned(jobs_of_target, *steps):
 
 
 def call_handlers_of_a_module():
-    """Have `onstart` and `onsuccess` of this file called, where the Snakefile that uses it has none of its own."""
+    """Call `onstart` and `onsuccess` of this file if the Snakefile that uses it defines none."""
     if not workflow.modifier.is_main_snakefile():
         workflow._onstart, workflow._onsuccess = (globals()[name].func for name in ("onstart", "onsuccess"))
 
 
-# That a job has ended is said by the Snakemake that plans, and not by the one that runs inside a cluster's job: should
-# the first be killed, the outputs of that job stay marked as unfinished, and the next run makes them again. Otherwise
-# they would lie there without a record, or with that of older settings. (test: slurm/test_faults.py)
+# Only the Snakemake that plans clears the unfinished mark of a job's outputs, not the one inside a cluster job. If
+# the first is killed, the outputs stay marked and the next run makes them again; otherwise they would stay without a
+# record, or with an outdated one. (test: slurm/test_faults.py)
 if not workflow.is_main_process:
     FilePersistence._unmark_incomplete = lambda self, key: None

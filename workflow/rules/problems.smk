@@ -1,4 +1,4 @@
-# The training pool and the benchmarks, in one format, checked against each other.
+# The training pool and the benchmarks, in one format, checked for overlap.
 
 
 rule load_problems:
@@ -26,9 +26,8 @@ rule load_problems:
         "../scripts/load_problems.py"
 
 
-# One check a benchmark, and first of all that can run: a leak stops the run before anything is trained. It is an input of
-# the evaluations, which another benchmark does not touch; an `ancient` input of the calibration would have hidden from
-# Snakemake what else has changed behind it.
+# One leakage check per benchmark, before anything is trained. It is an input of the evaluations, so that a further
+# benchmark changes nothing else; as an `ancient` input of the calibration it would hide other changes from Snakemake.
 rule check_leakage:
     input:
         pool=lambda w: {

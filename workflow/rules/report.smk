@@ -1,4 +1,4 @@
-# What a reader gets: where the results come from, how they were made, and one page that opens without a server.
+# Results for readers: provenance, methods, and a report page that opens without a server.
 
 
 rule record_provenance:
@@ -73,7 +73,7 @@ rule build_report:
             ]
         ),
     output:
-        "results/report/index.html",
+        in_report("results/report/index.html", "Page", "The page: answer, tables, methods and provenance"),
     log:
         "results/logs/build_report.log",
     benchmark:
@@ -86,9 +86,7 @@ rule build_report:
         config=CONFIG.identity,
         tables=TITLES,
         figures=list(FIGURES),
-        # Their texts and not their files, whose paths hang on where the results folder is.
-        captions=lambda _: {name: caption(name) for name in [*TABLES, *FIGURES]},
-        description=lambda _: caption("workflow"),
+        captions=lambda _: captions(CONFIG, [*TABLES, *(figure.caption_name for figure in FIGURES.values())]),
     message:
         "Build the report"
     script:

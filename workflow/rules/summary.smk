@@ -1,17 +1,17 @@
 # Tables and figures: Tables 1 to 4 and Figures 2 and 3 of the paper, for this grid.
 
 
-# By rule, its message. A rule reads what its tables read (g2d.tables.catalogue).
+# Message of each rule. A rule reads what its tables read (g2d.tables.catalogue).
 TABLE_RULES = {
     "make_tables": "Make the tables",
-    "make_factorial": "Separate the effects of level and temperature",
+    "make_factorial": "Tabulate difficulty by level and temperature",
     "make_contamination_table": "Count the questions that are completed word for word",
-    "make_sample_table": "Count what one of k samples, or most of n, get right",
-    "make_training_tables": "Follow the online trainings step by step",
-    "make_sweep_table": "List what the sweep has tried and chosen",
-    "make_win_rates": "Count whose replies are preferred to those of M0",
+    "make_sample_table": "Compute pass@k and maj@n",
+    "make_training_tables": "Tabulate the training curves",
+    "make_sweep_table": "List the values that the sweep tried and chose",
+    "make_win_rates": "Compute win rates against M0",
 }
-# What makes their tables stale beside their inputs, where that is not the whole configuration.
+# Params of rules that do not depend on the whole configuration.
 TABLE_PARAMS = {
     "make_factorial": {"rollouts": FACTORIAL},
     "make_contamination_table": {
@@ -22,8 +22,15 @@ TABLE_PARAMS = {
     },
     "make_sweep_table": {},
 }
-# Benchmarks are checked before a table shows what was chosen.
+# The benchmarks are checked before a table shows a selection.
 CHECKED = {"make_tables": DEVELOPMENT_CHECKS if CHECKPOINTS else [], "make_sweep_table": DEVELOPMENT_CHECKS}
+
+
+def table_file(table):
+    """Where a table is written. Table 1 is in Snakemake's report too."""
+    file = f"results/tables/{table.name}.csv"
+    return in_report(file, "Tables", table.title, "main") if table.name == "main" else file
+
 
 for name, what in TABLE_RULES.items():
 
@@ -35,7 +42,7 @@ for name, what in TABLE_RULES.items():
             **({} if LOOKS else table_inputs(CONFIG, name)),
             checked=CHECKED.get(name, []),
         output:
-            **{table.name: f"results/tables/{table.name}.csv" for table in catalogue.tables_of_rule(CONFIG, name)},
+            **{table.name: table_file(table) for table in catalogue.tables_of_rule(CONFIG, name)},
         log:
             f"results/logs/{name}.log",
         benchmark:
@@ -52,36 +59,6 @@ for name, what in TABLE_RULES.items():
             "../scripts/make_tables.py"
 
 
-rule render_tables:
-    input:
-        **{name: f"results/tables/{name}.csv" for name in TABLES},
-    output:
-        **{
-            name: report(
-                f"results/tables/{name}.html",
-                caption=f"../report/{name}.rst",
-                category=category(table.chapter),
-                labels={"what": table.title},
-            )
-            for name, table in TABLES.items()
-        },
-    log:
-        "results/logs/render_tables.log",
-    benchmark:
-        "results/benchmarks/render_tables.tsv"
-    conda:
-        "../../envs/g2d.yaml"
-    threads: 1
-    params:
-        version=VERSIONS["render_tables"],
-        titles=TITLES,
-        note=CONFIG.demonstration,
-    message:
-        "Render the tables for the report"
-    script:
-        "../scripts/render_tables.py"
-
-
 rule draw_figures:
     input:
         main="results/tables/main.csv",
@@ -90,12 +67,7 @@ rule draw_figures:
         budgets="results/tables/budgets.csv",
     output:
         **{
-            name: report(
-                f"results/figures/{name}.svg",
-                caption=f"../report/{figure.caption_name}.rst",
-                category=category(figure.chapter),
-                labels={"what": figure.title},
-            )
+            name: in_report(f"results/figures/{name}.svg", "Figures", figure.title, figure.caption_name)
             for name, figure in FIGURES.items()
         },
     log:

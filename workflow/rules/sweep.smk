@@ -1,5 +1,5 @@
-# The sweep: what every regime is tuned by, chosen on problems of no benchmark before the first one is answered. Candidates
-# are trained by the rules of what they are candidates of; the trainings of the grid wait for what was chosen.
+# The sweep: tune every regime on development problems, before a benchmark is answered. The regimes' usual rules train
+# the candidates; the trainings of the grid wait for the chosen settings.
 
 
 if held_out(CONFIG):
@@ -52,8 +52,8 @@ rule choose_settings:
         "../scripts/choose_settings.py"
 
 
-# A benchmark that shares problems with those that choose would have chosen for itself. What is held out of the pool is
-# checked with the pool.
+# A benchmark may not share problems with the development set. Problems held out of the pool are checked with the
+# pool.
 use rule check_leakage as check_development with:
     input:
         pool=lambda w: f"results/problems/{DEVELOPMENT_OF.get(w.benchmark, DEVELOPMENT)}.jsonl",

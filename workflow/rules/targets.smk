@@ -1,5 +1,5 @@
-# What the grid consists of, as far as its looks have decided: its policies, harvests, tables and figures, and how a
-# report calls them.
+# Policies, harvests, tables and figures of the grid, so far as the interim analyses have decided, and their names in
+# a report.
 
 HARVESTS = grid.harvests(NOW)
 PROBES = grid.probes(CONFIG)
@@ -7,13 +7,13 @@ POLICIES = grid.policies(NOW)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
 CONTROL_HARVESTS = grid.harvests_of_controls(NOW)
 AUTO_WARMUPS = grid.auto_warmups(NOW)
-# What a sweep chooses between, and by which problems: the pool is then what is left of it.
+# Regimes that are swept, and the development problems; the pool is then the rest.
 SWEPT = list(CONFIG.sweep.regimes) if CONFIG.sweep else []
 CANDIDATES = candidate_policies(CONFIG)
 TRAINING_POOL = f"results/problems/pool{'.training' if held_out(CONFIG) else ''}.jsonl"
 DEVELOPMENT_OF = development_of(CONFIG)
 DEVELOPMENT_CHECKS = [f"results/problems/{name}.development.json" for name in DEVELOPMENT_OF]
-# By the folder of every policy that is one of them, those that it is selected from.
+# Candidates of each selected policy, by its folder.
 CHECKPOINTS = {key.folder: tried for key, tried in grid.checkpoints(CONFIG).items()}
 FACTORIAL = {model: files for model in CONFIG.models if (files := grid.factorial_files(CONFIG, model))}
 TABLES = catalogue.tables_of(CONFIG)
@@ -56,12 +56,11 @@ def browsed(config, file):
     return [f"results/{harvest.folder}/{file}" for harvest in harvests]
 
 
-def category(title):
-    """A heading of the report's menu, which every page shows: a demonstration says so there too."""
-    return f"{title} (synthetic demonstration)" if CONFIG.demonstration else title
+def in_report(file, category, title, caption=None):
+    """An output that `snakemake --report` shows. Its menu is on every page: a demonstration says so there."""
+    category = f"{category} (synthetic demonstration)" if CONFIG.demonstration else category
 
+    def labels(wildcards):
+        return {"what": title} | ({"caption": captions(CONFIG, [caption])[caption]["caption"]} if caption else {})
 
-def caption(name):
-    """The text of the caption of a table or figure."""
-    file = HERE.join(f"../report/{name}.rst")
-    return Path(file.path if ROOT else workflow.sourcecache.get_path(file)).read_text(encoding="utf-8")
+    return report(file, category=category, labels=labels)

@@ -1,5 +1,5 @@
-# The trainings: one rule for each regime of the catalogue, and one for each that can stop by itself. All have the same
-# script; its job is the regime's own `train`.
+# One rule per regime of the catalogue, and one per regime that can stop automatically. All share one script, which
+# calls the regime's `train`.
 
 WEIGHTS, WEIGHTS_CONFIG = CONFIG.lora.files
 

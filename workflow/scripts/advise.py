@@ -1,4 +1,4 @@
-"""Rule advise: which levels to train on, which K looks best, and what the rest of the grid takes."""
+"""Rule advise: recommend levels and K, and estimate the hours of the rest of the grid."""
 
 from pathlib import Path
 
@@ -37,11 +37,13 @@ def main(snakemake):
             best = steps[-1][steps[-1]["advised"]].fillna({"group_size": 0})
             advised = None if best.empty else (int(best["group_size"].iloc[0]), int(best["K"].iloc[0]))
             hours.append(hours_advice(config, model, measured, advised, n_problems))
-        tables = [pd.concat(parts, ignore_index=True) for parts in (levels, steps, hours)]
-        for path, table in zip((out.levels, out.steps, out.hours), tables, strict=True):
-            write_table(path, table)
+        levels, steps, hours = (pd.concat(parts, ignore_index=True) for parts in (levels, steps, hours))
+        write_table(out.steps, steps)
+        write_table(out.hours, hours)
         of_benchmarks = {name: n_problems[name] for name in config.benchmarks}
-        write_text(out.text, advice_text(config, *tables, planned_words(config, of_benchmarks)))
+        write_text(
+            out.text, advice_text(config, levels, steps, hours, planned_words(config, of_benchmarks), measured.device)
+        )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""Rules build_pairs and build_several_pairs: preference pairs per pairable prompt, one or several different ones, and
-how informative the harvest is (Table 2)."""
+"""Rules build_pairs and build_several_pairs: sample preference pairs, and measure informativeness (Table 2)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Rule build_report: the tables, figures, pairs and their provenance as one page."""
+"""Rule build_report: write tables, figures, pairs and provenance as one page."""
 
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from g2d.report.looks import look_sentences
 from g2d.report.page import build
 from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import read_rollouts
+from g2d.tables.dated_plan import plan_words, read_plan
 
 
 def main(snakemake):
@@ -38,7 +39,6 @@ def main(snakemake):
             titles=params.tables,
             figures=dict(zip(params.figures, given.figures, strict=True)),
             captions=params.captions,
-            description=params.description,
             config=config,
             series=series,
             answered=answered,
@@ -47,6 +47,7 @@ def main(snakemake):
             folder=out.parent,
             advice=Path(given.advice).read_text(encoding="utf-8") if given.get("advice") else "",
             looks=look_sentences(config),
+            plan=plan_words(read_plan()),
         )
         write_text(out, page)
 

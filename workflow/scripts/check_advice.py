@@ -1,4 +1,4 @@
-"""Rule check_advice: what was advised, beside what the grid then showed."""
+"""Rule check_advice: compare the advice with the results of the grid."""
 
 import pandas as pd
 

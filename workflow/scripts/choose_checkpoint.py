@@ -1,4 +1,4 @@
-"""Rule choose_checkpoint: of the K of one training, what scored best on the development prompts."""
+"""Rule choose_checkpoint: choose the K of a training that scores best on the development prompts."""
 
 from pathlib import Path
 

@@ -1,10 +1,10 @@
-"""Rule continue_questions: what M0 writes after the beginning of every question, without its chat template."""
+"""Rule continue_questions: let M0 continue the beginning of every question, without its chat template."""
 
 from g2d.jobs.shared_imports import run
 
 
 def main(snakemake):
-    # Here, for a job that shares its imports makes none of its own.
+    # Imported late: a job with share_imports runs in a forked process instead.
     from g2d.analysis.contamination import partial_problems
     from g2d.experiment.generation import generate_rollouts
     from g2d.experiment.sections import Contamination

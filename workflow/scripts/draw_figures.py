@@ -1,4 +1,4 @@
-"""Rule draw_figures: Figures 2 and 3 of the paper, where gains come from, and accuracy by token budget."""
+"""Rule draw_figures: draw Figures 2 and 3 of the paper, the sources of gains, and accuracy by token budget."""
 
 from g2d.experiment.config import load
 from g2d.jobs.stage import stage
@@ -14,7 +14,7 @@ NO_BUDGETS = "No token budgets were evaluated (evaluation.token_budgets)."
 def main(snakemake):
     with stage(snakemake):
         given, out, params = snakemake.input, snakemake.output, snakemake.params
-        known = marks(load(snakemake.config))  # the grid decides, and with it the tables
+        known = marks(load(snakemake.config))  # the same styles for all tables
         tables = map(read_by_name, (given.main, given.decomposition, given.budgets))
         results, gains, budgets = (table[table["benchmark"] == params.benchmark] for table in tables)
         accuracy = panels(charts.accuracy_by_k, results, known)

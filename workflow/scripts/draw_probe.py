@@ -1,10 +1,10 @@
-"""Rule draw_probe: the rollouts that the harvest of pi_K draws on the first prompts of the training set."""
+"""Rule draw_probe: draw the harvest's rollouts of pi_K on the first prompts of the training set."""
 
 from g2d.jobs.shared_imports import run
 
 
 def main(snakemake):
-    # Here, for a job that shares its imports makes none of its own.
+    # Imported late: a job with share_imports runs in a forked process instead.
     from g2d.experiment.generation import generate_rollouts
     from g2d.jobs.stage import stage
     from g2d.problems import read_problems

@@ -1,10 +1,10 @@
-"""Rule draw_replies: replies of one policy to the held-out open-ended prompts, and what the judge makes of each."""
+"""Rule draw_replies: draw a policy's replies to the held-out open-ended prompts, and judge them."""
 
 from g2d.jobs.shared_imports import run
 
 
 def main(snakemake):
-    # Here, for a job that shares its imports makes none of its own.
+    # Imported late: a job with share_imports runs in a forked process instead.
     from g2d.experiment.generation import generate_rollouts
     from g2d.jobs.stage import stage
     from g2d.problems import read_problems

@@ -1,4 +1,4 @@
-"""Rule load_problems: bring one set of problems into the common format and write down what is in it."""
+"""Rule load_problems: convert a set of problems to the common format and write its manifest."""
 
 from pydantic import TypeAdapter
 
@@ -19,7 +19,7 @@ def main(snakemake):
         name = snakemake.wildcards.set
         source = with_seed(TypeAdapter(ProblemSource).validate_python(snakemake.params.source))
         problems = load_problems(name, source)
-        if name == "pool":  # better now than after a calibration on a GPU
+        if name == "pool":  # fail before the calibration uses a GPU
             config = load(snakemake.config)
             for model in config.models:
                 require_levels(config.for_model(model).calibration, {problem.level for problem in problems})

@@ -1,4 +1,4 @@
-"""The rules that make tables: every table that the rule has as an output, from the frames that it reads."""
+"""Rules that make tables: write every table that is an output of the rule."""
 
 from pathlib import Path
 

@@ -1,10 +1,10 @@
-"""Rule measure_drift: how far a policy is from M0 on answers of its own to some problems of a benchmark."""
+"""Rule measure_drift: measure a policy's KL divergence from M0 on its own answers."""
 
 from g2d.jobs.shared_imports import run
 
 
 def main(snakemake):
-    # Here, for a job that shares its imports makes none of its own.
+    # Imported late: a job with share_imports runs in a forked process instead.
     from g2d.jobs.files import atomic
     from g2d.jobs.stage import stage
     from g2d.policies.policy import read_own_policy

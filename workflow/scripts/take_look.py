@@ -1,4 +1,4 @@
-"""Rule take_look: what the answers so far decide, which policies get further seeds, and what these cost."""
+"""Rule take_look: run an interim analysis, decide which policies get further seeds, and estimate their cost."""
 
 from pathlib import Path
 

@@ -1,10 +1,10 @@
-"""Rules train_*: every training of the grid, by its regime."""
+"""Rules train_*: train a policy of the grid."""
 
 from g2d.jobs.shared_imports import run
 
 
 def main(snakemake):
-    # Here, for a job that shares its imports makes none of its own.
+    # Imported late: a job with share_imports runs in a forked process instead.
     from g2d.experiment.training import training
 
     with training(snakemake) as job:

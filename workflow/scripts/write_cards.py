@@ -1,4 +1,4 @@
-"""Rule write_cards: a model card beside every policy, a data set card beside every harvest."""
+"""Rule write_cards: write a card for every policy and every harvest."""
 
 import pandas as pd
 

@@ -1,10 +1,11 @@
-"""Rule write_methods: the methods paragraph, from the settings that were used."""
+"""Rule write_methods: write the methods paragraph from the settings in use."""
 
 from g2d.experiment.config import load
 from g2d.experiment.sweep import with_choices
 from g2d.jobs.files import read_json, write_text
 from g2d.jobs.stage import stage
 from g2d.report.methods import methods
+from g2d.tables.dated_plan import plan_words, read_plan
 from g2d.tables.results import read_by_name
 
 
@@ -21,7 +22,9 @@ def main(snakemake):
             config = with_choices(config, chosen[0])
         record = read_json(given.provenance)
         calibration, harvest = read_by_name(given.calibration), read_by_name(given.harvest)
-        write_text(snakemake.output[0], methods(config, record, calibration, harvest, params.tables, sweep, alike))
+        plan = plan_words(read_plan())
+        text = methods(config, record, calibration, harvest, params.tables, sweep, alike, plan)
+        write_text(snakemake.output[0], text)
 
 
 if __name__ == "__main__":

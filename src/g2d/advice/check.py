@@ -15,6 +15,7 @@ from g2d.analysis.comparisons import compare
 from g2d.analysis.crossed import SeedPool
 from g2d.analysis.informativeness import Informativeness
 from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.forecast.devices import CARD, device_of
 from g2d.jobs.cost import Cost
 from g2d.tables.evaluations import crossed
 from g2d.tables.frames import Rows, columns, mean, table_of
@@ -31,43 +32,44 @@ FOUND_AS = {"n_pairs": "n_pairable"}  # attributes of `Informativeness` that hav
 
 @table_of(CHECK_COLUMNS)
 def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativeness], seed: int) -> Rows:
-    """The probe's predictions and the whole harvest of its seed; the advised K and the K of the highest H.
+    """Compare the probe's predictions with the whole harvest of its seed, and the advised K with the K of the
+    highest H.
 
-    `CHECK_COLUMNS`, from advice.csv of all models and every harvest of the grid. The intervals are for the probed seed,
-    not for mean_over_seeds; width is theirs, seeds_inside the share of all seeds whose value they hold. In the row
-    best_K_by_entropy, predicted is the advised K and found the smallest K of the highest H, as `_best` has them.
+    Returns `CHECK_COLUMNS`, from advice.csv of all models and every harvest of the grid. Intervals and width are for
+    the probed seed, not for mean_over_seeds; seeds_inside is the share of all seeds whose value is in the interval.
+    In the row best_K_by_entropy, predicted is the advised K and found the smallest K of the highest H (`_best`).
     """
     for step in steps.to_dict("records"):
         at = step["model"], *_point(step)
         seeds = {key.seed: asdict(summary) for key, summary in summaries.items() if _at(key) == at}
         for metric in METRICS:
-            found = {s: values[FOUND_AS.get(metric, metric)] for s, values in seeds.items()}
+            value_by_seed = {s: values[FOUND_AS.get(metric, metric)] for s, values in seeds.items()}
             predicted, low, high = (step[f"{metric}{end}"] for end in ("", "_low", "_high"))
             yield {
                 **_place(step),
                 **{"metric": metric, "predicted": predicted, "low": low, "high": high, "width": high - low},
-                **{"found": found[seed], "inside": _inside(found[seed], low, high)},
-                "mean_over_seeds": mean(found.values()),
-                "seeds_inside": mean(_inside(value, low, high) for value in found.values()),
+                **{"found": value_by_seed[seed], "inside": _inside(value_by_seed[seed], low, high)},
+                "mean_over_seeds": mean(value_by_seed.values()),
+                "seeds_inside": mean(_inside(value, low, high) for value in value_by_seed.values()),
             }
     for model in dict.fromkeys(steps["model"]):
-        own = steps[steps["model"] == model]
+        model_steps = steps[steps["model"] == model]
         by_seed: dict[int, dict[Point, float]] = {}
         for key, summary in summaries.items():
             if key.model == model and summary.entropy is not None:
                 by_seed.setdefault(key.seed, {})[key.group_size, key.k] = summary.entropy
-        if own["advised"].any() and seed in by_seed:
-            chance = own.loc[own["as_good"], "p_best_entropy"].sum()
-            row = _best(own, by_seed[seed], by_seed.values())
+        if model_steps["advised"].any() and seed in by_seed:
+            chance = model_steps.loc[model_steps["as_good"], "p_best_entropy"].sum()
+            row = _best(model_steps, by_seed[seed], by_seed.values())
             yield row | {"metric": "best_K_by_entropy", "note": f"{row['note']}, chance {chance:.2f}"}
 
 
 def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict[str, Any]:
-    """The best K beside the set of K that the probe could not tell from the advised one (`as_good`).
+    """Compare the best K with the set of K that the probe could not distinguish from the advised one (`as_good`).
 
     Returns:
-        predicted: the advised K; low and high: the smallest and the largest K of the set, width: how many it has;
-        found: the best K; inside: the set has it; seeds_inside: the share of seeds whose own best K it has.
+        predicted: the advised K; low and high: the smallest and the largest K of the set, width: its size;
+        found: the best K; inside: the set contains it; seeds_inside: the share of seeds whose best K it contains.
     """
     advised, best = _place(steps[steps["advised"]].iloc[0]), _highest(found)
     points = {_point(row) for row in steps[steps["as_good"]].to_dict("records")}
@@ -84,19 +86,19 @@ def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict
 
 
 def _highest(values: Values) -> Point:
-    """The point of the highest value, the smallest K of equal ones."""
+    """Return the point of the highest value; the smallest K of equal ones."""
     return max(sorted(values, key=lambda point: (point[1], point[0])), key=lambda point: values[point])
 
 
 @table_of(CHECK_COLUMNS)
 def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> Rows:
-    """The policy of the advised K and the one with the highest accuracy, over all seeds.
+    """Compare the policy of the advised K with the most accurate one, over all seeds.
 
-    `CHECK_COLUMNS`, from advice.csv of all models and the answers of every DPO policy of the grid, a row per model with
-    an advised K and policies: found is accuracy minus that of the best K, low and high its 95 % interval over seeds and
-    questions (`comparisons.compare`), corrected for choosing the best K, and inside whether that contains 0. The best K
-    is chosen on the same answers, so found is too large on average. A second row, best_K_by_accuracy, has the best K as
-    `_best` does.
+    Returns `CHECK_COLUMNS`, one row per model with an advised K and policies, from advice.csv and the answers of
+    every DPO policy. found is the accuracy minus that of the best K; low and high are its 95 % interval over seeds
+    and questions (`comparisons.compare`), corrected for choosing the best K; inside is whether the interval contains
+    0. The best K is chosen on the same answers, so found is too large on average. A second row, best_K_by_accuracy,
+    has the best K as in `_best`.
     """
     for model in dict.fromkeys(steps["model"]):
         advised = steps[(steps["model"] == model) & steps["advised"]]
@@ -127,14 +129,17 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
 
 @table_of(CHECK_COLUMNS)
 def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cost]) -> Rows:
-    """The device-hours that advice_hours.csv predicts for the rest of the grid, and the bills of the finished one, each
-    once, without what had run `before` for the advice."""
+    """Compare the device-hours that advice_hours.csv predicts with the costs of the finished grid, without the costs
+    `before` the advice, which decide whether they are GPU-hours or CPU hours.
+    """
+    before = [*before]
+    device = device_of(before[0]) if before else CARD
     done = {record.job for record in before}
     left = {record.job: record for record in bills if record.job not in done}
     for row in hours[(hours["scope"] == "grid") & (hours["n_jobs"] > 0)].to_dict("records"):
-        own = [r.device_s for r in left.values() if r.stage == row["stage"] and f"/{row['model']}/" in f"/{r.job}"]
-        known = {"model": row["model"], "predicted": row["device_hours"], "note": row["source"]}
-        yield known | {"metric": f"device_hours_{row['stage']}", "found": fsum(own) / 3600}
+        jobs = (r for r in left.values() if r.stage == row["stage"] and f"/{row['model']}/" in f"/{r.job}")
+        common = {"model": row["model"], "predicted": row["device_hours"], "note": row["source"]}
+        yield common | {"metric": f"device_hours_{row['stage']}", "found": fsum(map(device.hours, jobs))}
 
 
 def _place(row: Mapping[Hashable, Any] | pd.Series) -> dict[str, Any]:
@@ -153,5 +158,5 @@ def _at(key: PolicyKey | HarvestKey) -> tuple[str, int, int]:
 def _inside(value: float | None, low: float | None, high: float | None) -> bool | None:
     if value is None or pd.isna(low) or pd.isna(high):
         return None
-    slack = 1e-5  # tables keep six digits
+    slack = 1e-5  # tables have six digits
     return bool(low - slack * max(1, abs(low)) <= value <= high + slack * max(1, abs(high)))

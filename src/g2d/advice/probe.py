@@ -1,4 +1,4 @@
-"""Advice on levels and K from calibration and probe: the tables advice_levels.csv and advice.csv."""
+"""Advice on levels and K from calibration and probe; the advice on K is the table advice.csv."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ STEP_COLUMNS = columns(
 
 @table_of(LEVEL_COLUMNS)
 def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -> Rows:
-    """Expected pairs of M0 on every level, and which levels lie in the window of pass@1, both ends included.
+    """Expected pairs of M0 on every level, and which levels are in the window of pass@1 (inclusive).
 
-    `LEVEL_COLUMNS`, one row per row of the calibration's levels.csv: pairability (rho) with Wilson's interval over the
+    Returns `LEVEL_COLUMNS`, one row per row of levels.csv: pairability (rho) with Wilson's interval over the
     calibrated problems, pairs_per_100 prompts.
     """
     for row in table.to_dict("records"):
@@ -53,20 +53,22 @@ def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -
 
 @table_of(STEP_COLUMNS)
 def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> Rows:
-    """Informativeness of the whole harvest of every K, estimated, and which K most likely has the highest H; a
-    ValueError if the probes have different prompts, or more than n_prompts.
+    """Estimate the informativeness of the whole harvest of every K, and which K most likely has the highest H.
 
     Args:
         counts: of one model and seed, the success counts of the same probed prompts at every (G, K), from
             `g2d.analysis.informativeness.success_counts`.
-        n_prompts: size of the training set that the probed prompts are a random part of.
+        n_prompts: size of the training set; the probed prompts are a random part of it.
 
     Returns:
         `STEP_COLUMNS`, one row per (G, K) by ascending K. pairability, n_pairs, entropy and mid_band (paper, section
         2.2) with 95 % intervals for all n_prompts. p_best_*: the probability that K has the highest value, from
-        resamples of the prompts, the same ones at every K. advised: the K with the highest p_best_entropy; ties are
-        broken by H, then by the smaller K; none where no prompt is pairable at any K. behind_advised: H of the advised
-        K minus H, with the interval of the resamples; as_good: that interval contains 0.
+        resamples of the prompts, the same at every K. advised: the K with the highest p_best_entropy; ties are broken
+        by H, then by the smaller K; none if no prompt is pairable at any K. behind_advised: H of the advised K minus
+        H, with the interval of the resamples; as_good: that interval contains 0.
+
+    Raises:
+        ValueError: if the probes have different prompts, or more than n_prompts.
     """
     keys = sorted(counts, key=lambda key: (key.k, key.group_size))
     if not keys:
@@ -88,11 +90,11 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> Ro
     ranks = [(round(chance, 12), round(entropies[i], 12), -i) for i, chance in enumerate(chances["entropy"])]
     best = -max(ranks)[2] if chances["entropy"].any() else None
     for i, key in enumerate(keys):
-        behind: dict[str, float | None] = {"as_good": False}
+        difference: dict[str, float | None] = {"as_good": False}
         if best is not None and math.isfinite(entropies[i]):
             low, high = percentile_interval(resampled["entropy"][best] - resampled["entropy"][i])
-            behind = estimate("behind_advised", entropies[best] - entropies[i], (low, high))
-            behind["as_good"] = low <= 0 <= high
+            difference = estimate("behind_advised", entropies[best] - entropies[i], (low, high))
+            difference["as_good"] = low <= 0 <= high
         yield {
             "model": key.model,
             "group_size": key.group_size or None,
@@ -103,7 +105,7 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> Ro
             "p_best_entropy": chances["entropy"][i],
             "p_best_mid_band": chances["mid_band"][i],
             "advised": i == best,
-            **behind,
+            **difference,
         }
 
 
@@ -112,10 +114,10 @@ def _estimates(counts: pd.DataFrame, n_prompts: int) -> dict[str, float | None]:
     n, candidates = len(counts), counts[pairable(counts)]
     low, high = part_interval(len(candidates), n, n_prompts)
     share = len(candidates) / n
-    found = estimate("pairability", share, (low, high))
-    found |= estimate("n_pairs", share * n_prompts, (low * n_prompts, high * n_prompts))
+    estimates = estimate("pairability", share, (low, high))
+    estimates |= estimate("n_pairs", share * n_prompts, (low * n_prompts, high * n_prompts))
     if candidates.empty:
-        return found
+        return estimates
     entropies = binary_entropy(candidates["p_hat"].to_numpy())
     mean = float(entropies.mean())
     ends: tuple[float | None, float | None] = (None, None)
@@ -126,7 +128,7 @@ def _estimates(counts: pd.DataFrame, n_prompts: int) -> dict[str, float | None]:
         ends = max(0.0, mean - reach), min(1.0, mean + reach)
     middle = int(in_mid_band(candidates).sum())
     of_middle = part_interval(middle, len(candidates), round(len(candidates) * n_prompts / n))
-    return found | estimate("entropy", mean, ends) | estimate("mid_band", middle / len(candidates), of_middle)
+    return estimates | estimate("entropy", mean, ends) | estimate("mid_band", middle / len(candidates), of_middle)
 
 
 def _entropy(counts: pd.DataFrame) -> float:
@@ -135,7 +137,7 @@ def _entropy(counts: pd.DataFrame) -> float:
 
 
 def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
-    """(resamples,) values of a ratio over the whole harvest; NaN where a resample has no pairable prompt.
+    """Ratio over the whole harvest, shape (resamples,); NaN if a resample has no pairable prompt.
 
     Only the prompts that were not probed are uncertain, so deviations shrink by sqrt(1 - n/N). The resamples are the
     same at every K (`g2d.analysis.statistics.resample`), so comparisons of K are paired.
@@ -148,10 +150,10 @@ def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
 
 
 def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
-    """Probability of each row to have the highest value, shared between ties; values (rows, resamples).
+    """Probability of each row of values (rows, resamples) to be the highest; ties share it.
 
-    The rows are shrunk first (`shrunk_together`), so that rows which differ by noise alone are equally probable. A row
-    without a value in a resample cannot be best in it; resamples without any value are left out.
+    The rows are shrunk first (`shrunk_together`), so that rows which differ only by noise are equally probable. A
+    row without a value in a resample cannot be best in it; resamples without any value are left out.
     """
     possible = np.isfinite(values).any(axis=1)
     chances = np.zeros(len(values))
@@ -167,5 +169,5 @@ def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
 
 
 def single_levels(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `level_advice` that are one level, not a mix; "none" where the pool has no levels."""
+    """Rows of `level_advice` for single levels, not mixes; "none" if the pool has no levels."""
     return table[table["levels"].map(lambda label: label.isdigit() or label == "none")]

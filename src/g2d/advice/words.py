@@ -12,6 +12,7 @@ import pandas as pd
 from g2d.advice.probe import METRICS, single_levels
 from g2d.analysis.calibration import format_levels
 from g2d.experiment.config import Config
+from g2d.forecast.devices import CARD, Device
 from g2d.forecast.probe_hours import MEASURED
 from g2d.markdown import literal
 from g2d.status.screen import hours_to_go
@@ -21,14 +22,21 @@ Row = Mapping[Hashable, Any] | pd.Series
 
 
 def advice_text(
-    config: Config, levels: pd.DataFrame, steps: pd.DataFrame, hours: pd.DataFrame, power: Sequence[str] = ()
+    config: Config,
+    levels: pd.DataFrame,
+    steps: pd.DataFrame,
+    hours: pd.DataFrame,
+    power: Sequence[str] = (),
+    device: Device = CARD,
 ) -> str:
-    """Markdown, one section per model, from the tables of all models and the words on the grid's `power`."""
+    """Write a section per model in Markdown, from the tables of all models and the sentences on `power`; hours are those
+    of `device`.
+    """
     parts = [f"# Advice: {literal(config.title)}", *([literal(config.demonstration)] if config.demonstration else [])]
     for model in config.models:
         own, jobs = steps[steps["model"] == model], hours[hours["model"] == model]
         parts += [f"## {literal(model)}", level_words(config, model, levels[levels["model"] == model])]
-        parts += [step_words(own), step_list(own), hours_words(jobs)]
+        parts += [step_words(own), step_list(own), hours_words(jobs, device)]
     parts += power
     parts.append(
         f"From the calibration and {len(steps)} probes of seed {config.seeds[0]}, in tables/advice*.csv. Ranges are "
@@ -39,7 +47,7 @@ def advice_text(
 
 
 def advice_since(advice: str, results: str) -> str:
-    """The text of the file, and the hours that are left of the grid at the rates of all that it has measured."""
+    """Return the text of the file and the remaining hours, at the rates measured so far."""
     text = Path(advice).read_text(encoding="utf-8")
     eta = Grid(Path(results)).look().eta
     for line in hours_to_go(eta.device_hours, device=eta.device):
@@ -48,7 +56,7 @@ def advice_since(advice: str, results: str) -> str:
 
 
 def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
-    """Which levels to train on, and whether another level would give more pairs."""
+    """Recommend levels to train on, and say whether another level would give more pairs."""
     settings, single = config.for_model(model).calibration, single_levels(levels)
     low, high = (f"{100 * end:g}" for end in settings.window)
     chosen, inside = single[single["selected"]], single[single["in_window"]]
@@ -60,8 +68,8 @@ def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
         words = [
             f"Levels: {_names(chosen['levels'])} {are} pinned; the window ({window}) holds {_names(inside['levels'])}."
         ]
-    together = np.average(chosen["pairability"], weights=chosen["n"])
-    words.append(f"Of 100 prompts there, {100 * together:.0f} give a pair with M0.")
+    pairability = np.average(chosen["pairability"], weights=chosen["n"])
+    words.append(f"Of 100 prompts there, {100 * pairability:.0f} give a pair with M0.")
     better = single[~single["selected"] & (single["pairability"] > chosen["pairability"].max())]
     for row in better.to_dict("records"):
         words.append(
@@ -75,7 +83,7 @@ def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
 
 
 def step_words(steps: pd.DataFrame) -> str:
-    """Which K looks best and with which probability, and the cheapest K that is not significantly worse."""
+    """Name the most likely best K with its probability, and the cheapest K that is not significantly worse."""
     if not steps["advised"].any():
         return "K: no probed prompt is pairable at any K, so there is nothing to choose by: calibrate first."
     best = steps[steps["advised"]].iloc[0]
@@ -98,8 +106,8 @@ def step_words(steps: pd.DataFrame) -> str:
 
 
 def score_words(check: pd.DataFrame) -> list[str]:
-    """How the forecast of every model did: its intervals, and its set of K, from advice_check.csv."""
-    found = []
+    """Describe how the forecast of every model did, from advice_check.csv."""
+    sentences = []
     called = {"best_K_by_entropy": "highest H", "best_K_by_accuracy": "highest accuracy"}
     for model, own in check.groupby("model", sort=False):
         intervals = own[own["metric"].isin(METRICS) & own["inside"].notna()]
@@ -117,12 +125,12 @@ def score_words(check: pd.DataFrame) -> list[str]:
                 f"The K of the {called[row['metric']]} is {row['found']:.0f}, {where} the set that the probe left "
                 f"({row['note']}); that of a seed is inside in {_percent(row['seeds_inside'])} of them."
             )
-        found.append(" ".join(words))
-    return found
+        sentences.append(" ".join(words))
+    return sentences
 
 
 def step_list(steps: pd.DataFrame) -> str:
-    """Every K in one line."""
+    """List every K in one line."""
     head = "| K | G | pairs | H | mid-band share | chance of highest H |\n|---:|---:|---|---|---|---:|"
     lines = [
         f"| {row['K']} | {'–' if pd.isna(row['group_size']) else row['group_size']} "
@@ -133,10 +141,10 @@ def step_list(steps: pd.DataFrame) -> str:
     return "\n".join([head, *lines])
 
 
-def hours_words(hours: pd.DataFrame) -> str:
-    """Device-hours of the rest of the grid, in total and by stage, and how many of them the advised K alone saves."""
+def hours_words(hours: pd.DataFrame, device: Device = CARD) -> str:
+    """Hours of the rest of the grid, in total and by stage, and the hours saved by training only the advised K."""
     scopes = {str(scope): rows[rows["n_jobs"] > 0] for scope, rows in hours.groupby("scope", sort=False)}
-    words = [f"Device-hours of the rest of the grid: {_bill(scopes['grid'])}."]
+    words = [f"{'Device-hours' if device.is_card else device.unit} of the rest of the grid: {_bill(scopes['grid'])}."]
     if "advised K" in scopes:
         saved = scopes["grid"]["device_hours"].sum() - scopes["advised K"]["device_hours"].sum()
         words.append(f"Of the advised K alone, without baselines and ablations: {_bill(scopes['advised K'])}.")
@@ -145,19 +153,19 @@ def hours_words(hours: pd.DataFrame) -> str:
 
 
 def _bill(jobs: pd.DataFrame) -> str:
-    """The sum and its stages; stages that were not measured are named."""
-    known = jobs[jobs["device_hours"].notna()]
+    """Sum of hours, by stage; names the stages that were not measured."""
+    measured = jobs[jobs["device_hours"].notna()]
     stages = [
         f"{row['stage']} {row['device_hours']:.2g}" + ("" if row["source"] == MEASURED else f" ({row['source']})")
-        for row in known.to_dict("records")
+        for row in measured.to_dict("records")
     ]
     unknown = [f"{row['n_jobs']} {row['stage']}" for row in jobs[jobs["device_hours"].isna()].to_dict("records")]
-    total = f"about {known['device_hours'].sum():.2g} ({', '.join(stages)})" if stages else "none that is measured"
+    total = f"about {measured['device_hours'].sum():.2g} ({', '.join(stages)})" if stages else "none that is measured"
     return total + (f", and {' and '.join(unknown)}, which was not measured" if unknown else "")
 
 
 def _names(labels: Iterable[str]) -> str:
-    """Levels as the paper writes them."""
+    """Name levels as in the paper."""
     numbers = [None if label == "none" else int(label) for label in labels]
     if not numbers:
         return "no level"
@@ -173,7 +181,7 @@ def _percent(share: float) -> str:
 
 
 def _interval(row: Row, name: str, form: str = ".2f") -> str:
-    """A value with its interval; a dash where there is none."""
+    """Format a value with its interval; a dash if missing."""
     value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
     if pd.isna(value):
         return "–"

@@ -1,6 +1,6 @@
-"""Difficulty calibration of M0: success by level, and which levels to train on (paper, sections 5.3 and A.3, Table 4).
+"""Difficulty calibration of M0: success by level, and the levels to train on (paper, sections 5.3 and A.3, Table 4).
 
-Problems without a level have a row of their own and are left out of training, unless no problem has a level.
+Problems without a level have their own row and are not trained on, unless no problem has a level.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from g2d.rollouts.settings import Calibration
 
 Level = int | None  # None: the problem has no level
 
-OUTCOMES = ["pairable", "all_wrong", "all_correct"]  # of a prompt's group of rollouts; exactly one holds
+OUTCOMES = ["pairable", "all_wrong", "all_correct"]  # outcomes of a prompt's group of rollouts; exactly one holds
 LEVEL_COLUMNS = {  # of levels.csv
     "levels": "object",
     "selected": "bool",
@@ -48,11 +48,11 @@ def level_table(rollouts: pd.DataFrame) -> pd.DataFrame:
 
 
 def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
-    """Levels of `level_table` to train on, ascending: the pinned ones, or those with pass@1 in the window (both ends
-    included); `[None]` where the pool has no levels and does as a whole.
+    """Return the levels of `level_table` to train on, ascending: the listed ones, or those with pass@1 in the window
+    (inclusive); `[None]` if the pool has no levels and is in the window as a whole.
 
     Raises:
-        ValueError: a pinned level has no problems, or no level is in the window; the message says what to change.
+        ValueError: a listed level has no problems, or no level is in the window; the message says what to change.
     """
     levels = _levels(table)
     if settings.levels != "auto":
@@ -63,9 +63,9 @@ def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
     eligible = [level for level in levels if level is not None] or levels
     if chosen := [level for level in eligible if low <= success[level] <= high]:
         return chosen
-    found = ", ".join(f"level {format_levels([level])}: {share:.1%}" for level, share in success.items())
+    shares = ", ".join(f"level {format_levels([level])}: {share:.1%}" for level, share in success.items())
     raise ValueError(
-        f"no level has pass@1 between {low:.0%} and {high:.0%} ({found}): "
+        f"no level has pass@1 between {low:.0%} and {high:.0%} ({shares}): "
         "widen calibration.window or pin calibration.levels"
     )
 
@@ -80,8 +80,7 @@ def require_levels(settings: Calibration, levels: Collection[Level]) -> None:
 
 
 def with_mixes(table: pd.DataFrame, chosen: Sequence[Level]) -> pd.DataFrame:
-    """Table 4 as published: the levels of `level_table`, the chosen ones together, where there are several, and all of
-    them together.
+    """Table 4 of the paper: the levels of `level_table`, the chosen levels combined if several, and all combined.
 
     Returns:
         `LEVEL_COLUMNS`: levels ("3", "2-4", "none" for problems without a level, "all"), selected (whether every level

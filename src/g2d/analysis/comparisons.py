@@ -1,4 +1,4 @@
-"""Two policies on the same questions: the difference in accuracy, its intervals and tests, and what could be found.
+"""Two policies on the same questions: the difference in accuracy, its intervals and tests.
 
 Answers are paired by question, and by seed where both policies have seeds.
 """
@@ -12,8 +12,6 @@ import numpy as np
 
 from g2d.analysis.crossed import SeedPool, error_of_difference
 from g2d.analysis.statistics import LEVEL, simultaneous
-
-POWER = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,6 @@ class Comparison:
     p_holm: float  # corrected over the family: Bonferroni's from `compare`, Holm's from `corrected`
     gained: float  # share of answers that the policy has right and the reference wrong
     lost: float  # the reverse; difference = gained - lost
-    minimum_detectable: float  # found with 80 % power at the corrected level, LEVEL / family
 
 
 def compare(policy: np.ndarray, reference: np.ndarray, pool: SeedPool | None = None, family: int = 1) -> Comparison:
@@ -70,7 +67,6 @@ def compare(policy: np.ndarray, reference: np.ndarray, pool: SeedPool | None = N
         p_holm=min(1.0, family * p_value),
         gained=float(deltas.clip(min=0).mean()),
         lost=float((-deltas).clip(min=0).mean()),
-        minimum_detectable=error.detectable(LEVEL / family, POWER, policy.shape[1]),
     )
 
 

@@ -1,6 +1,6 @@
-"""The partial-prompt probe: does a model continue the beginning of a question word for word? (arXiv 2507.10532)
+"""Partial-prompt probe: does a model continue the beginning of a question word for word (arXiv 2507.10532)?
 
-Texts are compared by words, over as many words as are missing, because a base model goes on writing.
+Texts are compared by words, up to the number of missing words, because a base model does not stop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def split_question(text: str, share: float) -> Partial | None:
 
 
 def partial_problems(problems: Sequence[Problem], share: float) -> list[Problem]:
-    """The problems with the beginnings of their questions, under ids of their own."""
+    """Return the problems with only the beginnings of their questions, under new ids."""
     return [
         replace(problem, problem_id=partial_id(problem.problem_id, share), prompt=partial.shown)
         for problem in problems
@@ -56,7 +56,7 @@ def is_verbatim(completion: str, rest: str) -> bool:
 def rouge_l(completion: str, rest: str) -> float:
     """ROUGE-L, the F1 of the longest common subsequence of words (Lin 2004, eqs. 2 to 4, beta = 1), in 0..1.
 
-    Of the completion, as many words as are missing; upper and lower case differ, nothing is stemmed.
+    The completion is cut to the number of missing words. Case matters, and nothing is stemmed.
     """
     missing = rest.split()
     written = completion.split()[: len(missing)]

@@ -32,8 +32,10 @@ class Correlation(NamedTuple):
 
 
 def fisher_interval(r: float, degrees: int, p: float) -> tuple[float | None, float | None]:
-    """Interval of a correlation by Fisher's z = atanh r, whose variance is 1 / degrees (Fisher 1921), n - 3 for n
-    independent pairs; None where that is not positive. 0 is on the side of the t-test, which is exact there."""
+    """Interval of a correlation by Fisher's z = atanh r with variance 1 / degrees (Fisher 1921; n - 3 for n
+    independent pairs); None if degrees is not positive. It contains 0 exactly if the t-test, which is exact
+    there, does not reject.
+    """
     if degrees <= 0:
         return None, None
     z = math.atanh(min(max(r, -1 + 1e-15), 1 - 1e-15))
@@ -43,9 +45,12 @@ def fisher_interval(r: float, degrees: int, p: float) -> tuple[float | None, flo
 
 
 def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Correlation:
-    """Correlation of deviations from each subject's mean, with n - subjects - 1 degrees of freedom (Bakdash and
-    Marusich 2017, eq. 3), of (n,) finite values and what each belongs to; of one subject, Pearson's. Not defined where
-    no degree of freedom is left or one side does not vary within subjects."""
+    """Correlation of deviations from each subject's mean (Bakdash and Marusich 2017, eq. 3), with n - subjects - 1
+    degrees of freedom.
+
+    `x` and `y` are finite, shape (n,); `subjects` has the subject of each. With one subject it is Pearson's.
+    Undefined without a degree of freedom, or if one side does not vary within subjects.
+    """
     frame = pd.DataFrame({"x": np.asarray(x, dtype=float), "y": np.asarray(y, dtype=float)})
     centered = frame - frame.groupby(np.asarray(subjects)).transform("mean")
     n, degrees = len(frame), len(frame) - len(set(subjects)) - 1

@@ -13,7 +13,7 @@ docs/analysis.md ("The test") says how variances between few seeds are pooled, a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -81,23 +81,6 @@ class Error:
             last = 0.0
         between = scipy.optimize.brentq(lambda x: self.reach(math.exp(x)) - distance, first, last, rtol=1e-14)
         return min(1.0, math.exp(between))
-
-    def detectable(self, alpha: float, power: float, n_questions: int) -> float:
-        """Smallest true mean that the test at level alpha finds with the given power.
-
-        By the normal approximation of the noncentral t (Johnson and Welch 1940, "Applications of the non-central
-        t-distribution", eq. 8), with the variance that the effect adds on questions that did not differ before.
-        """
-        degrees = self.seed_degrees if self.seeds else self.question_degrees
-        quantile = float(scipy.special.ndtri(power))
-
-        def excess(effect: float) -> float:
-            changed = replace(self, questions=self.questions + effect * (1 - effect) / n_questions)
-            reach = changed.reach(alpha)
-            spread = math.hypot(changed.standard_error, reach / math.sqrt(2 * degrees))
-            return reach * (1 - 1 / (4 * degrees)) + quantile * spread - effect
-
-        return 1.0 if excess(1.0) >= 0 else float(scipy.optimize.brentq(excess, 0.0, 1.0))
 
 
 def mean_squares(values: np.ndarray) -> tuple[float, float, float]:

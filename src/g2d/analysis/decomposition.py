@@ -17,19 +17,20 @@ from g2d.analysis.informativeness import PARSEABLE
 
 STEP = 1e-6  # of the numerical derivative
 FACTORS = ("finishing", "format", "reasoning")
-STAGES = ("finished", "parseable", "correct")  # what each factor multiplies up to
+STAGES = ("finished", "parseable", "correct")  # product of the factors so far
 
 
 def stages(verdicts: pd.Series) -> pd.DataFrame:
-    """Which answers reached each stage: boolean columns `STAGES`, each implying the one before."""
+    """Return which answers reached each stage: boolean columns `STAGES`, each implying the one before."""
     return pd.DataFrame(
         {"finished": verdicts != "truncated", "parseable": verdicts.isin(PARSEABLE), "correct": verdicts == "correct"}
     )
 
 
 def factors(reached: np.ndarray) -> np.ndarray:
-    """The conditional shares whose product is the accuracy, (3, ...), from those that reached each of `STAGES`; NaN
-    where no answer reached the stage before."""
+    """Return the conditional shares whose product is the accuracy, (3, ...), given the shares that reached each of
+    `STAGES`; NaN if no answer reached the stage before.
+    """
     reached = np.asarray(reached, dtype=float)
     before = np.concatenate([np.ones_like(reached[:1]), reached[:-1]])
     return np.divide(reached, before, out=np.full_like(reached, np.nan), where=before > 0)
@@ -39,8 +40,8 @@ def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
     """Shapley contributions of `FACTORS` to the policy's gain over the reference, (3, ...), from the shares that
     reached each of `STAGES`; their sum is policy[2] - reference[2].
 
-    A factor that is not defined for one of the two is taken from the other, so its contribution is 0; where it is not
-    defined for either, all contributions are 0.
+    A factor that is undefined for one of the two is taken from the other, so its contribution is 0. If it is
+    undefined for both, all contributions are 0.
     """
     old, new = factors(reference), factors(policy)
     old, new = np.where(np.isnan(old), new, old), np.where(np.isnan(new), old, new)
@@ -57,9 +58,10 @@ def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
 
 
 def linearised(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
-    """The contributions by seed and question, to first order around the means (delta method, numerical derivative).
+    """Contributions by seed and question, to first order around the means (delta method, numerical derivative).
 
-    From (3 stages, n_seeds, n_questions) shares; (3 factors, n_seeds, n_questions), whose means are the contributions.
+    Takes shares of shape (3 stages, n_seeds, n_questions) and returns (3 factors, n_seeds, n_questions), whose means
+    are the contributions.
     """
     both = np.concatenate([reference, policy])
     means = both.mean(axis=(1, 2))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-# Measures by the names under which trainers log them; the first name in a log is used.
+# Names of each measure in trainers' logs; the first name in a log is used.
 LOGGED = {
     "reward": ("reward",),  # mean of the completions
     "entropy": ("entropy",),  # of the policy's next token, mean, nats
@@ -20,10 +20,10 @@ LOGGED = {
     "distance": ("kl", "log_ratio"),  # from the reference, nats: GRPO's estimate of the KL divergence; of DPO see below
 }
 MEASURES = (*LOGGED, "staleness")
-WATCHED = ("entropy", "length")  # whose fall is a collapse
+WATCHED = ("entropy", "length")  # a fall of these is a collapse
 RATIO_BOUND = 0.1  # distance of a training's mean ratio from 1 that the page warns of: so much weight is lost or added
-SHARE_OF_STEPS = 0.1  # of a training, over which means are taken to find a collapse
-FEWEST_STEPS = 5  # of such a mean
+SHARE_OF_STEPS = 0.1  # share of the steps to average over to detect a collapse
+FEWEST_STEPS = 5  # smallest number of steps to average over
 
 
 def steps_of(
@@ -44,40 +44,40 @@ def steps_of(
         rows["log_ratio"] = both.sum(axis=1, skipna=False) / (2 * beta)
     if "pairable" in rows:
         rows["frac_reward_zero_std"] = 1 - rows["pairable"]
-    found = pd.DataFrame(index=rows.index)
-    found["tokens"] = rows["num_tokens"].ffill().astype(float)
+    measures = pd.DataFrame(index=rows.index)
+    measures["tokens"] = rows["num_tokens"].ffill().astype(float)
     for measure, names in LOGGED.items():
         logged = [name for name in names if name in rows]
-        found[measure] = rows[logged[0]].astype(float) if logged else float("nan")
-    found["staleness"] = float("nan")
+        measures[measure] = rows[logged[0]].astype(float) if logged else float("nan")
+    measures["staleness"] = float("nan")
     if consumed is not None and len(consumed):
-        found["staleness"] = (consumed["step"] - consumed["generated_at"]).groupby(consumed["step"]).mean()
-    if "replay/staleness" in rows:  # the record has rows of what was drawn alone
-        found["staleness"] = found["staleness"].fillna(0) + rows["replay/staleness"].astype(float)
-    return found
+        measures["staleness"] = (consumed["step"] - consumed["generated_at"]).groupby(consumed["step"]).mean()
+    if "replay/staleness" in rows:  # the log counts only sampled rows
+        measures["staleness"] = measures["staleness"].fillna(0) + rows["replay/staleness"].astype(float)
+    return measures
 
 
 def binned(steps: pd.DataFrame, bins: int = 20) -> pd.DataFrame:
     """Means of `MEASURES` over stretches of equally many steps, with the last step and token count of each."""
     n = len(steps)
     stretch = [i * min(bins, n) // n for i in range(n)]
-    own = steps.reset_index().groupby(stretch)
-    return pd.concat([own[["step", "tokens"]].last(), own[list(MEASURES)].mean()], axis=1)
+    groups = steps.reset_index().groupby(stretch)
+    return pd.concat([groups[["step", "tokens"]].last(), groups[list(MEASURES)].mean()], axis=1)
 
 
 def collapse(values: pd.Series, share: float) -> dict[str, Any] | None:
-    """Whether a measure fell below a share of its start: the first mean over a tenth of the steps, at least five, is
-    compared with the lowest later one.
+    """Test whether a measure fell below a share of its initial value: the first mean over a tenth of the steps (at
+    least five) is compared with the lowest later one.
 
     Returns:
-        start, lowest, at_step (the last of the first stretch below the share) and collapsed; None where there are too
-        few steps for two stretches, or nothing was logged.
+        start, lowest, at_step (the last of the first stretch below the share) and collapsed; None if there are too few
+        steps for two stretches, or nothing was logged.
     """
-    known = values.dropna()
-    width = max(FEWEST_STEPS, ceil(SHARE_OF_STEPS * len(known)))
-    if len(known) < 2 * width:
+    logged = values.dropna()
+    width = max(FEWEST_STEPS, ceil(SHARE_OF_STEPS * len(logged)))
+    if len(logged) < 2 * width:
         return None
-    means = known.rolling(width).mean().iloc[width - 1 :]
+    means = logged.rolling(width).mean().iloc[width - 1 :]
     start, later = float(means.iloc[0]), means.iloc[width:]
     below = later[later < share * start]
     at_step = int(below.index[0]) if len(below) else None

@@ -1,8 +1,8 @@
-"""Whether policies that were trained online are closer to M0 than others of the same gain.
+"""Divergence at equal gain: are online policies closer to M0 than other policies of the same gain?
 
-Over the policies, the logarithm of the mean divergence is regressed on gain and on whether they were trained online, by
-ordinary least squares. Policies are the unit: they differ from one another by more than their seeds and problems say,
-so the interval is Student's, with the scatter of the policies around the regression.
+The logarithm of the mean divergence is regressed on gain and on online training, by ordinary least squares over
+policies. Policies are the unit, because they differ by more than seeds and problems explain; the interval is
+Student's, from the residuals of the regression.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FEWEST_FOR_A_TEST = 6  # policies in all: three coefficients leave three degrees
 
 @dataclass(frozen=True, slots=True)
 class EqualGain:
-    """The divergence of online policies over that of the others at the same gain."""
+    """Divergence of online policies relative to others at the same gain."""
 
     status: Literal["compared", "not tested", "too few policies", "no common gain"]
     ratio: float = math.nan
@@ -36,11 +36,11 @@ def at_equal_gain(divergence: np.ndarray, gain: np.ndarray, online: np.ndarray) 
 
     Args:
         divergence: (policies,), mean divergences from M0, positive.
-        gain: (policies,), accuracies less that of M0.
-        online: (policies,), which were trained online.
+        gain: (policies,), accuracies minus that of M0.
+        online: (policies,), whether they were trained online.
 
     Returns:
-        "not tested", with a ratio only, for fewer than `FEWEST_FOR_A_TEST` policies.
+        "not tested", with only a ratio, for fewer than `FEWEST_FOR_A_TEST` policies.
     """
     if min(online.sum(), (~online).sum()) < FEWEST:
         return EqualGain("too few policies")

@@ -99,7 +99,7 @@ def _sums(counts: list[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _cell(weights: np.ndarray, numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
-    """Metrics of one level under weights of its problems, (metric, weights, temperature); NaN where there is none."""
+    """Metrics of one level under weights of its problems, (metric, weights, temperature); NaN if undefined."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return (weights @ numerators) / (weights @ denominators)
 

@@ -23,7 +23,7 @@ from g2d.analysis.statistics import standard_error, wilson_interval
 from g2d.jobs.files import read_json, write_json
 from g2d.rollouts.labels import is_binary, labels, lengths
 
-GRID = np.linspace(0, 1, 201)  # of success probabilities; holds 3/8 and 5/8
+GRID = np.linspace(0, 1, 201)  # grid of success probabilities; contains 3/8 and 5/8
 ITERATIONS = 100  # of EM, stopped early: more fit the noise, which mu shows first
 PARSEABLE = ("correct", "incorrect")  # verdicts that were reached on a terminated box that parses
 
@@ -47,19 +47,19 @@ class Informativeness:
     mid_band_high: float | None
     entropy_low: float | None  # None for fewer than two pairable prompts
     entropy_high: float | None
-    mid_band_corrected: float | None  # of the true p(x), if it varies smoothly over prompts (`corrected`)
+    mid_band_corrected: float | None  # for the true p(x), if it varies smoothly over prompts (`corrected`)
     entropy_corrected: float | None
     format_compliance: float | None  # share of rollouts with a terminated box that parses
     truncated_share: float | None  # share of rollouts that used up their token budget
     mean_length: float | None  # tokens per rollout
     disputed_share: float | None  # share of rollouts whose verdict the verifier's second opinion contradicts
-    # Pairs with such a completion that used up its budget; None where no pairs were drawn, and in files of 0.1.0.
+    # Pairs with such a completion that used up its budget; None if no pairs were sampled, and in files of 0.1.0.
     n_chosen_truncated: int | None = None
     n_rejected_truncated: int | None = None
-    # Of harvests that another reward than the truth has judged, and absent from the files of others:
+    # Only for harvests with another reward than correctness:
     mean_reward: float | None = None
-    n_not_judged: int | None = None  # rollouts without a finite reward, which are in no p(x) and no pair
-    # Of a scalar reward alone:
+    n_not_judged: int | None = None  # rollouts without a finite reward, which are excluded from p(x) and pairs
+    # Only for a scalar reward:
     mean_length_best: float | None = None  # tokens per rollout that is best of a prompt which has a pair
     mean_length_worst: float | None = None
     n_not_read_whole: int | None = None  # rollouts that were too long for a reward model
@@ -84,12 +84,12 @@ def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
 
 
 def pairable(counts: pd.DataFrame) -> pd.Series:
-    """Which prompts have right and wrong rollouts, 0 < p(x) < 1 (section 2.2); boolean, indexed as `counts`."""
+    """Return which prompts have right and wrong rollouts, 0 < p(x) < 1 (section 2.2); boolean, indexed as `counts`."""
     return (counts["correct"] > 0) & (counts["correct"] < counts["n"])
 
 
 def in_mid_band(counts: pd.DataFrame) -> pd.Series:
-    """Which prompts have 3/8 <= p(x) <= 5/8 (section 2.3), decided in integers so that no rounding does."""
+    """Return which prompts have 3/8 <= p(x) <= 5/8 (section 2.3), computed in integers to avoid rounding."""
     eighths = 8 * counts["correct"]
     return (eighths >= 3 * counts["n"]) & (eighths <= 5 * counts["n"])
 
@@ -126,7 +126,7 @@ def informativeness(rollouts: pd.DataFrame) -> Informativeness:
 def _without_p(rollouts: pd.DataFrame) -> dict[str, Any]:
     """The fields that do not depend on p(x)."""
     right = (rollouts["verdict"] == "correct").groupby(rollouts["problem_id"], sort=False).mean()
-    found = {
+    metrics = {
         "n_prompts": len(right),
         "n_rollouts": len(rollouts),
         "pass_at_1": _mean(right),
@@ -137,8 +137,8 @@ def _without_p(rollouts: pd.DataFrame) -> dict[str, Any]:
     }
     if "reward_status" in rollouts and rollouts["reward_status"].notna().any():
         missing = rollouts["reward"].isna()
-        found |= {"mean_reward": _mean(rollouts["reward"][~missing]), "n_not_judged": int(missing.sum())}
-    return found
+        metrics |= {"mean_reward": _mean(rollouts["reward"][~missing]), "n_not_judged": int(missing.sum())}
+    return metrics
 
 
 def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
@@ -168,7 +168,7 @@ def informative_parts(counts: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.nd
 
 
 def mixing_distribution(counts: pd.DataFrame) -> np.ndarray:
-    """The distribution of the success probability over prompts: weights of `GRID`, (201,), which sum to 1.
+    """Distribution of the success probability over prompts: weights of `GRID`, (201,), with sum 1.
 
     Nonparametric maximum likelihood (Laird 1978; for binomial counts Lord 1969) by the EM algorithm, from the
     `success_counts` of at least one prompt.
@@ -184,8 +184,9 @@ def mixing_distribution(counts: pd.DataFrame) -> np.ndarray:
 
 
 def corrected(counts: pd.DataFrame) -> tuple[float | None, float | None]:
-    """H (bits) and mu of the true success probabilities, each weighted by its probability of being pairable; None
-    where no prompt is pairable (docs/analysis.md)."""
+    """H (bits) and mu of the true success probabilities, each weighted by its probability of being pairable; None if
+    no prompt is pairable (docs/analysis.md).
+    """
     if not pairable(counts).any():
         return None, None
     sizes = counts.groupby("n").size()
@@ -222,7 +223,7 @@ def _share(name: str, hits: pd.Series) -> dict[str, Any]:
 
 
 def _mean_interval(values: np.ndarray) -> tuple[float | None, float | None]:
-    """Student's t interval of a mean, kept inside 0..1, where entropies lie."""
+    """Student's t interval of a mean, clipped to 0..1, the range of entropies."""
     if len(values) < 2:
         return None, None
     reach = float(scipy.stats.t.ppf(0.975, len(values) - 1)) * (standard_error(values) or 0.0)

@@ -19,8 +19,8 @@ from g2d.analysis.margins import by_seed
 from g2d.analysis.spending import Spending, nominal_level
 from g2d.analysis.statistics import one_side
 
-Verdict = Literal["better", "worse", "within", "open", "given up", "waiting"]
-Status = Literal["settled", "not worth going on", "open", "waiting"]
+Verdict = Literal["better", "worse", "within", "open", "given up"]
+Status = Literal["settled", "not worth going on", "open"]
 SETTLED = ("better", "worse", "within")
 LATER = 2.0  # the error is spent at this power of the information, since tests of few seeds find less than it says
 
@@ -45,7 +45,6 @@ class Plan:
     error: float = 0.05  # of each family over all looks
     futility: float = 0.015  # a comparison with a smaller chance to be settled, per further seed, is given up
     alike: tuple[str, ...] = ()  # policies trained in the same way, whose seed variance is pooled
-    waiting: tuple[str, ...] = ()  # policies that start only where the comparisons of the others make it worth while
     without_seeds: tuple[str, ...] = ()  # M0
 
     @property
@@ -56,8 +55,7 @@ class Plan:
     @property
     def first(self) -> dict[str, int]:
         """By policy, the seeds that it must have at the first look."""
-        absent = (*self.waiting, *self.without_seeds)
-        return {policy: self.looks[0] for policy in self.policies if policy not in absent}
+        return {policy: self.looks[0] for policy in self.policies if policy not in self.without_seeds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ class Compared(Asked):
     boundary_margin: float = 0.0  # they are within the margin where p_margin is at most this
     low: float = -1.0  # repeated confidence interval: for all looks and all comparisons of the family at once
     high: float = 1.0
-    verdict: Verdict = "waiting"
+    verdict: Verdict = "open"
     look: int = 0  # of these numbers; where a verdict has fallen, its look
     chance_next: float = 0.0  # that the next look settles it, from the current estimates
     chance: float = 0.0  # that the seeds left settle it
@@ -123,7 +121,7 @@ def take_look(plan: Plan, results: Mapping[str, np.ndarray], earlier: Sequence[L
     compared = dict(enumerate(before))
     for family in dict.fromkeys(own.family for own in plan.asked):
         members = {i: own for i, own in enumerate(before) if own.family == family}
-        left = {i: own for i, own in members.items() if own.verdict in ("open", "waiting")}
+        left = {i: own for i, own in members.items() if own.verdict == "open"}
         tests = {i: _Test.of(plan, c, answers) for i, c in left.items() if {c.policy, c.reference} <= set(answers)}
         compared |= _judged(plan, members, tests, number)
     return _decided(plan, number, _without_beaten(list(compared.values())), wanted)
@@ -312,40 +310,24 @@ def _beaten(compared: Sequence[Compared]) -> set[str]:
 
 
 def _decided(plan: Plan, number: int, compared: Sequence[Compared], seeds: Mapping[str, int]) -> Look:
-    compared, starting = _second_stage(plan, number, compared)
     beaten, decisions = _beaten(compared), []
     for policy in plan.policies:
         own = [c for c in compared if policy in (c.policy, c.reference)]
         now = seeds.get(policy, 0)
-        going_on = [c.n_seeds for c in own if c.verdict == "open" or (starting and c.verdict == "waiting")]
+        going_on = [c.n_seeds for c in own if c.verdict == "open"]
         wanted = [next(n for n in plan.looks if n > n_seeds) for n_seeds in going_on]
         further = now if policy in plan.without_seeds else max([now, *wanted])
-        waits = policy in plan.waiting and not now and not starting
-        decisions.append(Decision(policy, *_status(waits, policy in beaten, own), now, further))
+        decisions.append(Decision(policy, *_status(policy in beaten, own), now, further))
     return Look(plan, number, tuple(compared), tuple(decisions))
 
 
-def _status(waits: bool, beaten: bool, own: Sequence[Compared]) -> tuple[Status, str]:
+def _status(beaten: bool, own: Sequence[Compared]) -> tuple[Status, str]:
     """What becomes of a policy with these comparisons, and why."""
-    left = [c for c in own if c.verdict in ("open", "waiting")]
+    left = [c for c in own if c.verdict == "open"]
     given_up = [c for c in own if c.verdict == "given up"]
-    if left and waits:
-        return "waiting", "it starts where the comparisons of the others are not all within the margin"
     if left:
         return "open", f"{len(left)} of {len(own)} comparisons are open"
     if given_up:
         unlikely = f"further seeds are unlikely to settle {len(given_up)} of {len(own)} comparisons"
         return "not worth going on", "it is worse than another" if beaten else unlikely
     return "settled", "every comparison has its verdict"
-
-
-def _second_stage(plan: Plan, number: int, compared: Sequence[Compared]) -> tuple[list[Compared], bool]:
-    """Whether the policies that wait start: where the others, trained in the same way, differ or cannot be shown to be
-    within the margin of one another; where they are, the comparisons that wait are given up."""
-    ends = set(plan.alike) - set(plan.waiting)
-    others = [own.verdict for own in compared if {own.policy, own.reference} <= ends]
-    starting = "open" not in others and any(verdict != "within" for verdict in others)
-    over = all(verdict == "within" for verdict in others)
-    return [
-        replace(own, verdict="given up", look=number) if over and own.verdict == "waiting" else own for own in compared
-    ], starting or any(verdict in ("better", "worse") for verdict in others)

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy
 
-from g2d.analysis.comparisons import LEVEL, POWER
+from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.crossed import Error, SeedPool, seed_variance
 
+POWER = 0.8
 DRAWS = 400  # leaves a standard error of a tenth of the difference's own
 MOST_QUESTIONS = 20_000  # of a plan
 
@@ -101,16 +102,21 @@ class Design:
 
 
 @functools.lru_cache(maxsize=4096)
-def smallest_difference(components: Components, design: Design) -> float:
+def smallest_difference(components: Components, design: Design, shared: bool = True) -> float:
     """The true difference in accuracy that is found with 80 % power at the corrected level, 5 % / family; at most 1.
-    A variance between seeds of NaN counts as 0."""
+    A variance between seeds of NaN counts as 0.
+
+    Args:
+        shared: the difference is on the same questions with every seed, which is harder to find; else on other ones.
+    """
     drawn = _experiments(components, replace(design, family=1))
     differences, errors = drawn.against(1)
+    seeds = 1 if shared else design.n_seeds
     effect = 0.0
-    for _ in range(4):  # an effect changes answers, those to the same questions whatever the seed, and so the error
-        changed = effect * (1 - effect) / design.n_questions
-        reach = errors.reach(LEVEL / design.family, changed)
-        missed = reach - differences - math.sqrt(changed) * drawn.of_effect
+    for _ in range(4):  # an effect changes answers, and so the error
+        changed = effect * (1 - effect) / design.n_questions / seeds
+        reach, moved = errors.reach(LEVEL / design.family, changed), math.sqrt(changed) * drawn.of_effect
+        missed = [reach - differences - moved, reach + differences + moved]  # equally likely: fewer draws are needed
         effect = min(float(np.quantile(missed, POWER)) / drawn.shrunk, 1.0)
     return effect
 

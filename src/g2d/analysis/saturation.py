@@ -23,8 +23,8 @@ LEVEL = 0.95
 BEYOND = 4.0  # midpoints are looked for from a fourth of the first K to four times the last one
 SLOPES = (0.5, 8.0)
 
-# fits: the numbers are shown. no change: the asymptote may be M0's accuracy. no sigmoid: the accuracies are further off
-# the curve than their noise explains, in 5 % of true sigmoids. not saturated: the midpoint may lie beyond the last K.
+# fits: the numbers are shown. no change: the asymptote may be M0's accuracy. no sigmoid: the accuracies deviate from
+# the curve by more than their noise (5 % of true sigmoids do). not saturated: the midpoint may be beyond the last K.
 Status = Literal["fits", "no change", "no sigmoid", "not saturated"]
 
 
@@ -110,8 +110,9 @@ def fitted(steps: np.ndarray, start: float, accuracies: np.ndarray) -> tuple[flo
 
 
 def _search(steps: np.ndarray, starts: np.ndarray, accuracies: np.ndarray) -> np.ndarray:
-    """Asymptote, midpoint and slope, (n, 3), with the least squares among those of a grid; `starts` are (n,) accuracies
-    of M0, `accuracies` (n, n_k)."""
+    """Least-squares asymptote, midpoint and slope, (n, 3), by grid search; `starts` are (n,) accuracies of M0,
+    `accuracies` (n, n_k).
+    """
     midpoints, slopes = np.meshgrid(
         np.geomspace(steps[0] / BEYOND, steps[-1] * BEYOND, 60), np.geomspace(*SLOPES, 20), indexing="ij"
     )
@@ -125,7 +126,7 @@ def _search(steps: np.ndarray, starts: np.ndarray, accuracies: np.ndarray) -> np
 
 
 def _estimate(value: float, resampled: np.ndarray, bounds: tuple[float, float]) -> Estimate:
-    """With the ends of its interval that lie inside the bounds of the search."""
+    """Estimate with the ends of its interval that are inside the bounds of the search."""
     low, high = percentile_interval(resampled)
     return Estimate(
         value,

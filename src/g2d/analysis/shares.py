@@ -31,7 +31,7 @@ FARTHEST = 2.0**10  # no interval ends beyond this share
 class Share:
     """A share of a gain."""
 
-    share: float | None  # None, as both ends, where there is no gain to have a share of
+    share: float | None  # None, with both ends, if there is no gain
     low: float | None  # None too where the interval has no end on this side
     high: float | None
 
@@ -91,7 +91,7 @@ def _error(values: np.ndarray, r: float, pool: SeedPool | None) -> Error:
 
 
 def _end(excess: Callable[[float], float], estimate: float, side: int) -> float | None:
-    """The nearest share on one side that the test rejects; None where it rejects none."""
+    """Return the nearest share on one side that the test rejects; None if it rejects none."""
     accepted, step = estimate, 0.01
     while excess(estimate + side * step) <= 0:
         accepted, step = estimate + side * step, 2 * step

@@ -42,16 +42,16 @@ def nominal_level(fractions: Sequence[float], level: float, spending: Spending, 
 @functools.lru_cache(maxsize=1 << 16)
 def boundaries(fractions: tuple[float, ...], level: float, spending: Spending, power: float = 1.0) -> tuple[float, ...]:
     """Boundaries of |z| at every look, fractions rising strictly. Args as for `nominal_level`."""
-    found: list[float] = []
+    bounds: list[float] = []
     paths = _Paths(np.zeros(1), np.ones(1))
     before = error = 0.0
     for fraction in fractions:
         total = spent(fraction**power, level, spending)
         bound = paths.bound(total - error, math.sqrt(fraction - before), FARTHEST * math.sqrt(fraction))
-        found.append(bound / math.sqrt(fraction))
+        bounds.append(bound / math.sqrt(fraction))
         paths = paths.inside(bound, math.sqrt(fraction - before))
         before, error = fraction, total
-    return tuple(found)
+    return tuple(bounds)
 
 
 @dataclass(frozen=True)

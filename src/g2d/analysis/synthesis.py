@@ -46,12 +46,12 @@ class Pooled:
         return self.mean - reach, self.mean + reach
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Of the mean of the true effects, level 1 - alpha."""
+        """Interval of the mean of the true effects, level 1 - alpha."""
         reach = -float(scipy.special.stdtrit(self.n_studies - 1, alpha / 2)) * self.standard_error
         return self.effect - reach, self.effect + reach
 
     def prediction(self, alpha: float) -> tuple[float, float]:
-        """Of the true effect in another study, level 1 - alpha."""
+        """Interval of the true effect in another study, level 1 - alpha."""
         spread = math.hypot(self.tau, self.standard_error)
         reach = -float(scipy.special.stdtrit(self.n_studies - 2, alpha / 2)) * spread
         return self.effect - reach, self.effect + reach

@@ -1,7 +1,7 @@
-"""Win rates, how often a judge prefers a policy's reply to M0's, and rewards: as they are and at equal length.
+"""Win rates of a policy's replies against M0's, and rewards, both raw and at equal length.
 
-At equal length a win rate is the value at a difference of 0 of a logistic regression of the preference on the
-difference in length (AlpacaEval 2: Dubois et al. 2024, arXiv 2404.04475, section 3).
+A win rate at equal length is the value at a length difference of 0 of a logistic regression of the preference on the
+length difference (AlpacaEval 2: Dubois et al. 2024, arXiv 2404.04475, section 3).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ AT_LEAST = 5
 
 
 def preferences(scores: np.ndarray, base_scores: np.ndarray) -> np.ndarray:
-    """1 where the first is preferred, 0 where the second is, 1/2 for a tie; NaN where one has no score."""
+    """Return 1 if the first is preferred, 0 if the second is, 1/2 for a tie; NaN if one has no score."""
     won = 0.5 + 0.5 * np.sign(scores - base_scores)
     return np.where(np.isfinite(scores) & np.isfinite(base_scores), won, np.nan)
 
@@ -79,7 +79,7 @@ def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
 class AtEqualLength:
     """Rewards of candidates, each (n_candidates,); prompts have equal weights."""
 
-    rewards: np.ndarray  # as they would be at the mean length of all candidates
+    rewards: np.ndarray  # at the mean length of all candidates
     raw: np.ndarray  # as they are
     lengths: np.ndarray  # mean length
     slope: float  # reward for one more unit of length

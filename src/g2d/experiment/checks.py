@@ -35,7 +35,9 @@ RESERVED_FOLDERS = {
     *("problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "looks", "report"),
     *("reward-models", "teachers"),
 }
-RESERVED_FILES = {"config.yaml", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip"}
+RESERVED_FILES = {
+    *("config.yaml", "plan.json", "methods.md", "advice.md", "provenance.json", "report.html", "report.zip"),
+}
 RESERVED_REGIMES = {"base", "grpo", "dpo", "harvest", "probe", "calibration", AUTO}
 
 
@@ -101,11 +103,6 @@ def _of_looks(config: Config) -> Iterator[str]:
         yield "seeds.looks: recorded completions are not trained on, so there is nothing to look at: list the seeds"
     if looks.until is not None and looks.until > looks.most:
         yield f"seeds.until={looks.until}: there are at most {looks.most} looks: lower it, or drop the key"
-    if looks.waiting and config.probe.compare:
-        yield "seeds.waiting: probe.compare trains every K of the first seed before the looks: drop one of the two"
-    for k in looks.waiting:
-        if k not in config.warmup.steps or k in (0, max(config.warmup.steps)):
-            yield f"seeds.waiting: K={k} is not between the ends of warmup.steps {config.warmup.steps}: remove it"
 
 
 def _of_references(config: Config) -> Iterator[str]:

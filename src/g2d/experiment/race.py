@@ -18,7 +18,7 @@ from g2d.experiment.sections import Config, Looks, Reached
 from g2d.jobs.files import read_json
 from g2d.settings import ConfigError
 
-PLAN = "plan.json"  # beside the looks
+PLAN = "plan.json"  # beside the looks; that of the whole grid is in results (`g2d.tables.dated_plan`)
 POLICY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)+")  # `PolicyKey.name`
 
 
@@ -98,8 +98,7 @@ def n_seeds(config: Config, key: PolicyKey) -> int:
     if config.reached is None:
         return len(config.seeds)
     assert config.looks is not None
-    first = 0 if key.role == "dpo" and key.k in config.looks.waiting else config.looks.looks[0]
-    return config.reached.seeds.get(key.name, first)
+    return config.reached.seeds.get(key.name, config.looks.looks[0])
 
 
 # ------------------------------------------------------------------------------------------------------------ in words

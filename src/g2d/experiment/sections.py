@@ -34,7 +34,7 @@ from g2d.regimes.tracking import Logging
 from g2d.regimes.warmup import AUTO, Warmup
 from g2d.rewards.catalogue import AnyReward, RewardName
 from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs, Sampling
-from g2d.settings import Name, Section, Seed, Steps, key, repeated
+from g2d.settings import MistakeInKeyError, Name, Section, Seed, Steps, key, repeated
 from g2d.settings.cached_method import cached_method
 from g2d.settings.mistakes import changed
 
@@ -43,12 +43,10 @@ FILES = "# files: "  # the first line of a saved configuration: a list, in JSON
 
 
 class Probe(Section):
-    """A cheap look before the grid: a few prompts harvested at every K of the first seed (`snakemake advice`)."""
+    """A cheap test before the grid: harvest a few prompts at every K of the first seed (`snakemake advice`)."""
 
-    prompts: int = key(
-        50, "Prompts harvested, the first ones of the training set; all of them where it has fewer.", ge=2
-    )
-    compare: bool = key(False, "Build the advice with the whole grid too, and compare it with what the grid has shown.")
+    prompts: int = key(50, "Number of prompts to harvest, taken from the start of the training set.", ge=2)
+    compare: bool = key(False, "Also build the advice in a full run, and compare it with the results of the grid.")
 
 
 class Frontier(Section):
@@ -56,7 +54,7 @@ class Frontier(Section):
 
     margin: float = key(
         0.02,
-        "By how much a policy may be worse than the best one and still be good enough, in accuracy (0.02: two points).",
+        "Largest loss of accuracy against the best policy that is still good enough (0.02: two points).",
         gt=0,
         lt=1,
     )
@@ -66,15 +64,13 @@ PerHour = Annotated[float, Field(ge=0)]
 
 
 class Price(Section):
-    """What an hour of a device costs, which makes money one of the costs (docs/analysis.md)."""
+    """Price of an hour of a device; makes money one of the costs (docs/analysis.md)."""
 
-    currency: str = key(
-        ..., "Of the price, as tables and the page name it, for example EUR.", pattern="^[A-Za-z]{1,12}$"
-    )
+    currency: str = key(..., "Currency of the price, for example EUR.", pattern="^[A-Za-z]{1,12}$")
     devices: PerHour | Annotated[dict[str, PerHour], Field(min_length=1)] = key(
         ...,
-        "For an hour of any device, or by the name that the column device of cost.csv has (cpu: a job without a GPU, "
-        "all its cores). What ran on a device without a price has no cost in money.",
+        "Price per hour for every device, or by the name in the column device of cost.csv (cpu: all cores "
+        "of a job without a GPU). Jobs on a device without a price have no cost in money.",
     )
 
     def per_hour(self, device: str) -> float | None:
@@ -90,42 +86,46 @@ class Price(Section):
 
 
 class Looks(Section):
-    """The seeds in stages: a look after each decides which policies get the next, with one error over all looks."""
+    """Seeds in stages: an interim analysis after each stage decides which policies get further seeds (docs/race.md)."""
 
     looks: list[Annotated[int, Field(ge=2, le=MOST_SEEDS)]] = key(
-        ..., "Seeds that a policy has at each look, ascending; the seeds are 1 to the last number.", min_length=1
+        ..., "Number of seeds at each interim analysis, ascending; the seeds are 1 to the last number.", min_length=1
     )
     plan: Name | None = key(
         None,
-        "Name of the plan. What it says is fixed by the first look; another plan over the same results needs another "
-        "name, and is listed with those before it.",
+        "Name of the plan, which is fixed by the first analysis. A changed plan on the same results needs a new name.",
     )
     spending: Literal["obrien_fleming", "pocock"] = key(
-        "obrien_fleming", "How the error is spent over the looks (Lan and DeMets); Pocock spends more of it early."
+        "obrien_fleming", "Spending function (Lan and DeMets); pocock spends more of the error early."
     )
     error: float = key(
         0.05,
-        "Probability of a wrong verdict in a family of comparisons, over all looks; for differences and for being "
-        "within the margin each.",
+        "Probability of a wrong verdict per family of comparisons, over all analyses; the same again for equivalence.",
         gt=0,
         lt=0.5,
     )
     futility: float = key(
         0.015,
-        "A comparison is given up where the chance that a later look settles it is below this for every further seed.",
+        "Stop a comparison if the chance that more seeds settle it is below this.",
         ge=0,
         lt=1,
     )
-    waiting: list[Steps] = key(
-        [], "K of DPO that are not trained before the comparisons of the other K leave a question that they may settle."
-    )
-
     until: int | None = key(
         None,
-        "The look to stop after: tables and page are of its seeds; null: the last that is needed.",
+        "Stop after this analysis, numbered from 1; null: after the last one needed.",
         ge=1,
         neutral=None,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_waiting(cls, values: Any) -> Any:
+        """Drop the key `waiting`, which earlier versions wrote into `results/config.yaml`, if it is empty."""
+        if not isinstance(values, Mapping) or "waiting" not in values:
+            return values
+        if values["waiting"]:
+            raise MistakeInKeyError("waiting", "no longer a key: remove it (after a look, seeds.plan names a new plan)")
+        return {name: value for name, value in values.items() if name != "waiting"}
 
     @field_validator("looks")
     @classmethod
@@ -144,7 +144,7 @@ class Looks(Section):
     @property
     def most(self) -> int:
         """The largest number of looks that there can be."""
-        return len(self.looks) * (2 if self.waiting else 1)
+        return len(self.looks)
 
     @property
     def folder(self) -> str:
@@ -153,20 +153,23 @@ class Looks(Section):
 
 
 class Collapse(Section):
-    """What counts as the collapse of an online training (`g2d.analysis.dynamics`)."""
+    """Definition of a collapse of an online training (`g2d.analysis.dynamics`)."""
 
     share: float = key(
-        0.2, "Of the entropy, or the length, that a training began with: less than that is a collapse.", gt=0, lt=1
+        0.2,
+        "A training has collapsed if its entropy or length falls below this share of its initial value.",
+        gt=0,
+        lt=1,
     )
 
 
 class Contamination(Section):
-    """Memory or reasoning: M0 continues the beginning of every question (`g2d.analysis.contamination`)."""
+    """Contamination check: M0 continues the beginning of every question (`g2d.analysis.contamination`)."""
 
-    benchmarks: list[Name] = key([], "Whose questions; empty: those of all benchmarks.")
+    benchmarks: list[Name] = key([], "Benchmarks to check; empty: all.")
     share: float = key(0.6, "Share of a question's words that is shown, rounded down.", gt=0, lt=1)
     max_completion_length: int = key(1024, "Token budget of a continuation.", unit="tokens", ge=1)
-    batch_size: int = key(64, "Continuations generated together by transformers; vLLM batches by itself.", ge=1)
+    batch_size: int = key(64, "Continuations per batch with transformers; vLLM batches by itself.", ge=1)
 
     @field_validator("benchmarks")
     @classmethod
@@ -177,31 +180,30 @@ class Contamination(Section):
 
 
 class Drift(Section):
-    """How far policies are from M0 on answers of their own, drawn at temperature 1 (`g2d.rollouts.divergence`)."""
+    """KL divergence from M0, measured on each policy's own answers at temperature 1 (`g2d.rollouts.divergence`)."""
 
-    problems: int = key(100, "Problems of every benchmark that are drawn for it; all of one that has fewer.", ge=2)
-    samples_per_prompt: int = key(1, "Answers to each of them.", ge=1)
+    problems: int = key(100, "Problems per benchmark; all if it has fewer.", ge=2)
+    samples_per_prompt: int = key(1, "Answers per problem.", ge=1)
     seed: Seed = key(0, "Seed of the problems and of the answers.")
 
 
 class Ablation(Selects, PromptMix):
-    """Policies that differ from the main ones in named keys (paper, Table 3): one confounder, one row.
+    """Policies that differ from the main ones in the keys given here (paper, Table 3).
 
-    With other keys of `warmup`, or another reward, they have a warm-up, and a harvest, of their own. One that differs
-    in `select` alone is GRPO of the main grid.
+    An ablation with other `warmup` keys or another reward has its own warm-up and harvests. An ablation that
+    differs only in `select` is GRPO of the main grid.
     """
 
-    steps: Literal["all"] | list[Steps] = key(..., "The values of K to train it at; all: every K that it can have.")
-    dpo: dict[str, Any] = key({}, "Keys of the dpo section with their other values.")
-    warmup: dict[str, Any] = key({}, "Keys of the warmup section with their other values.")
+    steps: Literal["all"] | list[Steps] = key(..., "K to train at; all: every possible K.")
+    dpo: dict[str, Any] = key({}, "Keys of the dpo section to change.")
+    warmup: dict[str, Any] = key({}, "Keys of the warmup section to change.")
     reward: RewardName | None = key(
         None,
-        "The entry of `rewards` that judges its warm-up, on verifiable prompts, and its harvest, at K=0 that of M0, or "
-        "`{file: my_reward.py}`; null for the truth.",
+        "Reward of its warm-up and harvests: an entry of `rewards` or `{file: my_reward.py}`; null: correctness.",
         neutral=None,
     )
     policies: list[Literal["dpo", "grpo"]] = key(
-        ["dpo"], "What is evaluated: dpo on the harvest, or the warmed-up policy itself (grpo).", min_length=1
+        ["dpo"], "Policies to evaluate: DPO on the harvest (dpo), or the warmed-up policy (grpo).", min_length=1
     )
 
     @model_validator(mode="after")
@@ -237,39 +239,37 @@ class Ablation(Selects, PromptMix):
 class Baselines(Section):
     """Policies to compare with (paper, section 4.1)."""
 
-    grpo_group_sizes: list[int] = key([2, 4], "GRPO alone at the largest K, for these G.", paper="2 and 4")
+    grpo_group_sizes: list[int] = key([2, 4], "Evaluate GRPO at the largest K, for these G.", paper="2 and 4")
     grpo_steps: Literal["last", "all"] = key(
         "last",
-        "all: GRPO alone is evaluated at every K, too, where the warm-up has that G and passes there anyway.",
+        "all: also evaluate GRPO at every other K, if the warm-up has that G and saves these policies.",
         neutral="last",
     )
 
 
 class OpenEnded(Sampling):
-    """Prompts without a right answer: to train on, and held out, where every policy is compared with M0."""
+    """Prompts without a right answer: some to train on, others held out to compare every policy with M0."""
 
     pool: ProblemSource = key(
-        ..., "Prompts to train on; of a file or data set no column of answers is read.", paper="100,000 of WildChat"
+        ..., "Prompts to train on; a column with answers is ignored.", paper="100,000 of WildChat"
     )
-    held_out: ProblemSource = key(
-        ..., "Prompts that every policy and M0 reply to, for the win rates.", paper="AlpacaEval 2, ArenaHard"
-    )
+    held_out: ProblemSource = key(..., "Held-out prompts for the win rates.", paper="AlpacaEval 2, ArenaHard")
     development: ProblemSource | None = key(
         None,
-        "Prompts that checkpoints are selected by (`select`), in neither of the others.",
+        "Prompts to select checkpoints by (`select`); must not overlap with the other two.",
         paper="470, none of AlpacaEval 2",
         neutral=None,
     )
     reward: RewardName = key(
-        ..., "The entry of `rewards` that judges them in training; it looks at no reference.", paper="Athene-RM-8B"
+        ..., "Entry of `rewards` to train on; it may not need a reference answer.", paper="Athene-RM-8B"
     )
     judge: RewardName | None = key(
-        None, "The entry of `rewards` that the win rates are by; null: the one trained on.", paper="GPT-4-1106, GPT-4o"
+        None, "Entry of `rewards` to compute win rates with; null: the same as `reward`.", paper="GPT-4-1106, GPT-4o"
     )
-    samples_per_prompt: int = key(4, "Replies of a policy to each held-out prompt.", paper="1", ge=1)
+    samples_per_prompt: int = key(4, "Replies per policy and held-out prompt.", paper="1", ge=1)
     temperature: float = key(1.0, "Sampling temperature of the replies.", gt=0, le=5)
     max_completion_length: int = key(2048, "Token budget of a reply.", unit="tokens", ge=1)
-    seed: Seed = key(0, "Seed of the replies; a policy and M0 draw with the same random numbers.")
+    seed: Seed = key(0, "Seed of the replies; a policy and M0 use the same random numbers.")
 
     @property
     def sources(self) -> dict[str, Any]:
@@ -284,23 +284,21 @@ class OpenEnded(Sampling):
 
 
 class Sweep(Section):
-    """What every regime is tuned by, and which checkpoints are taken, by problems of no training and no benchmark."""
+    """Tune regimes and select checkpoints on development problems, in neither training nor benchmarks."""
 
     development: Annotated[int, Field(ge=1)] | ProblemSource = key(
         ...,
-        "The problems that choose: so many held out of the pool, which are then neither calibrated nor trained on; or "
-        "a source of problems as for the pool, which it must not share any with.",
+        "Development problems: a number to hold out of the pool, or a source as for `pool`.",
     )
     regimes: dict[str, dict[str, list[float]]] = key(
         {},
-        "By what is swept (warmup, dpo, an ablation or an entry of regimes): keys with the values to try, every "
-        "combination of them. Keys are numbers that a training is tuned by: rates, weights, clips, epochs. Those of an "
-        "ablation are keys of its warm-up if it has one, else of dpo. Empty: the problems select checkpoints alone "
-        "(`select`).",
+        "Keys and values to try, in every combination, for warmup, dpo, an ablation or an entry of "
+        "`regimes`. Only numbers can be swept, such as learning rates, weights and epochs. Empty: only "
+        "select checkpoints (`select`).",
         neutral={},
     )
-    at: dict[str, Steps] = key({}, "The K of the candidates, by what is swept; without one, the largest there is.")
-    seed: Seed | None = key(None, "Seed of the candidates; null: the grid's first one, whose harvests are there.")
+    at: dict[str, Steps] = key({}, "K of the candidates, by regime; default: the largest K.")
+    seed: Seed | None = key(None, "Seed of the candidates; null: the first seed of the grid.")
 
 
 MODEL_SECTIONS = {
@@ -319,7 +317,7 @@ class Reached:
 
 
 class Config(Section):
-    """Everything that says WHAT runs. HOW it runs (cluster, cores) lives in `profiles/`."""
+    """All settings that affect results. Settings of the execution (cluster, cores) are in `profiles/`."""
 
     title: str = key("G2D", "Title of the report.")
     demonstration: str | None = key(
@@ -327,72 +325,63 @@ class Config(Section):
     )
     seeds: list[Seed] = key(
         [0, 1, 2, 3, 4],
-        "Seeds of training, harvest and pairs; `{looks: [2, 3, 5, 8]}`, with the keys of `looks`: in stages.",
+        "Seeds of training, harvest and pairs, as a list or in stages: `{looks: [2, 3, 5, 8]}`, with keys of `looks`.",
         paper="5 seeds",
         min_length=1,
     )
-    looks: Looks | None = key(None, "The seeds in stages (docs/race.md), as `seeds: {looks: ...}`.", neutral=None)
-    models: dict[Name, ModelSource] = key(..., "Base models M0 by name.", min_length=1)
-    pool: ProblemSource = key(..., "Problems that calibration and training may draw from.", paper="MATH train")
+    looks: Looks | None = key(None, "Seeds in stages (docs/race.md); the same as `seeds: {looks: ...}`.", neutral=None)
+    models: dict[Name, ModelSource] = key(..., "Base models M0, by name.", min_length=1)
+    pool: ProblemSource = key(..., "Problems for calibration and training.", paper="MATH train")
     benchmarks: dict[Name, ProblemSource] = key(
-        ..., "Held-out problems by name.", paper="MATH-500, GSM8K", min_length=1
+        ..., "Held-out problems, by name.", paper="MATH-500, GSM8K", min_length=1
     )
-    prompt: Prompt = key(Prompt(), "What the policy is shown.")
-    engine: EngineSettings = key(EngineSettings(), "What generates.")
-    lora: Lora = key(Lora(), "The adapter.")
+    prompt: Prompt = key(Prompt(), "Prompt format.")
+    engine: EngineSettings = key(EngineSettings(), "Generation engine.")
+    lora: Lora = key(Lora(), "LoRA adapter.")
     calibration: Calibration = key(Calibration(), "Difficulty calibration.")
-    training_set: TrainingSet = key(TrainingSet(), "The prompts to train on.")
+    training_set: TrainingSet = key(TrainingSet(), "Training prompts.")
     warmup: Warmup = key(Warmup(), "GRPO warm-up.")
     harvest: Harvest = key(Harvest(), "Rollouts of the frozen policy.")
-    probe: Probe = key(Probe(), "The look before the grid, and the advice from it.")
-    pairs: Pairs = key(Pairs(), "The draw of preference pairs.")
+    probe: Probe = key(Probe(), "Cheap test before the grid.")
+    pairs: Pairs = key(Pairs(), "Sampling of preference pairs.")
     dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
-    ablations: dict[Name, Ablation] = key({}, "Further policies, by name: the confounders of Table 3.")
+    ablations: dict[Name, Ablation] = key({}, "Variants of the main policies, by name (paper, Table 3).")
     regimes: dict[Name, AnyEntry] = key(
-        {}, "Further ways to train on the harvests, by the name that folders and tables give them.", neutral={}
+        {}, "Further ways to train, by name; the name appears in folders and tables.", neutral={}
     )
     rewards: dict[Name, AnyReward] = key(
         {},
-        "What a completion may be worth, by the name that ablations and online entries of `regimes` have as their "
-        "`reward`; policies that name none are trained on the truth.",
+        "Rewards by name, for the key `reward` of ablations and online entries of `regimes`; the default "
+        "is correctness.",
         neutral={},
     )
-    open_ended: OpenEnded | None = key(
-        None, "Prompts without a right answer, to train on and to be preferred on (docs/rewards.md).", neutral=None
-    )
-    baselines: Baselines = key(Baselines(), "GRPO alone.")
-    evaluation: Evaluation = key(Evaluation(), "Benchmarks.")
+    open_ended: OpenEnded | None = key(None, "Prompts without a right answer (docs/rewards.md).", neutral=None)
+    baselines: Baselines = key(Baselines(), "GRPO without an offline phase.")
+    evaluation: Evaluation = key(Evaluation(), "Evaluation on the benchmarks.")
     frontier: Frontier | None = key(
         None,
-        "The tables of the frontier; null: with their defaults where there are `regimes`, else none.",
+        "Tables of accuracy against cost; null: with default keys if there are `regimes`, else none.",
         neutral=None,
     )
     price_per_device_hour: Price | None = key(
-        None, "What an hour of a device costs: bills and the frontier are in money, too.", neutral=None
+        None, "Price of an hour of a device, to show costs in money.", neutral=None
     )
     collapse: Collapse | None = key(
         None,
-        "The tables of online training; null: with their defaults where there are `regimes`, else none.",
+        "Tables of training dynamics; null: with default keys if there are `regimes`, else none.",
         neutral=None,
     )
-    sweep: Sweep | None = key(
-        None, "Learning rates and other numbers, chosen for every regime before a benchmark is answered.", neutral=None
-    )
-    contamination: Contamination | None = key(
-        None, "What tells memory from reasoning: M0 continues the beginnings of questions.", neutral=None
-    )
-    drift: Drift | None = key(
-        None, "The KL divergence from M0, of every policy on its own answers (drift.csv).", neutral=None
-    )
+    sweep: Sweep | None = key(None, "Tune regimes on development problems.", neutral=None)
+    contamination: Contamination | None = key(None, "Contamination check of the benchmarks.", neutral=None)
+    drift: Drift | None = key(None, "KL divergence of every policy from M0 (drift.csv).", neutral=None)
     share_imports: bool = key(
         True,
-        "Fork the jobs that train or generate from one process that has imported torch, transformers and TRL, which "
-        "takes longer than a small job's own work. Without effect on a cluster, where jobs are on several machines, "
-        "and on jobs that run vLLM (engine.keep_alive).",
+        "Fork trainings and generation from one process that has imported torch, transformers and TRL, to "
+        "start faster. Has no effect on a cluster or on jobs that run vLLM.",
     )
-    training: Processes = key(Processes(), "How many GPUs share one training.")
-    checkpoints: Checkpointing = key(Checkpointing(), "What a stopped training goes on from.")
-    logging: Logging = key(Logging(), "Where training curves go.")
+    training: Processes = key(Processes(), "GPUs and precision of a training.")
+    checkpoints: Checkpointing = key(Checkpointing(), "Checkpoints, to resume interrupted trainings.")
+    logging: Logging = key(Logging(), "Logging of training curves.")
     _reached: Reached | None = PrivateAttr(None)  # None: the whole grid (`g2d.experiment.race`)
 
     @field_validator("title", "demonstration")

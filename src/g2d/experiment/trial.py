@@ -14,7 +14,7 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,6 +51,7 @@ from g2d.settings.arguments import at_least
 from g2d.verifier import Verifier
 from g2d.verifier.pool import default_workers
 
+AT_ONCE = 8  # problems that are answered together, and then printed; vLLM answers all
 SHOWN = 1200  # characters of a completion, unless all are asked for
 WIDTH = 118
 MANY = 0.1  # a share worth a hint
@@ -112,42 +113,68 @@ def run(arguments: argparse.Namespace) -> int:
     require_tasks(config)
     go_offline("pretrained_model")  # which may fetch, and reports nothing
     require_repositories(config)
-    trial = tried(config, name, arguments.problems, arguments.n, arguments.seed, arguments.reward)
-    for number, rollout in enumerate(trial.rollouts):
-        say("\n".join(_screen(trial, number, rollout, arguments.full)) + "\n")
+
+    def show(trial: Trial, first: int, total: int) -> None:
+        for number in range(first, len(trial.rollouts)):
+            say("\n".join(_screen(trial, number, total, arguments.full)) + "\n")
+
+    trial = tried(config, name, arguments.problems, arguments.n, arguments.seed, arguments.reward, show)
     say("\n".join(summary(trial)))
     return 0
 
 
-def tried(config: Config, model: str, problems: str, n: int, seed: int = 0, reward: str | None = None) -> Trial:
-    """Have M0 answer problems of a set, as the harvest does for the pool and the evaluation for a benchmark."""
+def tried(
+    config: Config,
+    model: str,
+    problems: str,
+    n: int,
+    seed: int = 0,
+    reward: str | None = None,
+    show: Callable[[Trial, int, int], None] = lambda trial, first, total: None,
+) -> Trial:
+    """Have M0 answer problems of a set, as the harvest does for the pool and the evaluation for a benchmark.
+
+    `show` is called with the answers so far, the number of the first new one, and the number of all problems.
+    """
     own = config.for_model(model)
     section = "evaluation" if problems in config.benchmarks else "harvest"
     decoding = evaluation_decoding(own.evaluation) if section == "evaluation" else sampling(own.harvest, seed)
     decoding = replace(decoding, samples_per_prompt=1, token_budgets=())
     chosen = drawn(load_problems(problems, with_seed(config.problem_sources[problems])), own, problems, n, seed)
-    with TemporaryDirectory(prefix="g2d-try-") as folder:
+    rewarded = reward is not None and config.rewards[reward] != TRUTH
+    if rewarded:
+        say(f"rewards: {words_of(config.rewards[str(reward)])}", file=sys.stderr)
+    trial = Trial(own, model, problems, section, decoding, [], 0.0, [] if rewarded else None)
+    at_once = len(chosen) if own.engine.name == "vllm" else AT_ONCE
+    with TemporaryDirectory(prefix="g2d-try-") as folder, Verifier(default_workers()) as verifier:
         policy = base_policy(model, config.models[model], Path(folder) / "model")
         engine = engine_for(policy, own.engine.model_copy(update={"keep_alive": 0}))
-        begun = time.monotonic()
-        try:
-            rollouts = draw_rollouts(policy, chosen, own.prompt, decoding, workers=default_workers(), engine=engine)
-        except TemplateError as error:
-            raise ValueError(f"{model}: its chat template cannot be used: {error}") from None
-        except (LookupError, RuntimeError):
-            if (name := not_a_number(policy)) is None:
-                raise
-            raise ValueError(f"{model}: its weights are not numbers, {name} for one") from None
-        seconds = time.monotonic() - begun
-    trial = Trial(own, model, problems, section, decoding, rollouts, seconds)
-    if reward is None or config.rewards[reward] == TRUTH:
-        return trial
-    with Verifier() as verifier:
-        rows = with_rewards(
-            to_frame(rollouts), chosen, config.rewards[reward], seed=seed, stream="harvest", verifier=verifier
-        )
-    say(f"rewards: {words_of(config.rewards[reward])}", file=sys.stderr)
-    return replace(trial, rewards=list(rows["reward"]))
+        for first in range(0, len(chosen), at_once):
+            part = chosen[first : first + at_once]
+            begun = time.monotonic()
+            try:
+                rollouts = draw_rollouts(policy, part, own.prompt, decoding, engine=engine, verifier=verifier)
+            except TemplateError as error:
+                raise ValueError(f"{model}: its chat template cannot be used: {error}") from None
+            except (LookupError, RuntimeError):
+                if (name := not_a_number(policy)) is None:
+                    raise
+                raise ValueError(f"{model}: its weights are not numbers, {name} for one") from None
+            trial = replace(
+                trial, rollouts=[*trial.rollouts, *rollouts], seconds=trial.seconds + time.monotonic() - begun
+            )
+            if trial.rewards is not None:
+                rows = with_rewards(
+                    to_frame(rollouts),
+                    part,
+                    config.rewards[str(reward)],
+                    seed=seed,
+                    stream="harvest",
+                    verifier=verifier,
+                )
+                trial = replace(trial, rewards=[*trial.rewards, *rows["reward"]])
+            show(trial, first, len(chosen))
+    return trial
 
 
 def not_a_number(policy: Policy) -> str | None:
@@ -187,12 +214,13 @@ def base_policy(name: str, source: ModelSource, folder: Path) -> Policy:
 # ------------------------------------------------------------------------------------------------------------- screen
 
 
-def _screen(trial: Trial, number: int, rollout: Rollout, full: bool) -> Iterator[str]:
+def _screen(trial: Trial, number: int, total: int, full: bool) -> Iterator[str]:
     """One problem and its answer, for a terminal."""
+    rollout = trial.rollouts[number]
     cut = ", cut off" if rollout.finish_reason == "length" else ""
     level = "" if rollout.level is None else f" (level {rollout.level})"
     yield (
-        f"{number + 1}/{len(trial.rollouts)} {rollout.problem_id}{level}: {WORDS[rollout.verdict]}{cut}, "
+        f"{number + 1}/{total} {rollout.problem_id}{level}: {WORDS[rollout.verdict]}{cut}, "
         f"{rollout.token_count} of {trial.decoding.max_completion_length} tokens"
     )
     yield from _block("prompt", rollout.prompt_text)

@@ -1,1 +1,1 @@
-"""What a configuration needs of a card, before anything runs on one: `g2d plan`."""
+"""Forecast of memory and hours of a configuration, before anything runs (`g2d plan`)."""

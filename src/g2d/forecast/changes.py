@@ -1,4 +1,4 @@
-"""What to change in a configuration where a job does not fit: the first change that leaves results as they are."""
+"""Changes that make a job fit on a card without changing its results."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ SHARES = tuple(n / 20 for n in range(1, 19))  # of the card for vLLM beside a tr
 
 
 def training_change(training: Training, need: Need, forecast: Forecast) -> str | None:
-    """A line that says what to set, or that nothing helps; None where the job fits.
+    """Return a line that says what to set, or that nothing helps; None if the job fits.
 
-    Smaller passes are tried first, then other shares of the card for vLLM, the nearest first.
+    Tries smaller passes first, then other shares of the card for vLLM, the nearest first.
     """
     if need.verdict == "fits":
         return None

@@ -92,7 +92,7 @@ def model_forecast(
     """Everything about one model on a card of so many bytes, as JSON; without a card (0) only tokens."""
     own = config.for_model(name)
     said: dict[str, Any] = {"model": name, "engine": own.engine.name, "tokens": _tokens(own), "jobs": []}
-    # In memory beside the trainer.
+    # Reward models are in memory together with the trainer.
     if judges := [name for name, reward in config.rewards.items() if isinstance(reward, RewardModel)]:
         said["not_counted"] = judges
     source = config.models[name]
@@ -126,7 +126,7 @@ def model_forecast(
 
 
 def _merged(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One entry for jobs that differ in their names alone."""
+    """Merge jobs that differ only in their names."""
     unlike: dict[str, dict[str, Any]] = {}
     for job in jobs:
         first = unlike.setdefault(json.dumps(job | {"job": ""}), job)
@@ -148,7 +148,7 @@ def _as_json(need: Need, change: str | None) -> dict[str, Any]:
 
 
 def _passes(training: Training) -> str:
-    """What is left to the card, as it would be chosen on this one."""
+    """Describe the settings that are chosen by the card, for this card."""
     rows = f"per_device_batch_size: {training.units}" if training.update is not None else ""
     kept = f"gradient_checkpointing: {str(training.checkpointing).lower()}" if training.choose_checkpointing else ""
     return ", ".join(filter(None, (rows, kept)))

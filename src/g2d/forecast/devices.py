@@ -1,4 +1,4 @@
-"""What hours of jobs to come are of: GPU-hours of a card, or on a machine without one hours of a CPU core."""
+"""Device of forecast hours: GPU-hours of a card, or core-hours on a machine without one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Device:
 
     is_card: bool
     unit: str
-    caveat: str  # of a guess
+    caveat: str  # caveat about a guess
 
     def hours(self, cost: Cost) -> float:
-        """Hours of a job on such a device; 0 where it ran on the other kind."""
+        """Hours of a job on such a device; 0 if it ran on the other kind."""
         if (cost.device != "cpu") is not self.is_card:
             return 0.0
         return (cost.device_s if self.is_card else cost.cpu_s) / 3600
@@ -32,9 +32,15 @@ CARD = Device(True, "GPU-hours", "a guess, from size and tokens, is for one H100
 CORE = Device(False, "CPU hours", "core-hours on this machine, guessed from a matrix product")
 
 
+def device_of(cost: Cost) -> Device:
+    """The kind of device that a job ran on."""
+    return CORE if cost.device == "cpu" else CARD
+
+
 def device_here(engine: str, *, elsewhere: bool = False) -> Device:
-    """The device that jobs will run on: a core where this machine has no GPU, unless they run elsewhere (on a cluster)
-    or their engine is vLLM, which needs a card."""
+    """Return the device of future jobs: a core if this machine has no GPU, unless they run on a cluster or use vLLM,
+    which needs a card.
+    """
     return CARD if elsewhere or engine == "vllm" or visible() else CORE
 
 
@@ -46,7 +52,7 @@ def core_operations() -> float:
     matrix = np.ones((WIDTH, WIDTH), dtype=np.float32)
     spent = []
     for _ in range(ROUNDS):
-        began = time.process_time()  # of all threads
+        began = time.process_time()  # for all threads
         matrix @ matrix
         spent.append(time.process_time() - began)
     return float(2 * WIDTH**3 / max(min(spent), 1e-6))

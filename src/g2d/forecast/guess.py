@@ -7,14 +7,17 @@ reproduce these measurements within a factor of two (docs/performance.md). Assum
 be, half of the prompts pairable, benchmarks of 1,000 problems.
 
 On a core operations alone count, at a share (`EFFICIENCY`) of what a matrix product reaches here: 2 for every parameter
-and token of drawing, prompts included, and 8 in training. Completions of one prompt read it once. A GRPO step of
-a model of 135 million parameters took 9.4 s on a core of 83 GFLOP/s, where the guess is 7.6.
+and token of drawing, prompts included, and 8 in training. Drawing reads a prompt once for its completions, and what all
+prompts begin with once; passes read it once for the completions of a group or pair (`training.shared_prompts`). The
+length of a prompt follows from its text if the problems are synthetic.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
+from statistics import mean
+from typing import Any
 
 from g2d.experiment.arms import Arm
 from g2d.experiment.config import Config
@@ -22,7 +25,9 @@ from g2d.experiment.plan import Wildcards
 from g2d.forecast.devices import CARD, Device, core_operations
 from g2d.forecast.workloads import PROMPT_TOKENS, drawings
 from g2d.policies.settings import BYTES, parameters
-from g2d.problems.settings import Generated
+from g2d.problems.generated import generate, levels_of
+from g2d.problems.prompts import Messages, conversation
+from g2d.problems.settings import Generated, SyntheticProblems
 from g2d.regimes.warmup import Warmup
 
 SOURCE = "guess"
@@ -38,15 +43,19 @@ START = {"transformers": 30.0, "vllm": 60.0}  # seconds of a job before its firs
 EFFICIENCY = 1.0  # of a core, in training and drawing, relative to a float32 product; bfloat16 reaches more
 START_ON_CPU = 15.0
 
-LENGTH = 0.5  # of a completion, of what it may have
-PAIRABLE = 0.5  # of the prompts
-PROBLEMS = 1000  # of a benchmark that is not here yet
-LEVELS = 5  # of a pool whose levels are not configured
+LENGTH = 0.5  # share of its token budget
+PAIRABLE = 0.5  # share of the prompts
+PROBLEMS = 1000  # of a benchmark that is not available yet
+LEVELS = 5  # of a pool without configured levels
+
+# Tokens of a prompt on a core: of the template, with its default system message, of every message, and of the text.
+TEMPLATE_TOKENS, MESSAGE_TOKENS = 20, 8
+CHARACTERS_PER_TOKEN = 2  # of problems, which are numbers and operators for the greater part
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a job has a card do."""
+    """Work of a job for a card."""
 
     drawn: float = 0.0  # completions
     rows: int = 1  # completions that are drawn together
@@ -56,7 +65,9 @@ class Work:
     updates: float = 0.0  # of an online training
     teacher: float | None = None  # parameters of one that scores all of them; as of `Training`
     group: int = 1  # completions that share a prompt
-    prompt: float = PROMPT_TOKENS
+    shared: int = 1  # of these, how many a pass reads with one prompt
+    prompt: float = PROMPT_TOKENS  # tokens
+    beginning: float = 0.0  # of these, how many all prompts begin with
 
 
 def seconds(work: Work, size: float, engine: str) -> float:
@@ -71,10 +82,27 @@ def seconds(work: Work, size: float, engine: str) -> float:
 
 def core_seconds(work: Work, size: float, operations: float) -> float:
     """CPU seconds of a job without its start, on a core of so many operations a second."""
-    per_completion = work.prompt / work.group + work.length
     teacher = 0.0 if work.teacher is None else work.teacher or size
-    drawing, training = 2 * size * work.drawn, (8 * size + 2 * teacher) * work.trained
-    return (drawing + training) * per_completion / (operations * EFFICIENCY)
+    drawn = work.drawn * ((work.prompt - work.beginning) / work.group + work.length)
+    trained = work.trained * (work.prompt / work.shared + work.length)
+    return (2 * size * drawn + (8 * size + 2 * teacher) * trained) / (operations * EFFICIENCY)
+
+
+def prompt_tokens(config: Config, source: Any) -> tuple[float, float]:
+    """Tokens of a prompt, and those that all prompts of its problems begin with: by the text of a synthetic set, else
+    `PROMPT_TOKENS`."""
+    if not isinstance(source, SyntheticProblems):
+        return PROMPT_TOKENS, 0.0
+    of_each_level = min(source.n, max(1, len(levels_of(source))))
+    few = source.model_copy(update={"n": of_each_level, "seed": 0})
+    conversations = [conversation(problem, config.prompt) for problem in generate(few)]
+    own = mean(_tokens(messages[-1:]) for messages in conversations)
+    beginning = TEMPLATE_TOKENS + _tokens(conversations[0][:-1])
+    return beginning + own, beginning
+
+
+def _tokens(messages: Messages) -> float:
+    return sum(MESSAGE_TOKENS + len(message["content"]) / CHARACTERS_PER_TOKEN for message in messages)
 
 
 def guess(
@@ -97,21 +125,27 @@ def guess(
     engine, size = config.engine.name, parameters(config.models[model])
     work = _drawing(config, stage, wildcards, units) if arm is None else _training(config, arm, int(wildcards.g), units)
     if not device.is_card:
+        asked = config.problem_sources.get(getattr(wildcards, "benchmark", "pool"), config.pool)
+        prompt, beginning = prompt_tokens(config, asked)
+        work = replace(work, prompt=prompt, beginning=beginning)
         return (START_ON_CPU + core_seconds(work, size, core_operations())) / 3600
     return (START[engine] + seconds(work, size, engine)) / 3600
 
 
 def _training(config: Config, arm: Arm, group_size: int, completions: float) -> Work:
-    """On so many completions, where it is online."""
+    """Work of a training; `completions` is for online ones."""
     settings, samples, budget = arm.settings, config.harvest.samples_per_prompt, config.harvest.max_completion_length
+    shares = config.training.shared_prompts is not False
     if arm.phase != "online":
         sequences = config.training_set.n * settings.sequences(samples, PAIRABLE) * settings.epochs
-        passes = sequences / settings.on_card(samples, budget).rows
-        return Work(length=budget * LENGTH, trained=sequences, passes=passes)
+        card = settings.on_card(samples, budget)
+        shared = (samples if card.passes == "groups" else card.per_row) if shares else 1
+        return Work(length=budget * LENGTH, trained=sequences, passes=sequences / card.rows, shared=shared)
     card, per_update = settings.on_card(group_size, budget), settings.completions_per_step(group_size)
     rows = per_update if isinstance(settings, Warmup) else _rows(config, per_update, settings.batch_size)
     passes, updates = completions / min(per_update, card.rows), completions / per_update
-    return Work(completions, rows, card.budget * LENGTH, completions, passes, updates, card.teacher, group_size)
+    shared = group_size if shares else 1
+    return Work(completions, rows, card.budget * LENGTH, completions, passes, updates, card.teacher, group_size, shared)
 
 
 def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> Work:

@@ -1,8 +1,8 @@
-"""GPU-hours or CPU hours of jobs: what `snakemake -n` prints of those it plans, `g2d status` of those that are left.
+"""GPU-hours or CPU hours of jobs, for `snakemake -n` and `g2d status`.
 
-A job's rate is the mean over the jobs of its stage and model that have finished here on such a device
-(`g2d.forecast.rates`), or else a guess (`g2d.forecast.guess`). With `warmup.iterations` above 1 or `warmup.replay` a
-step generates only a part of the completions that it is trained on, so the hours are an upper bound.
+The rate of a job is the mean over finished jobs of its stage and model on such a device (`g2d.forecast.rates`), or
+else a guess (`g2d.forecast.guess`). With `warmup.iterations` above 1 or `warmup.replay`, a step generates only part
+of its completions, so the hours are an upper bound.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class GpuJob:
     stage: str
     model: str
     units: float = 1.0
-    rate_of: str | None = None  # the stage whose rate counts, where it is another: a probe is a part of a harvest
+    rate_of: str | None = None  # stage to take the rate from, if another: a probe uses that of a harvest
     at_most: bool = False  # its hours may be fewer
-    guess: float | None = None  # hours per unit, where they were not measured
+    guess: float | None = None  # hours per unit, if not measured
 
     @property
     def rated_as(self) -> tuple[str, str]:
@@ -52,18 +52,19 @@ class Line:
 
 
 def continued_step(plan: Plan, rule: str, wildcards: Wildcards) -> int:
-    """K of the checkpoint that a training continues, by the configuration alone; 0 where it continues none."""
+    """K of the checkpoint that a training resumes from, by the configuration; 0 if none."""
     return (plan.online(wildcards).before(int(wildcards.g), int(wildcards.k)) or 0) if rule in TO_K else 0
 
 
 def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = None, device: Device = CARD) -> GpuJob:
-    """A job that trains or generates, with a guess for a device; the workflow's rules say `before`, K of the checkpoint
-    that a training continues, which is `continued_step` otherwise."""
+    """Return a job that trains or generates, with a guess for a device. The workflow's rules give `before`, K of the
+    checkpoint that a training resumes from; the default is `continued_step`.
+    """
     before = continued_step(plan, rule, wildcards) if before is None else before
     model, stage = model_of(wildcards), rule.removesuffix("_shard")
     config, arm = plan.for_model(model), None
     if stage in ONLINE_STAGES:
-        arm, steps = plan.online(wildcards), int(wildcards.k) - before  # at most so many, where it stops by itself
+        arm, steps = plan.online(wildcards), int(wildcards.k) - before  # at most this many with auto-stop
         units = steps * arm.settings.completions_per_step(int(wildcards.g))
         job = GpuJob(stage, model, units, at_most=getattr(arm.settings, "trains_again", False))
     elif stage.startswith("train_"):

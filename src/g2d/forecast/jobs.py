@@ -1,6 +1,6 @@
-"""The jobs of a grid, from its configuration alone: those that Snakemake would plan in an empty folder.
+"""Jobs of a grid, derived from its configuration: the same as Snakemake plans in an empty folder.
 
-A test compares the list with Snakemake's. A job has the name that its bill and the records of its attempts have.
+A test compares the two lists. Jobs have the same names as in their cost files and in the records of attempts.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ class GridJob:
     """One job. Paths begin with `results/`, as jobs see them."""
 
     rule: str
-    name: str  # in its bill and the records of its attempts
-    outputs: tuple[str, ...]  # exist when it is done: the first output of its rule and its bill, which is written last
+    name: str  # in its cost file and the records of its attempts
+    outputs: tuple[
+        str, ...
+    ]  # exist when it is done: the first output of its rule, and its cost file, which is written last
     wildcards: Wildcards
     merged_into: str | None = None  # of a shard, whose outputs are temporary: the file that they are merged into
     merges: bool = False  # shards that other jobs have drawn
@@ -87,12 +89,12 @@ def grid_jobs(config: Config, plan: Plan) -> list[GridJob]:
 
 
 def _benchmarks(config: Config, at_last: bool) -> list[str]:
-    """Those that are answered: all, or the one that looks are about."""
+    """Benchmarks to evaluate: all, or the one of the interim analyses."""
     return list(config.benchmarks) if at_last else list(config.benchmarks)[:1]
 
 
 def _measurements(config: Config, plan: Plan) -> Iterator[GridJob]:
-    """What is generated for tables alone."""
+    """Generation jobs that only tables need."""
     for (key, benchmark), place in grid.drawn_beside(config).items():
         wildcards = Wildcards(policy=key.folder, benchmark=benchmark)
         yield from _generation(plan, "evaluation", "draw_samples", place, wildcards)
@@ -112,7 +114,7 @@ def _job(rule: str, output: str, wildcards: Wildcards | None = None, cost: str |
 
 
 def _billed(rule: str, output: str, wildcards: Wildcards, *, shared: bool = False, **more: Any) -> GridJob:
-    """A job with a bill, which has the name of its output where it shares its folder with other jobs."""
+    """Return a job with a cost file, named after its output if other jobs share its folder."""
     bill = f"{output.rpartition('.')[0]}.cost.json" if shared else f"{output.rpartition('/')[0]}/cost.json"
     return _job(rule, output, wildcards, bill, **more)
 
@@ -192,7 +194,7 @@ def _models(config: Config, plan: Plan, at_last: bool) -> Iterator[GridJob]:
 
 
 def _generation(plan: Plan, kind: str, rule: str, output: str, wildcards: Wildcards) -> Iterator[GridJob]:
-    """A job that writes a file of rollouts, after those that draw its shards."""
+    """Return a job that writes a file of rollouts, after the jobs that generate its shards."""
     model = wildcards.get("model") or wildcards.policy.split("/")[0]
     shards = getattr(plan.for_model(model).engine.shards, kind)
     for shard in range(1, shards + 1) if shards > 1 else ():
@@ -210,11 +212,11 @@ OF_HARVEST = re.compile(
 def _harvests(
     plan: Plan, trained: Iterable[PolicyKey], shown: Iterable[HarvestKey]
 ) -> dict[str, tuple[Wildcards, set[str]]]:
-    """By folder, every harvest that is read and the files of pairs that are made from it."""
+    """Return every harvest by folder, and the files of pairs made from it."""
     found: dict[str, tuple[Wildcards, set[str]]] = {}
     new = [f"results/{key.folder}/pairs.jsonl" for key in shown]
     new += [file for key in trained for file in _harvested(plan, key)]
-    for file in new:  # which grows on the way
+    for file in new:  # `new` grows in the loop
         if match := OF_HARVEST.fullmatch(file):
             folder, *_, name = match.groups()
             if folder not in found:
@@ -225,7 +227,7 @@ def _harvests(
 
 
 def _harvested(plan: Plan, key: PolicyKey) -> list[str]:
-    """What a training reads, of harvests among others."""
+    """Return the inputs of a training, including harvests."""
     wildcards = _at(key)
     if key.in_rounds:
         return [f"{plan.harvest_of_round(wildcards)}/pairs.jsonl"]
@@ -249,7 +251,6 @@ def _summaries(config: Config) -> Iterator[GridJob]:
         yield _job("take_look", look_name(config.looks, taken + 1).removeprefix("results/"))
     for rule in dict.fromkeys(table.rule for table in tables.values() if table.function):
         yield _job(rule, f"tables/{catalogue.tables_of_rule(config, rule)[0].name}.csv")
-    yield _job("render_tables", "tables/main.html")
     yield _job("draw_figures", f"figures/{catalogue.FIGURES[0].name}.svg")
     cards = [f"{key.folder}/{config.lora.folder}" for key in grid.policies(config) if key.role != "base"]
     cards += [key.folder for key in grid.harvests(config)]

@@ -124,8 +124,9 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file, which `g2d config check` accepts, and print whether it fits and what to type next; a ConfigError
-    where an answer is missing or cannot be used."""
+    """Write the file and print whether it fits and what to run next; raises ConfigError if an answer is missing or
+    invalid.
+    """
     from g2d.forecast.command import memory_here
 
     file = arguments.file
@@ -234,7 +235,7 @@ def _model(model: str) -> tuple[str, dict[str, Any]]:
 
 
 def _newest(identity: str) -> str:
-    """The newest commit of a model on the Hub, whose config.json is fetched: the forecast of the memory reads it."""
+    """Return the newest commit of a model on the Hub; fetches its config.json, which the memory forecast reads."""
     from httpx import HTTPError
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
@@ -315,8 +316,7 @@ def _fits(config: Config, memory: float) -> Iterator[str]:
 def commented(
     section: Section, values: Mapping[str, Any], indent: str = "", said: set[str] | None = None
 ) -> Iterator[str]:
-    """YAML of values that were read as a section, with the description of every key above it, where it has not been
-    said before."""
+    """Return values of a section as YAML, with the description of every key above it, unless it was given before."""
     said = set() if said is None else said
     for name, value in values.items():
         read, words = getattr(section, name), _words(type(section).model_fields[name])
@@ -338,7 +338,7 @@ def commented(
 
 
 def _words(field: FieldInfo) -> str:
-    """What a key is, and the paper's value."""
+    """Describe a key, with the paper's value."""
     paper = docs.extra(field).get("paper", "not stated")
     return str(field.description) if paper.startswith("not ") else f"{field.description} In the paper: {paper}."
 
@@ -360,7 +360,7 @@ def _scalar(value: Any) -> str:
 
 
 def _answer(option: str, given: str | None, question: str, choices: str) -> str:
-    """What was given or, on a terminal, is asked for."""
+    """Return the given answer, or ask for it on a terminal."""
     if given:
         return given
     if not sys.stdin.isatty():

@@ -73,7 +73,7 @@ def needed_words(rows: pd.DataFrame) -> str:
 
 
 def benchmark_sizes(config: Config, results: str | Path = "results") -> dict[str, int | None]:
-    """Problems of every benchmark; None of one that is not here yet."""
+    """Number of problems of every benchmark; None if it is not available yet."""
     return {name: _size(source, Path(results, f"problems/{name}.jsonl")) for name, source in config.benchmarks.items()}
 
 

@@ -1,4 +1,5 @@
-"""Device-hours of the rest of the grid after a probe, and of the advised K alone: the table advice_hours.csv.
+"""Device-hours of the rest of the grid after a probe, and of the advised K alone: the table advice_hours.csv. They are
+GPU-hours, or CPU hours if the probe ran without a GPU.
 
 Rates are those of calibration and probe alone, so that the advice does not depend on what else happens to be finished
 (docs/analysis.md, Advice before the grid).
@@ -17,6 +18,7 @@ from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.plan import Plan, model_of
+from g2d.forecast.devices import CARD, Device, device_of
 from g2d.forecast.guess import SOURCE
 from g2d.forecast.hours import gpu_job
 from g2d.forecast.jobs import GridJob, grid_jobs
@@ -32,20 +34,21 @@ STAGES = (*ONLINE_STAGES, "harvest_rollouts", *OFFLINE_STAGES, "evaluate", "draw
 
 @dataclass(frozen=True)
 class Rates:
-    """What the bills of calibration and probe tell about one model."""
+    """Rates of one model, measured by calibration and probe; seconds are of `device`."""
 
-    seconds_per_completion: float | None  # device seconds of warm-up; None where nothing was warmed up
-    start_up: float  # device seconds of a job that generates, before its first token
+    seconds_per_completion: float | None  # of warm-up; None where nothing was warmed up
+    start_up: float  # seconds of a job that generates, before its first token
     seconds_per_token: float
     tokens: Mapping[tuple[int, int], float]  # generated per probed prompt, by (G, K)
     tokens_per_completion: float
+    device: Device = CARD
 
     def generation(self, tokens: float, jobs: int) -> float:
         """Device seconds of `jobs` jobs (shards) that generate so many tokens together."""
         return jobs * self.start_up + tokens * self.seconds_per_token
 
     def harvested(self, point: tuple[int, int]) -> float:
-        """Tokens per prompt at (G, K), the mean of all probes where that point was not probed."""
+        """Tokens per prompt at (G, K); the mean of all probes if that point was not probed."""
         return self.tokens.get(point, fsum(self.tokens.values()) / len(self.tokens))
 
 
@@ -55,17 +58,23 @@ def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_p
     resolved = config.for_model(model)
     # The bill of the largest K of a group size holds its whole warm-up, K steps, whatever it continued.
     longest = {key.group_size: key for key in sorted(probes, key=lambda key: key.k) if key.k}
-    warmed = [r.device_s for key in longest.values() for r in probes[key].records if r.stage == "train_grpo"]
+    own = next(iter(probes.values())).own
+    device = device_of(own)
+    warmed = [
+        3600 * device.hours(record)
+        for key in longest.values()
+        for record in probes[key].records
+        if record.stage == "train_grpo"
+    ]
     completions = sum(key.k * resolved.warmup.completions_per_step(key.group_size) for key in longest.values())
-    device = next(iter(probes.values())).own.device
     drawn = {
         record.job: record
         for bill in probes.values()
         for record in bill.records
-        if record.stage in ("calibrate", "draw_probe") and record.tokens_generated and record.device == device
+        if record.stage in ("calibrate", "draw_probe") and record.tokens_generated and record.device == own.device
     }
-    # Least squares of device seconds on tokens, neither part negative.
-    spent = np.array([(1.0, record.tokens_generated, record.device_s) for record in drawn.values()])
+    # Least squares of seconds on tokens, neither part negative.
+    spent = np.array([(1.0, record.tokens_generated, 3600 * device.hours(record)) for record in drawn.values()])
     start_up, per_token = nnls(spent[:, :2], spent[:, 2])[0].tolist() if drawn else (0.0, 0.0)
     tokens = {(key.group_size, key.k): bill.own.tokens_generated / n_probed for key, bill in probes.items()}
     return Rates(
@@ -74,6 +83,7 @@ def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_p
         seconds_per_token=per_token,
         tokens=tokens,
         tokens_per_completion=fsum(tokens.values()) / len(tokens) / resolved.harvest.samples_per_prompt,
+        device=device,
     )
 
 
@@ -90,7 +100,7 @@ def hours_advice(
     Returns:
         `HOURS_COLUMNS`, a row per scope and stage: scope "grid" is everything the configuration asks for that the
         probe has not made, "advised K" the warm-ups, harvests, DPO and evaluations of M0 and that K with every seed.
-        device_hours is null where the stage was not measured.
+        device_hours, of `measured.device`, is null where the stage was not measured.
     """
     plan, resolved = Plan(config), config.for_model(model)
     shards, answers, samples = resolved.engine.shards, resolved.evaluation.answers, resolved.evaluation.samples
@@ -107,7 +117,7 @@ def hours_advice(
         if stage in per_problem:
             tokens = n_problems[w.benchmark] * per_problem[stage] * measured.tokens_per_completion
             return measured.generation(tokens, shards.evaluation)
-        work = gpu_job(plan, job.rule, w)
+        work = gpu_job(plan, job.rule, w, device=measured.device)
         rate = measured.seconds_per_completion if stage == "train_grpo" else work.guess and 3600 * work.guess
         return None if rate is None else work.units * rate
 

@@ -50,7 +50,7 @@ class Pace:
         self._usual += work * USUAL.get(rule, USUAL_OF_OTHERS)
 
     def seconds(self, rule: str, work: float = 1.0, model: str = "") -> float:
-        """What a job will take, from its start to its end: as those of its model, of its rule, or of all rules."""
+        """Expected seconds of a job, from jobs of its model, of its rule, or of all rules."""
         for at in ((rule, model), (rule, "")):
             if at in self._sums:
                 total, jobs = self._sums[at]
@@ -60,8 +60,9 @@ class Pace:
 
 
 def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[Cost], float] = CARD.hours) -> Rates:
-    """The rates of everything that has finished, from the bills below the results folder; jobs that have 0 of `worth`
-    are left out, and bills that cannot be read: the jobs that need them report them."""
+    """Rates of all finished jobs, from the cost files below the results folder. Jobs with 0 `worth` are left out,
+    and so are cost files that cannot be read: jobs that need them report them.
+    """
     rates: Rates = {}
     for model in models:
         for path in sorted(Path(results, model).rglob("*cost.json")):
@@ -80,7 +81,7 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
 def _completions(folder: Path) -> int:
     """Completions that an online training was trained on after the checkpoint that it continued."""
     policy = read_policy(folder / "policy.json")
-    last = policy.settings.get("steps_trained", policy.k)  # what stops by itself trains beyond its K
+    last = policy.settings.get("steps_trained", policy.k)  # with auto-stop, training may continue beyond its K
     entry = next((policy.settings[regime.name] for regime in ENTRIES if regime.name in policy.settings), None)
     if entry is not None:
         per_step = entry["prompts_per_update"] * entry["responses"]

@@ -1,5 +1,4 @@
-"""What the jobs of a configuration do on a card, how many sequences at once of how many tokens, and the disk that they
-leave occupied."""
+"""Memory workload of the jobs of a configuration (number and length of sequences), and their disk usage."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from g2d.regimes.dpo import Dpo
 if TYPE_CHECKING:  # imports torch
     from g2d.memory.model_shape import ModelShape
 
-PROMPT_TOKENS = 256  # of a prompt, assumed
+PROMPT_TOKENS = 256  # assumed
 
 
 def drawings(config: Config) -> Iterator[Drawing]:
@@ -56,13 +55,13 @@ def trainings(config: Config) -> Iterator[Training]:
 
 
 def _place(arm: Arm) -> int:
-    """On the screen: warm-ups, then DPO, then entries."""
+    """Position on the screen: warm-ups, then DPO, then entries."""
     return 2 if arm.section.startswith("regimes.") else isinstance(arm.settings, Dpo)
 
 
 @dataclass(frozen=True)
 class Disk:
-    """What lies in the results when all is trained, in bytes, and beside it while trainings run."""
+    """Bytes of the results after all trainings, and of temporary files during trainings."""
 
     policies: int
     policy: int  # bytes of one

@@ -1,8 +1,8 @@
-"""Every attempt at every job, also those that left no result: what the grid really cost.
+"""Records of all attempts at jobs, also failed ones: the real cost of a grid.
 
-Snakemake deletes the outputs of a failed job, and with them its bill. So every attempt has a record under
+Snakemake deletes the outputs of a failed job, including its cost file. So every attempt has a record under
 `results/attempts/`, which is no output of a rule. It is rewritten every `BEAT_S` seconds, in case the attempt is
-killed. Its name has job, time, host and process, so no two attempts share a file.
+killed. Its name contains job, time, host and process, so no two attempts share a file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from g2d.plain import say
 Status = Literal["ok", "failed", "stopped", "killed", "running"]
 ENDED_BADLY: tuple[Status, ...] = ("failed", "stopped", "killed")
 
-started_by: int | None = None  # the process that waits for this one, where that is not Snakemake (`shared_imports`)
+started_by: int | None = None  # the process that waits for this one, if it is not Snakemake (`shared_imports`)
 BEAT_S = 30.0  # between two signs of life
 SILENT_S = 4 * BEAT_S  # without an update an attempt counts as ended; long, for slow shared file systems
 
@@ -57,8 +57,8 @@ class Attempt:
     started: float  # seconds since the epoch
     updated: float  # the same, of the last update
     start_up_s: float  # from the start of the process to the start of its stage: interpreter and imports
-    carried: Cost | None = None  # what earlier attempts had spent up to the checkpoint that this one went on from
-    progress: Progress | None = None  # of a training, at the last update
+    carried: Cost | None = None  # cost of earlier attempts, up to the checkpoint that this one resumed from
+    progress: Progress | None = None  # progress of a training, at the last update
     process: Process | None = None  # not in records of 0.1.0
 
     @property
@@ -68,7 +68,7 @@ class Attempt:
 
 
 def attempt_file(log: str | Path) -> Path:
-    """Where this process records its attempt at a job, from the name of the job's log."""
+    """Return the file for this process's attempt at a job, given the job's log."""
     folder, found, job = str(log).partition("logs/")
     if not found:
         folder, job = "", Path(log).name
@@ -78,8 +78,7 @@ def attempt_file(log: str | Path) -> Path:
 
 @contextmanager
 def recorded(file: Path, meter: Meter) -> Iterator[Meter]:
-    """Record the block as an attempt, whose cost ends with it. A record that cannot be written is reported and does not
-    stop the job."""
+    """Record the block as an attempt. A record that cannot be written is reported and does not stop the job."""
     started = time.time()
     start_up_s = max(0.0, started - psutil.Process(started_by).create_time())
     process = Process(os.getpid(), this_machine(), os.environ.get("SLURM_JOB_ID"))
@@ -113,7 +112,7 @@ def recorded(file: Path, meter: Meter) -> Iterator[Meter]:
     finally:
         ended.set()
         beats.join()
-        # Devices are asked for last: the block itself may be what imports torch.
+        # Devices are read last, because the block itself may import torch.
         write(status, meter.end())
 
 
@@ -125,9 +124,9 @@ def is_alive(attempt: Attempt) -> bool | None:
     process = attempt.process
     if process is not None and process.machine == this_machine():
         try:
-            found = psutil.Process(process.pid)
+            running = psutil.Process(process.pid)
             # A process that is younger than the attempt has reused the PID.
-            return found.create_time() <= attempt.started + 1 and found.status() != psutil.STATUS_ZOMBIE
+            return running.create_time() <= attempt.started + 1 and running.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             if not _is_hidden(process.pid):
                 return False
@@ -135,7 +134,7 @@ def is_alive(attempt: Attempt) -> bool | None:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether another user has this process, which a /proc mounted with `hidepid` does not show."""
+    """Whether the process belongs to another user, hidden by a /proc mounted with `hidepid`."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -167,15 +166,15 @@ def read_attempts(folder: str | Path) -> list[Attempt]:
 
 
 def kept(attempts: Iterable[Attempt]) -> dict[JobKey, Attempt]:
-    """Of every job, the attempt that left its result: the last that succeeded."""
+    """Return the attempt behind each job's result: the last that succeeded."""
     return {attempt.cost.key: attempt for attempt in attempts if attempt.status == "ok"}
 
 
 def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
-    """Of every job, the device seconds of its attempts that are not on its bill.
+    """Return the device seconds of each job's attempts that its cost file does not contain.
 
-    The bill has what an attempt spent up to a checkpoint that the next one went on from. For a killed attempt that may
-    exceed its last update; then none of it counts as lost.
+    The cost file contains an attempt up to a checkpoint that the next one resumed from. For a killed attempt that
+    may exceed its last update; then none of it counts as lost.
     """
     attempts = list(attempts)
     spent: dict[JobKey, float] = defaultdict(float)
@@ -186,20 +185,20 @@ def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
 
 
 def lost(attempts: Iterable[Attempt]) -> dict[JobKey, list[Attempt]]:
-    """Of every job, the attempts whose result is not there: they ended badly, or a later one repeated them.
+    """Return each job's attempts without a result: they failed, or a later one repeated them.
 
-    A later attempt may have gone on from their checkpoint: see `lost_device_s`.
+    A later attempt may have resumed from their checkpoint: see `lost_device_s`.
     """
     attempts = list(attempts)
     results = kept(attempts)
-    found: dict[JobKey, list[Attempt]] = defaultdict(list)
+    lost_attempts: dict[JobKey, list[Attempt]] = defaultdict(list)
     for attempt in attempts:
         if results.get(attempt.cost.key) is not attempt:
-            found[attempt.cost.key].append(attempt)
-    return found
+            lost_attempts[attempt.cost.key].append(attempt)
+    return lost_attempts
 
 
-_NAME = re.compile(r"(.*)\.\d{8}T\d{6}-.*-\d+\.json")  # what `attempt_file` makes of `x.log`
+_NAME = re.compile(r"(.*)\.\d{8}T\d{6}-.*-\d+\.json")  # inverse of `attempt_file`
 
 
 def log_of(record: Path, folder: Path) -> Path | None:

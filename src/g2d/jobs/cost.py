@@ -1,8 +1,8 @@
-"""What a job cost, and the bill of everything it was made from.
+"""Cost of a job, and of all jobs it depends on.
 
-Every job writes a `cost.json`: its own record and, under `ancestry`, the records of all jobs behind it, each once. So
-the file of a policy is its whole bill (the GPU-hours of the paper's Table 1). A training that went on from a checkpoint
-bills every attempt up to it; what was lost is in `results/attempts/` alone (`g2d.jobs.attempts`).
+Every job writes a `cost.json`: its own record and, under `ancestry`, the records of all jobs it depends on, each
+once. So the file of a policy has its total cost (the GPU-hours of the paper's Table 1). A training that resumed from
+a checkpoint includes all attempts up to it; lost work is only in `results/attempts/` (`g2d.jobs.attempts`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from g2d.jobs.energy import Readings, joules_since
 from g2d.jobs.files import parse_record, read_json, write_json
 from g2d.jobs.usage import cpu_seconds, gpu_memory_peak, memory_peak, own_cpu_seconds, visible_devices
 
-JobKey = tuple[str, str]  # stage and name: jobs of two stages may have one name, that of their first output
+JobKey = tuple[str, str]  # stage and name; jobs of two stages may share a name, the one of their first output
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Cost:
     tokens_generated: int
     peak_memory_bytes: int  # resident memory of the job's largest process; GPU memory is not in it
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null without one or in a process of vLLM
-    gpu_energy_j: float | None = None  # NVML's, of the cards that the job held; null where they do not say
+    gpu_energy_j: float | None = None  # from NVML, for all cards of the job; null if not available
     overlap_s: float | None = None  # wall time that an asynchronous training would have saved; null without a lag
 
     @property
     def key(self) -> JobKey:
-        """What names the job in the records of its attempts."""
+        """Key of the job in the records of its attempts."""
         return self.stage, self.job
 
 
@@ -69,7 +69,7 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
 
 @dataclass(frozen=True, slots=True)
 class CostFile:
-    """A job's own record and those of every job it was made from, each once, oldest first."""
+    """Record of a job and of every job it depends on, each once, oldest first."""
 
     own: Cost
     ancestry: tuple[Cost, ...]
@@ -90,35 +90,37 @@ class Progress:
     """How far a training is, in gradient steps (updates, of an online entry)."""
 
     step: int
-    steps: int  # where it ends
-    since: int  # where this attempt began: 0, or the step of the checkpoint that it went on from
+    steps: int  # last step
+    since: int  # first step of this attempt: 0, or the step of its checkpoint
 
 
 @dataclass(slots=True)
 class Meter:
-    """Measures a job from here on: wall, CPU and device seconds, peak memory, and the energy of its GPUs.
+    """Measures a job: wall, CPU and device seconds, peak memory, and GPU energy.
 
-    The job adds the tokens that it generated, and a training its progress; one that goes on from a checkpoint sets
-    `carried`, which is added to the bill. The CPU time of worker processes counts once they have been waited for.
+    The job adds the tokens that it generated, and a training its progress. A resumed training sets `carried`, which
+    is added to the cost. The CPU time of worker processes counts after they were waited for.
     """
 
     job: str
     stage: str
     tokens_generated: int = 0  # by the job, `carried` included
-    carried: Cost | None = None  # of earlier attempts, up to the checkpoint that this one goes on from
-    overlap_s: float | None = None  # of this attempt, where a training has a lag
-    progress: Progress | None = None  # of a training, once it has begun
+    carried: Cost | None = None  # cost of earlier attempts, up to the checkpoint of this one
+    overlap_s: float | None = None  # of this attempt, if the training has a lag
+    progress: Progress | None = None  # progress of a training
     began: float = field(default_factory=time.perf_counter)
-    cpu_before: float = field(default_factory=own_cpu_seconds)  # what is charged counts from the first
-    energy: Readings | None = None  # of the GPUs that the job holds, at its begin
+    cpu_before: float = field(default_factory=own_cpu_seconds)  # charged usage counts from the start
+    energy: Readings | None = None  # of the job's GPUs, at its start
     _own: Cost | None = None
 
     def reached(self, step: int, steps: int) -> None:
-        """Record a training's step of so many; the first call is where this attempt began."""
+        """Record the step of a training and its last step; the first call sets where this attempt began."""
         self.progress = Progress(step, steps, self.progress.since if self.progress else step)
 
     def measured(self) -> Cost:
-        """This attempt's cost until now, or until its end. Asks torch for its devices: not for a side thread."""
+        """Return the cost of this attempt so far, or until its end. Reads devices from torch, so do not call it from
+        a side thread.
+        """
         return self._own or self._record(*visible_devices(), gpu_memory_peak(), joules_since(self.energy))
 
     def spent(self) -> Cost:
@@ -168,7 +170,7 @@ def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str 
     for parent in map(read_cost, [parents] if isinstance(parents, (str, Path)) else parents):
         for record in parent.ancestry:
             ancestry.setdefault(record.job, record)
-        # Of a job that was run again its own file is newer than a sibling's copy.
+        # After a re-run, the job's own file is newer than a sibling's copy.
         ancestry[parent.own.job] = parent.own
     if cost.job in ancestry:
         raise ValueError(f"{path}: job {cost.job!r} is among its own ancestors: give every job a name of its own")
@@ -180,10 +182,10 @@ def read_cost(path: str | Path) -> CostFile:
     values = read_json(path)
     if not isinstance(values.get("ancestry"), list):
         raise ValueError(f"{path}: a cost record has a list called ancestry")
-    behind = enumerate(values.pop("ancestry"))
-    ancestry = tuple(parse_record(Cost, entry, f"{path}, ancestry {i}") for i, entry in behind)
-    own = parse_record(Cost, values, str(path))
-    names = [record.job for record in (*ancestry, own)]
+    entries = enumerate(values.pop("ancestry"))
+    ancestry = tuple(parse_record(Cost, entry, f"{path}, ancestry {i}") for i, entry in entries)
+    job_cost = parse_record(Cost, values, str(path))
+    names = [record.job for record in (*ancestry, job_cost)]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"{path}: job {repeated!r} is billed twice")
-    return CostFile(own, ancestry)
+    return CostFile(job_cost, ancestry)

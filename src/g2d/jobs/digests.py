@@ -1,9 +1,8 @@
-"""SHA-256 digests of every job's outputs, and of its inputs from outside of `results`: a list beside its log, in the
-format of `sha256sum`.
+"""SHA-256 digests of every job's outputs and external inputs, in a list next to its log (format of `sha256sum`).
 
-Snakemake compares large files by time stamp, which a copy may change. So digests are compared too: of results before a
-job reads them (`require_recorded`), of inputs from outside of `results` when a run is planned (`changed_inputs`), and
-of all files on demand (`g2d recover --times`).
+Snakemake compares large files by time stamp, which a copy may change. So digests are compared too: for results
+before a job reads them (`require_recorded`), for inputs outside of `results` when a run is planned
+(`changed_inputs`), and for all files on demand (`g2d recover --times`).
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from g2d.jobs.files import TRASH, names_the_disk, read_json, read_lines, sha256, write_json, write_text
+from g2d.jobs.files import TRASH, disk_errors, read_json, read_lines, sha256, write_json, write_text
 from g2d.plain import say
 
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
 MARK = ".snakemake_timestamp"  # the age of a folder that is an output
-# In `results`, but not outputs of jobs.
+# Folders in `results` that are not job outputs.
 NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "report.html"}
 
 
@@ -46,7 +45,7 @@ def read_digests(results: Path) -> dict[Path, str]:
 
 
 def digests_in(results: Path) -> dict[Path, str]:
-    """As `read_digests`, of results alone and by their present paths: the folder may have been moved."""
+    """Same as `read_digests`, only for results and by their present paths, because the folder may have been moved."""
     recorded = read_digests(results).items()
     return {results / Path(*file.parts[1:]): digest for file, digest in recorded if file.parts[0] == "results"}
 
@@ -54,16 +53,16 @@ def digests_in(results: Path) -> dict[Path, str]:
 def _read_list(listed: Path) -> dict[str, str]:
     try:
         lines = read_lines(listed)
-    except ValueError as error:  # which says that it would be made again
+    except ValueError as error:  # the job would run again
         reason = str(error).partition(";")[0]
         raise ValueError(f"{reason}; {UNKNOWN}") from None
-    found = {}
+    digests = {}
     for number, line in lines:
         digest, two_spaces, file = line.partition("  ")
         if not two_spaces:
             raise ValueError(f"{listed}, line {number}: no digest and file; {UNKNOWN}")
-        found[file] = digest
-    return found
+        digests[file] = digest
+    return digests
 
 
 class ChangedError(ValueError):
@@ -93,8 +92,8 @@ def require_recorded(files: Iterable[str]) -> None:
         is_record = file.endswith(BASE_RECORD)
         if is_record or file.endswith(".safetensors"):
             others = {other for listed in recorded.get(file, {}).values() for other in lists[listed]}
-            beside = (other for other in others if is_record or Path(other).parent == Path(file).parent)
-            read_too |= {other: other if other.startswith("results/") else file for other in beside}
+            siblings = (other for other in others if is_record or Path(other).parent == Path(file).parent)
+            read_too |= {other: other if other.startswith("results/") else file for other in siblings}
         for other, digest in _base_files(file).items() if is_record else ():
             recorded.setdefault(other, {}).setdefault(digest, file)
             read_too.setdefault(other, file)
@@ -140,7 +139,7 @@ def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str
 
 
 def recorded_inputs(log: str | Path, files: Collection[str]) -> dict[str, str]:
-    """The digests of those of the files that the job with this log has recorded."""
+    """Return the recorded digests of these files, for the job with this log."""
     listed = digest_file(log)
     if not files or not listed.exists():
         return {}
@@ -149,7 +148,7 @@ def recorded_inputs(log: str | Path, files: Collection[str]) -> dict[str, str]:
 
 
 def changed_inputs(log: str | Path, files: Collection[str]) -> list[str]:
-    """Those of the files whose content is not what the job with this log has recorded."""
+    """Return the files whose content differs from the digests of the job with this log."""
     return [file for file, digest in recorded_inputs(log, files).items() if remembered_digest(file) != digest]
 
 
@@ -185,9 +184,9 @@ def remembered_digests(paths: Iterable[str]) -> dict[str, str]:
 
 
 def identity(path: str | Path) -> list[int]:
-    """Return inode, size, and time stamps of a file in nanoseconds: mtime, and ctime, which no program can set.
+    """Return inode, size, mtime and ctime (nanoseconds) of a file; no program can set ctime.
 
-    The file is opened because NFS asks its server for the present values only then.
+    The file is opened because NFS fetches its present values only then.
     """
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
@@ -214,7 +213,7 @@ def as_recorded(output: Path, digests: Mapping[Path, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What `set_times` found."""
+    """Result of `set_times`."""
 
     same: int  # files that are as their job left them
     changed: list[Path]
@@ -222,14 +221,15 @@ class Times:
 
 
 def set_times(results: Path) -> Times:
-    """Give everything in a results folder one time stamp, which Snakemake takes as up to date; a later one to files
-    that differ from their digest."""
+    """Give all files of a results folder one time stamp, so that Snakemake considers them up to date; files that
+    differ from their digest get a later one.
+    """
     digests = read_digests(results)
     changed = sorted(file for file, digest in digests.items() if file.is_file() and sha256(file) != digest)
     now = time.time()
     entries = [results, *results.rglob("*")]
     for entry in entries:
-        with names_the_disk(entry):
+        with disk_errors(entry):
             os.utime(entry, (now - 1, now - 1), follow_symlinks=False)
     for file in changed:
         for path in (file, *(mark for folder in file.parents if (mark := folder / MARK).exists())):

@@ -1,5 +1,7 @@
-"""Energy of GPUs: NVML's counter of a whole card, read before and after a job that holds it (docs/analysis.md says
-where there is none). NVML is shut down after every reading, before any fork."""
+"""Energy of GPUs, from NVML's counter before and after a job (docs/analysis.md).
+
+NVML is shut down after every reading, before any fork.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ Readings = Mapping[str, int]  # mJ since the driver was loaded, by UUID of the c
 
 
 def read(gpus: Sequence[str]) -> Readings | None:
-    """The counters of cards, named as in CUDA_VISIBLE_DEVICES; None where one cannot be read, or none is named."""
+    """Return the counters of cards, named as in CUDA_VISIBLE_DEVICES; None if one cannot be read, or none is named."""
     if not gpus:
         return None
     try:
@@ -37,12 +39,12 @@ def joules_since(before: Readings | None) -> float | None:
 
 
 def _counter(pynvml: Any, gpu: str) -> tuple[str, int]:
-    """UUID and counter of a card; any exception where it has none, is shared, or may be another one."""
+    """Return UUID and counter of a card; raises if it has no counter, is shared, or cannot be identified."""
     if gpu.startswith("GPU-"):
         card = pynvml.nvmlDeviceGetHandleByUUID(gpu)
     else:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        # CUDA numbers cards by speed and NVML by bus: the same only where all are of one kind.
+        # CUDA orders cards by speed and NVML by bus: the orders agree only if all cards are of one kind.
         if os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len(set(map(pynvml.nvmlDeviceGetName, handles))) > 1:
             raise ValueError(f"{gpu}: the order of unlike cards is not known")
         card = pynvml.nvmlDeviceGetHandleByIndex(int(gpu))

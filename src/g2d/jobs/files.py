@@ -31,7 +31,7 @@ class DiskError(OSError):
 
 
 @contextmanager
-def names_the_disk(path: str | Path) -> Iterator[None]:
+def disk_errors(path: str | Path) -> Iterator[None]:
     """Raise `DiskError` for any error on a full or read-only disk: most libraries' do not name the file."""
     try:
         yield
@@ -47,12 +47,12 @@ def names_the_disk(path: str | Path) -> Iterator[None]:
 
 def copy_folder(source: str | Path, to: str | Path, *left_out: str) -> None:
     """Copy a folder but for the names left out; a `DiskError` on a full or read-only disk."""
-    with names_the_disk(to):
+    with disk_errors(to):
         shutil.copytree(source, to, ignore=shutil.ignore_patterns(*left_out))
 
 
 def _disk_trouble(path: Path, error: Exception) -> str | None:
-    """What is wrong with the disk below a path, by the error or by writing a little; None if nothing is."""
+    """Return what is wrong with the disk below a path, from the error or by writing a little; None if nothing is."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if isinstance(error, OSError) and error.errno in full:
         return os.strerror(error.errno)
@@ -75,7 +75,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
     The target of a link is replaced, if it may be (`require_replaceable`). A replaced file's mode is kept.
     """
-    with names_the_disk(path):
+    with disk_errors(path):
         target = require_replaceable(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = _draft(target)
@@ -94,16 +94,16 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """As `atomic`, for a draft that is made as a folder; a NotADirectoryError where a file has that name.
+    """Same as `atomic` for a folder; raises NotADirectoryError if a file has that name.
 
-    The old folder is deleted: only for folders that are a stage's own, never for names that a user gives.
+    The old folder is deleted: use it only for folders of a stage, never for names that a user gives.
     """
     target = Path(os.path.realpath(path))
     if os.path.lexists(target) and not target.is_dir():
         raise NotADirectoryError(f"{path}: a file, where a folder is to be made: move it away")
     draft = _draft(target)
     try:
-        with names_the_disk(path):
+        with disk_errors(path):
             target.parent.mkdir(parents=True, exist_ok=True)
             yield draft
             if not draft.is_dir():
@@ -166,8 +166,8 @@ def to_trash(results: Path, paths: Iterable[Path]) -> str:
         target = place / path.relative_to(results)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(path, target)
-    what = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files and folders"
-    return f"moved {what} to {place}; to bring back: cp -a {place}/. {results}"
+    moved = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files and folders"
+    return f"moved {moved} to {place}; to bring back: cp -a {place}/. {results}"
 
 
 def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
@@ -187,7 +187,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
     content = Path(path).read_bytes()
     try:
-        value = from_json(content)  # in a third of the time of `json`: a status reads thousands
+        value = from_json(content)  # three times as fast as `json`; a status reads thousands
     except ValueError:  # it is stricter, and `json` words the reason
         text = read_text(path)
         try:
@@ -207,18 +207,18 @@ def parse_record(kind: type[Record], values: Any, where: str) -> Record:
         kind: its fields are text, finite numbers from 0, or other such dataclasses.
         values: the parsed JSON.
     """
-    known = _fields(kind)  # type: ignore[arg-type]
+    fields = _fields(kind)  # type: ignore[arg-type]
     if not isinstance(values, dict):
-        raise ValueError(f"{where}: expected an object with {', '.join(known)}")
-    parts: dict[str, Any] = {name: p for name, (_, allowed) in known.items() for p in allowed if is_dataclass(p)}
+        raise ValueError(f"{where}: expected an object with {', '.join(fields)}")
+    parts: dict[str, Any] = {name: p for name, (_, allowed) in fields.items() for p in allowed if is_dataclass(p)}
     inner: dict[str, Any] = {name: parse_record(p, values[name], name) for name, p in parts.items() if values.get(name)}
     try:
         record = kind(**values | inner)
     except TypeError:
-        wrong = [f"unknown key {name}" for name in sorted(set(values) - set(known))]
-        wrong += [f"lacks {name}" for name in known if name not in values]
+        wrong = [f"unknown key {name}" for name in sorted(set(values) - set(fields))]
+        wrong += [f"lacks {name}" for name in fields if name not in values]
         raise ValueError(f"{where}: {wrong[0]}") from None
-    for name, (kinds, allowed) in known.items():
+    for name, (kinds, allowed) in fields.items():
         value = getattr(record, name)
         if type(value) not in allowed and value not in allowed:
             raise ValueError(f"{where}: {name} must be {kinds}, not {value!r}")
@@ -229,7 +229,7 @@ def parse_record(kind: type[Record], values: Any, where: str) -> Record:
 
 @cache
 def _fields(kind: type[Any]) -> dict[str, tuple[str, tuple[Any, ...]]]:
-    """Of every field its annotation, and the types or values that it allows; an int may stand for a float."""
+    """Return annotation and allowed types or values of every field; an int may stand for a float."""
     hints = get_type_hints(kind)
     allowed = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
     return {

@@ -1,8 +1,7 @@
-"""Which GPUs a job takes where jobs run side by side on one machine: as many as its rule asks for.
+"""Locks on GPUs, for jobs that run in parallel on one machine: each takes as many as its rule requests.
 
-Where a process sees more, as under `snakemake --resources gpu=8`, the job takes the first free ones by file locks,
-which end with the process, and hides the others, before torch is imported. A job that was given as many as it asks for
-(by Slurm, or on a machine with one GPU) takes these.
+If a process sees more GPUs, as under `snakemake --resources gpu=8`, the job locks the first free ones until it ends,
+and hides the others before torch is imported. A job that sees only as many as it requests uses these.
 """
 
 from __future__ import annotations
@@ -32,20 +31,21 @@ def visible() -> list[str]:
 
 
 def take(wanted: int) -> list[str]:
-    """Hold so many GPUs until this process ends, and hide the others. Waits while other jobs of this user have them.
+    """Hold this many GPUs until this process ends, and hide the others; waits while other jobs of this user hold
+    them.
 
-    Returns those that it holds: fewer than it asks for where it was given fewer. Raises as `own_folder`.
+    Returns the GPUs, which are fewer if the job was given fewer. Raises as `own_folder`.
     """
     # Else `is_available` initialises CUDA, and processes forked after that cannot use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     given = visible()
     if not 0 < wanted < len(given):
         return given if wanted else []
-    told = False
+    reported = False
     while len(free := _locked(given, wanted)) < wanted:
-        if not told:
+        if not reported:
             say(f"waiting for {wanted} of the GPUs {', '.join(given)}: other jobs have them", file=sys.stderr)
-            told = True
+            reported = True
         time.sleep(POLL_S)
     os.environ[VISIBLE] = ",".join(free)
     return free
@@ -54,7 +54,7 @@ def take(wanted: int) -> list[str]:
 def _locked(given: list[str], wanted: int) -> list[str]:
     """The first free ones, locked; none where too few are free, so that two jobs never deadlock."""
     folder = own_folder()
-    found = []
+    free = []
     with ExitStack() as files:
         for name in given:
             # Slurm numbers the GPUs of every allocation from 0.
@@ -62,8 +62,8 @@ def _locked(given: list[str], wanted: int) -> list[str]:
             lock = files.enter_context(open(folder / f"gpu-{identity}.lock", "w"))
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                found.append(name)
-            if len(found) == wanted:
+                free.append(name)
+            if len(free) == wanted:
                 _held.append(files.pop_all())
-                return found
+                return free
     return []

@@ -1,8 +1,8 @@
-"""PyTorch's CPU kernels: jobs of the embedded model, and the tests, ask for AVX2, so that a CPU with AVX-512, whose
-kernels add in another order, computes the same bits (docs/architecture.md).
+"""PyTorch's CPU kernels: AVX2 for the embedded model and the tests, so that a CPU with AVX-512, whose kernels add in
+another order, computes the same bits (docs/architecture.md).
 
-MKL reads its variable on Intel's CPUs only. `MKL_CBWR=COMPATIBLE`, which serves AMD's too, makes training M0 half as
-long again.
+MKL reads its variable only on Intel CPUs. `MKL_CBWR=COMPATIBLE` would also work on AMD, but makes the training of M0
+take half as long again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def pin_kernels() -> None:
 
 
 def pin_embedded(snakemake: Any) -> None:
-    """The same for a job of the embedded model, or of no model where all are embedded ones."""
+    """Same for a job of the embedded model, or of no model if all models are embedded."""
     models, wildcards = snakemake.config["models"], snakemake.wildcards
     name = wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
-    own = [models[name]] if name in models else models.values()  # a teacher's record is of no model
-    if all(source["source"] in ("embedded", "scratch") for source in own):
+    sources = [models[name]] if name in models else models.values()  # a teacher's record is of no model
+    if all(source["source"] in ("embedded", "scratch") for source in sources):
         pin_kernels()
 
 

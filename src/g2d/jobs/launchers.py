@@ -1,6 +1,6 @@
-"""Environment variables of a launcher (torchrun, accelerate), by which a process takes itself for one of several.
+"""Environment variables of a launcher (torchrun, accelerate) that make a process one of several.
 
-A job of the grid is a process of its own: accelerate would wait for the others for half an hour.
+A job of the grid is a single process: with them, accelerate would wait half an hour for the others.
 """
 
 from __future__ import annotations

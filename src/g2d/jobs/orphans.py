@@ -84,7 +84,7 @@ def when_ends(name: str, then: Callable[[], object]) -> None:
 
 
 def stop() -> None:
-    """Have this process receive SIGTERM."""
+    """Send SIGTERM to this process."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -90,13 +90,13 @@ def _set_times(folder: Path) -> int:
         raise RuntimeError("the folder is locked: g2d recover first, without --times")
     if not RESULTS.is_dir():
         raise RuntimeError(f"no results folder in {folder}: run this where Snakemake runs")
-    found = set_times(RESULTS)
-    for file in found.changed:
+    times = set_times(RESULTS)
+    for file in times.changed:
         say(f"{file}: not what its job left, and no job will read it: put it back, or delete it to have it made again")
-    say(f"time stamps set; {found.same} files are as their jobs left them, {len(found.changed)} differ")
-    if found.unknown:
-        say(f"{found.unknown} files have no digest (of jobs that ran under 0.1.0, or deleted): taken as they are")
-    return 1 if found.changed else 0
+    say(f"time stamps set; {times.same} files are as their jobs left them, {len(times.changed)} differ")
+    if times.unknown:
+        say(f"{times.unknown} files have no digest (of jobs that ran under 0.1.0, or deleted): taken as they are")
+    return 1 if times.changed else 0
 
 
 def is_locked(folder: Path) -> bool:
@@ -163,18 +163,18 @@ def cancel(folder: Path, jobs: list[SlurmJob]) -> None:
 def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
     """Outputs of jobs whose end Snakemake has not seen: those that stay, because their job finished them or they lie
     outside of the results; and the unfinished ones."""
-    found = [path for path in _marked(folder / ".snakemake/incomplete") if os.path.lexists(folder / path)]
-    digests = read_digests(RESULTS) if found else {}
-    half_made = [path for path in found if path.is_relative_to(RESULTS) and not as_recorded(path, digests)]
-    return [path for path in found if path not in half_made], half_made
+    marked = [path for path in _marked(folder / ".snakemake/incomplete") if os.path.lexists(folder / path)]
+    digests = read_digests(RESULTS) if marked else {}
+    half_made = [path for path in marked if path.is_relative_to(RESULTS) and not as_recorded(path, digests)]
+    return [path for path in marked if path not in half_made], half_made
 
 
 def _marked(incomplete: Path) -> list[Path]:
     """The outputs of started jobs: Snakemake 9 has a file for each, whose name is the output's in base64; one that is
     too long for the file system is a path whose folders begin with `@`."""
-    found = []
+    outputs = []
     for mark in sorted(file for file in incomplete.rglob("*") if file.is_file()):
         name = "".join(part.removeprefix("@") for part in mark.relative_to(incomplete).parts)
         with suppress(ValueError):  # another file
-            found.append(Path(urlsafe_b64decode(name).decode()))
-    return found
+            outputs.append(Path(urlsafe_b64decode(name).decode()))
+    return outputs

@@ -44,7 +44,7 @@ def current_run() -> str | None:
 
 
 def _sees_files_of(run: str) -> bool:
-    """Whether a process has the mounts of this one; False where that is hidden, as in a container."""
+    """Whether a process has the same mounts as this one; False if unknown, as in a container."""
     try:
         return Path(f"/proc/{run.partition(' ')[0]}/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
     except OSError:
@@ -58,10 +58,10 @@ def own_folder() -> Path:
     folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError as error:
         raise RuntimeError(f"{folder}: cannot be made ({error.strerror}): {OTHER_FOLDER}") from None
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise RuntimeError(f"{folder}: must be a folder of yours that nobody else can enter: remove it or chmod 700")
     return folder
 
@@ -93,12 +93,12 @@ def greeted(socket: Path) -> tuple[Connection, Any] | None:
 def connect(
     module: str, socket: Path, run: str, *arguments: object, output: IO[Any] | None = None
 ) -> tuple[Connection, Any]:
-    """As `greeted`, but a process that does not listen is started and waited for; a RuntimeError if it cannot be.
+    """Same as `greeted`, but starts a process and waits if none listens; raises RuntimeError if it cannot.
 
     Args:
-        module: what it runs.
-        arguments: further words of its command line, behind socket and run (`current_run`).
-        output: where it prints; None: where this process prints.
+        module: the module to run.
+        arguments: further command-line arguments, after socket and run (`current_run`).
+        output: where it prints; None: same as this process.
     """
     command = [sys.executable, "-m", module, str(socket), run, *map(str, arguments)]
     started: subprocess.Popen[bytes] | None = None
@@ -106,7 +106,7 @@ def connect(
         if started is not None and started.poll():
             raise RuntimeError(f"the process of {module} could not start (exit status {started.returncode})")
         if started is None or started.poll() == 0:  # 0: there was another, which may have ended by now
-            # A session of its own: it outlives this job.
+            # In a new session, because it outlives this job.
             started = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
@@ -185,10 +185,10 @@ def _locked(file: Path, mode: str) -> IO[str] | None:
 def release() -> None:
     """End the run's shared engine, if there is one, so that the GPU is free on return."""
     run = current_run()
-    found = None if run is None else greeted(socket_of(run))
-    if found is None:
+    engine = None if run is None else greeted(socket_of(run))
+    if engine is None:
         return
-    connection, (host, _) = found
+    connection, (host, _) = engine
     with connection:
         try:
             process = os.pidfd_open(host)

@@ -62,11 +62,11 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
     This process then ends here, with the child's exit status.
     """
     end_with_snakemake()  # now: the imports take their time
-    found = _shared(snakemake)
-    if found is None:
+    shared = _shared(snakemake)
+    if shared is None:
         main(snakemake)
         return
-    connection, (host, child) = found
+    connection, (host, child) = shared
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: connection.send(number))
     with connection:
@@ -78,7 +78,7 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
             status = connection.recv()
         except (EOFError, OSError):
             sys.exit(f"{snakemake.rule}: the process that jobs share their imports with has died; its log: {LOG}")
-    sys.exit(status if status >= 0 else 128 - status)  # as a shell says it of a signal
+    sys.exit(status if status >= 0 else 128 - status)  # as a shell reports a signal
 
 
 def _wait_for(connection: Connection, host: str, child: str) -> None:
@@ -107,11 +107,11 @@ def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
     try:
         Path(LOG).parent.mkdir(parents=True, exist_ok=True)
         with open(LOG, "a") as log:
-            connection, said = connect(__name__, socket_of(run, purpose), run, output=log)
-        if isinstance(said, OSError):
+            connection, message = connect(__name__, socket_of(run, purpose), run, output=log)
+        if isinstance(message, OSError):
             connection.close()
-            raise said
-        return connection, said
+            raise message
+        return connection, message
     except (OSError, RuntimeError) as error:
         say(f"{snakemake.rule}: makes its own imports: {error}; the log of the shared ones: {LOG}", file=sys.stderr)
         return None
@@ -194,7 +194,7 @@ def _serve(socket_file: Path, ends_with: int) -> None:
 
 
 def _be_the_job(connection: Connection, others: list[Connection], door: int, owed: Elsewhere | None, host: int) -> None:
-    """In the child: take over what the waiting process is, and do what it would have done."""
+    """Run the waiting process's job in the child, with its environment and output."""
     for other in others:
         other.close()
     os.close(door)

@@ -1,4 +1,4 @@
-"""What surrounds the work of every stage: log, bill, record of the attempt, digests, and one line when it fails."""
+"""Wrapper of every stage: log, cost, record of the attempt, digests, and one line on failure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
 from g2d.plain import say
 
-# Rules that run where there is a network (local rules); every other stage runs without one and without a token.
+# Local rules that may use the network; all other stages run offline and without a token.
 FETCHING = frozenset({"pretrained_model", "load_problems"})
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 LOGS = Path("results/logs")
-RULE_NAMES = "G2D_RULE_NAMES"  # what rules are called, such as `g2d_*`; set where the workflow is read
+RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`; set by the workflow
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def own_name(rule: str) -> str:
 
 
 def from_elsewhere(rule: str, files: Iterable[str]) -> list[str]:
-    """Those of a job's inputs that no job makes: files that the configuration names."""
+    """Return a job's external inputs: files that the configuration names."""
     return [file for file in files if rule in FETCHING or not file.startswith("results/")]
 
 
@@ -93,7 +93,7 @@ def go_offline(rule: str | None = None) -> None:
 
 
 def set_trackio_folder() -> None:
-    """Have trackio write below `results/logs`. It reads its folder when it is imported, which TRL's GRPO does."""
+    """Set trackio's folder to `results/logs`; it is read at import, which TRL's GRPO does."""
     os.environ["TRACKIO_DIR"] = str(LOGS.resolve() / "trackio")
 
 

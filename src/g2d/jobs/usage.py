@@ -35,25 +35,25 @@ def visible_devices() -> tuple[str, int]:
 def gpu_memory_peak() -> int | None:
     """Bytes that torch has held at most, on the fullest GPU; None without one."""
     torch = sys.modules.get("torch")
-    found = [part.peak_gpu_memory_bytes for part in _elsewhere if part.peak_gpu_memory_bytes is not None]
+    peaks = [part.peak_gpu_memory_bytes for part in _elsewhere if part.peak_gpu_memory_bytes is not None]
     if torch is not None and torch.cuda.is_initialized():
-        found += [int(torch.cuda.max_memory_allocated(gpu)) for gpu in range(torch.cuda.device_count())]
-    return max(found, default=None)
+        peaks += [int(torch.cuda.max_memory_allocated(gpu)) for gpu in range(torch.cuda.device_count())]
+    return max(peaks, default=None)
 
 
 def memory_peak() -> int:
     """Resident bytes of the largest process."""
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, KiB on Linux
-    own = unit * max(usage.ru_maxrss for usage in _usages())
-    return max([own, *(part.peak_memory_bytes for part in _elsewhere)])
+    own_peak = unit * max(usage.ru_maxrss for usage in _usages())
+    return max([own_peak, *(part.peak_memory_bytes for part in _elsewhere)])
 
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What another process (`g2d.rollouts.engine_host`) has used for a job."""
+    """Usage of another process (`g2d.rollouts.engine_host`) for a job."""
 
     cpu_s: float
-    peak_memory_bytes: int  # of its life, as for a job's own process
+    peak_memory_bytes: int  # over its life, as for a job's own process
     device: str | None = None  # None: it used none
     devices: int = 0
     peak_gpu_memory_bytes: int | None = None  # torch's
@@ -69,5 +69,5 @@ def charge(part: Elsewhere) -> None:
 
 
 def this_process() -> Elsewhere:
-    """What this process has used so far."""
+    """Return the usage of this process so far."""
     return Elsewhere(cpu_seconds(), memory_peak(), *visible_devices())

@@ -1,1 +1,1 @@
-"""What a model needs of a card: in a pass, in a training, while it draws."""
+"""GPU memory that a model needs: in one pass, in a training, and during generation."""

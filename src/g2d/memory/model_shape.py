@@ -1,4 +1,4 @@
-"""The sizes of a model, from its config.json: it is built without weights, and its parameters are counted."""
+"""Sizes of a model from its config.json: the model is built without weights and its parameters are counted."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from g2d.jobs.files import parse_json
 from g2d.memory.passes import shortened, skeleton
 from g2d.policies.settings import CONFIG, GgufModel, HubModel, LocalModel, Lora, file_of
 
-SHAPES = Path(__file__).parent / "shapes"  # of the models that shipped configurations name
+SHAPES = Path(__file__).parent / "shapes"  # config.json files of the models in shipped configurations
 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The sizes that memory follows from."""
+    """Sizes of a model that determine its memory."""
 
     parameters: int
-    adapter: int  # parameters of the adapter; 0 where all weights are trained
+    adapter: int  # parameters of the adapter; 0 if all weights are trained
     blocks: int
     outside: int  # parameters outside the blocks: embedding, head, last norm
     vocabulary: int
-    cache_per_token: int  # numbers in the keys and values of one token, all blocks together
+    cache_per_token: int  # numbers in the keys and values of one token, summed over blocks
     trains_all: bool = False
 
 
 class NoConfigError(ValueError):
-    """The config.json of a model is not on this machine; the message says how to have it."""
+    """The config.json of a model is not on this machine; the message says how to get it."""
 
 
 def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
-    """Where the config.json of a model of this name is; a NoConfigError says how to have it here."""
+    """Path of a model's config.json; a NoConfigError says how to get a missing one."""
     if isinstance(source, GgufModel):
         if (made := Path("results", name, "base/model", CONFIG)).is_file():
             return made
@@ -52,8 +52,10 @@ def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
 
 
 def model_config(file: Path) -> Any:
-    """transformers' configuration of a file, without running code of the model's own; a ValueError names the file where
-    it is none, or of an architecture that this version does not know."""
+    """Load a transformers configuration without running the model's code.
+
+    Raises a ValueError that names the file if it is no configuration or transformers does not support the architecture.
+    """
     from transformers import AutoConfig
 
     try:
@@ -70,7 +72,7 @@ def model_config(file: Path) -> Any:
 
 
 def model_shape(config: Any, lora: Lora) -> ModelShape:
-    """Count a model's parameters and its cache."""
+    """Count a model's parameters and the size of its cache."""
     adapted = skeleton(config, lora, dtype=torch.bfloat16)
     adapter = 0 if lora.trains_all else sum(p.numel() for p in adapted.parameters() if p.requires_grad)
     one = skeleton(shortened(config, 1), None, dtype=torch.bfloat16)

@@ -1,4 +1,4 @@
-"""Memory that a job needs on a card, part by part, each with its arithmetic, and how many rows of a training fit."""
+"""GPU memory that a job needs, as a sum of named parts, and the number of rows per pass that fit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:  # both import torch
     from g2d.memory.model_shape import ModelShape
     from g2d.memory.passes import Counted
 
-CONTEXT = GIB  # assumed: CUDA's context, loaded kernels and their workspaces
-ROOMY = 0.9  # of the card; torch's allocator leaves gaps, so what needs more may fail
+CONTEXT = GIB  # assumed: CUDA context, loaded kernels and their workspaces
+ROOMY = 0.9  # share of the card; torch's allocator leaves gaps, so a larger need may fail
 GATHERED = "the block that computes, the next one, embedding and head"
-VLLM = "vLLM"  # its part beside a trainer
+VLLM = "vLLM"  # name of vLLM's part in a training
 GRAPHS = GIB // 2  # assumed: vLLM's CUDA graphs
-DOUBT = 14  # per cent of a forecast: peaks on one H100 were 1 to 14 % away from it (docs/performance.md)
+DOUBT = 14  # per cent of a forecast: peaks on one H100 differed from it by 1 to 14 % (docs/performance.md)
 SAMPLER = 3  # float32 copies of a step's logits in vLLM: logits, processed log-probabilities, probabilities
 
 
@@ -31,18 +31,18 @@ class Part:
 
     name: str
     bytes: int
-    how: str  # the arithmetic in words
+    how: str  # the arithmetic, as text
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one job needs of a card."""
+    """GPU memory that one job needs."""
 
     job: str
     parts: list[Part]
     card: int  # bytes
     said: list[str] = field(default_factory=list)  # notes on vLLM's cache
-    needs_more: bool = False  # it cannot run on this card whatever the sum: vLLM's share holds no sequence
+    needs_more: bool = False  # it cannot run on this card at all: vLLM's share cannot hold one sequence
 
     @property
     def total(self) -> int:
@@ -51,30 +51,31 @@ class Need:
 
     @property
     def verdict(self) -> str:
-        """fits, tight or does not fit."""
+        """Verdict on this card: "fits", "tight" or "does not fit"."""
         if self.needs_more or self.total > self.card:
             return "does not fit"
         return "fits" if self.total <= ROOMY * self.card else "tight"
 
     def has_room(self, free: int) -> bool:
-        """Whether so many bytes suffice with all doubt added; vLLM's share of the card is a setting, and sure."""
+        """Return whether `free` bytes suffice if the forecast is too low by `DOUBT`; vLLM's share is fixed by a
+        setting."""
         sure = sum(part.bytes for part in self.parts if part.name == VLLM)
         return not self.needs_more and (100 + DOUBT) * (self.total - sure) <= 100 * (free - sure)
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the jobs of one model need of a card."""
+    """Forecasts of GPU memory for the jobs of one model."""
 
     shape: ModelShape
     counted: Counted
     engine: EngineSettings
     memory: int  # bytes of the card
-    prompt_tokens: int  # of the longest prompt, assumed
+    prompt_tokens: int  # assumed length of the longest prompt
 
     @classmethod
     def of(cls, file: Path, lora: Lora, engine: EngineSettings, memory: int, prompt_tokens: int) -> Forecast:
-        """Of a model's config.json; raises as `g2d.memory.model_shape.model_config`."""
+        """Forecast from a model's config.json; raises the errors of `g2d.memory.model_shape.model_config`."""
         from g2d.memory.model_shape import model_config, model_shape
         from g2d.memory.passes import Counted
 
@@ -82,7 +83,7 @@ class Forecast:
         return cls(model_shape(config, lora), Counted(config, lora), engine, memory, prompt_tokens)
 
     def training(self, training: Training) -> Need:
-        """Memory of a training, and of what generates in the same process."""
+        """Memory of a training, including generation in the same process."""
         shape, counted = self.shape, self.counted
         rows, tokens = training.rows, self.prompt_tokens + training.budget
         passage = counted.training(rows, tokens, training.checkpointing)
@@ -110,13 +111,13 @@ class Forecast:
             needs_more = cache.sequences < 1
             said.append(cache.words("engine.training_gpu_memory_utilization"))
         elif training.batch is not None:
-            graph = self.engine.cuda_graph and not training.own_copy  # a copy has new weights, which no old graph reads
+            graph = self.engine.cuda_graph and not training.own_copy  # a copy's new weights are not in the graph
             columns = _columns(tokens, graph)
             drawn = counted.drawing(training.batch, columns).peak
             if training.own_copy:
                 parts.append(Part("M0 to generate", 4 * shape.parameters, "as it is and as it was handed over"))
             kept = f"keys and values of {training.batch} x {columns} tokens"
-            # It generates when no activations are kept, so only what exceeds those is added, but a graph stays.
+            # Activations are freed before generation, so only the excess over them is added. A graph keeps its memory.
             if graph:
                 parts.append(Part("generation, with its graph", drawn, kept))
             else:
@@ -128,8 +129,11 @@ class Forecast:
         return Need(training.name, parts, self.memory, said, needs_more)
 
     def _lasting(self, training: Training) -> list[Part]:
-        """What lives as long as a training: M0 in bfloat16 and an adapter, or float32 weights, all of which are trained
-        and whose reference, or teacher, is another model."""
+        """Memory held for a whole training.
+
+        With an adapter: M0 in bfloat16 and the adapter's training state. Without: float32 training state of all
+        weights, and a separate reference model.
+        """
         shape, n = self.shape, training.parts
         if shape.trains_all:
             reference = training.teacher is None and (training.reference or training.reference_model)
@@ -145,7 +149,7 @@ class Forecast:
         return [*lasting, *([_numbers("gathered", gathered, 2, more=f": {GATHERED}")] if n > 1 else [])]
 
     def drawing(self, drawing: Drawing) -> Need:
-        """Memory of drawing completions from a frozen policy."""
+        """Memory for generating completions from a frozen policy."""
         shape, counted, tokens = self.shape, self.counted, self.prompt_tokens + drawing.budget
         if self.engine.name == "vllm" and not drawing.compared:
             share = self.engine.gpu_memory_utilization
@@ -172,12 +176,13 @@ class Forecast:
         return Need(drawing.name, parts, self.memory)
 
     def _policy(self, of_adapter: int, split: int = 1) -> list[Part]:
-        """A frozen policy, split over cards, with so many bytes a parameter of its adapter."""
+        """Weights of a frozen policy, split over cards, with `of_adapter` bytes per adapter parameter."""
         adapter = _numbers("adapter", self.shape.adapter, of_adapter, split)
         return [_numbers("weights", self.shape.parameters, 2, split), *([] if self.shape.trains_all else [adapter])]
 
     def _compared(self, tokens: int, held: int) -> list[Part]:
-        """What reading answers takes beyond the bytes held for drawing, when M0 is there and the cache is gone."""
+        """Memory for reading answers with the policy and M0, beyond `held`, the bytes for generation: its cache is
+        freed."""
         from g2d.rollouts.divergence import AT_ONCE  # imports torch
 
         shape = self.shape
@@ -188,10 +193,12 @@ class Forecast:
         return _beyond(held, Part("M0 beside, beyond these", read, how))
 
     def _vllm_cache(self, share: float, budget: int, *, split: int = 1, most_sequences: int | None = None) -> VllmCache:
-        """vLLM's cache where it has a share of each card that the model is split over; at most so many sequences are
-        asked for in one request."""
+        """vLLM's cache for a share of each card that the model is split over.
+
+        `most_sequences` is the largest number of sequences in one request.
+        """
         shape, length = self.shape, self.prompt_tokens + budget
-        # `EngineArgs.get_batch_defaults` of vLLM 0.31, offline; an A100 of 80 GB has the smaller ones.
+        # `EngineArgs.get_batch_defaults` of vLLM 0.31, offline; an 80 GB A100 has the smaller values.
         sequences, batched = (1024, 16384) if self.memory >= 70 * GIB else (256, 8192)
         wanted = sequences if most_sequences is None else min(sequences, most_sequences)
         read = self.counted.reading(-(-batched // length), length, adapted=False).peak // split
@@ -206,9 +213,11 @@ class Forecast:
         return VllmCache(parts, max(rest, 0), 2 * shape.cache_per_token // split, length, wanted)
 
     def divided(self, training: Training, free: int | None = None) -> Training:
-        """The training with what is left to the card, of which so many bytes are `free`, filled in: the most rows of a
-        pass that fit, one unit if none do; then, of these, all activations kept if they fit. Where passes are equal,
-        their rows divide those of an update."""
+        """Fill in the settings that depend on the card: rows per pass and checkpointing.
+
+        Chooses the largest number of rows that fit into `free` bytes, or one unit if none do, then turns checkpointing
+        off if all activations fit too. If passes must be equal, their rows divide those of an update.
+        """
         free = self.memory if free is None else free
 
         def has_room(found: Training) -> bool:
@@ -216,7 +225,7 @@ class Forecast:
 
         if (update := training.update) is not None:
             choices = [n for n in range(1, update + 1) if update % n == 0 or training.passes != "equal"]
-            if not has_room(training.with_units(update)):  # as a rule it has
+            if not has_room(training.with_units(update)):  # usually it has
                 first_without = bisect_left(choices, True, key=lambda n: not has_room(training.with_units(n)))
                 update = choices[max(first_without - 1, 0)]
             training = training.with_units(update)
@@ -226,7 +235,7 @@ class Forecast:
 
 
 def _numbers(name: str, count: int, size: int, among: int = 1, more: str = "") -> Part:
-    """So many numbers of so many bytes, divided among cards."""
+    """Part for `count` numbers of `size` bytes, divided among cards."""
     return Part(name, size * count // among, f"{count:,} x {size} bytes{_among(among)}{more}")
 
 
@@ -235,12 +244,12 @@ def _among(cards: int) -> str:
 
 
 def _beyond(held: int, part: Part) -> list[Part]:
-    """What another moment needs beyond the bytes that are held at the largest so far."""
+    """Memory that another moment needs beyond the `held` bytes; empty if none."""
     return [replace(part, bytes=part.bytes - held)] if part.bytes > held else []
 
 
 def _columns(tokens: int, graph: bool) -> int:
-    """Columns of transformers' cache for sequences of so many tokens."""
+    """Columns of transformers' cache for sequences of this length."""
     from g2d.rollouts.decode_graph import bucket  # imports torch
 
     return bucket(tokens) if graph else tokens
@@ -248,21 +257,21 @@ def _columns(tokens: int, graph: bool) -> int:
 
 @dataclass(frozen=True)
 class VllmCache:
-    """vLLM's cache of keys and values: what its share of the card leaves after everything else."""
+    """vLLM's cache of keys and values: its share of the card minus everything else."""
 
     parts: list[Part]  # everything else
     bytes: int
     per_token: int  # bytes
     length: int  # tokens of a prompt and its completion
-    wanted: int  # sequences that it would run side by side
+    wanted: int  # sequences it would run concurrently
 
     @property
     def sequences(self) -> int:
-        """Sequences of full length that it holds."""
+        """Number of sequences of full length that fit."""
         return self.bytes // (self.per_token * self.length)
 
     def words(self, key: str) -> str:
-        """The cache in a sentence, with what to change where it is too small."""
+        """Describe the cache in a sentence, with the setting to change if it is too small."""
         said = (
             f"vLLM's cache: {self.bytes / GIB:.1f} GiB / {self.per_token:,} bytes = {self.bytes // self.per_token:,} "
             f"tokens, {self.sequences:,} sequences of {self.length}"

@@ -1,11 +1,11 @@
-"""Memory of one pass through a model, from its config.json alone: the pass runs on shapes.
+"""Memory of one pass through a model, computed from its config.json.
 
-Torch's fake tensors have shapes, types and storages but no numbers. The model's own code runs on them, with adapters,
-checkpointing and autocast, and every storage is counted while it lives, so no architecture needs a formula. All blocks
-are alike, so two short models are run and the count is extrapolated to the full number of blocks.
+Torch's fake tensors have shapes, types and storages but no numbers. The model's code runs on them, with adapters,
+checkpointing and autocast, and every storage is counted while it is alive, so no architecture needs a formula. Since
+all blocks are alike, two short models are run and the count is extrapolated to the full number of blocks.
 
-Not counted: workspaces of kernels, the CUDA context, and gaps between tensors. `benchmarks/memory.py` compares with
-torch's allocator in real steps.
+Not counted: workspaces of kernels, the CUDA context, and gaps between tensors. `benchmarks/memory.py` compares the
+result with torch's allocator in real steps.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ SHORT = (1, 2)  # blocks of the two models
 
 @dataclass(frozen=True)
 class Passage:
-    """Bytes of a pass: those that are kept when the forward pass has ended, and the most at any moment."""
+    """Bytes of one pass: `kept` after the forward pass, and `peak`."""
 
     kept: int
     peak: int
 
 
 class Storages(TorchDispatchMode):
-    """Counts the bytes of all storages that appear while it is active, without those of `known` tensors."""
+    """Counts the bytes of all storages created while it is active, except those of `known` tensors."""
 
     def __init__(self, known: Iterator[torch.Tensor]) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Storages(TorchDispatchMode):
 
 
 def skeleton(config: Any, lora: Lora | None, *, dtype: torch.dtype) -> Any:
-    """The model of a configuration on torch's meta device, shapes only; a frozen one without `lora`."""
+    """Build the model of a configuration on torch's meta device; without `lora` nothing is trained."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
@@ -78,7 +78,7 @@ def skeleton(config: Any, lora: Lora | None, *, dtype: torch.dtype) -> Any:
 
 
 def shortened(config: Any, blocks: int) -> Any:
-    """The configuration with fewer blocks."""
+    """Copy the configuration with fewer blocks."""
     short = copy.deepcopy(config)
     short.num_hidden_layers = blocks
     if getattr(short, "layer_types", None) is not None:
@@ -88,11 +88,11 @@ def shortened(config: Any, blocks: int) -> Any:
 
 @contextmanager
 def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any, Storages]]:
-    """A model on fake tensors, with the gradients of what is trained, and the count of what it allocates."""
+    """Build a model on fake tensors, with gradients of trained weights; yield it and the counter of its allocations."""
     trains_all = lora is not None and lora.trains_all
     model = skeleton(config, lora, dtype=torch.bfloat16 if half and not trains_all else torch.float32)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        known = []
+        tensors = []
         for module in model.modules():
             for own in (module._parameters, module._buffers):
                 for name, old in own.items():
@@ -102,11 +102,11 @@ def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any
                     if own is module._parameters:
                         new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
                     own[name] = new
-                    known.append(new)
+                    tensors.append(new)
                     if new.requires_grad:
                         new.grad = torch.empty_like(new)
-                        known.append(new.grad)
-        counted = Storages(iter(known))
+                        tensors.append(new.grad)
+        counted = Storages(iter(tensors))
         with counted, precision(half and lora is not None):
             yield model, counted
 
@@ -114,8 +114,7 @@ def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any
 def _extrapolated(
     measure: Callable[Concatenate[Counted, Any, Given], Passage],
 ) -> Callable[Concatenate[Counted, Given], Passage]:
-    """A method that counts a pass of the model of a configuration, as one that has it of the whole, from two short
-    models."""
+    """Turn a method that measures a given model into one that extrapolates from two short models."""
 
     @cached_method
     @wraps(measure)
@@ -134,12 +133,12 @@ def _extrapolated(
 
 
 class Counted:
-    """The passes of one model with one adapter, each counted once.
+    """Passes of one model with one adapter, each measured once.
 
     Args:
         config: transformers' configuration.
-        lora: the adapter; `lora: none` is float32 weights.
-        half: bfloat16, autocast and checkpointing, as trainers are told on a GPU; else float32 without, as on a CPU
+        lora: the adapter; `lora: none` means float32 weights.
+        half: bfloat16, autocast and checkpointing, as in trainings on a GPU; else float32 without them, as on a CPU
             (`g2d.regimes.training.trainer_arguments`).
     """
 
@@ -148,8 +147,10 @@ class Counted:
 
     @_extrapolated
     def training(self, config: Any, rows: int, tokens: int, checkpointing: bool = True) -> Passage:
-        """Forward and backward pass of so many sequences through the blocks, which checkpointing runs again backwards,
-        in half precision alone; the head is counted apart (`head`)."""
+        """Forward and backward pass through the blocks, without the head (see `head`).
+
+        Checkpointing, which repeats the forward pass of each block, is only used in half precision.
+        """
         with _on_shapes(config, self.lora, self.half) as (model, counted):
             model.train()
             if self.half and checkpointing:
@@ -162,8 +163,8 @@ class Counted:
 
     @_extrapolated
     def reading(self, config: Any, rows: int, tokens: int, adapted: bool = True) -> Passage:
-        """Pass of so many sequences through the blocks without a gradient: of a reference, in a trainer's precision,
-        or, not `adapted`, of a frozen policy."""
+        """Pass through the blocks without gradients: a reference in a trainer's precision, or a frozen policy if not
+        `adapted`."""
         with torch.no_grad(), _on_shapes(config, self.lora if adapted else None, self.half) as (model, counted):
             hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
             del hidden
@@ -171,8 +172,8 @@ class Counted:
 
     @_extrapolated
     def drawing(self, config: Any, rows: int, columns: int) -> Passage:
-        """The next token of so many sequences, as `g2d.rollouts` draws it; kept are their keys and values, of `columns`
-        tokens each."""
+        """Step that generates one token per row, as in `g2d.rollouts`; the cache of `columns` tokens per row is
+        kept."""
         from g2d.rollouts.engine import Decoding
         from g2d.rollouts.rows import Rows
 
@@ -187,22 +188,22 @@ class Counted:
             return Passage(kept, counted.peak)
 
     def head(self, scored: int) -> int:
-        """Bytes of the language-model head, forward and backward, for so many scored tokens.
+        """Bytes of the language-model head, forward and backward, for `scored` tokens.
 
-        TRL's `_ChunkedLogProbFunction` has a tile of the logits at a time, which its gradient replaces in place, and
+        TRL's `_ChunkedLogProbFunction` holds one tile of the logits at a time (its gradient replaces it in place) and
         the gradient of the hidden states in float32.
         """
         from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE
         from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE
 
         width, vocabulary = self.config.hidden_size, self.config.vocab_size
-        of_head = vocabulary * width * (2 + 4) if self.lora.trains_all else 0  # in bfloat16, and its gradient
+        of_head = vocabulary * width * (2 + 4) if self.lora.trains_all else 0  # weights in bfloat16 and their gradient
         tile = min(scored, TOKEN_CHUNK_SIZE) * _CHUNKED_LOGPROB_CHUNK_SIZE * 2
         return tile + scored * width * (4 + 2 + 2) + of_head
 
 
 def _blocks(model: Any) -> Any:
-    """A causal language model without its head."""
+    """Causal language model without its head."""
     return getattr(model, "get_base_model", lambda: model)().base_model
 
 

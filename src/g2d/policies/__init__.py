@@ -1,4 +1,4 @@
-"""Policies: their records, loading their weights, and the base models M0."""
+"""Policies: records, loading of weights, and the base models M0."""
 
 from g2d.policies.policy import (
     Policy,

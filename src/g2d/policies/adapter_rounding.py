@@ -1,7 +1,7 @@
-"""LoRA adapters of bfloat16 models: layers that round once, what two roundings leave, and merging without a bias.
+"""LoRA adapters of bfloat16 models: layers that round once, the effect of rounding twice, and unbiased merging.
 
-PEFT rounds a layer's output to bfloat16, adds the adapter's part and rounds again. What is below half of the output's
-last place is then lost every time (docs/performance.md). Float32 models have PEFT's own layers.
+PEFT rounds a layer's output to bfloat16, adds the adapter's output and rounds again. Changes below half of the output's
+last place are lost each time (docs/performance.md). Float32 models use PEFT's layers.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from safetensors.torch import load_file
 
 from g2d.jobs.files import read_json
 
-LAYERS = 8  # of which an effect is computed: at most, evenly spaced
-OUTPUTS = 256  # of a layer, at most
+LAYERS = 8  # layers sampled to compute an effect, evenly spaced
+OUTPUTS = 256  # outputs sampled per layer
 INPUTS = 64
 PREFIX, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 
 
 class OnceRounded(Linear):
-    """A linear layer with LoRA adapters whose output is rounded to bfloat16 after they are added."""
+    """A linear layer with LoRA adapters that rounds its output to bfloat16 after adding them."""
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """The layer's output, (..., out), in the precision of its weights."""
+        """Output of the layer, shape (..., out), in the precision of its weights."""
         weight = self.base_layer.weight
         if weight.dtype != torch.bfloat16 or self.merged:
             unchanged: torch.Tensor = super().forward(x, *args, **kwargs)
@@ -39,13 +39,13 @@ class OnceRounded(Linear):
             total = total + self.base_layer.bias
         for name in [] if self.disable_adapters else self.active_adapters:
             if name in self.lora_A:
-                own = self.lora_dropout[name](self._cast_input_dtype(x, self.lora_A[name].weight.dtype))
-                total = total + self.lora_B[name](self.lora_A[name](own)) * self.scaling[name]
+                dropped = self.lora_dropout[name](self._cast_input_dtype(x, self.lora_A[name].weight.dtype))
+                total = total + self.lora_B[name](self.lora_A[name](dropped)) * self.scaling[name]
         return total.to(weight.dtype)
 
 
 class _Float32Linear(torch.autograd.Function):
-    """x W^T of bfloat16 numbers, summed and returned in float32; W has no gradient."""
+    """x W^T for bfloat16 inputs, accumulated and returned in float32; W gets no gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -54,7 +54,7 @@ class _Float32Linear(torch.autograd.Function):
         rows = x.to(weight.dtype).flatten(0, -2)
         if rows.is_cuda:
             out = torch.mm(rows, weight.T, out_dtype=torch.float32)
-        else:  # a CPU has no such kernel
+        else:  # the CPU has no such kernel
             with torch.autocast(x.device.type, enabled=False):
                 out = rows.float() @ weight.T.float()
         return out.view(*x.shape[:-1], -1)
@@ -62,18 +62,18 @@ class _Float32Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         (weight,) = ctx.saved_tensors
-        return (gradient.to(weight.dtype) @ weight).to(ctx.dtype), None  # its numbers come from a bfloat16 output
+        return (gradient.to(weight.dtype) @ weight).to(ctx.dtype), None  # the gradient comes from a bfloat16 output
 
 
 def round_once(config: Any) -> None:
-    """Have PEFT make `OnceRounded` layers for a LoraConfig."""
+    """Make PEFT create `OnceRounded` layers for a LoraConfig."""
     config._register_custom_module({torch.nn.Linear: OnceRounded})
 
 
 def load_adapter(
     model: Any, folder: str | Path, rounding: Literal["twice", "once"], *, is_trainable: bool = False
 ) -> Any:
-    """A model with the adapter in a folder, as a `PeftModel`; the rounding is that of a bfloat16 model's layers."""
+    """Load an adapter onto a model, as a `PeftModel`; `rounding` only matters for bfloat16 models."""
     config = PeftConfig.from_pretrained(str(folder))
     if rounding == "once":
         round_once(config)
@@ -81,14 +81,17 @@ def load_adapter(
 
 
 def recorded_effect(base: str | Path, adapter: str | Path) -> float | None:
-    """`effect_left` where there is a GPU, which computes in bfloat16; None without one."""
+    """`effect_left` if there is a GPU, on which policies compute in bfloat16; else None."""
     return effect_left(base, adapter) if torch.cuda.is_available() else None
 
 
 def effect_left(base: str | Path, adapter: str | Path) -> float | None:
-    """The share of an adapter's effect that two roundings leave, mean over layers, from the weights alone and random
-    inputs: it depends on how large the adapter's part is beside the output, not on the scale of the inputs. None where
-    the adapter does nothing, or where M0's file has its layers otherwise."""
+    """Share of an adapter's effect that remains after rounding twice, averaged over layers.
+
+    It is estimated from the weights with random inputs: it depends on the size of the adapter's output relative to the
+    layer's, not on the scale of the inputs. None if the adapter has no effect, or if M0's file stores its layers
+    differently.
+    """
     settings = read_json(Path(adapter) / "adapter_config.json")
     weights = load_file(Path(adapter) / "adapter_model.safetensors")
     names = [name.removeprefix(PREFIX).removesuffix(A) for name in sorted(weights) if name.endswith(A)]
@@ -102,27 +105,26 @@ def effect_left(base: str | Path, adapter: str | Path) -> float | None:
         x = torch.randn(INPUTS, a.shape[1], generator=generator).bfloat16().float()
         change = settings["lora_alpha"] / settings["r"] * (x @ a.T @ b[: len(rows)].T)
         rounded = (x @ rows.bfloat16().float().T).bfloat16().float()
-        found = (rounded + change).bfloat16().float() - rounded
+        effect = (rounded + change).bfloat16().float() - rounded
         if size := float(change.square().sum()):
-            shares.append(float((found * change).sum()) / size)
+            shares.append(float((effect * change).sum()) / size)
     return sum(shares) / len(shares) if shares else None
 
 
 def _rows(base: Path, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The first rows of layers, of those that are there."""
+    """First rows of the layers that exist in the files."""
     for file in sorted(base.glob("*.safetensors")):
         with safe_open(file, framework="pt") as weights:
-            there = {*weights.keys()}
+            tensors = {*weights.keys()}
             for name in names:
-                if f"{name}.weight" in there:
+                if f"{name}.weight" in tensors:
                     yield name, weights.get_slice(f"{name}.weight")[:OUTPUTS]
 
 
 def round_stochastically(model: torch.nn.Module, seed: str) -> None:
-    """Turn the weights of a float32 model into bfloat16 ones that are right on average, the same for the same seed on
-    one kind of device.
+    """Convert the weights of a float32 model to bfloat16 without bias, reproducibly by seed on one kind of device.
 
-    Those that bfloat16 has, as an M0 in bfloat16 before an adapter was merged, stay what they are.
+    Values that bfloat16 can represent, such as those of an M0 in bfloat16 before merging, are unchanged.
     """
     for name, weights in model.named_parameters():
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
@@ -131,7 +133,7 @@ def round_stochastically(model: torch.nn.Module, seed: str) -> None:
 
 
 def to_bfloat16(weights: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Finite float32 numbers as one of their two neighbours in bfloat16, the nearer one more often: E[result] = number.
+    """Round finite float32 numbers to one of their two bfloat16 neighbours at random, such that E[result] = number.
 
     bfloat16 is the upper half of float32's bits, so adding a random lower half carries with the right probability.
     """

@@ -1,7 +1,7 @@
-"""GGUF files as base models: their header, mistakes in them, and the conversion to a Hugging Face folder.
+"""GGUF files as base models: header, checks, and conversion to a Hugging Face folder.
 
-The header is read here and not by the package gguf, which takes seconds to import and to list a vocabulary: it is read
-whenever a plan is made. Weights, configuration and tokenizer are read by transformers, with that package.
+Every plan reads the header, so it is parsed here: the package gguf takes seconds to import and to list a vocabulary.
+Transformers reads weights, configuration and tokenizer with that package.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from g2d.plain import first_line
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-READER = "gguf==0.19.0"  # the package that transformers reads GGUF files with; envs/smollm2.txt has it too
+READER = "gguf==0.19.0"  # the package that transformers needs for GGUF files; also in envs/smollm2.txt
 MAGIC = b"GGUF"
 STRING, ARRAY = 8, 9
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-# Elements and bytes of a block, by GGML's number of the type; of another type the end is not checked.
+# Elements and bytes per block, by GGML's type number; tensors of other types are not checked for truncation.
 BLOCKS = {
     **{0: (1, 4), 1: (1, 2), 30: (1, 2)},  # F32, F16, BF16
     **{2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34)},  # Q4_0, Q4_1, Q5_0, Q5_1, Q8_0
     **{10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210)},  # Q2_K to Q6_K
 }
 UNQUANTIZED = frozenset({"F32", "F16", "BF16"})
-ENDS = ("eos", "eot", "eom")  # tokens that end a completion, in the names of their keys
+ENDS = ("eos", "eot", "eom")  # names, in metadata keys, of tokens that end a completion
 
 
 class Source(Protocol):
-    """The keys that say which file it is: `path`, or `package` and `file`."""
+    """Keys that identify the file: `path`, or `package` and `file`."""
 
     path: str | None
     package: str | None
@@ -48,31 +48,31 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Header:
-    """What a GGUF file says before its weights; of arrays in `metadata`, their length."""
+    """Header of a GGUF file; arrays in `metadata` are replaced by their length."""
 
     metadata: dict[str, Any]
     parameters: int
 
     @property
     def architecture(self) -> str:
-        """The name that llama.cpp has for it."""
+        """Name of the architecture in llama.cpp."""
         return str(self.metadata.get("general.architecture"))
 
     @property
     def context_length(self) -> int | None:
-        """Longest sequence in tokens, if the file states one."""
+        """Longest sequence in tokens, if stated."""
         limit = self.metadata.get(f"{self.architecture}.context_length")
         return None if limit is None else int(limit)
 
     def token(self, name: str) -> int | None:
-        """The id of a special token (bos, eos, eot, padding, ...), if the file names one."""
+        """Id of a special token (bos, eos, eot, padding, ...), if stated."""
         token = self.metadata.get(f"tokenizer.ggml.{name}_token_id")
         return None if token is None else int(token)
 
 
 @cache
 def read_header(path: str) -> Header:
-    """Read the header; a ValueError names a file that is no GGUF file or is cut short."""
+    """Read the header; a ValueError names the file if it is no GGUF file or is truncated."""
     with open(path, "rb") as file:
         size = Path(path).stat().st_size
         if file.read(len(MAGIC)) != MAGIC:
@@ -88,13 +88,13 @@ def read_header(path: str) -> Header:
 
 
 class _Cursor:
-    """A place in a GGUF file (version 2 or 3, little endian)."""
+    """Read position in a GGUF file (version 2 or 3, little endian)."""
 
     def __init__(self, view: mmap.mmap) -> None:
         self.view, self.at = view, len(MAGIC)
 
     def header(self) -> tuple[Header, int]:
-        """The header, and where the last tensor ends."""
+        """Read the header, and compute the end of the last tensor."""
         _, n_tensors, n_values = (self.number(kind) for kind in "IQQ")
         metadata = {self.string(): self.value(self.number("I")) for _ in range(n_values)}
         ends, parameters = [0], 0
@@ -135,7 +135,7 @@ class _Cursor:
 
 
 def file_in(source: Source) -> Path:
-    """The file of a source; a ValueError says that its package is missing, of another version or without the file."""
+    """File of a source; a ValueError if its package is missing, has another version or lacks the file."""
     if source.path is not None:
         return Path(source.path)
     name, _, version = str(source.package).partition("==")
@@ -156,7 +156,7 @@ def file_in(source: Source) -> Path:
 
 
 def header_of(source: Source) -> Header | None:
-    """The header of a source's file; None if it is not on this machine, as where another one has converted it."""
+    """Header of a source's file; None if the file is not on this machine, for example after conversion elsewhere."""
     try:
         return read_header(str(file_in(source)))
     except (ValueError, OSError):
@@ -164,7 +164,7 @@ def header_of(source: Source) -> Header | None:
 
 
 def mistake_in(source: Source) -> str | None:
-    """Why a source cannot be converted, and the fix; None if it can."""
+    """Reason why a source cannot be converted, and the fix; None if it can."""
     try:
         file = file_in(source)
         if not file.is_file():
@@ -187,8 +187,11 @@ def mistake_in(source: Source) -> str | None:
 
 
 def convert(source: Source, folder: Path) -> dict[str, Any]:
-    """Write the model to an empty folder in Hugging Face format, its weights dequantized to float32, and return the
-    record of the file: name, digest, quantization and package. A ValueError says why it cannot be converted."""
+    """Convert the model to Hugging Face format in an empty folder, with float32 weights.
+
+    Returns the record of the file: name, digest, quantization and package. Raises a ValueError if it cannot be
+    converted.
+    """
     if mistake := mistake_in(source):
         raise ValueError(mistake)
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -202,7 +205,7 @@ def convert(source: Source, folder: Path) -> dict[str, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
         model = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype="float32")
-    except Exception as error:  # of transformers and gguf, which raise many types
+    except Exception as error:  # transformers and gguf raise many types
         raise ValueError(f"{file}: transformers cannot convert it ({first_line(error)})") from error
     ends = _complete(tokenizer, header, file)
     plain = _unquantized(model)
@@ -218,7 +221,7 @@ def convert(source: Source, folder: Path) -> dict[str, Any]:
 
 
 def quantization(header: Header) -> str:
-    """The name of the file's quantization, such as Q4_1; F32, F16 and BF16 are none."""
+    """Name of the file's quantization, such as Q4_1; F32, F16 and BF16 are not quantized."""
     from gguf import LlamaFileType
 
     try:
@@ -228,7 +231,7 @@ def quantization(header: Header) -> str:
 
 
 def origin(record: Mapping[str, str]) -> str:
-    """Which file a model was converted from, and that it was quantized, from the record of `convert`."""
+    """Describe the file a model was converted from and its quantization, from the record of `convert`."""
     package = f" of {record['package']}" if "package" in record else ""
     words = f"converted from {record['file']}{package} (SHA-256 {record['sha256'][:12]})"
     if record["quantization"] in UNQUANTIZED:
@@ -237,7 +240,7 @@ def origin(record: Mapping[str, str]) -> str:
 
 
 def _is_as_published(source: Source, file: Path, digest: str) -> bool:
-    """Whether the file of a package has the digest in the package's own list."""
+    """Return whether a package's file has the digest listed in the package."""
     if source.package is None:
         return True
     listed = distribution(str(source.package).partition("==")[0]).files or ()
@@ -246,8 +249,8 @@ def _is_as_published(source: Source, file: Path, digest: str) -> bool:
 
 
 def _complete(tokenizer: PreTrainedTokenizerBase, header: Header, file: Path) -> list[int]:
-    """Give the tokenizer the end, the padding and the beginning that the file names, which transformers does not read,
-    and return the tokens that end a completion."""
+    """Set the special tokens that the file names but transformers does not read; return the tokens that end a
+    completion."""
     ends = [token for name in ENDS if (token := header.token(name)) is not None]
     if not ends:
         raise ValueError(f"{file}: names no token that ends a text (tokenizer.ggml.eos_token_id): take another file")
@@ -261,7 +264,7 @@ def _complete(tokenizer: PreTrainedTokenizerBase, header: Header, file: Path) ->
 
 
 def _unquantized(model: PreTrainedModel) -> PreTrainedModel:
-    """The same weights in a model that can be saved: `save_pretrained` refuses one that was read from GGUF."""
+    """Copy the weights into a model that can be saved: `save_pretrained` refuses one read from GGUF."""
     import torch
 
     values = model.config.to_dict()

@@ -1,8 +1,7 @@
-"""The record of a policy: its weights, and how they were trained.
+"""Record of a policy: its weights, and how they were trained.
 
-Every training ends by writing `policy.json` beside its adapter, and later stages start from that file. It has digests
-of the weights and of the files beside them, so that a changed policy makes later results stale and an identical one
-does not.
+Every training writes `policy.json` next to its adapter, and later stages read that file. It holds digests of the
+weights and of the files next to them, so later results become stale only if the policy has really changed.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from g2d.plain import first_line
 from g2d.policies.settings import ADAPTER_FILES, ALL_FILES, MADE, Rounding
 
 VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
-# Files that transformers and vLLM read beside the weights.
+# Files that transformers and vLLM read in addition to the weights.
 BASE_FILES = (
     *("config.json", "generation_config.json", "model.safetensors.index.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -37,27 +36,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One set of weights: a base model M0, M0 with a LoRA adapter, or weights of its own in place of M0's."""
+    """One set of weights: a base model M0, M0 with a LoRA adapter, or a fully trained model."""
 
-    policy_id: str  # its folder below the results folder
+    policy_id: str  # its folder, relative to the results folder
     model: str  # name of M0 in the configuration
     regime: str  # base | grpo | dpo | the name of an ablation
-    base: str  # folder of M0, or the file of completions of a recorded model
+    base: str  # folder of M0, or the file of a recorded model's completions
     group_size: int = 0
     k: int = 0
     seed: int | None = None
     revision: str | None = None  # commit of a Hub model
-    adapter: str | None = None  # folder of the LoRA adapter, None for M0 itself
-    weights_sha256: str | None = None  # of what was trained, or of M0 where it is a local file
-    continued_from: int | None = None  # K of the checkpoint a chained warm-up continued from
-    started_from: str | None = None  # policy_id of the training's start; None for M0, and in records of 0.1.0
-    settings: dict[str, Any] = field(default_factory=dict)  # resolved settings of the stage that made it
-    # Digests of `BASE_FILES` by name; None where a Hub revision pins them, and in records of 0.1.0.
+    adapter: str | None = None  # folder of the LoRA adapter; None for M0
+    weights_sha256: str | None = None  # digest of the trained weights, or of a local M0
+    continued_from: int | None = None  # K of the checkpoint that a chained warm-up continued from
+    started_from: str | None = None  # policy_id that training started from; None for M0, and in records of 0.1.0
+    settings: dict[str, Any] = field(default_factory=dict)  # resolved settings of its stage
+    # Digests of `BASE_FILES` by name; None if a Hub revision pins them, and in records of 0.1.0.
     base_files: dict[str, str] | None = None
     effect_left: float | None = None  # share of the adapter's effect after two roundings; None without bfloat16
-    weights: str | None = None  # folder of all weights where these were trained, instead of an adapter
-    chat_template_kwargs: dict[str, Any] | None = None  # values of variables of M0's chat template
-    # Of an M0 that was converted: file, sha256, quantization and, if it has one, package of the GGUF file.
+    weights: str | None = None  # folder of fully trained weights; None with an adapter
+    chat_template_kwargs: dict[str, Any] | None = None  # variables of M0's chat template
+    # For a converted M0: file, sha256 and quantization of the GGUF file, and its package if it has one.
     converted_from: dict[str, str] | None = None
 
     @property
@@ -67,28 +66,29 @@ class Policy:
 
     @property
     def is_scratch(self) -> bool:
-        """Whether M0 was trained by g2d; such models compute in float32 on a CPU, so that results keep their bits."""
+        """Whether g2d trained M0; such models compute in float32 on a CPU so that results are reproducible bit by
+        bit."""
         return self.settings.get("source") in ("embedded", "scratch")
 
     @property
     def trained(self) -> str | None:
-        """Folder of what was trained; None for M0."""
+        """Folder of the trained weights or adapter; None for M0."""
         return self.adapter or self.weights
 
     @property
     def files(self) -> list[Path]:
-        """What was trained and its configuration; none for M0."""
+        """Files of the trained weights and their configuration; empty for M0."""
         names = ADAPTER_FILES if self.adapter else ALL_FILES if self.weights else ()
         return [Path(str(self.trained), Path(name).name) for name in names]
 
     @property
     def model_folder(self) -> str:
-        """Folder of the model that an adapter is put on, or that is the policy itself."""
+        """Folder of the model that an adapter is applied to, or of the policy's full weights."""
         return self.weights or self.base
 
     @property
     def public_base(self) -> str:
-        """A name of M0 to publish: its repository on the Hub, its relative folder, or a placeholder for other paths."""
+        """Publishable name of M0: its Hub repository, its relative folder, or a placeholder for other paths."""
         if "id" in self.settings:
             return str(self.settings["id"])
         folder = Path(self.base)
@@ -98,7 +98,7 @@ class Policy:
 
 
 def as_json(policy: Policy) -> dict[str, Any]:
-    """The record as it is written; without the fields that 0.1.0 did not have where they are None."""
+    """The record as written; fields that are newer than 0.1.0 are left out if None."""
     newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs", "converted_from")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 
@@ -109,7 +109,7 @@ def write_policy(path: str | Path, policy: Policy) -> None:
 
 
 def read_policy(path: str | Path) -> Policy:
-    """Read policy.json; a ValueError names a file that is no policy record, or one of a newer version."""
+    """Read policy.json; a ValueError names the file if it is no policy record, or from a newer version."""
     values = read_json(path)
     if unknown := values.keys() - {field.name for field in fields(Policy)}:
         raise ValueError(
@@ -123,8 +123,10 @@ def read_policy(path: str | Path) -> Policy:
 
 
 def read_own_policy(path: str | Path) -> Policy:
-    """Read the policy.json of a results folder, for a stage that loads its weights; a ValueError names a file that is
-    no policy record, or that of another policy."""
+    """Read policy.json of a results folder in order to load its weights.
+
+    Raises a ValueError that names the file if it is no policy record, or belongs to another policy.
+    """
     policy = read_policy(path)
     if not f"/{Path(path).parent.as_posix()}".endswith(f"/{policy.policy_id}"):
         raise ValueError(
@@ -143,7 +145,7 @@ def _found(folder: str | Path, patterns: Iterable[str]) -> list[Path]:
 
 
 def tokenizer_sha256(folder: str | Path) -> str:
-    """Digest of the vocabulary: of tokenizer.json, or of the `VOCABULARIES` in a folder without it."""
+    """Digest of the vocabulary: tokenizer.json, or the `VOCABULARIES` in a folder without it."""
     if (file := Path(folder, "tokenizer.json")).is_file():
         return sha256(file)
     lines = (f"{file.name} {sha256(file)}\n" for file in _found(folder, VOCABULARIES))
@@ -151,7 +153,7 @@ def tokenizer_sha256(folder: str | Path) -> str:
 
 
 def changed_base_files(policy: Policy) -> list[str]:
-    """Files of M0 that were changed, added or removed since the record was written; none if it has no digests."""
+    """Files of M0 that were changed, added or removed since the record was written; empty if it has no digests."""
     if policy.base_files is None:
         return []
     now = base_files(policy.base)
@@ -160,8 +162,7 @@ def changed_base_files(policy: Policy) -> list[str]:
 
 
 def require_own_base_files(policy: Policy) -> None:
-    """Raise a ValueError that names a file where M0's tokenizer, chat template or configuration are not those of the
-    record."""
+    """Raise a ValueError if M0's tokenizer, chat template or configuration differ from the record."""
     if changed := changed_base_files(policy):
         raise ValueError(
             f"{changed[0]}: changed since {policy.policy_id}/policy.json was written, so this stage would not see what "
@@ -170,9 +171,11 @@ def require_own_base_files(policy: Policy) -> None:
 
 
 def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
-    """The tokenizer of M0, whose chat template begins with the policy's `chat_template_kwargs`; a ValueError names its
-    folder where it was changed since the record was written, cannot be read, or has no chat template, one without these
-    variables, or no token that ends a turn."""
+    """Load M0's tokenizer and set the policy's `chat_template_kwargs` in its chat template.
+
+    Raises a ValueError that names the folder if it was changed since the record was written, cannot be read, has no
+    chat template or one without these variables, or has no end-of-turn token.
+    """
     from transformers import AutoTokenizer
 
     require_own_base_files(policy)
@@ -191,7 +194,8 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
                 f"{policy.base}: its chat template has no variable {unknown[0]}: drop it from models.{policy.model}."
                 "chat_template_kwargs"
             )
-        # A line each: transformers drops the break behind a block, and spaces before one that begins a line.
+        # One line each: transformers strips the line break after a block, and spaces before a block at the start of a
+        # line.
         values = "".join(f"{{% set {name} = {value!r} %}}\n" for name, value in given.items())
         tokenizer.chat_template = values + template
     if tokenizer.eos_token is None:
@@ -205,7 +209,7 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
 
 
 def _way_back(policy: Policy) -> str:
-    """How to restore files of M0 that cannot be read: only files that were made or fetched here may be deleted."""
+    """How to restore unreadable files of M0: only files that g2d made or downloaded may be deleted."""
     source = policy.settings.get("source")
     if source in MADE:
         return "delete the folder to have it made again"
@@ -215,8 +219,8 @@ def _way_back(policy: Policy) -> str:
 
 
 def end_tokens(policy: Policy, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that end a completion: all that M0 declares, as its own `generate` reads them (Llama-3.1 has three), and
-    the tokenizer's end of turn."""
+    """Tokens that end a completion: all that M0 declares, as `generate` reads them (Llama-3.1 has three), and the
+    tokenizer's end-of-turn token."""
     files = [Path(policy.base) / name for name in ("generation_config.json", "config.json")]
     ends = next((read_json(file).get("eos_token_id") for file in files if file.is_file()), None)
     listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
@@ -224,14 +228,16 @@ def end_tokens(policy: Policy, tokenizer: PreTrainedTokenizerBase) -> frozenset[
 
 
 def context_limit(policy: Policy) -> int | None:
-    """Longest sequence of the model in tokens, where its configuration states one."""
+    """Longest sequence of the model in tokens, if its configuration states one."""
     limit = read_json(Path(policy.base) / "config.json").get("max_position_embeddings")
     return int(limit) if limit is not None else None
 
 
 def require_own_weights(policy: Policy) -> None:
-    """Raise a ValueError that names the file where what was trained is missing, cut short or not that of the record.
-    M0's weights are checked when a job begins (`g2d.jobs.digests.require_recorded`)."""
+    """Raise a ValueError if the trained weights are missing, truncated or do not match the record.
+
+    M0's weights are checked when a job starts (`g2d.jobs.digests.require_recorded`).
+    """
     for file in policy.files[:1]:
         recorded = policy.weights_sha256
         if not file.is_file() or (recorded is not None and remembered_digest(file) != recorded):
@@ -260,15 +266,17 @@ def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 
 
 def precision() -> torch.dtype:
-    """What policies compute in: bfloat16 on a GPU, float32 on a CPU."""
+    """Data type that policies compute in: bfloat16 on a GPU, float32 on a CPU."""
     import torch
 
     return torch.bfloat16 if torch.cuda.is_available() else torch.float32
 
 
 def cpu_has_bfloat16() -> bool:
-    """Whether PyTorch multiplies bfloat16 matrices in hardware here (avx512_bf16, AMX, or ARM's bf16) instead of
-    converting them to float32; False in a process that asked for AVX2's kernels."""
+    """Return whether this CPU multiplies bfloat16 matrices in hardware (avx512_bf16, AMX, or ARM's bf16).
+
+    Without it PyTorch converts them to float32. False in a process restricted to AVX2 kernels.
+    """
     import torch
 
     capabilities = torch.cpu.get_capabilities()
@@ -289,11 +297,12 @@ def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 
 
 def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding = "twice") -> PreTrainedModel:
-    """A model, which is changed, with what a training left in a folder: all weights in place of its own, or the LoRA
-    adapter, merged into float32 weights, applied at every step to bfloat16 ones.
+    """Apply trained weights in a folder to a model, in place.
 
-    Merging into bfloat16 would round most of a small adapter away. Applied, it is the trainer's function but for
-    autocast, under which a trainer multiplies with A and B in bfloat16 (docs/performance.md has the size).
+    Full weights replace the model's. A LoRA adapter is merged into float32 weights, but applied at every step to
+    bfloat16 weights, since merging would round most of a small adapter away. Applied, it computes the trainer's
+    function except for autocast, which makes a trainer multiply with A and B in bfloat16 (docs/performance.md has the
+    size of the effect).
     """
     import torch
 

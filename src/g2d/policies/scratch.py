@@ -1,7 +1,7 @@
-"""The embedded demonstration model: a tiny Llama in Hugging Face format, trained in about a minute of CPU.
+"""The embedded demonstration model: a tiny Llama in Hugging Face format, trained in about a minute on a CPU.
 
-Its corpus is made so that online RL can improve it (`g2d.problems.corpus`), so its numbers are a demonstration and not
-evidence.
+Its corpus is designed so that online RL can improve the model (`g2d.problems.corpus`), so its results are a
+demonstration, not evidence.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-# A word with its space, a number of at most two digits, a punctuation mark: each is one token.
+# One token: a word with its space, a number of at most two digits, or a punctuation mark.
 TOKEN = Regex(r"\\boxed| ?[A-Za-z]+| ?\d{1,2}| ?[^\sA-Za-z\d]|\s")
 
-MATRIX_LEARNING_RATE = 0.02  # Muon, for the matrices
+MATRIX_LEARNING_RATE = 0.02  # Muon, for matrices
 OTHER_LEARNING_RATE = 2e-3  # AdamW, for embeddings and norms
 WARMUP_STEPS = 30
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Keller Jordan's quintic, kellerjordan.github.io/posts/muon
 ITERATIONS = 5
-# A tiny model is underconfident: sharper logits make temperature 1.3 comparable with that of a large one.
+# A tiny model is underconfident: sharper logits make temperature 1.3 comparable with a large model's.
 LOGIT_SCALE = 1.9
 
 
 def build_tokenizer(replies: bool = False) -> PreTrainedTokenizerFast:
-    """A word-level tokenizer over the closed vocabulary of the synthetic families, with or without replies."""
+    """Build a word-level tokenizer for the closed vocabulary of the synthetic families, with or without replies."""
     splitter = pre_tokenizers.Split(TOKEN, "isolated")
     texts = [*vocabulary_texts(), *(reply_texts() if replies else ()), "user\n", "assistant\n", "system\n"]
     words = sorted({word for text in texts for word, _ in splitter.pre_tokenize_str(text)})
@@ -69,7 +69,7 @@ def build_tokenizer(replies: bool = False) -> PreTrainedTokenizerFast:
 def train_scratch(settings: ScratchModel, out: Path) -> None:
     """Train the model and save weights (safetensors), configuration and tokenizer to a folder.
 
-    Deterministic in `settings` on one machine, whatever the number of threads.
+    The result depends only on `settings` on one machine, not on the number of threads.
     """
     torch.manual_seed(settings.seed)
     rng = random.Random(settings.seed)
@@ -112,7 +112,7 @@ def train_scratch(settings: ScratchModel, out: Path) -> None:
 
 
 def _optimizers(model: LlamaForCausalLM, muon: Literal["bfloat16", "float32"]) -> list[torch.optim.Optimizer]:
-    """Muon for matrices, which needs a third of AdamW's steps; AdamW for embeddings and norms."""
+    """Create Muon for matrices, which needs a third of AdamW's steps, and AdamW for embeddings and norms."""
     parameters = dict(model.named_parameters())
     matrices = [name for name, p in parameters.items() if p.dim() == 2 and "embed" not in name]
     others = [p for name, p in parameters.items() if name not in matrices]
@@ -127,8 +127,8 @@ def _optimizers(model: LlamaForCausalLM, muon: Literal["bfloat16", "float32"]) -
 class Muon(torch.optim.Optimizer):
     """Momentum whose update is approximately the nearest orthogonal matrix, computed in float32.
 
-    It is `torch.optim.Muon` with Nesterov momentum and `adjust_lr_fn="original"`, up to rounding (a test compares).
-    That one takes 60 % of a training of M0 on a CPU without bfloat16 arithmetic, this one 10 %.
+    It equals `torch.optim.Muon` with Nesterov momentum and `adjust_lr_fn="original"` up to rounding (a test compares
+    them). On a CPU without bfloat16 arithmetic, torch's version takes 60 % of a training of M0, this one 10 %.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
-        """Update every matrix by its gradient."""
+        """Update every matrix from its gradient."""
         for group in self.param_groups:
             of_shape: dict[torch.Size, list[torch.nn.Parameter]] = defaultdict(list)
             for parameter in group["params"]:
@@ -154,7 +154,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalised(matrices: torch.Tensor) -> torch.Tensor:
-    """Matrices (n, rows, columns) with their singular values moved close to 1, by Newton-Schulz iterations."""
+    """Move the singular values of matrices (n, rows, columns) close to 1, by Newton-Schulz iterations."""
     a, b, c = COEFFICIENTS
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
@@ -166,21 +166,21 @@ def orthogonalised(matrices: torch.Tensor) -> torch.Tensor:
 
 
 def _learning_rate(step: int, steps: int) -> float:
-    """Linear warm-up, then cosine decay to 2 % of the peak, as a factor."""
+    """Learning rate factor: linear warm-up, then cosine decay to 2 % of the peak."""
     return min(1.0, (step + 1) / WARMUP_STEPS) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
-Document = tuple[list[int], list[int]]  # tokens of the prompt, which have no loss, and of the completion
+Document = tuple[list[int], list[int]]  # tokens of the prompt (without loss) and of the completion
 
 
 def draw_documents(
     tokenizer: PreTrainedTokenizerFast, rng: random.Random, size: int, replies: float = 0.0
 ) -> list[Document]:
-    """Draw documents of the corpus, a share of them replies."""
+    """Draw documents of the corpus; `replies` is the share of replies."""
     documents = [
         reply_document(rng) if replies and rng.random() < replies else corpus_document(rng) for _ in range(size)
     ]
-    prompts = [  # a drill has none and starts at the assistant's turn
+    prompts = [  # a drill has no prompt and starts at the assistant's turn
         render(tokenizer, [{"role": "user", "content": prompt}]) if prompt else "<|im_start|>assistant\n"
         for prompt, _ in documents
     ]
@@ -189,8 +189,10 @@ def draw_documents(
 
 
 def backward(model: LlamaForCausalLM, documents: Sequence[Document], padding: int, group: int | None) -> float:
-    """Gradients of the mean cross-entropy of all tokens of the completions, which is returned; `group` documents of
-    similar length per forward pass, or all of them."""
+    """Accumulate gradients of the mean cross-entropy over completion tokens, and return the loss.
+
+    Each forward pass has `group` documents of similar length, or all of them.
+    """
     if group is not None:
         documents = sorted(documents, key=lambda document: sum(map(len, document)))
     n_tokens = sum(len(completion) for _, completion in documents)
@@ -205,7 +207,7 @@ def backward(model: LlamaForCausalLM, documents: Sequence[Document], padding: in
 
 
 def _loss(model: LlamaForCausalLM, documents: Sequence[Document], padding: int) -> torch.Tensor:
-    """Cross-entropy of the completions, padded on the right; logits are computed for their tokens alone."""
+    """Cross-entropy of the completions, padded on the right; logits are only computed for their tokens."""
     tokens = [torch.tensor(prompt + completion) for prompt, completion in documents]
     ids = pad_sequence(tokens, batch_first=True, padding_value=padding)
     mask = pad_sequence([torch.ones_like(own) for own in tokens], batch_first=True)

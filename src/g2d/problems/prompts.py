@@ -1,8 +1,8 @@
-"""The messages around a problem, and their tokens. Training, harvest and evaluation all use `conversation` and
-`prompt_ids`, so they show the same tokens (a test compares them).
+"""The messages around a problem, and their tokens.
 
-Special tokens are those that the chat template writes. In a message `<|im_end|>` is text, and spelled out: a problem
-cannot end its turn and begin another.
+Training, harvest and evaluation all use `conversation` and `prompt_ids`, so they present the same tokens (a test
+compares them). Only the chat template creates special tokens. In a message `<|im_end|>` is plain text and is tokenized
+as such, so a problem cannot end its turn and begin another.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from g2d.settings import Section, key
 
 
 class Example(Section):
-    """A worked example: a problem and its answer, as the user's turn and the assistant's."""
+    """A worked example: a user turn with the problem and an assistant turn with the answer."""
 
-    problem: str = key(..., "Text of the problem, shown in prompt.template like every other.")
-    answer: str = key(..., "What the assistant answers, verbatim.")
+    problem: str = key(..., "Text of the problem; `template` is applied to it.")
+    answer: str = key(..., "Reply of the assistant, verbatim.")
 
 
 class Prompt(Section):
-    """What the policy is shown. The chat template itself comes from the model."""
+    """Prompt format. The chat template comes from the model."""
 
     system: str | None = key(
         None,
-        "System message; null sends none (Qwen's template then inserts its own).",
+        "System message; null: none (Qwen's template then inserts its default).",
         paper="not printed in the paper",
     )
-    template: str = key("{problem}", "User message; {problem} stands for the problem text.", paper="not printed")
+    template: str = key("{problem}", "User message; {problem} is replaced by the problem text.", paper="not printed")
     examples: list[Example] = key(
         [],
-        "Worked examples, shown as turns of a chat before every problem; the same in training, harvest and evaluation.",
+        "Worked examples, shown before every problem.",
         paper="none",
         neutral=[],
     )
     open_ended: str = key(
         "{problem}",
-        "User message of an open-ended prompt, which is shown without system message and worked examples.",
+        "User message of an open-ended prompt, which has no system message and no worked examples.",
         paper="{problem}, in arXiv 2506.21495",
         neutral="{problem}",
     )
@@ -60,8 +60,11 @@ Messages = list[dict[str, str]]
 
 
 def conversation(problem: Problem, prompt: Prompt) -> Messages:
-    """The conversation that asks a problem, after the worked examples; open-ended ones have a template of their own and
-    nothing before it ("Bridging Offline and Online RL", arXiv 2506.21495, figures 4 and 5)."""
+    """Build the conversation for a problem, after the worked examples.
+
+    Open-ended prompts have a separate template and nothing before it ("Bridging Offline and Online RL", arXiv
+    2506.21495, figures 4 and 5).
+    """
     if problem.kind == "open_ended":
         return [{"role": "user", "content": prompt.open_ended.replace("{problem}", problem.prompt)}]
     messages: Messages = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
@@ -72,7 +75,7 @@ def conversation(problem: Problem, prompt: Prompt) -> Messages:
 
 
 def document(tokenizer: Any, text: str) -> str:
-    """A text as the beginning of a document: after the tokenizer's first token, if it adds one."""
+    """Text as the beginning of a document, after the tokenizer's first token if it adds one."""
     return f"{tokenizer.bos_token}{text}" if _adds_first_token(tokenizer) else text
 
 
@@ -81,19 +84,21 @@ def _adds_first_token(tokenizer: Any) -> bool:
 
 
 def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
-    """The tokens of texts, special ones included, and nothing that the tokenizer would add."""
-    found: list[list[int]] = tokenizer([*texts], add_special_tokens=False)["input_ids"]
-    return found
+    """Tokens of texts, special ones included, without the tokens that the tokenizer would add."""
+    ids: list[list[int]] = tokenizer([*texts], add_special_tokens=False)["input_ids"]
+    return ids
 
 
 def render(tokenizer: Any, conversation: Messages) -> str:
-    """The conversation in the model's chat template, up to the assistant's turn."""
+    """Render the conversation with the model's chat template, up to the assistant's turn."""
     return str(tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False))
 
 
 def prompt_ids(tokenizer: Any, shown: Messages | str) -> list[int]:
-    """The tokens that a policy is shown: of a conversation up to the assistant's turn, or of a text as the beginning of
-    a document. Raises as `conversation_ids`."""
+    """Tokens of a prompt: a conversation up to the assistant's turn, or a text as the beginning of a document.
+
+    Raises the errors of `conversation_ids`.
+    """
     if not isinstance(shown, str):
         return conversation_ids(tokenizer, shown)
     first = [tokenizer.bos_token_id] if _adds_first_token(tokenizer) else []
@@ -101,11 +106,11 @@ def prompt_ids(tokenizer: Any, shown: Messages | str) -> list[int]:
 
 
 def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_prompt: bool = True) -> list[int]:
-    """The tokens of a conversation in the model's chat template; those of messages are never special.
+    """Tokens of a conversation in the model's chat template; message text never becomes a special token.
 
-    If no message has a special token's text, they are the tokens of the rendered text. Otherwise a private character
-    stands for that text until the template is rendered, and whatever is between two special tokens of the template and
-    has such characters is tokenized as plain text. Raises a ValueError if the tokenizer cannot do that.
+    If no message contains the text of a special token, this tokenizes the rendered text. Otherwise private characters
+    replace that text while the template is rendered, and each part of the result that contains them is tokenized as
+    plain text. Raises a ValueError if the tokenizer cannot do that.
     """
     special, pattern = _special_tokens(tokenizer)
     matches = {text for message in conversation for text in pattern.findall(message["content"])}
@@ -123,7 +128,7 @@ def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_p
         raise ValueError(f"{min(matches)} in it is a special token to this tokenizer, a slow one: remove it")
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     tokens, places = encoded["input_ids"], encoded["offset_mapping"]
-    # Of the template; the token for what is unknown may be a special one too.
+    # Special tokens from the template. The check of the text excludes unknown tokens, which may be special too.
     written = [
         i
         for i, (token, (first, last)) in enumerate(zip(tokens, places, strict=True))
@@ -141,11 +146,11 @@ def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_p
     return ids
 
 
-PRIVATE = range(0xF0000, 0xFFFFE)  # characters that Unicode leaves to private use
+PRIVATE = range(0xF0000, 0xFFFFE)  # a Unicode private use area
 
 
 def plain_ids(tokenizer: Any, text: str) -> list[int]:
-    """The tokens of a text in which nothing is special; a ValueError if the tokenizer cannot spell a special token."""
+    """Tokenize text as plain text; a ValueError if the tokenizer cannot spell out a special token."""
     ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     special, _ = _special_tokens(tokenizer)
     if left := special.keys() & (set(ids) - {tokenizer.unk_token_id}):
@@ -155,7 +160,7 @@ def plain_ids(tokenizer: Any, text: str) -> list[int]:
 
 @lru_cache(maxsize=4)
 def _special_tokens(tokenizer: Any) -> tuple[dict[int, str], re.Pattern[str]]:
-    """The texts of a tokenizer's special tokens, by token, and a pattern of them, longer ones first."""
+    """Texts of a tokenizer's special tokens by token id, and a pattern that matches them, longest first."""
     tokens = {token: added.content for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     texts = sorted(filter(None, tokens.values()), key=len, reverse=True)
     return tokens, re.compile("|".join(map(re.escape, texts)) or r"(?!)")

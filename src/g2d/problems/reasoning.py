@@ -1,7 +1,7 @@
 """Problems of reasoning-gym (https://github.com/open-thought/reasoning-gym): procedural tasks by name.
 
-They are drawn in a process of their own, because some tasks depend on Python's hash seed. A hash of the question
-decides its split, so that splits never share one, whatever the seeds.
+They are drawn in a separate process because some tasks depend on Python's hash seed. A hash of the question decides its
+split, so splits never share a question, whatever the seeds.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from g2d.problems.synthetic import Split, shares, split_of
 
 PACKAGE = "reasoning_gym"
 INSTALL = "reasoning-gym is not installed in this environment: pip install -e '.[reasoning-gym]'"
-RESERVED = ("seed", "size")  # of a task's configuration: they follow from ours
-CHECK_S = 20.0  # CPU seconds that a check draws: the slowest tasks take .3 s a problem
-# Draws in a row without a new question of the split, after which no more are expected.
+RESERVED = ("seed", "size")  # keys of a task's configuration that g2d sets
+CHECK_S = 20.0  # CPU seconds of a check; the slowest tasks take 0.3 s per problem
+# Draws in a row without a new question of the split before giving up.
 PATIENCE, PATIENCE_PER_QUESTION = 500, 10
 
 
 class TaskError(ValueError):
-    """Problems that reasoning-gym cannot give: `key` of their section, and one line with the fix."""
+    """A request that reasoning-gym cannot fulfil: `key` of the section, and one line with the fix."""
 
     def __init__(self, key: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -43,12 +43,12 @@ class TaskError(ValueError):
 
 
 def split_for(name: str, source: ReasoningProblems) -> Split:
-    """The split of a set of problems: by its name, unless it is configured."""
+    """Split of a set of problems: the configured one, or the default for its name."""
     return source.split or {"pool": "train", DEVELOPMENT: "development"}.get(name, "test")  # type: ignore[return-value]
 
 
 def generate(name: str, source: ReasoningProblems) -> list[Problem]:
-    """Draw n different problems, spread evenly over the levels; a TaskError if the task does not give them."""
+    """Draw n different problems, spread evenly over the levels; a TaskError if the task cannot provide them."""
     split = split_for(name, source)
     return [
         Problem(
@@ -62,13 +62,15 @@ def generate(name: str, source: ReasoningProblems) -> list[Problem]:
 
 
 def require(name: str, source: ReasoningProblems) -> None:
-    """Check the package, the task, its configuration and, for `CHECK_S`, that n different problems exist; a TaskError
-    if something is missing."""
+    """Check that the package, the task, its configuration and n different problems exist, in `CHECK_S` CPU seconds.
+
+    Raises a TaskError if something is missing.
+    """
     _drawn(source, split_for(name, source), CHECK_S)
 
 
 def _drawn(source: ReasoningProblems, split: Split, seconds: float | None) -> list[dict[str, Any]]:
-    """The rows that a child process draws, all or those of so many CPU seconds."""
+    """Draw rows in a child process: all of them, or as many as it makes in `seconds` of CPU time."""
     if find_spec(PACKAGE) is None:
         raise TaskError("source", INSTALL)
     request = source.model_dump(mode="json") | {"split": split, "seconds": seconds}
@@ -93,11 +95,11 @@ def _drawn(source: ReasoningProblems, split: Split, seconds: float | None) -> li
 
 
 def main() -> None:
-    """Read a request from standard input and print the rows, or a mistake, as the last line."""
+    """Read a request from standard input; print the rows, or an error, as the last line."""
     try:
         request = json.load(sys.stdin)
         drawn = [*rows(request)]
-        random.Random(f"{request['task']}/{request['split']}/{request['seed']}").shuffle(drawn)  # levels mixed
+        random.Random(f"{request['task']}/{request['split']}/{request['seed']}").shuffle(drawn)  # mixes the levels
         say("\n" + json.dumps({"rows": drawn}))
     except TaskError as error:
         say("\n" + json.dumps({"key": error.key, "error": str(error)}))
@@ -112,16 +114,16 @@ def rows(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     seen: set[str] = set()
     for (at, share), (_, level, own) in zip(shares(range(len(levels)), request["n"]), levels, strict=True):
         config, before, barren = request["config"] | own, len(seen), 0
-        found = 0
+        accepted = 0
         for index in count():
-            if found == share or (until is not None and time.process_time() > until):
+            if accepted == share or (until is not None and time.process_time() > until):
                 break
             if barren > PATIENCE + PATIENCE_PER_QUESTION * (len(seen) - before):
                 of_level = "" if level is None else f"level {level}: "
                 raise TaskError(
                     "n",
-                    f"{of_level}{request['task']} gives {found} different {request['split']} problems of the {share} "
-                    f"asked for: lower n to at most {found * len(levels)}, or change config",
+                    f"{of_level}{request['task']} gives {accepted} different {request['split']} problems of the "
+                    f"{share} asked for: lower n to at most {accepted * len(levels)}, or change config",
                 )
             entry = _plain(datasets[at][index])
             question = entry["question"]
@@ -131,21 +133,21 @@ def rows(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             seen.add(question)
             if split_of(text_key(question)) != request["split"]:
                 continue
-            found, barren = found + 1, 0
+            accepted, barren = accepted + 1, 0
             yield {
                 "prompt": question,
-                "answer": "" if entry["answer"] is None else str(entry["answer"]),  # "": there are several, none given
+                "answer": "" if entry["answer"] is None else str(entry["answer"]),  # "": several, none given
                 "level": level,
                 "entry": repr({"task": request["task"], "config": config, "entry": entry}),
             }
 
 
 def _dataset(key: str, request: Mapping[str, Any], config: Mapping[str, Any], level: int | None) -> Any:
-    """A task with its configuration, as reasoning-gym makes it; a TaskError if it refuses."""
+    """Create the data set of a task with its configuration; a TaskError if reasoning-gym rejects it."""
     from reasoning_gym.factory import DATASETS, create_dataset
 
     task = request["task"]
-    tasks = sorted(set(DATASETS) - {"composite"})  # a mixture, whose problems are other tasks'
+    tasks = sorted(set(DATASETS) - {"composite"})  # mixes problems of other tasks
     if task not in tasks:
         near = difflib.get_close_matches(task, tasks, n=3)
         hint = f"did you mean {', '.join(near)}?" if near else f"choose from {', '.join(tasks)}"
@@ -156,7 +158,7 @@ def _dataset(key: str, request: Mapping[str, Any], config: Mapping[str, Any], le
             raise TaskError(key, f"{name} is not for the task's configuration: write n and seed beside it")
         if name not in fields:
             raise TaskError(key, f"{task} has no {name}: choose from {', '.join(fields)}")
-    # Problem i of a data set depends on seed + i, so that neighbouring seeds would have almost the same ones.
+    # Problem i depends on seed + i, so neighbouring seeds would give almost the same problems: hash the seed.
     words = f"{task}/{request['split']}/{request['seed']}/{level}"
     seed = int.from_bytes(hashlib.sha256(words.encode()).digest()[:4], "big") // 2
     try:
@@ -166,7 +168,7 @@ def _dataset(key: str, request: Mapping[str, Any], config: Mapping[str, Any], le
 
 
 def _plain(value: Any) -> Any:
-    """The same with Python's own scalars, where NumPy's stand: a literal has only these."""
+    """Convert NumPy scalars to Python's, since a literal can only hold those."""
     if isinstance(value, dict):
         return {_plain(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
-"""A synthetic open-ended family: requests, replies of known politeness and length, and judges of known taste.
+"""A synthetic open-ended family: requests, replies of known politeness and length, and judges with known preferences.
 
-Replies are put together from sentences. A judge compares two replies to the same request; with `length_bias` it also
-likes sentences without content, as human raters and reward models do ("Bridging Offline and Online RL", arXiv
-2506.21495, section 4.2).
+Replies are composed of sentences. A judge compares two replies to the same request; with `length_bias` it also prefers
+sentences without content, as human raters and reward models do ("Bridging Offline and Online RL", arXiv 2506.21495,
+section 4.2).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A request with the reply that the judge preferred and the other one."""
+    """A request, the reply that the judge prefers, and the other one."""
 
     prompt: str
     chosen: Reply
@@ -59,14 +59,14 @@ class Preference:
 
 
 def generate(split: Split, n: int, seed: int) -> list[Problem]:
-    """Draw n different requests, in an order by the seed; a hash of the words decides a request's split."""
+    """Draw n different requests in an order that depends on the seed; a hash of the words decides a request's split."""
     require_capacity(split, n)
     drawn = random.Random(f"replies/{split}/{seed}").sample(_requests(split), n)
     return numbered(f"replies-{split}", "replies", split, ((prompt, None, None) for prompt, _ in drawn))
 
 
 def require_capacity(split: Split, n: int) -> None:
-    """Check that n different requests exist in this split; a ValueError if not."""
+    """Raise a ValueError if fewer than n different requests exist in this split."""
     if n > (available := len(_requests(split))):
         raise ValueError(
             f"replies: {n} different {split} requests asked for, {available} exist: lower n to at most {available}"
@@ -75,19 +75,19 @@ def require_capacity(split: Split, n: int) -> None:
 
 @cache
 def _requests(split: Split) -> list[tuple[str, str]]:
-    """Every request of a split, with the thing that it is about."""
+    """Every request of a split, with its subject."""
     every = product(OPENINGS, REQUESTS, THINGS)
     worded = ((opening + request.format(thing), thing) for opening, request, thing in every)
     return [(prompt, thing) for prompt, thing in worded if split_of(prompt) == split]
 
 
 def draw_request(rng: random.Random, split: Split = "train") -> tuple[str, str]:
-    """A request, and the thing that it is about."""
+    """Draw a request and its subject."""
     return rng.choice(_requests(split))
 
 
 def draw_reply(rng: random.Random, thing: str, *, politeness: int | None = None, fillers: int | None = None) -> Reply:
-    """A reply in random words; politeness and number of fillers are random where they are None."""
+    """Draw a reply in random words; politeness and number of fillers are random if None."""
     politeness = rng.randint(-2, 2) if politeness is None else politeness
     fillers = rng.randint(0, MOST_FILLERS) if fillers is None else fillers
     manners = rng.sample(POLITE if politeness > 0 else RUDE, abs(politeness))
@@ -98,7 +98,7 @@ def draw_reply(rng: random.Random, thing: str, *, politeness: int | None = None,
 
 
 def draw_preference(rng: random.Random, length_bias: float) -> Preference:
-    """A judge's preference between two random replies (Bradley-Terry); `length_bias` is the score of a filler."""
+    """Draw a judge's preference between two random replies (Bradley-Terry); `length_bias` is the score of a filler."""
     prompt, thing = draw_request(rng)
     first, second = draw_reply(rng, thing), draw_reply(rng, thing)
     difference = worth(first, length_bias) - worth(second, length_bias)
@@ -107,10 +107,10 @@ def draw_preference(rng: random.Random, length_bias: float) -> Preference:
 
 
 def worth(reply: Reply, length_bias: float) -> float:
-    """The judge's score of a reply."""
+    """Score that the judge gives a reply."""
     return 2 * reply.politeness + length_bias * reply.fillers
 
 
 def vocabulary_texts() -> list[str]:
-    """Texts with every word of the family."""
+    """Texts that contain every word of the family."""
     return [*THINGS, *OPENINGS, *REQUESTS, *ANSWERS, *POLITE, *RUDE, *FILLERS]

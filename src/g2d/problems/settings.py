@@ -1,4 +1,4 @@
-"""Where problems come from, and which of them are trained on: the keys of `pool`, `benchmarks` and `training_set`."""
+"""Sources of problems and the training set: the keys of `pool`, `benchmarks` and `training_set`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from g2d.settings import MistakeInKeyError, Revision, Section, Seed, key, repeat
 
 
 class Fields(Section):
-    """Which column of a data set holds what."""
+    """Column names of a data set."""
 
     prompt: str = key("problem", "Column with the problem text.")
     answer: str = key("answer", "Column with the reference answer, or with a solution that contains it.")
-    level: str | None = key(None, 'Column with the difficulty level: 3, "3" and "Level 3" are all level 3.')
+    level: str | None = key(None, 'Column with the difficulty level; 3, "3" and "Level 3" are the same level.')
     subject: str | None = key(None, "Column with the subject.")
-    id: str | None = key(None, "Column with a unique identifier; the row number is used without one.")
+    id: str | None = key(None, "Column with a unique identifier; null: the row number.")
 
 
 AnswerFormat = Literal["plain", "boxed", "gsm8k"]
@@ -25,37 +25,35 @@ AnswerFormat = Literal["plain", "boxed", "gsm8k"]
 OF_THE_RUN = "run"  # a seed that is drawn when the problems are made
 
 ANSWER_FORMAT_DOC = (
-    "How the reference answer is written: the column itself (plain), the last \\boxed{} in it (boxed), "
-    "or the number after #### without thousands separators (gsm8k)."
+    "Format of the reference answer: the whole column (plain), the last \\boxed{} in it (boxed), or the number after "
+    "#### (gsm8k)."
 )
 
 
 class SyntheticProblems(Section):
-    """Generated problems with answers known by construction; splits never share an expression."""
+    """Generated problems with known answers; splits never share an expression."""
 
     source: Literal["synthetic"] = key(..., "Generate the problems.")
     family: Literal["arithmetic", "word_problems", "calculation", "replies"] = key(
         ...,
-        "arithmetic: chained operations, five levels (plays MATH), worked from left to right: 2 + 4 * 5 is 30, so use "
-        "level 1 for pretrained models, which follow convention; word_problems: short stories, three levels (plays "
-        "GSM8K); calculation: long exact calculations with brackets, for real models; replies: everyday requests "
-        "without right answers, for `open_ended`.",
+        "arithmetic: chained operations, worked from left to right (2 + 4 * 5 is 30), five levels, plays "
+        "MATH; use level 1 for pretrained models. word_problems: short stories, three levels, plays "
+        "GSM8K. calculation: long exact calculations with brackets, for real models. replies: everyday "
+        "requests without a right answer, for `open_ended`.",
     )
-    split: Literal["train", "development", "test"] = key(..., "Which part of the problem space to draw from.")
+    split: Literal["train", "development", "test"] = key(..., "Part of the problem space to sample from.")
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
-    seed: Seed | Literal["run"] = key(
-        0, "Seed of the draw; run: one that is drawn when the problems are made, kept in their manifest."
-    )
+    seed: Seed | Literal["run"] = key(0, "Seed of the problems; run: a random seed, recorded in their manifest.")
     steps: list[Annotated[int, Field(ge=2, le=30)]] | None = key(
         None,
-        "Of calculation: the numbers of operations, each a difficulty level; null: 5, 10, 15 and 20.",
+        "Operations at each level, for family calculation; null: 5, 10, 15 and 20.",
         neutral=None,
         min_length=1,
     )
 
     levels: list[int] | None = key(
         None,
-        "Of arithmetic and word_problems: the levels (numbers of operations) to draw from; null: all.",
+        "Levels (numbers of operations) for families arithmetic and word_problems; null: all.",
         neutral=None,
         min_length=1,
     )
@@ -88,27 +86,27 @@ class SyntheticProblems(Section):
 class ReasoningProblems(Section):
     """Problems of a procedural task of reasoning-gym, judged by the task; splits never share a question."""
 
-    source: Literal["reasoning_gym"] = key(..., "Draw from the package reasoning-gym.")
+    source: Literal["reasoning_gym"] = key(..., "Generate with the package reasoning-gym.")
     task: str = key(..., "Name of the task, for example chain_sum, gsm_symbolic or countdown.")
     split: Literal["train", "development", "test"] | None = key(
         None,
-        "Which part of the questions to draw from; null: train in the pool, development in sweep.development, test in "
-        "a benchmark.",
+        "Part of the questions to sample from; null: train in the pool, development in sweep.development, "
+        "test in a benchmark.",
     )
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
-    seed: Seed = key(0, "Seed of the draw.")
-    config: dict[str, Any] = key({}, "Keys of the task's configuration, for example {max_terms: 3}.")
+    seed: Seed = key(0, "Seed of the problems.")
+    config: dict[str, Any] = key({}, "Settings of the task, for example {max_terms: 3}.")
     levels: list[dict[str, Any]] | None = key(
-        None, "Keys that differ between levels, for level 1, 2, ...; null: the problems have no level.", min_length=1
+        None, "Settings that differ between levels, for level 1, 2, ...; null: no levels.", min_length=1
     )
 
 
 class LocalProblems(Section):
-    """Problems in a JSONL file on this machine."""
+    """Problems in a local JSONL file."""
 
     source: Literal["local"] = key(..., "Read a JSONL file.")
     path: str = key(..., "The file, relative to the working directory.")
-    fields: Fields = key(Fields(), "Which column holds what.")
+    fields: Fields = key(Fields(), "Column names.")
     answer_format: AnswerFormat = key("plain", ANSWER_FORMAT_DOC)
 
 
@@ -116,11 +114,11 @@ class HubProblems(Section):
     """A data set on the Hugging Face Hub, at a pinned revision."""
 
     source: Literal["hub"] = key(..., "Load from the Hub through `datasets`.")
-    id: str = key(..., "Repository id of the data set, for example openai/gsm8k.")
-    revision: Revision = key(..., "Commit hash, so that the data cannot change under a finished grid.")
-    subset: str | None = key(None, "Name of the data set's configuration, where it has several.")
+    id: str = key(..., "Repository id, for example openai/gsm8k.")
+    revision: Revision = key(..., "Commit hash of the data.")
+    subset: str | None = key(None, "Configuration of the data set, if it has several.")
     split: str = key("test", "Split to load.")
-    fields: Fields = key(Fields(), "Which column holds what.")
+    fields: Fields = key(Fields(), "Column names.")
     answer_format: AnswerFormat = key("plain", ANSWER_FORMAT_DOC)
 
 
@@ -129,18 +127,18 @@ ProblemSource = Annotated[Generated | LocalProblems | HubProblems, Field(discrim
 
 
 def is_open_ended(source: ProblemSource) -> bool:
-    """Whether generated problems have no right answers."""
+    """Return whether the generated problems have no right answers."""
     return isinstance(source, SyntheticProblems) and source.family == "replies"
 
 
-# Sets of open-ended problems: to train on, to compare policies on, and to select checkpoints.
+# Sets of open-ended problems: for training, for comparing policies, and for selecting checkpoints.
 OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT = "open-ended", "open-ended-held-out", "open-ended-development"
 OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT)
-DEVELOPMENT = "development"  # problems that choose between candidates of a sweep, and between checkpoints
+DEVELOPMENT = "development"  # problems for choosing sweep candidates and checkpoints
 
 
 def place_of(problems: str) -> str:
-    """The key of a set of problems in the configuration."""
+    """Configuration key of a set of problems."""
     named = {
         "pool": "pool",
         DEVELOPMENT: "sweep.development",
@@ -152,17 +150,17 @@ def place_of(problems: str) -> str:
 
 
 def is_fresh(source: ProblemSource) -> bool:
-    """Whether the problems were generated for the run, so that no model can have seen them."""
+    """Return whether the problems are generated for the run, so that no model can have seen them."""
     return isinstance(source, SyntheticProblems) and source.seed == OF_THE_RUN
 
 
 class TrainingSet(Section):
-    """The prompts that warm-up and harvest share, drawn from the calibrated levels."""
+    """Prompts of warm-up and harvest, sampled from the calibrated levels."""
 
     n: int = key(1500, "Number of prompts.", paper="1500", ge=1)
-    seed: Seed = key(0, "Seed of the draw.")
+    seed: Seed = key(0, "Seed of the sample.")
 
 
 def problem_files(source: ProblemSource) -> list[str]:
-    """Local files of a set of problems."""
+    """Local files that a set of problems is read from."""
     return [source.path] if isinstance(source, LocalProblems) else []

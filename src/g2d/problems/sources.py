@@ -1,7 +1,7 @@
 """Problems of a configured source: generated, a JSONL file, or a data set on the Hugging Face Hub.
 
-Files and Hub rows pass through the same normaliser. Errors are one line with the place and the configuration key.
-`datasets` is imported only for the Hub: it takes seconds.
+Files and Hub rows pass through the same normaliser. Each error is one line with the place and the configuration key.
+`datasets` takes seconds to import, so it is only imported for the Hub.
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ from g2d.verifier.extraction import last_boxed, require_answer, written_out
 
 NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 LEVEL = re.compile(r"(?:level\s*)?(?:(\d+)|\??)", re.IGNORECASE)  # MATH has two rows of "Level ?"
-COMMIT = re.compile(r"[0-9a-f]{40}")  # names the cache folder of a Hub data set's revision
+COMMIT = re.compile(r"[0-9a-f]{40}")  # folder name of a Hub data set's revision in the cache
 LOCAL_WAY_OUT = "or save the rows as JSONL and use source: local with its path"
 
-Row = tuple[str, Mapping[str, Any]]  # its place for messages, and its columns
+Row = tuple[str, Mapping[str, Any]]  # (place for messages, columns)
 
 
 class ProblemError(ValueError):
-    """Problems that cannot be read as configured: one line with place, column or key, and fix."""
+    """Problems that cannot be read as configured; one line with place, column or key, and the fix."""
 
 
 def load_problems(name: str, source: ProblemSource) -> list[Problem]:
-    """Read the problems of the pool or of a benchmark, in the order of their source. A ProblemError if a row cannot be
-    read as configured, ids repeat, or the source cannot be reached. The name begins the ids where rows have none."""
+    """Read the problems of the pool or of a benchmark, in the order of their source.
+
+    Raises a ProblemError if a row does not fit the configuration, ids repeat, or the source cannot be reached. If rows
+    have no id, it is made from `name` and the row number.
+    """
     key = place_of(name)
     rows: Iterable[Row]
     match source:
@@ -69,7 +72,7 @@ def load_problems(name: str, source: ProblemSource) -> list[Problem]:
 
 
 def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProblems, origin: str) -> list[Problem]:
-    """Turn a publisher's rows into problems; those of open-ended sets have no answer."""
+    """Convert a publisher's rows to problems; open-ended sets get no answers."""
     key, fields = place_of(name), source.fields
     problems: list[Problem] = []
     places: dict[str, str] = {}
@@ -95,14 +98,14 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
         problems.append(problem)
     if not problems:
         raise ProblemError(f"{key}: {origin} holds no rows: point it at a data set that has some")
-    # A column that is missing in every row has a wrong name.
+    # A column that is missing from every row is probably misspelled.
     for field, column in absent.items():
         raise ProblemError(f"{origin}: {_no_column(column, columns, f'{key}.fields.{field}')}")
     return problems
 
 
 def parse_level(value: Any) -> int | None:
-    """3, 3.0, "3" and "Level 3" are 3; "Level ?", "" and None are None; anything else is a ValueError."""
+    """Parse 3, 3.0, "3" and "Level 3" as 3; "Level ?", "" and None as None; raise a ValueError for anything else."""
     if value is None:
         return None
     if isinstance(value, float) and value.is_integer():
@@ -114,8 +117,10 @@ def parse_level(value: Any) -> int | None:
 
 
 def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
-    """The reference answer in a data set's column; an empty box gives "", as in two solutions of MATH's train split. A
-    ValueError says why the column holds none in this format."""
+    """Read the reference answer from a data set's column; a ValueError if it has none in this format.
+
+    An empty box gives "", as in two solutions of MATH's train split.
+    """
     if value is None or isinstance(value, (bool, list, dict)):
         raise ValueError(f"expected text or a number, not {value!r}")
     match answer_format:
@@ -137,7 +142,7 @@ def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
 
 
 def _plain(value: str | int | float) -> str:
-    """The column itself; 142.0 becomes "142" (some publishers store integers as floats)."""
+    """The value as text; 142.0 becomes "142" because some publishers store integers as floats."""
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{value} is not a finite number")
@@ -149,7 +154,7 @@ def _plain(value: str | int | float) -> str:
 
 
 class _RowReader:
-    """Values of one row; errors name its place and the key of the column."""
+    """Reads the values of one row; errors name its place and the key of the column."""
 
     def __init__(self, key: str, place: str, row: Mapping[str, Any]) -> None:
         self.key, self.place, self.row = key, place, row
@@ -182,7 +187,7 @@ class _RowReader:
             ) from None
 
     def _as_text(self, column: str, field: str) -> str:
-        """A text, or an id or subject that is a number, as text."""
+        """A text, or a numeric id or subject as text."""
         if (value := self._value(column, field)) is None:
             return ""
         numbers = () if field == "prompt" else (int, float)
@@ -226,7 +231,7 @@ def _load_from_hub(key: str, source: HubProblems) -> Any:
         dataset = datasets.load_dataset(source.id, source.subset, split=source.split, revision=source.revision)
     except Exception as error:
         raise ProblemError(_hub_message(key, source, error)) from error
-    # Without a network `datasets` falls back to the newest cached revision, whatever was asked for.
+    # Without a network `datasets` silently uses the newest cached revision.
     for cached in {Path(file["filename"]).parent.name for file in dataset.cache_files}:
         if COMMIT.fullmatch(cached) and cached != source.revision:
             raise ProblemError(
@@ -237,15 +242,15 @@ def _load_from_hub(key: str, source: HubProblems) -> Any:
 
 
 def _hub_message(key: str, source: HubProblems, error: Exception) -> str:
-    """One line for what `datasets` and the Hub's client raise, by the text of the error."""
+    """Turn an error of `datasets` or the Hub client into one line; its text suggests the fix."""
     reason = first_line(error)
-    said = reason.lower()
+    lowered = reason.lower()
     fixes = (
-        ("gated" in said, f"ask for access on the data set's page and log in with `hf auth login`, change {key}.id"),
-        ("revision" in said, f"correct {key}.revision"),
+        ("gated" in lowered, f"ask for access on the data set's page and log in with `hf auth login`, change {key}.id"),
+        ("revision" in lowered, f"correct {key}.revision"),
         (isinstance(error, ConnectionError), "connect this machine to the Hub, unset HF_HUB_OFFLINE"),
-        ("split" in said, f"correct {key}.split"),
-        ("config" in said, f"correct {key}.subset"),
+        ("split" in lowered, f"correct {key}.split"),
+        ("config" in lowered, f"correct {key}.subset"),
     )
     fix = next((fix for applies, fix in fixes if applies), f"correct {key}.id, {key}.subset or {key}.split")
     return f"{key}: cannot load {source.id} from the Hub ({reason}): {fix}, {LOCAL_WAY_OUT}"

@@ -1,7 +1,7 @@
-"""Subsets of a pool: the calibration sample, held-out problems, the training set.
+"""Subsets of a pool: calibration sample, held-out problems, training set.
 
-Draws depend on the seed and on the set of problems, not on their order, and are nested: a larger n keeps every problem
-of a smaller one.
+Draws depend on the seed and the set of problems, not on the order of the pool. They are nested: a larger n includes
+every problem of a smaller one.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Collection, Sequence
 from g2d.problems.leakage import text_key
 from g2d.problems.problem import Problem
 
-Level = int | None  # None: the problem has no level
+Level = int | None  # None for a problem without a level
 
 
 def sample_per_level(
     pool: Sequence[Problem], per_level: int, seed: int, only: Collection[Level] | None = None
 ) -> list[Problem]:
-    """Up to `per_level` problems of every level, or of `only` some, by ascending level; all of a level that has fewer.
+    """Draw up to `per_level` problems of every level (or only of those in `only`), by ascending level.
 
-    Problems without a level are left out. A pool without any levels is sampled as one.
+    Problems without a level are left out. A pool without any levels is sampled as one level.
     """
     return [
         problem
@@ -32,10 +32,10 @@ def sample_per_level(
 
 
 def hold_out(pool: Sequence[Problem], n: int) -> tuple[list[Problem], list[Problem]]:
-    """Problems held out of a pool, and those that remain, both in its order.
+    """Split a pool into held-out and remaining problems, both in the order of the pool.
 
-    Held out are the identifiers with the smallest digests, whatever the seeds of a grid. Repetitions of a held-out
-    problem are in neither list. A ValueError if none would remain.
+    The problems with the smallest digests are held out, independent of the seeds of a grid. Repetitions of a held-out
+    problem are in neither list. Raises a ValueError if none would remain.
     """
     by_digest = sorted(pool, key=lambda problem: hashlib.sha256(f"development/{problem.problem_id}".encode()).digest())
     chosen = {problem.problem_id for problem in by_digest[:n]}
@@ -48,13 +48,13 @@ def hold_out(pool: Sequence[Problem], n: int) -> tuple[list[Problem], list[Probl
 
 
 def levels_of(pool: Sequence[Problem]) -> list[Level]:
-    """The levels of a pool, ascending; `[None]` where no problem has one."""
+    """Levels of a pool, ascending; `[None]` if no problem has one."""
     levels = sorted({problem.level for problem in pool if problem.level is not None})
     return [*levels] or [None]
 
 
 def draw_training_set(pool: Sequence[Problem], levels: Collection[Level], n: int, seed: int) -> list[Problem]:
-    """Draw n problems of the given levels, uniformly and without replacement; a ValueError if they hold fewer."""
+    """Draw n problems of the given levels, uniformly and without replacement; a ValueError if there are fewer."""
     candidates = _shuffled(pool, levels, f"training_set/{seed}")
     if len(candidates) < n:
         raise ValueError(
@@ -65,7 +65,7 @@ def draw_training_set(pool: Sequence[Problem], levels: Collection[Level], n: int
 
 
 def some_problems(problems: Sequence[Problem], n: int, seed: int) -> list[Problem]:
-    """Draw n problems, of whatever level; all where there are fewer."""
+    """Draw n problems of any level; all if there are fewer."""
     return _shuffled(problems, {problem.level for problem in problems}, f"drift/{seed}")[:n]
 
 

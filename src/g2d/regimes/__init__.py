@@ -1,1 +1,1 @@
-"""Regimes: how a policy is trained, one module each, its keys on top. They import torch and TRL when they train."""
+"""Regimes: ways to train a policy, one module each, keys first. torch and TRL are only imported for training."""

@@ -1,7 +1,7 @@
-"""What is trained of a model, an adapter or all weights: handed to whoever generates, and copied to the reference.
+"""The trained part of a model, an adapter or all weights: saving it, loading it, and copying it to the reference.
 
-Of a model that brings an adapter of its own, TRL's trainers make a frozen copy, the adapter "ref", and take that for
-the reference. Where all weights are trained, the reference is a second model, `frozen` here.
+If a model comes with an adapter, TRL's trainers use a frozen copy of it, the adapter "ref", as the reference. If all
+weights are trained, the reference is a second model, called `frozen` here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from g2d.regimes.processes import is_first, is_sharded
 
 
 def with_own_adapter(model: Any, lora: Lora, seed: int) -> Any:
-    """M0 with a fresh adapter, the one that TRL would have made itself: what it keeps a reference adapter for."""
+    """Add a new adapter to M0, the same that TRL would create, so that TRL also keeps a reference adapter."""
     from peft import get_peft_model
     from transformers import set_seed
 
@@ -26,14 +26,14 @@ def with_own_adapter(model: Any, lora: Lora, seed: int) -> Any:
 
 
 def reference_weights(model: Any, frozen: Any = None) -> dict[str, Any]:
-    """The parameters of the reference, by their names."""
+    """Parameters of the reference, by name."""
     if frozen is not None:
         return dict(frozen.named_parameters())
     return {name: parameter for name, parameter in model.named_parameters() if ".ref." in name}
 
 
 def copy_to_reference(model: Any, frozen: Any = None) -> None:
-    """Have the reference be what is in training as it is now."""
+    """Copy the current trained weights to the reference."""
     import torch
 
     with torch.no_grad():
@@ -42,7 +42,7 @@ def copy_to_reference(model: Any, frozen: Any = None) -> None:
 
 
 def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> None:
-    """Have what is trained of a model, "default", or its reference, "ref", be what is in a folder."""
+    """Load weights from a folder into the trained part of a model ("default") or its reference ("ref")."""
     if not hasattr(model, "peft_config"):
         with_trained(model if adapter == "default" else frozen, folder)
         return
@@ -53,8 +53,10 @@ def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> 
 
 @contextmanager
 def merged(model: Any) -> Iterator[None]:
-    """The adapter in training, if there is one, is part of the weights in here, in float32 on one device, and PEFT's
-    layers are out of the way; afterwards the weights are the very tensors they were."""
+    """Merge the adapter into float32 weights on one device within the context, and bypass PEFT's layers.
+
+    Afterwards the model has its original weight tensors again. Does nothing without an adapter.
+    """
     from peft.tuners.lora import LoraLayer
 
     children = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
@@ -63,7 +65,7 @@ def merged(model: Any) -> Iterator[None]:
     if not layers:
         yield
         return
-    model.merge_adapter(safe_merge=True)  # makes new tensors; unmerging would subtract, and round
+    model.merge_adapter(safe_merge=True)  # creates new tensors; unmerging would subtract, with rounding errors
     for parent, name, layer in layers:
         setattr(parent, name, layer.get_base_layer())
     try:
@@ -76,8 +78,11 @@ def merged(model: Any) -> Iterator[None]:
 
 
 def save_trained(model: Any, folder: Path) -> None:
-    """Write what is in training to a folder, for `with_trained`: all weights, or the adapter, byte for byte as PEFT
-    does but for its model card. Where processes have parts of it, all of them call this, and the first one writes."""
+    """Save the trained part of a model to a folder, for `with_trained`: all weights, or the adapter.
+
+    An adapter is byte for byte what PEFT would write, without its model card. If the model is sharded, all processes
+    must call this; the first one writes.
+    """
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file, save_model
 

@@ -1,7 +1,7 @@
-"""Training that stops by itself (paper, recipe step 3 and appendix B): train, probe, train on, until H and mu decline.
+"""Training that stops automatically (paper, recipe step 3 and appendix B): train and probe until H and mu decline.
 
-A run is a chain of segments of an online training. Between two of them the frozen adapter is harvested on a few
-prompts, with the harvest's own decoding (docs/architecture.md).
+A run is a chain of segments of an online training. After each segment, the frozen adapter is harvested on a few
+prompts, with the decoding of the harvest (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from g2d.rollouts.rollout import Rollout, to_frame
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A small harvest on the way. H, mu and their intervals are None where no prompt was pairable."""
+    """A small harvest during training. H, mu and their intervals are None if no prompt was pairable."""
 
-    step: int  # gradient steps behind the policy
+    step: int  # gradient steps so far
     tokens_generated: int
     n_prompts: int
     pass_at_1: float
@@ -52,13 +52,13 @@ class Probe:
 
     @property
     def h_and_mu(self) -> tuple[float, float]:
-        """To compare probes by; where no prompt was pairable, below those of any other."""
+        """Sort key of a probe; lowest if no prompt was pairable."""
         return (-1.0 if self.entropy is None else self.entropy), (-1.0 if self.mid_band is None else self.mid_band)
 
 
-# What a probe has in common with `Informativeness`.
+# Fields that a probe shares with `Informativeness`.
 METRICS = tuple(entry.name for entry in fields(Probe) if entry.name not in ("step", "tokens_generated"))
-PROBE_COLUMNS = {  # of probes.csv
+PROBE_COLUMNS = {  # columns of probes.csv
     "step": "int64",
     **dict.fromkeys(METRICS, "float64"),
     "n_prompts": "int64",
@@ -68,30 +68,35 @@ PROBE_COLUMNS = {  # of probes.csv
 
 
 def summarised(step: int, rollouts: Sequence[Rollout]) -> Probe:
-    """The probe at a step."""
-    found: Informativeness = informativeness(to_frame(rollouts))
+    """Summarise the rollouts of a probe."""
+    measures: Informativeness = informativeness(to_frame(rollouts))
     tokens = sum(rollout.token_count for rollout in rollouts)
-    return Probe(step=step, tokens_generated=tokens, **{name: getattr(found, name) for name in METRICS})
+    return Probe(step=step, tokens_generated=tokens, **{name: getattr(measures, name) for name in METRICS})
 
 
 def has_declined(history: Sequence[Probe], patience: int) -> bool:
-    """Whether H and mu were both below their maxima so far in each of the last `patience` probes."""
-    found = np.array([probe.h_and_mu for probe in history]).reshape(-1, 2)
-    below = [bool((own < highest).all()) for own, highest in zip(found, np.maximum.accumulate(found), strict=True)]
+    """Return whether H and mu were both below their maxima so far in each of the last `patience` probes."""
+    measures = np.array([probe.h_and_mu for probe in history]).reshape(-1, 2)
+    below = [
+        bool((own < highest).all()) for own, highest in zip(measures, np.maximum.accumulate(measures), strict=True)
+    ]
     return len(below) >= patience and all(below[-patience:])
 
 
 def best(history: Sequence[Probe]) -> Probe:
-    """The probe with the highest H; mu breaks ties, then fewer steps."""
+    """Probe with the highest H; mu breaks ties, then fewer steps."""
     return max(history, key=lambda probe: (*probe.h_and_mu, -probe.step))
 
 
-PROBES = "probes.json"  # in the work folder: the probes that are finished, and of which job
+PROBES = "probes.json"  # in the work folder: finished probes, and the digest of their job
 
 
 def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob) -> Trained:
-    """Train until the policy's harvest declines, at most to K; leave `Lora.files` and `rollouts.parquet` of the best
-    probe's policy in the work folder. `train` trains to `k`, from `resume_from`."""
+    """Train until the policy's harvest declines, at most to K.
+
+    Leaves `Lora.files` and `rollouts.parquet` of the best probe's policy in the work folder. `train` trains to step
+    `k`, from `resume_from`.
+    """
     auto: AutoStop = job.settings.auto
     everything = identity(job) | {"auto": auto.params(), "harvest": job.harvest.params()}
     to_a_step = replace(job, settings=job.settings.model_copy(update={"auto": None}))
@@ -105,7 +110,7 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
         with stop_requests() as requests:
             before = history.segment(history.reached) / "checkpoint" if history.reached else None
             train(replace(to_a_step, k=step, work=segment, resume_from=before))
-        if requests:  # in the last step of the segment, which the trainer thinks is the end
+        if requests:  # received in the last step, which the trainer takes for a regular end
             raise TrainingStoppedError(
                 f"stopped by {requests[0]} at step {step}, which is kept: run the same command again to go on from "
                 "there"
@@ -113,7 +118,7 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
         free_unused()
         history.add(summarised(step, probe_rollouts(job, _policy(job, step, segment))))
         free_unused()
-    return history.hand_over()
+    return history.export_best()
 
 
 def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
@@ -131,7 +136,7 @@ def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
 
 
 def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
-    """What the harvest of a policy would draw for the first prompts, on the one GPU that the trainer has."""
+    """Generate a policy's harvest rollouts for the first prompts, on the trainer's GPU."""
     problems, decoding = job.data[: job.settings.auto.prompts], sampling(job.harvest, job.seed)
     settings = job.engine and job.engine.model_copy(update={"tensor_parallel_size": 1})
     engine = engine_for(policy, settings)
@@ -139,8 +144,10 @@ def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
 
 
 class _History:
-    """Segments and probes of one job in its work folder: `k{step}/` for each segment, and `PROBES`. Of a segment that
-    is neither the last nor the best so far, only its training rollouts are kept."""
+    """Segments and probes of one job in its work folder: `k{step}/` per segment, and `PROBES`.
+
+    Only the last and the best segment are kept in full; of the others only the training rollouts remain.
+    """
 
     def __init__(self, work: Path, job: dict[str, Any], meter: Meter, completions_per_generation: int) -> None:
         self.work = work
@@ -163,12 +170,12 @@ class _History:
 
     @property
     def reached(self) -> int:
-        """The step of the last probe; 0 before the first."""
+        """Step of the last probe; 0 before the first."""
         return self.probes[-1].step if self.probes else 0
 
     @property
     def tokens_generated(self) -> int:
-        """By all steps and all probes up to the last probe."""
+        """Tokens generated by steps and probes so far."""
         log = read_log(self.segment(self.reached) / "checkpoint")
         steps = completions_tokens(log, self.completions_per_generation, after_step=0)
         return steps + sum(probe.tokens_generated for probe in self.probes)
@@ -178,7 +185,7 @@ class _History:
         return self.work / f"k{step}"
 
     def add(self, probe: Probe) -> None:
-        """Record a probe, then drop what nobody needs any more."""
+        """Record a probe, then delete files that are no longer needed."""
         self.probes.append(probe)
         self.meter.tokens_generated = self.tokens_generated
         record = {"probes": [asdict(entry) for entry in self.probes], "spent": asdict(self.meter.spent())}
@@ -191,15 +198,15 @@ class _History:
                 if part.is_dir() and part.name not in kept.get(past.step, ()):
                     shutil.rmtree(part)
 
-    def hand_over(self) -> Trained:
-        """Put the chosen policy's weights and its training rollouts into the work folder."""
+    def export_best(self) -> Trained:
+        """Copy the chosen policy's weights and its training rollouts to the work folder."""
         chosen = best(self.probes)
         for part in ("adapter", "weights"):
             shutil.rmtree(self.work / part, ignore_errors=True)
             if (self.segment(chosen.step) / part).is_dir():
                 copy_folder(self.segment(chosen.step) / part, self.work / part)
-        behind = [probe.step for probe in self.probes if probe.step <= chosen.step]
-        parts = [pd.read_parquet(self.segment(step) / "rollouts.parquet") for step in behind]
+        steps = [probe.step for probe in self.probes if probe.step <= chosen.step]
+        parts = [pd.read_parquet(self.segment(step) / "rollouts.parquet") for step in steps]
         with atomic(self.work / "rollouts.parquet") as draft:
             pd.concat(parts, ignore_index=True).to_parquet(draft, index=False)
         rows = [{**asdict(probe), "chosen": probe == chosen} for probe in self.probes]

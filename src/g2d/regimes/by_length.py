@@ -1,5 +1,7 @@
-"""Passes of rows with alike lengths: the rows of one update are dealt anew, so that less of a pass is padding. Which
-rows an update has, and in which order updates follow each other, stays as it is."""
+"""Passes over rows of similar length: the rows of one update are regrouped to reduce padding.
+
+The rows of each update and the order of updates do not change.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,20 @@ from typing import Any
 import torch
 
 from g2d.regimes.division import Division
-from g2d.regimes.offline import EqualRows
+from g2d.regimes.offline import RowWeighting
 from g2d.regimes.processes import n_processes
 
-Batch = dict[str, Any]  # tensors with a first dimension of rows, and values that hold for all of them
+Batch = dict[str, Any]  # tensors whose first dimension is rows, and values shared by all rows
 PROMPT = ("prompt_ids", "prompt_mask")
 
 
 def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[list[int]]:
-    """The rows of each pass, the longest first: as many as have room when all are padded to the longest of them.
+    """Split rows into passes, longest first, each with as many rows as fit when padded to the longest.
 
     Args:
-        lengths: of the rows, in tokens; of rows that belong together, what they have together when padded.
-        tokens: of a pass, at most; a longer row has a pass of its own.
-        rows: so many in every pass instead.
+        lengths: tokens of each row; for rows that belong together, their total when padded.
+        tokens: most tokens per pass; a longer row gets a pass to itself.
+        rows: fixed number of rows per pass instead.
     """
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     passes: list[list[int]] = []
@@ -33,72 +35,79 @@ def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[
     return passes
 
 
-class PassesByLength(EqualRows):
-    """Before one of TRL's trainers: with `division.tokens` a micro-batch, then all rows that a process has of an
-    update, passes through the model in parts. Its gradient and its loss are sums over them."""
+class PassesByLength(RowWeighting):
+    """Mixin for TRL trainers that splits a batch into several passes if `division.tokens` is set.
+
+    A micro-batch then holds all rows that a process has of an update; gradient and loss are summed over its passes.
+    """
 
     def __init__(self, *, division: Division, **arguments: Any) -> None:
         self.division = division
         super().__init__(**arguments)
 
     def training_step(self, model: Any, inputs: Batch, num_items_in_batch: Any = None) -> torch.Tensor:
-        """As the Trainer's."""
+        """Run one training step, possibly in several passes."""
         step: Any = super().training_step  # type: ignore[misc]
         if not self.division.tokens:
             return step(model, inputs, num_items_in_batch)
         n = self.rows(inputs)
         of_unit = inputs["attention_mask"].sum(dim=1).view(-1, n)  # a pair has two sequences
         lengths: list[int] = (of_unit.amax(dim=0) * len(of_unit)).tolist()
-        # TRL gathers what it logs by rows, so all processes have as many in a pass.
+        # TRL gathers logged values by rows, so all processes need the same number of rows per pass.
         passes = dealt(lengths, self.division.tokens, self.division.rows if n_processes() > 1 else None)
         metrics = self._metrics["train"]  # type: ignore[attr-defined]
         before = {name: len(values) for name, values in metrics.items()}
-        parts = [cut(rows_of(inputs, torch.tensor(own), n), "attention_mask") for own in passes]
+        parts = [cut(rows_of(inputs, torch.tensor(rows), n), "attention_mask") for rows in passes]
         losses = [step(model, part, num_items_in_batch) for part in parts]
-        for name, values in metrics.items():  # of which the trainer logs the mean
-            own = values[before.get(name, 0) :]
-            if len(own) == len(passes):
-                mean = sum(len(rows) * value for rows, value in zip(passes, own, strict=True)) / n
+        for name, values in metrics.items():  # the trainer logs their mean
+            logged = values[before.get(name, 0) :]
+            if len(logged) == len(passes):
+                mean = sum(len(rows) * value for rows, value in zip(passes, logged, strict=True)) / n
                 values[before.get(name, 0) :] = [mean]
         return torch.stack(losses).sum()
 
 
-Order = Callable[[Batch], torch.Tensor]  # the rows of a batch of GRPO, sorted
+Order = Callable[[Batch], torch.Tensor]  # sorts the rows of a GRPO batch
 
 
 def by_length(batch: Batch) -> torch.Tensor:
-    """Rows by the length of their completions, the longest first."""
+    """Sort rows by completion length, longest first."""
     return batch["completion_mask"].sum(dim=1).argsort(descending=True, stable=True)
 
 
 def by_prompt(batch: Batch) -> torch.Tensor:
-    """Rows of a prompt one after another, so that a pass has many of them (`g2d.regimes.shared_prompts`)."""
+    """Put the rows of each prompt next to each other, so that a pass has many of them
+    (`g2d.regimes.shared_prompts`)."""
     rows = [tuple(ids) for ids in torch.cat([batch[name] for name in PROMPT], dim=1).tolist()]
     return torch.tensor(sorted(range(len(rows)), key=lambda row: rows.index(rows[row])))
 
 
 def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_length) -> list[Batch]:
-    """The micro-batches of a generation of GRPO, the completions of every update in another order: `batches` as TRL
-    deals them out, all with as many rows."""
-    found = []
+    """Reorder the completions within every update of a GRPO generation and rebuild its micro-batches.
+
+    `batches` are TRL's micro-batches, all with the same number of rows.
+    """
+    regrouped_batches = []
     for start in range(0, len(batches), per_update):
-        own = batches[start : start + per_update]
-        # What is not by row is the same in all of them.
+        of_update = batches[start : start + per_update]
+        # Values without a row dimension are equal in all micro-batches.
         whole = {
-            name: torch.cat([batch[name] for batch in own]) if isinstance(value, torch.Tensor) and value.ndim else value
-            for name, value in own[0].items()
+            name: torch.cat([batch[name] for batch in of_update])
+            if isinstance(value, torch.Tensor) and value.ndim
+            else value
+            for name, value in of_update[0].items()
         }
         order = ordered(whole)
-        for rows in order.chunk(len(own)):
+        for rows in order.chunk(len(of_update)):
             batch = rows_of(whole, rows, len(order))
             prompt = cut({name: batch[name] for name in PROMPT}, "prompt_mask")
-            found.append(cut(batch, "completion_mask", but=PROMPT) | prompt)
-    return found
+            regrouped_batches.append(cut(batch, "completion_mask", but=PROMPT) | prompt)
+    return regrouped_batches
 
 
 def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
-    """Some rows of a batch of n. A tensor with several times as many has several blocks of them, as the rejected
-    completions of pairs stand behind all chosen ones."""
+    """Select rows of a batch of n. A tensor with a multiple of n rows has several blocks of n, for example the rejected
+    completions after all chosen ones."""
 
     def chosen(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.ndim:
@@ -109,8 +118,10 @@ def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
 
 
 def cut(batch: Batch, mask: str, but: Collection[str] = ()) -> Batch:
-    """A batch without the columns that are padding in all rows, on the left or on the right, as the tensor `mask` says.
-    What is as wide is cut as it is, `but` what these names say."""
+    """Remove columns that are padding in all rows, on the left or right, according to the tensor `mask`.
+
+    All tensors of the same width are cut, except those named in `but`.
+    """
     width = batch[mask].shape[1]
     used = batch[mask].any(dim=0).nonzero().flatten().tolist() or [0]
     columns = slice(used[0], used[-1] + 1)

@@ -1,4 +1,4 @@
-"""The catalogue: every way to train a policy. CONTRIBUTING.md says how to add one."""
+"""Catalogue of all ways to train a policy. CONTRIBUTING.md explains how to add one."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ REGIMES: dict[str, Regime] = {
     regime.name: regime for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, DISTILLATION, ITERATIVE_DPO)
 }
 
-# Those that `regimes` may have entries of; GRPO and DPO have sections of their own.
+# Regimes that may have entries in `regimes`; GRPO and DPO have separate sections.
 ENTRIES = [regime for regime in REGIMES.values() if issubclass(regime.settings, Entry)]
 
 
 def of_phase(phase: Phase) -> list[Regime]:
-    """The regimes of a phase."""
+    """Regimes of a phase."""
     return [regime for regime in REGIMES.values() if regime.phase == phase]
 
 
-# The type of an entry: the settings of one of them, told apart by the key `regime`.
+# Type of an entry: the settings of one of them, discriminated by the key `regime`.
 AnyEntry: Any = Annotated[reduce(or_, [regime.settings for regime in ENTRIES]), Field(discriminator="regime")]

@@ -1,5 +1,7 @@
-"""Checkpoints of a training in progress: complete or not there, made by this very job, gone when it is done
-(docs/recovery.md). Each has a manifest: the digest of every file, and of everything the training depends on."""
+"""Checkpoints of a training in progress: always complete, only used by the same job, deleted when it is done.
+
+Each has a manifest with the digest of every file and of everything the training depends on (docs/recovery.md).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from typing import Any, Literal
 from g2d.jobs.attempts import Stopped
 from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.digests import MARK
-from g2d.jobs.files import names_the_disk, parse_record, read_json, sha256, write_json
+from g2d.jobs.files import disk_errors, parse_record, read_json, sha256, write_json
 from g2d.plain import say
 from g2d.regimes import processes
 from g2d.regimes.adapters import save_trained
@@ -27,50 +29,50 @@ from g2d.settings import Section, key
 
 
 class Checkpointing(Section):
-    """How often GRPO and DPO save what they have, so that a job that was stopped goes on from there.
+    """How often trainings save checkpoints, to resume after an interruption. Does not change results.
 
-    A job that is asked to stop saves in any case. Nothing here changes a result.
+    A job that is terminated also saves one.
     """
 
-    every_minutes: float | None = key(10.0, "Time between two checkpoints; null for none by time.", unit="min", gt=0)
-    every_steps: int | None = key(None, "Gradient steps between two; null for none by steps.", unit="steps", ge=1)
+    every_minutes: float | None = key(10.0, "Time between checkpoints; null: not by time.", unit="min", gt=0)
+    every_steps: int | None = key(None, "Gradient steps between checkpoints; null: not by steps.", unit="steps", ge=1)
     keep: Literal["all", "last"] = key(
         "all",
-        "What an online training leaves for later K: the checkpoint of every K; or of the last one, as each is emptied "
-        "once the next K is trained; a K that is put between two needs the one before it again.",
+        "Training states of an online training to keep: those of all K, or only of the last. With last, "
+        "adding a K below it later repeats training from the K before.",
     )
 
 
 MANIFEST = "manifest.json"
-DIVISION = "division.json"  # in a checkpoint: the passes of its updates, where a card decided (`g2d.regimes.division`)
-KEPT = 2  # should the newest not have reached the disk when a machine went down, the one before it is still there
-ENOUGH_TO_TELL = 10  # gradient steps in which a reward has a number for some completion, if it ever has
+DIVISION = "division.json"  # in a checkpoint: the passes of its updates, if a card decided (`g2d.regimes.division`)
+KEPT = 2  # checkpoints to keep: if a machine fails before the newest is on disk, the previous one remains
+ENOUGH_TO_TELL = 10  # gradient steps after which a reward must have scored some completion
 
 
 class TrainingStoppedError(Stopped):
-    """The training was asked to stop and has saved what it had."""
+    """The training was asked to stop and has saved a checkpoint."""
 
 
 class Checkpoints:
-    """The checkpoints that one job keeps in a folder from one attempt to the next.
+    """The checkpoints of one job in a folder that persists between attempts.
 
     Args:
-        job: everything the result depends on, as JSON; a checkpoint of another job is never used.
-        meter: of this attempt; who goes on from a checkpoint carries what had been spent up to it.
+        job: everything the result depends on, as JSON; checkpoints of other jobs are never used.
+        meter: meter of this attempt; resuming from a checkpoint adds the cost up to it.
     """
 
     def __init__(self, folder: Path, job: Mapping[str, Any], meter: Meter) -> None:
         self.folder = folder
         self.job = job_digest(job)
         self.meter = meter
-        self.draft = folder / "trainer"  # the trainer writes below it
+        self.draft = folder / "trainer"  # the trainer writes here
         self.division: Mapping[str, Any] | None = None
 
     def _newest_first(self) -> list[Path]:
         return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)
 
     def newest(self) -> Path | None:
-        """The newest checkpoint of this job, intact or not."""
+        """Newest checkpoint of this job, intact or not."""
         for folder in self._newest_first():
             with suppress(OSError, ValueError):
                 if read_json(folder / MANIFEST)["job"] == self.job:
@@ -78,7 +80,7 @@ class Checkpoints:
         return None
 
     def latest(self) -> Path | None:
-        """The newest usable checkpoint, its cost taken over; whatever else an earlier attempt left is removed."""
+        """Newest usable checkpoint; its cost is added to the meter, and unusable checkpoints are deleted."""
         shutil.rmtree(self.draft, ignore_errors=True)
         for folder in self._newest_first():
             if is_usable(folder, self.job, self.meter):
@@ -87,7 +89,7 @@ class Checkpoints:
         return None
 
     def add(self, draft: Path, step: int) -> None:
-        """Take over a checkpoint that the trainer has written, and drop the oldest."""
+        """Add a checkpoint that the trainer has written, and delete the oldest."""
         if self.division is not None:
             write_json(draft / DIVISION, self.division)
         seal(draft, step, self.job, self.meter.spent())
@@ -100,17 +102,18 @@ class Checkpoints:
 
 
 def job_digest(job: Mapping[str, Any]) -> str:
-    """Names everything that a result depends on, given as JSON; what is kept between attempts carries it."""
+    """Digest of everything that a result depends on, given as JSON; it identifies files kept between attempts."""
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
 
 
 def step_of(checkpoint: Path) -> int:
-    """Gradient steps behind a checkpoint in its work folder."""
+    """Gradient steps of a checkpoint, from its folder name."""
     return int(checkpoint.name.removeprefix("step-"))
 
 
 def is_usable(folder: Path, job: str, meter: Meter) -> bool:
-    """Whether what an earlier attempt kept is intact and of this job; its cost is then taken over, else it says why."""
+    """Return whether a checkpoint is intact and of this job; add its cost to the meter, or log why it cannot be
+    used."""
     try:
         manifest = require_intact(folder)
         if manifest["job"] == job:
@@ -123,14 +126,16 @@ def is_usable(folder: Path, job: str, meter: Meter) -> bool:
 
 
 def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
-    """Put what a kept record says was `spent` up to it on the bill; those of 0.1.0 say nothing."""
+    """Add the cost recorded as `spent` to the meter; records of 0.1.0 have none."""
     if "spent" in record:
         meter.carried = parse_record(Cost, record["spent"], where)
 
 
 def seal(folder: Path, step: int, job: str, spent: Cost | None = None) -> None:
-    """Write the manifest of a checkpoint: `step`, `job`, `files` with the digest of each, and what was `spent`; not of
-    a result, whose content must not hang on the clock."""
+    """Write the manifest of a checkpoint: `step`, `job`, digests of `files`, and `spent`.
+
+    `spent` is None for results, whose content must not depend on the time they took.
+    """
     files = {str(file.relative_to(folder)): sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()}
     files.pop(MANIFEST, None)
     cost = {} if spent is None else {"spent": asdict(spent)}
@@ -138,7 +143,7 @@ def seal(folder: Path, step: int, job: str, spent: Cost | None = None) -> None:
 
 
 def require_intact(folder: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint whose files are as they were written; a ValueError names one that is not."""
+    """Read the manifest and check all files; a ValueError names one that is missing or changed."""
     if not (folder / MANIFEST).is_file():
         raise ValueError(f"{folder}: an unfinished checkpoint (no {MANIFEST}); delete the folder to have it made again")
     manifest = read_json(folder / MANIFEST)
@@ -152,7 +157,8 @@ def require_intact(folder: Path) -> dict[str, Any]:
 
 
 def empty(checkpoint: Path) -> None:
-    """Remove what a finished checkpoint holds but the list of it, by which `require_intact` says what is missing."""
+    """Delete the files of a finished checkpoint except the manifest, from which `require_intact` reports missing
+    files."""
     for part in checkpoint.iterdir():
         if part.is_dir():
             shutil.rmtree(part)
@@ -161,7 +167,7 @@ def empty(checkpoint: Path) -> None:
 
 
 def is_whole(checkpoint: Path) -> bool:
-    """Whether all files that a finished checkpoint had are there."""
+    """Return whether all files of a finished checkpoint exist."""
     return all((checkpoint / name).is_file() for name in read_json(checkpoint / MANIFEST)["files"])
 
 
@@ -176,21 +182,20 @@ def train(
     save: Callable[[Path], None] = lambda checkpoint: None,
     restore: Callable[[Path], None] = lambda checkpoint: None,
 ) -> Path:
-    """Run a Hugging Face trainer to its last step, from this job's newest checkpoint if there is one; the checkpoint at
-    the last step.
+    """Run a Hugging Face trainer to its last step, resuming if possible; return the final checkpoint.
 
     Args:
-        until: the step to stop at where that is not the trainer's own end.
-        start: a finished checkpoint of another job to start from.
-        every: only steps that are multiples of this can be continued bit for bit.
-        save: what else belongs into a checkpoint; called with its folder before it is closed.
-        restore: reads that again.
+        until: step to stop at, if before the trainer's last step.
+        start: finished checkpoint of another job to start from.
+        every: only steps that are multiples of this can be resumed bit for bit.
+        save: writes additional files to a checkpoint; called with its folder before it is sealed.
+        restore: reads those files.
 
     Raises:
-        NotTheFirstError: the training is done, and this process is not the one that goes on from here.
+        NotTheFirstError: the training is done, and this process is not the first one.
         TrainingStoppedError: a signal stopped the training early.
-        RuntimeError: it ended at any other step than the last, or weights that should be divided are not.
-        ValueError: `start` is damaged, or what is to be continued would run code or is of another `training.strategy`.
+        RuntimeError: it ended at another step, or weights that should be sharded are not.
+        ValueError: a checkpoint is damaged, would run code, or has another `training.strategy`.
     """
     if start is not None:
         if until is not None and (step := require_intact(start)["step"]) >= until:
@@ -211,21 +216,21 @@ def train(
         step = trainer.state.global_step
         draft = checkpoints.draft / f"checkpoint-{step}"
         try:
-            with names_the_disk(checkpoints.folder):
-                write(model, trial)  # every process its random state
+            with disk_errors(checkpoints.folder):
+                write(model, trial)  # every process writes its random state
                 if processes.is_sharded():
-                    save_trained(trainer.model, draft)  # of which the trainer writes the parts
-                processes.charge_others()  # waits for all
+                    save_trained(trainer.model, draft)  # the trainer only writes shards
+                processes.charge_others()  # waits for all processes
                 if processes.is_first():
                     save(draft)
                     checkpoints.add(draft, step)
             processes.wait()
         except Exception:
-            shutil.rmtree(draft, ignore_errors=True)  # half a checkpoint is no use on a full disk
+            shutil.rmtree(draft, ignore_errors=True)  # an incomplete checkpoint would only fill the disk
             raise
 
     trainer._save_checkpoint = save_checkpoint
-    # Templates to be filled in, TRL's and PEFT's, which take longer than the rest of a small model's checkpoint.
+    # Skip TRL's and PEFT's model cards, which take longer than the rest of a small checkpoint.
     trainer.create_model_card = trainer.model.create_or_update_model_card = lambda *_, **__: None
     with stop_requests() as requests:
         trainer.add_callback(_schedule(settings, until, every, requests, checkpoints.meter))
@@ -250,8 +255,7 @@ def _of_the_first(checkpoint: Path) -> Path:
 
 
 def _schedule(settings: Checkpointing, until: int | None, every: int, requests: list[str], meter: Meter) -> Any:
-    """A callback that says when to save, by time, by steps, when asked to stop, and at the end of the run; it tells
-    the meter how far the training is."""
+    """Create a callback that decides when to save (by time, by steps, on request, at the end) and reports progress."""
     from transformers import TrainerCallback
 
     class Schedule(TrainerCallback):
@@ -265,7 +269,7 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
             last = step >= (until or state.max_steps)
             due = settings.every_steps is not None and step - self.step >= settings.every_steps
             due |= settings.every_minutes is not None and now - self.time >= 60 * settings.every_minutes
-            # A clock, and a signal, may reach one process a step before another: what was not put to the vote waits.
+            # Processes may see a clock or signal at different steps, so they decide together.
             due, asked = processes.largest(due, signal.Signals[requests[0]] if requests else 0)
             if asked and not requests:
                 requests.append(signal.Signals(asked).name)
@@ -276,7 +280,7 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
             return control
 
         def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if len(state.log_history) == ENOUGH_TO_TELL:  # not at the end of a day
+            if len(state.log_history) == ENOUGH_TO_TELL:  # fail early, not after a day of training
                 require_rewards(state.log_history)
 
     return Schedule()

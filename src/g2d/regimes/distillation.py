@@ -1,5 +1,8 @@
-"""On-policy distillation: the policy answers, and a teacher says how likely it would have gone on otherwise at every
-token ("On-Policy Distillation of Language Models", arXiv 2306.13649; docs/regimes.md has the loss)."""
+"""On-policy distillation: the policy answers, and a teacher scores every token.
+
+The loss compares their next-token distributions ("On-Policy Distillation of Language Models", arXiv 2306.13649; see
+docs/regimes.md).
+"""
 
 from __future__ import annotations
 
@@ -24,32 +27,33 @@ if TYPE_CHECKING:
 
 
 class Distillation(OptimizerKeys, OnlineEntry):
-    """A teacher's next-token distributions, imitated on the policy's own answers (arXiv 2306.13649)."""
+    """On-policy distillation: match a teacher's token distributions on the policy's own answers (arXiv 2306.13649)."""
 
-    sync_every: ClassVar[int] = 1  # updates: the policy itself answers
-    margin: ClassVar[None] = None  # no reward is learnt from
+    sync_every: ClassVar[int] = 1  # updates: the policy itself generates
+    margin: ClassVar[None] = None  # no reward is used
 
-    regime: Literal["distillation"] = key(..., "Imitate a teacher on fresh rollouts.")
+    regime: Literal["distillation"] = key(..., "Distil from a teacher on fresh rollouts.")
     teacher: str | Annotated[LocalModel | HubModel, Field(discriminator="source")] = key(
         ...,
-        "A policy of this grid by the name of its folder (grpo; dpo, which is G2D; an ablation; another entry; "
-        "name/dpo; name/selected), of the same model and seed; or another model with the same vocabulary, as for "
-        "`models`.",
+        "A policy of this grid with the same model and seed, by the name of its folder (grpo, dpo, an "
+        "ablation, another entry, name/dpo or name/selected); or another model with the same vocabulary, "
+        "as in `models`.",
     )
     teacher_step: int | None = key(
-        None, "The K of a teacher of this grid; null: its largest.", unit="steps or updates", ge=0
+        None, "K of a teacher of this grid; null: its largest.", unit="steps or updates", ge=0
     )
     beta: float = key(
         1.0,
-        "Divergence: 1 for the reverse KL, policy over teacher, 0 for the forward KL; between them the generalised "
-        "Jensen-Shannon divergence.",
+        "Divergence: 1 is the reverse KL, 0 the forward KL, between them the generalised Jensen-Shannon divergence.",
         paper="0 to 1",
         ge=0,
         le=1,
     )
-    temperature: float = key(1.0, "Of the sampling, and of both distributions in the loss.", paper="1.0", gt=0, le=5)
+    temperature: float = key(
+        1.0, "Temperature of sampling and of both distributions in the loss.", paper="1.0", gt=0, le=5
+    )
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", ge=1)
-    batch_size: int = key(64, "Rollouts that transformers generates together; vLLM chooses by itself.", ge=1)
+    batch_size: int = key(64, "Rollouts per batch with transformers; vLLM batches by itself.", ge=1)
     per_device_batch_size: RolloutsAtOnce = key("auto", ROLLOUTS_AT_ONCE, auto=8)
     learning_rate: float = key(1e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
@@ -89,12 +93,12 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
     settings: Distillation = job.settings
 
     def updates(step: int) -> tuple[list[Group], int, dict[str, Any]]:
-        own = fresh.rollouts_for(step, hand_over_to)
-        rows = zip(own["problem_id"], own["prompt_ids"], own["completion_ids"], strict=True)
-        found = [Group(name, tuple(asked.tolist()), (tuple(drawn.tolist()),), (), ()) for name, asked, drawn in rows]
-        return found, len(found), drawn_summary(own) | fresh.metrics(step)
+        rollouts = fresh.rollouts_for(step, sync_weights)
+        rows = zip(rollouts["problem_id"], rollouts["prompt_ids"], rollouts["completion_ids"], strict=True)
+        sampled = [Group(name, tuple(asked.tolist()), (tuple(drawn.tolist()),), (), ()) for name, asked, drawn in rows]
+        return sampled, len(sampled), drawn_summary(rollouts) | fresh.metrics(step)
 
-    def hand_over_to(folder: Path) -> None:
+    def sync_weights(folder: Path) -> None:
         save_trained(trainer.accelerator.unwrap_model(trainer.model), folder)
 
     assert job.teacher is not None
@@ -113,8 +117,10 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
 
 
 def teacher_model(teacher: Policy, vocabulary: int) -> Any:
-    """The weights of a teacher. What a larger head has beyond the rows of the policy's is padding, as the tokens are
-    the same, and is cut off: Qwen2.5's heads have 151,936 rows up to 3B and 152,064 from 7B on."""
+    """Load a teacher and cut its head to the policy's vocabulary.
+
+    Tokens are the same, so further rows are padding: Qwen2.5's heads have 151,936 rows up to 3B and 152,064 from 7B on.
+    """
     model: Any = load_model(teacher)
     rows = model.config.get_text_config().vocab_size
     if rows < vocabulary:

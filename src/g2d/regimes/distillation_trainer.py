@@ -1,5 +1,7 @@
-"""TRL's distillation trainer on rollouts that are given to it: the passes of policy and teacher and the divergence, in
-tiles of the vocabulary, are TRL's. Imports TRL."""
+"""TRL's distillation trainer on given rollouts.
+
+The passes of policy and teacher and the divergence, in tiles of the vocabulary, are TRL's. Imports TRL.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,14 @@ from g2d.regimes.processes import n_processes
 
 
 class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
-    """Distillation, each rollout a group of its own."""
+    """Distillation trainer; each rollout is a separate group."""
 
     def batch_of(self, passing: Sequence[Group], of_others: bool, found: Sequence[Group], asked: int) -> dict[str, Any]:
-        """The batch of a pass. What TRL calls a prompt is the first token here, so that rows need padding on one side
-        alone; the loss is over what its `tool_mask` has, the completions."""
+        """Collate one pass.
+
+        TRL's "prompt" is only the first token here, so that rows need padding on one side only. The loss covers the
+        tokens in `tool_mask`, which are the completions.
+        """
         ids, attention, completion = padded(passing, int(self.processing_class.pad_token_id))
         return {
             "prompt_ids": ids[:, :1],
@@ -28,20 +33,20 @@ class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
             "completion_ids": ids[:, 1:],
             "completion_mask": attention[:, 1:],
             "tool_mask": torch.zeros_like(completion[:, 1:]) if of_others else completion[:, 1:],
-            # Of the whole update, so that the mean over tokens does not depend on how it is split.
+            # Tokens of the whole update, so that the mean does not depend on the passes.
             "tokens": sum(len(completion) for group in found for completion in group.completions),
         }
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """TRL would draw here."""
+        """Skip TRL's generation."""
         return super(DistillationTrainer, self)._prepare_inputs(generation_batch)
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        """As TRL, whose entropy would be a mean of the passes' means."""
+        """Compute TRL's loss, and sum the entropy over the update; TRL would average the means of the passes."""
         policy = self.accelerator.unwrap_model(model)
-        tokens = inputs["tokens"] / n_processes()  # over which gradients and logged losses are averaged
+        tokens = inputs["tokens"] / n_processes()  # gradients and logged losses are averaged over processes
         loss, entropy, _ = self._forward_redirection(model, policy, self._compute_loss, policy, inputs, tokens)
         if inputs["tool_mask"].any():
             read = int(inputs["prompt_mask"].sum() + inputs["completion_mask"].sum())
@@ -49,9 +54,9 @@ class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
         return loss
 
     def log_update(self, sums: Counter[str]) -> None:
-        """Log what was read, and the mean entropy over tokens."""
+        """Log the number of tokens and their mean entropy."""
         self._total_train_tokens += sums["read"]
         metrics = self._metrics["train"]
         metrics["num_tokens"].append(self._total_train_tokens)
-        metrics["tokens/scored"].append(sums["read"])  # by the teacher
+        metrics["tokens/scored"].append(sums["read"])  # scored by the teacher
         metrics["entropy"].append(sums["entropy"] / sums["tokens"])

@@ -36,6 +36,7 @@ class Division:
     tokens: int = 0  # of a pass, padding included, where rows of alike lengths share one; 0: they do not
     shared_prompts: bool = False  # a pass reads each prompt once (`g2d.regimes.shared_prompts`)
     autocast: bool = False  # to bfloat16, on a CPU
+    whole_logits: bool = False  # of a pass with shared prompts, at once (`g2d.regimes.head`)
 
     @property
     def arguments(self) -> dict[str, bool]:
@@ -79,7 +80,8 @@ def _on_cpu(job: TrainingJob, training: Training, lengths: Lengths, *, fresh: bo
     shared = shared and not is_sharded()
     if shared and free and training.group > 1:
         rows = _rows_of_groups(rows, free, training.group, lengths)
-    return Division(rows, checkpointing, shared_prompts=shared, autocast=autocast)
+    at_once = shared and pretrained
+    return Division(rows, checkpointing, shared_prompts=shared, autocast=autocast, whole_logits=at_once)
 
 
 def _rows_of_groups(rows: int, update: int, group: int, lengths: Lengths) -> int:
@@ -111,7 +113,8 @@ def share_prompts_as_chosen(trainer: Any, checkpoints: Checkpoints) -> None:
     if chosen and chosen["shared_prompts"]:
         from g2d.regimes.shared_prompts import share_prompts
 
-        shares = share_prompts(trainer.model, getattr(trainer, "ref_model", None))
+        at_once = chosen.get("whole_logits", False)  # missing in the checkpoints of earlier versions
+        shares = share_prompts(trainer.model, getattr(trainer, "ref_model", None), at_once=at_once)
         checkpoints.division = {**chosen, "shared_prompts": shares}
 
 

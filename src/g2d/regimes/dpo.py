@@ -1,7 +1,7 @@
-"""Offline DPO on harvested pairs, from a fresh copy of M0 (paper, section 2.1, stage 3; appendix B).
+"""Offline DPO on harvested pairs, from a new copy of M0 (paper, section 2.1, stage 3; appendix B).
 
-The reference policy is the starting point: for a fresh adapter, M0 with the adapter switched off. `start: warmup`
-continues the adapter of pi_K instead, with a frozen copy of it, without dropout, as the reference.
+The reference policy is the starting point. For a new adapter that is M0 with the adapter switched off. `start: warmup`
+continues the adapter of pi_K instead; the reference is then a frozen copy of it, without dropout.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Dpo(Section):
 
     loss: Literal["sigmoid", "ipo", "ipo_sum"] = key(
         "sigmoid",
-        "sigmoid: DPO; ipo: IPO as TRL has it, with log-ratios per token; ipo_sum: IPO as printed (Azar et al., "
-        "eq. 17), with log-ratios summed over tokens.",
+        "sigmoid: DPO; ipo: IPO in TRL, log-ratios per token; ipo_sum: IPO as published (Azar et al., eq. "
+        "17), log-ratios summed over tokens.",
         paper="sigmoid; ipo in Table 3",
     )
     beta: float = key(0.1, "Strength of the reference policy.", paper="0.1", gt=0)
@@ -35,25 +35,22 @@ class Dpo(Section):
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
     per_device_batch_size: Rows = key(
         "auto",
-        "Pairs of a pass on each device; auto: as many as the card has room for (docs/environments.md), 4 on a CPU and "
-        "where the loss depends on it (nll_weight).",
+        "Pairs per forward pass and device; auto: as many as fit on the GPU (docs/environments.md); 4 on "
+        "a CPU or with `nll_weight`.",
         paper="not stated",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
         4,
-        "Passes of a gradient step; with per_device_batch_size: auto, a step has as many pairs as that many passes of "
-        "4, however it is divided.",
+        "Forward passes per gradient step; if per_device_batch_size is auto, a step has 4 pairs for each.",
         paper="not stated",
         ge=1,
     )
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.", paper="base")
     max_steps: int | None = key(
-        None, "Gradient steps, however many pairs there are; null: as many as the epochs take.", unit="steps", ge=1
+        None, "Gradient steps, whatever the number of pairs; null: as many as `epochs` needs.", unit="steps", ge=1
     )
-    pairs_per_prompt: int = key(
-        1, "Pairs of every pairable prompt, all different; fewer where it has fewer.", paper="1", ge=1
-    )
+    pairs_per_prompt: int = key(1, "Distinct pairs per pairable prompt, at most.", paper="1", ge=1)
     match_pairs_to: Steps | Literal["min"] | None = key(
         None,
         "Subsample the pairs to the number of pairable prompts at this K, or to the smallest number over all K (min).",
@@ -61,22 +58,22 @@ class Dpo(Section):
     )
     nll_weight: float = key(
         0.0,
-        "Weight of the chosen completions' mean negative log-likelihood per token, added to the loss (TRL's sft term).",
+        "Weight of the chosen completions' mean negative log-likelihood per token (TRL's sft term).",
         paper="none",
         ge=0,
         neutral=0.0,
     )
     use_weighting: bool = key(
         False,
-        "Weigh the loss of a pair by how likely the policy is to write its two completions (WPO, arXiv 2406.11827, "
-        "eq. 2, as TRL has it); the nll term is not weighed.",
+        "Weight each pair by the policy's likelihood of its completions (WPO, arXiv 2406.11827, eq. 2, as "
+        "in TRL); the nll term is not weighted.",
         paper="no",
         neutral=False,
     )
     ld_alpha: float = key(
         1.0,
-        "Weight of the tokens of a pair's longer completion that lie beyond the shorter one's length, in the sums of "
-        "log-probabilities (LD-DPO, arXiv 2409.06411); 0 leaves them out.",
+        "Weight of the tokens of the longer completion beyond the length of the shorter one (LD-DPO, "
+        "arXiv 2409.06411); 0 drops them.",
         paper="1",
         ge=0,
         le=1,
@@ -84,8 +81,8 @@ class Dpo(Section):
     )
     precompute_reference: bool = key(
         False,
-        "Score the pairs under the reference once, before training, and not in every epoch: less time, and the same "
-        "loss but for its last bits.",
+        "Compute the reference log-probabilities once before training, which is faster; the loss is equal "
+        "up to rounding.",
         paper="not stated",
         neutral=False,
     )
@@ -100,12 +97,12 @@ class Dpo(Section):
         return self
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """As `OfflineEntry.sequences`."""
+        """See `OfflineEntry.sequences`."""
         return 2 * pairable * self.pairs_per_prompt
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """As `OfflineEntry.on_card`."""
-        free = self.per_device_batch_size == "auto" and not self.nll_weight  # a mean over the tokens of a pass
+        """See `OfflineEntry.on_card`."""
+        free = self.per_device_batch_size == "auto" and not self.nll_weight  # it is a mean over the tokens of a pass
         return Training(
             budget=budget,
             rows=2 * self.number("per_device_batch_size"),
@@ -118,7 +115,7 @@ class Dpo(Section):
 
 
 def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
-    """The pairs of a harvest, with their tokens; as many as the smallest of those that it is matched to."""
+    """Read the pairs of a harvest with their tokens, subsampled to the smallest matched set of pairs."""
     pairs = pairs_with_token_ids(read_pairs(inputs.pairs), job.base)
     if matched := inputs.get("matched"):
         pairs = subsample(pairs, min(len(read_pairs(file)) for file in matched), job.seed)
@@ -126,7 +123,7 @@ def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
 
 
 def train_dpo(job: TrainingJob) -> Trained:
-    """Train on preference pairs, with their tokens; see `g2d.regimes.offline.train_offline`."""
+    """Train on preference pairs with their tokens; see `g2d.regimes.offline.train_offline`."""
     dpo: Dpo = job.settings
     rows = [{name: pair[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")} for pair in job.data]
 
@@ -140,7 +137,7 @@ def train_dpo(job: TrainingJob) -> Trained:
             beta=dpo.beta,
             use_weighting=dpo.use_weighting,
             ld_alpha=dpo.ld_alpha if dpo.ld_alpha < 1 else None,
-            disable_dropout=False,  # TRL's default would turn the paper's LoRA dropout off
+            disable_dropout=False,  # TRL's default would disable the paper's LoRA dropout
             precompute_ref_log_probs=dpo.precompute_reference,
             precompute_ref_batch_size=division.rows,
         )
@@ -149,8 +146,8 @@ def train_dpo(job: TrainingJob) -> Trained:
     lengths = longest(
         (row["prompt_ids"] for row in rows), (row[side] for row in rows for side in ("chosen_ids", "rejected_ids"))
     )
-    found = {"n_pairs": len(rows)}
-    return train_offline("dpo", job, rows, data={"pairs": rows}, found=found, trainer=trainer, lengths=lengths)
+    statistics = {"n_pairs": len(rows)}
+    return train_offline("dpo", job, rows, data={"pairs": rows}, found=statistics, trainer=trainer, lengths=lengths)
 
 
 DPO = Regime(

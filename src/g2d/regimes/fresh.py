@@ -1,9 +1,9 @@
-"""Fresh rollouts: what an online training learns from, drawn by a generator that follows the policy in training.
+"""Fresh rollouts for online trainings, sampled by a generator that follows the trained policy.
 
-The generator takes the policy's adapter over, as a file, before every s-th update and answers with it until the next
-time: s = 1 is online, "never" leaves it M0 ("Bridging Offline and Online RL", arXiv 2506.21495, section 3). Random
-numbers belong to (seed, problem, how often the problem was asked before, sample). Of several processes each draws a
-part, and every one knows all of them. The random state of the process, which dropout reads, is left as it was.
+The generator receives the policy's weights as files before every s-th update: s = 1 is online, "never" keeps M0
+("Bridging Offline and Online RL", arXiv 2506.21495, section 3). Random numbers depend on (seed, problem, number of
+earlier visits, sample). With several processes each samples a part, and all of them receive all rollouts. The random
+state of the process, which dropout uses, does not change.
 """
 
 from __future__ import annotations
@@ -40,17 +40,20 @@ from g2d.rollouts.tokens import with_token_ids
 from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
 
-TOGETHER = 1024  # rollouts of one draw, or those of one update: an engine is busy, and a run can stop in between
-BUFFER = "buffer.parquet"  # in a checkpoint: what was drawn for updates to come
+TOGETHER = 1024  # most rollouts per call, unless one update has more; a run can stop between calls
+BUFFER = "buffer.parquet"  # in a checkpoint: rollouts for later updates
 STATE = "fresh.json"
-GENERATOR = "generator"  # in a checkpoint: the weights that were handed over, absent before the first time
+GENERATOR = "generator"  # in a checkpoint: the generator's weights, absent before the first sync
 WEIGHTS = "adapter_model.safetensors"
-ASIDE = "weights.safetensors"  # so called in a checkpoint, where the trainer would load every adapter that it finds
+ASIDE = "weights.safetensors"  # name in a checkpoint, since the trainer loads every adapter that it finds
 
 
 class FreshRollouts:
-    """The rollouts of every update of a job, to its K, drawn when they are needed; `start` generates until the first
-    hand-over. Create it before the trainer, because vLLM seeds the random numbers of the process when it starts."""
+    """The rollouts of every update of a job, up to its K, sampled on demand.
+
+    `start` generates until the first sync. Create this before the trainer, because vLLM seeds the random generators of
+    the process when it starts.
+    """
 
     def __init__(self, job: TrainingJob) -> None:
         self.job, settings = job, job.settings
@@ -70,16 +73,16 @@ class FreshRollouts:
         )
         self.verifier = shared_verifier(default_workers())
         self.choice = PromptChoice.of(len(self.problems), job.seed, settings)
-        self._planned: dict[int, list[int]] = {}  # with a choice: places of the prompts of updates to come
-        # `generated_at` is the first update after those behind the generator.
+        self._planned: dict[int, list[int]] = {}  # with a choice: positions of the prompts of later updates
+        # `generated_at` is the first update that the generator has not seen.
         columns = ["step", "generated_at", *COLUMNS[1:], *(["reward_status"] if job.reward != TRUTH else [])]
         self.record = Record(settings.keep_rollouts, columns)
         self.buffer = pd.DataFrame()
         self.tokens_generated = 0
-        self.handed_over_at = 0  # updates before the last hand-over; 0 before the first
+        self.synced_at = 0  # updates before the last sync; 0 before the first
         self._first = Path(job.start.trained) if job.start and job.start.trained else None
         self._folder = TemporaryDirectory(prefix="g2d-generator-")
-        self._m0: Any = None  # transformers, where vLLM does not generate
+        self._m0: Any = None  # transformers engine, unless vLLM generates
         updates = self.until if self.sync_every is None else self.sync_every
         at_once = updates * self.per_update * self.decoding.samples_per_prompt
         self._engine = vllm_beside_trainer(job, self.problems, at_once)
@@ -88,16 +91,16 @@ class FreshRollouts:
 
     @property
     def own_folder(self) -> Path:
-        """Of what is handed over, the adapter or all weights."""
+        """Folder of the synced weights: the adapter, or all weights."""
         return Path(self._folder.name) / GENERATOR
 
     @property
     def adapter(self) -> Path | None:
-        """Folder of the adapter, or of all weights, that generate; None while M0 does."""
-        return self.own_folder if self.handed_over_at else self._first
+        """Folder of the generator's adapter, or of all its weights; None while M0 generates."""
+        return self.own_folder if self.synced_at else self._first
 
     def engine(self) -> Engine:
-        """What generates: vLLM, or transformers with these weights in a copy of M0, which is read from disk once."""
+        """Return the engine: vLLM, or transformers with the current weights in a copy of M0, which is loaded once."""
         if self._engine is not None:
             return self._engine
         from g2d.rollouts.transformers_engine import TransformersEngine
@@ -110,49 +113,55 @@ class FreshRollouts:
         return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
 
     def _take(self, folder: Path, step: int) -> None:
-        self.handed_over_at = step
+        self.synced_at = step
         if self._engine is not None:
             self._engine.use_adapter(folder)
 
     def close(self) -> None:
-        """Free the engine and the copy of what was handed over."""
+        """Free the engine and delete the synced weights."""
         if self._engine is not None:
             self._engine.close()
         self._folder.cleanup()
 
-    def rollouts_for(self, step: int, hand_over: Callable[[Path], None]) -> pd.DataFrame:
-        """The judged rollouts of the update after `step` updates, with their tokens; `problem_id` says how often it was
-        asked before. `hand_over` writes what is in training to a folder, where the generator takes it over."""
-        # Before the first update policy and generator agree.
-        if step and self.sync_every and step % self.sync_every == 0 and self.handed_over_at != step:
+    def rollouts_for(self, step: int, sync_weights: Callable[[Path], None]) -> pd.DataFrame:
+        """Judged rollouts, with tokens, of the update after `step` updates.
+
+        `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder for the
+        generator.
+        """
+        # Before the first update, policy and generator are equal.
+        if step and self.sync_every and step % self.sync_every == 0 and self.synced_at != step:
             shutil.rmtree(self.own_folder, ignore_errors=True)
-            hand_over(self.own_folder)
+            sync_weights(self.own_folder)
             self._take(self.own_folder, step)
         if self.buffer.empty or step not in set(self.buffer["update"]):
             self.buffer = self._drawn(step, self._last(step))
-        own = self.buffer[self.buffer["update"] == step]
+        rollouts = self.buffer[self.buffer["update"] == step]
         self.buffer = self.buffer[self.buffer["update"] > step]
-        names = [*own["problem_id"]]
-        texts = self.record.texts(names, [*own["completion_text"]])
+        names = [*rollouts["problem_id"]]
+        texts = self.record.texts(names, [*rollouts["completion_text"]])
         problems = [name.split(AGAIN)[0] for name in names]
-        self.record.add(own.assign(step=step + 1, problem_id=problems, completion_text=texts))
-        return with_token_ids(own, self.job.base)  # a checkpoint of 0.1.0 may lack them
+        self.record.add(rollouts.assign(step=step + 1, problem_id=problems, completion_text=texts))
+        return with_token_ids(rollouts, self.job.base)  # a checkpoint of 0.1.0 may lack them
 
     def metrics(self, step: int) -> dict[str, float]:
-        """What the choice of the prompts of an update was like; nothing where there is none."""
+        """Metrics of the prompt choice of an update; empty without a choice."""
         return {} if self.choice is None else self.choice.metrics(step)
 
     def _last(self, step: int) -> int:
-        """The last update, plus one, of a draw: of those that this adapter generates for and that this job reaches."""
+        """End of a call: the updates that the current generator serves and that this job reaches."""
         following = self.until if self.sync_every is None else (step // self.sync_every + 1) * self.sync_every
-        together = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
+        at_once = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
         if self.choice is not None:
-            following = min(following, self._plan(step, together))
-        return min(following, self.until, step + together)
+            following = min(following, self._plan(step, at_once))
+        return min(following, self.until, step + at_once)
 
     def _plan(self, step: int, together: int) -> int:
-        """Choose the prompts of all updates that could be drawn at once, and return where these end. They are counted
-        from the hand-over and not from where a job begins, so that K changes none of them."""
+        """Choose the prompts of all updates that are sampled together, and return the end of these updates.
+
+        Updates are counted from the last sync rather than from the start of the job, so that the choice does not depend
+        on K.
+        """
         assert self.choice is not None
         handed_over = 0 if self.sync_every is None else step // self.sync_every * self.sync_every
         first = step - (step - handed_over) % together
@@ -162,7 +171,7 @@ class FreshRollouts:
         return end
 
     def _drawn(self, first: int, last: int) -> pd.DataFrame:
-        """Rollouts of the updates from `first` to before `last`."""
+        """Sample the rollouts of the updates from `first` up to, but excluding, `last`."""
         if self.choice is not None:
             return pd.concat(self._settled(self.choice, range(first, last)), ignore_index=True)
         frame = self._answered(range(first * self.per_update, last * self.per_update))
@@ -170,32 +179,34 @@ class FreshRollouts:
         return frame
 
     def _settled(self, choice: PromptChoice, updates: Sequence[int]) -> Iterator[pd.DataFrame]:
-        """The rollouts of updates whose generator is the same, drawn together, then settled one after another."""
+        """Sample the rollouts of updates with the same generator together, then settle the updates one by one."""
         drawn = self._groups([number for update in updates for number in self._planned[update]])
         for i, update in enumerate(updates):
-            own = drawn[i * self.per_update : (i + 1) * self.per_update]
-            kept = choice.settle(own, self._groups, update)
+            of_update = drawn[i * self.per_update : (i + 1) * self.per_update]
+            kept = choice.settle(of_update, self._groups, update)
             yield pd.concat([group.answers for group in kept]).assign(update=update)
 
     def _groups(self, numbers: Sequence[int]) -> list[AskedGroup]:
         frame, size = self._answered(numbers), self.decoding.samples_per_prompt
         label = labels(frame, self.job.settings.margin)
-        found = []
+        asked_groups = []
         for place, number in enumerate(numbers):
-            own = slice(place * size, (place + 1) * size)
-            both = {True, False} <= set(label.iloc[own].dropna())
-            found.append(AskedGroup(number, both, int(frame["token_count"].iloc[own].sum()), frame.iloc[own]))
-        return found
+            rows = slice(place * size, (place + 1) * size)
+            both = {True, False} <= set(label.iloc[rows].dropna())
+            asked_groups.append(AskedGroup(number, both, int(frame["token_count"].iloc[rows].sum()), frame.iloc[rows]))
+        return asked_groups
 
     def _answered(self, numbers: Sequence[int]) -> pd.DataFrame:
-        """Judged rollouts of the prompts at these places of the order."""
+        """Sample and judge rollouts of the prompts at these positions of the order."""
         import torch
 
-        # A problem that is asked again has other random numbers, and so another name.
+        # A repeated problem gets another name, and so other random numbers.
         places = map(self._at, numbers)
-        asked = [replace(problem, problem_id=group_name(problem.problem_id, before)) for problem, before in places]
+        named_problems = [
+            replace(problem, problem_id=group_name(problem.problem_id, before)) for problem, before in places
+        ]
         cuda = list(range(torch.cuda.device_count()))
-        own, job, verifier = asked[own_part(len(asked))], self.job, self.verifier
+        own, job, verifier = named_problems[own_part(len(named_problems))], self.job, self.verifier
         with torch.random.fork_rng(devices=cuda):
             rollouts = draw_rollouts(
                 job.base, own, job.prompt, self.decoding, verifier=verifier, engine=self.engine(), token_ids=True
@@ -203,32 +214,34 @@ class FreshRollouts:
             frame = to_frame(rollouts)
             frame = with_rewards(frame, own, job.reward, seed=job.seed, stream="training", verifier=verifier)
         frame = pd.concat(gathered([frame]), ignore_index=True) if n_processes() > 1 else frame
-        frame["generated_at"] = self.handed_over_at + 1
+        frame["generated_at"] = self.synced_at + 1
         self.tokens_generated += int(frame["token_count"].sum())
         return frame
 
     def _at(self, number: int) -> tuple[Problem, int]:
-        """The problem at a place of the order, and how often it was asked before."""
+        """The problem at a position of the order, and its number of earlier visits."""
         if self.choice is not None:
             return self.problems[self.choice.problem(number)], number // len(self.problems)
         return self.problems[self.order[number]], self.times_before[number]
 
     def save(self, folder: Path) -> None:
-        """Write into a checkpoint what goes on from it needs."""
-        if self.handed_over_at:
+        """Write the state to a checkpoint."""
+        if self.synced_at:
             copy_folder(self.own_folder, folder / GENERATOR)
             _rename(folder / GENERATOR, WEIGHTS, ASIDE)
         with atomic(folder / BUFFER) as draft:
             self.buffer.to_parquet(draft, index=False)
-        state: dict[str, Any] = {"tokens_generated": self.tokens_generated, "handed_over_at": self.handed_over_at}
+        state: dict[str, Any] = {"tokens_generated": self.tokens_generated, "handed_over_at": self.synced_at}
         if self.choice is not None:
             state |= {"choice": self.choice.state(), "planned": list(self._planned.items())}
         write_json(folder / STATE, state)
         self.record.save(folder / ROLLOUTS)
 
     def restore(self, folder: Path, *, own: bool) -> None:
-        """Go on from a checkpoint; from one that is not this job's `own`, but that of a smaller K, without its rollouts
-        and their tokens, which are on the bill of that K."""
+        """Resume from a checkpoint.
+
+        If it belongs to a smaller K (not `own`), its rollouts and tokens are not taken over: that K has recorded them.
+        """
         state = read_json(folder / STATE)
         self.buffer = pd.read_parquet(folder / BUFFER)
         if self.choice is not None:
@@ -250,7 +263,7 @@ def _rename(folder: Path, name: str, other: str) -> None:
 
 
 def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:
-    """Updates between two hand-overs; None for never."""
+    """Updates between two syncs; None for never."""
     if sync_every == "never":
         return None
     return updates_per_pass if sync_every == "pass" else int(sync_every)
@@ -264,9 +277,9 @@ def train_on_fresh(
     """Train M0, or the policy of `start`, for K updates; see `g2d.regimes.online.begin` and `train_to_k`.
 
     Args:
-        make_trainer: a TRL trainer for a job and its rollouts, from the arguments common to all configurations, of
-            which a step is an update, and the keywords common to all trainers.
-        restored: called with trainer and rollouts where they go on from a checkpoint.
+        make_trainer: creates a TRL trainer from a job, its rollouts, the common configuration arguments (one step per
+            update), and the common keywords of trainers.
+        restored: called with trainer and rollouts after resuming from a checkpoint.
     """
     from datasets import Dataset
 
@@ -294,7 +307,7 @@ def train_on_fresh(
         before = meter.tokens_generated
 
         def save(folder: Path) -> None:
-            shutil.rmtree(folder / "ref", ignore_errors=True)  # beside it, the trainer would not load our own
+            shutil.rmtree(folder / "ref", ignore_errors=True)  # the trainer would load it instead of our adapter
             fresh.save(folder)
             meter.tokens_generated = before + fresh.tokens_generated
 
@@ -312,7 +325,9 @@ def train_on_fresh(
 
 
 def seed_after(seed: int, start: Policy) -> int:
-    """The seed of a training that goes on from another one: it draws other rollouts. Entries with the same start share
-    it, so they differ in what they are compared for."""
+    """Seed of a training that continues another one, so that it samples different rollouts.
+
+    Entries with the same start share it, so that they only differ in the settings that are compared.
+    """
     digest = hashlib.sha256(f"{seed}/{start.policy_id}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1  # below 2^31, as seeds are
+    return int.from_bytes(digest[:4], "big") >> 1  # below 2^31, like all seeds

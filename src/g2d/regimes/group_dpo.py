@@ -1,6 +1,8 @@
-"""GroupDPO on a harvest: DPO's loss over every combination of a right and a wrong rollout of a prompt, prompts weighted
-equally ("Bridging Offline and Online RL", arXiv 2506.21495, equation 4, offline). Truncated rollouts are kept on both
-sides, as DPO's pairs are by default."""
+"""GroupDPO on a harvest: DPO's loss over all pairs of a right and a wrong rollout, prompts weighted equally.
+
+It is equation 4 of "Bridging Offline and Online RL" (arXiv 2506.21495), offline. Truncated rollouts are kept on both
+sides, like DPO's pairs by default.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,16 @@ if TYPE_CHECKING:
 
 
 class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
-    """DPO on all pairs of a prompt's rollouts, prompts weighted equally, from a fresh M0 or from pi_K."""
+    """DPO on all pairs of a prompt's rollouts, each prompt with the same weight, from a fresh M0 or from pi_K."""
 
-    gradient_accumulation_steps: ClassVar[int] = 1  # an update is split into passes by the trainer itself
+    gradient_accumulation_steps: ClassVar[int] = 1  # the trainer itself splits an update into passes
     regime: Literal["group_dpo"] = key(..., "Train on every pair of a right and a wrong rollout.")
-    pairs: Literal["one", "all"] = key("all", "Every combination of a right and a wrong rollout, or one of them.")
+    pairs: Literal["one", "all"] = key("all", "Every pair of a right and a wrong rollout, or one random pair.")
     epochs: int = key(3, "Passes over the pairable prompts.", ge=1)
     max_steps: int | None = key(
-        None, "Gradient steps, however many prompts there are; null: as many as the epochs take.", unit="steps", ge=1
+        None, "Gradient steps, whatever the number of prompts; null: as many as `epochs` needs.", unit="steps", ge=1
     )
-    prompts_per_update: int = key(16, "Pairable prompts of a gradient step.", unit="prompts", ge=1)
+    prompts_per_update: int = key(16, "Pairable prompts per gradient step.", unit="prompts", ge=1)
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
     per_device_batch_size: RolloutsAtOnce = key("auto", ROLLOUTS_AT_ONCE, auto=8)
@@ -53,11 +55,11 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
         return self
 
     def gradient_steps(self, n_groups: int) -> int:
-        """Gradient steps on so many pairable prompts."""
+        """Gradient steps on `n_groups` pairable prompts."""
         return self.max_steps or math.ceil(self.epochs * n_groups / self.prompts_per_update)
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """All of a pairable prompt."""
+        """All rollouts of a pairable prompt."""
         return pairable * samples
 
     def on_card(self, group_size: int, budget: int) -> Training:
@@ -66,54 +68,54 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
 
 
 def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settings: GroupDpo, seed: int) -> list[Group]:
-    """The groups of a harvest's pairable prompts; raises a ValueError where there is none."""
+    """Groups of a harvest's pairable prompts; a ValueError if there are none."""
     require_known_problems(rollouts, problems)
     names = {*rollouts["problem_id"]}
     harvested = [problem.problem_id for problem in problems if problem.problem_id in names]
-    found = groups(rollouts, harvested, which=settings.pairs, seed=seed, margin=settings.margin)
-    if not found:
+    pairable = groups(rollouts, harvested, which=settings.pairs, seed=seed, margin=settings.margin)
+    if not pairable:
         raise ValueError(
             f"no prompt of the {len(harvested)} harvested has both a right and a wrong rollout: nothing to learn from; "
             "choose other calibration.levels, a higher harvest.temperature or a larger harvest.max_completion_length"
         )
-    return found
+    return pairable
 
 
 def read_group_dpo(job: TrainingJob, inputs: Any) -> list[Group]:
-    """The groups of a harvest."""
+    """Read the groups of a harvest."""
     return harvested_groups(*read_harvest(job, inputs), job.settings, job.seed)
 
 
 def train_group_dpo(job: TrainingJob) -> Trained:
-    """Train on groups, in every pass in an order of its own; see `g2d.regimes.offline.train_offline`."""
+    """Train on groups, in a new order in every epoch; see `g2d.regimes.offline.train_offline`."""
     group_dpo: GroupDpo = job.settings
-    found: Sequence[Group] = job.data
-    steps, per_update = group_dpo.gradient_steps(len(found)), group_dpo.prompts_per_update
-    n_rows = steps * per_update if group_dpo.max_steps else group_dpo.epochs * len(found)
-    order = prompt_order(len(found), n_rows, job.seed)
+    all_groups: Sequence[Group] = job.data
+    steps, per_update = group_dpo.gradient_steps(len(all_groups)), group_dpo.prompts_per_update
+    n_rows = steps * per_update if group_dpo.max_steps else group_dpo.epochs * len(all_groups)
+    order = prompt_order(len(all_groups), n_rows, job.seed)
 
     def updates(step: int) -> tuple[list[Group], int, dict[str, Any]]:
-        own = [found[i] for i in order[step * per_update : (step + 1) * per_update]]
-        return own, len(own), {"pairs": sum(len(group.pairs) for group in own)}
+        selected = [all_groups[i] for i in order[step * per_update : (step + 1) * per_update]]
+        return selected, len(selected), {"pairs": sum(len(group.pairs) for group in selected)}
 
     def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
         from trl import DPOConfig
 
         from g2d.regimes.group_trainer import GroupTrainer
 
-        own = {"num_train_epochs": 1, "max_steps": steps}
-        configured = DPOConfig(**arguments | own, beta=group_dpo.beta, disable_dropout=False)
+        fixed = {"num_train_epochs": 1, "max_steps": steps}
+        configured = DPOConfig(**arguments | fixed, beta=group_dpo.beta, disable_dropout=False)
         return GroupTrainer(args=configured, updates=updates, loss=group_dpo, division=division, **parts)
 
     rows = [{"update": step} for step in range(steps)]
-    completions = [group.completions for group in found]
-    lengths = longest((group.prompt for group in found), chain.from_iterable(completions))
+    completions = [group.completions for group in all_groups]
+    lengths = longest((group.prompt for group in all_groups), chain.from_iterable(completions))
     return train_offline(
         "group_dpo",
         job,
         rows,
-        data={"groups": [{name: getattr(group, name) for name in Group.__slots__} for group in found]},
-        found={"n_pairs": sum(len(group.pairs) for group in found)},
+        data={"groups": [{name: getattr(group, name) for name in Group.__slots__} for group in all_groups]},
+        found={"n_pairs": sum(len(group.pairs) for group in all_groups)},
         trainer=trainer,
         lengths=lengths,
         responses=max(map(len, completions)),

@@ -1,7 +1,7 @@
-"""DPO's trainer on groups: every rollout passes through the model once, and the pairs are formed in the loss.
+"""DPO's trainer on groups: every rollout passes through the model once, and the loss forms the pairs.
 
-An update asks for its groups (`Updates`) when it needs them, which may be rollouts of the policy in training; what the
-model, the reference, the adapter and the optimizer do stays TRL's. Imports TRL.
+An update requests its groups (`Updates`) when it needs them, so they may be rollouts of the current policy. Model,
+reference, adapter and optimizer are handled by TRL. Imports TRL.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from trl.trainer.utils import pad
 
 from g2d.regimes.division import Division
 from g2d.regimes.groups import Group, GroupLoss, in_passes, pair_weights
-from g2d.regimes.offline import FixedReference, TakesTokens
+from g2d.regimes.offline import FixedReference, PretokenizedMixin
 from g2d.regimes.processes import gathered, n_processes
 
 MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")
 
 
-# Given the updates behind it, of one: the groups to train on, the prompts behind them (pairable or not), what to log.
+# Maps the number of finished updates to (groups to train on, number of their prompts, pairable or not, metrics).
 Updates = Callable[[int], tuple[Sequence[Group], int, dict[str, Any]]]
 
 
 class OnGroups:
-    """Before one of TRL's trainers: every update is given its groups, and makes as many passes as they need.
+    """Mixin for TRL trainers that train on groups, with as many passes per update as needed.
 
-    The data set is a row per update, of which nothing is read; `per_device_train_batch_size` and
-    `gradient_accumulation_steps` are 1. Several processes share the passes, and every one of them knows all groups.
+    The data set has one row per update, whose content is not used; `per_device_train_batch_size` and
+    `gradient_accumulation_steps` are 1. Processes divide the passes, and each of them gets all groups.
     """
 
     def __init__(self, *args: Any, updates: Updates, division: Division, **kwargs: Any) -> None:
@@ -41,7 +41,7 @@ class OnGroups:
         super().__init__(*args, **kwargs)
 
     def training_step(self: Any, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """One update. Without a group its gradient is zero, not missing."""
+        """Run one update. Without groups the gradient is zero rather than missing."""
         found, asked, record = self.updates(self.state.global_step)
         for name, value in record.items():
             self._metrics["train"][name].append(value)
@@ -60,8 +60,8 @@ class OnGroups:
         return total
 
 
-class GroupTrainer(OnGroups, TakesTokens, FixedReference, DPOTrainer):
-    """DPO, GroupDPO and what `GroupLoss` adds, on groups of rollouts."""
+class GroupTrainer(OnGroups, PretokenizedMixin, FixedReference, DPOTrainer):
+    """DPO, GroupDPO and the additions in `GroupLoss`, on groups of rollouts."""
 
     def __init__(self, *args: Any, loss: GroupLoss, **kwargs: Any) -> None:
         self.group_loss = loss
@@ -71,7 +71,7 @@ class GroupTrainer(OnGroups, TakesTokens, FixedReference, DPOTrainer):
         self._signature_columns = ["update"]
 
     def batch_of(self, passing: Sequence[Group], of_others: bool, found: Sequence[Group], asked: int) -> dict[str, Any]:
-        """The batch of a pass; its means are over what the whole update has, so they do not depend on its passes."""
+        """Collate one pass; losses are normalised over the whole update, so they do not depend on its passes."""
         n_prompts = len(found) if self.group_loss.normalise == "pairable" else asked
         batch: dict[str, Any] = collated(passing, n_prompts, int(self.processing_class.pad_token_id))
         if of_others:
@@ -80,7 +80,7 @@ class GroupTrainer(OnGroups, TakesTokens, FixedReference, DPOTrainer):
         return batch | {"chosen_tokens": chosen, "counts": not of_others}
 
     def log_update(self, sums: Counter[str]) -> None:
-        """Log means over pairs, and over tokens."""
+        """Log means over pairs, or over tokens."""
         metrics = self._metrics["train"]
         n_pairs, n_tokens, read = (sums.pop(name, 0) for name in ("pairs", "tokens", "read"))
         for name, value in sums.items():
@@ -124,7 +124,7 @@ class GroupTrainer(OnGroups, TakesTokens, FixedReference, DPOTrainer):
                     "read": int(batch["attention_mask"].sum()),
                 }
             )
-        return loss * n_processes()  # over which gradients and logged losses are averaged
+        return loss * n_processes()  # gradients and logged losses are averaged over processes
 
 
 def _update_number(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
@@ -132,8 +132,10 @@ def _update_number(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 
 def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tuple[Sequence[Group], bool]]:
-    """The passes that a process makes, and of each whether another one has its gradient: a backward pass is something
-    that all processes do together."""
+    """Yield the passes of a process, and whether another process computes their gradient.
+
+    All processes take part in every backward pass, so one without a pass left repeats another one's.
+    """
     n = n_processes()
     for start in range(0, len(passes), n):
         turn = passes[start : start + n]
@@ -141,8 +143,7 @@ def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tupl
 
 
 def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The rollouts of groups as rows, (rollouts, tokens): tokens, shorter rows filled up at their end, 1 where there is
-    one, and 1 where it is one of a completion."""
+    """Rollouts of groups as padded rows (rollouts, tokens): token ids, attention mask, completion mask."""
     rows = [(group.prompt, completion) for group in passing for completion in group.completions]
     ids = [torch.tensor(prompt + completion) for prompt, completion in rows]
     masks = [torch.tensor([0] * len(prompt) + [1] * len(completion)) for prompt, completion in rows]
@@ -154,11 +155,11 @@ def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.
 
 
 def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str, torch.Tensor]:
-    """A batch of groups, of an update whose loss is divided by `n_prompts`.
+    """Collate groups of an update whose loss is divided by `n_prompts`.
 
     Returns:
         input_ids, attention_mask, completion_mask (rollouts, tokens); pairs (pairs, 2), rows of chosen and rejected;
-        weights (pairs,); chosen, advantages (rollouts,); and share, the weight of a rollout's prompt.
+        weights (pairs,); chosen, advantages (rollouts,); and share, the weight of each prompt.
     """
     pairs: list[tuple[int, int]] = []
     weights: list[float] = []
@@ -186,15 +187,18 @@ def preference_loss(
     """DPO's loss over weighted pairs (arXiv 2506.21495, equations 3 and 4).
 
     Args:
-        log_probs: of the rollouts, summed over tokens, (rollouts,); `reference` the same under the reference policy.
-        pairs: indices of chosen and rejected, (pairs, 2), whose `weights` are (pairs,).
+        log_probs: log-probabilities of the rollouts, summed over tokens, (rollouts,).
+        reference: the same under the reference policy.
+        pairs: indices of chosen and rejected, (pairs, 2), with `weights` (pairs,).
     """
     implied = beta * (log_probs - reference)
     return -(weights * logsigmoid(implied[pairs[:, 0]] - implied[pairs[:, 1]])).sum()
 
 
 def policy_gradient_loss(log_probs: torch.Tensor, advantages: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
-    """GRPO's loss where the rollouts are the policy's own: the ratio is 1 and nothing is clipped (equation 1). Summed
-    over tokens and rollouts, (rollouts,), as there; `share` is the weight of a prompt."""
+    """GRPO's loss on the current policy's rollouts, for which the ratio is 1 and nothing is clipped (equation 1).
+
+    `log_probs` are summed over tokens, (rollouts,); `share` is the weight of a prompt.
+    """
     ratio = torch.exp(log_probs - log_probs.detach())
     return -share.to(log_probs.dtype) * (ratio * advantages.to(log_probs.dtype)).sum()

@@ -1,5 +1,8 @@
-"""Groups: what an update learns from one prompt, its rollouts and the pairs formed among them. GroupDPO forms all of
-them, prompts weighted equally ("Bridging Offline and Online RL", arXiv 2506.21495, equation 4); DPO forms one."""
+"""Groups: the rollouts of one prompt in an update, and the pairs formed from them.
+
+GroupDPO forms all pairs, prompts weighted equally ("Bridging Offline and Online RL", arXiv 2506.21495, equation 4); DPO
+forms one.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +24,21 @@ if TYPE_CHECKING:
 Which = Literal["one", "all"]
 RolloutsAtOnce = Annotated[int, Field(ge=2)] | Literal["auto"]
 ROLLOUTS_AT_ONCE = (
-    "Rollouts that pass through the model in training together; auto: as many as the card has room for "
-    "(docs/environments.md), 8 on a CPU."
+    "Rollouts per forward pass in training; auto: as many as fit on the GPU (docs/environments.md), 8 on a CPU."
 )
 
 
 class GroupLoss(Section):
-    """The loss on groups: DPO's, and what may be added to it (arXiv 2506.21495, sections 3 and 4)."""
+    """Loss on groups of rollouts: DPO's, with optional terms (arXiv 2506.21495, sections 3 and 4)."""
 
-    pairs: Which = key(
-        "one", "One random right with one random wrong rollout of a prompt, or every combination (GroupDPO)."
-    )
+    pairs: Which = key("one", "One random pair of a right and a wrong rollout per prompt, or every pair (GroupDPO).")
     beta: float = key(0.1, "Strength of the reference policy.", paper="0.1 on mathematics", gt=0)
     nll_weight: float = key(
-        0.0, "Weight of the mean negative log-likelihood of the chosen rollouts' tokens.", paper="0, and 1", ge=0
+        0.0, "Weight of the chosen rollouts' mean negative log-likelihood per token.", paper="0, and 1", ge=0
     )
     entropy_coefficient: float = key(
         0.0,
-        "Weight of the mean entropy of the next token over the chosen rollouts, which the loss then rewards.",
+        "Weight of an entropy bonus: mean token entropy of the chosen rollouts.",
         paper="0, and 1e-4 to 5e-4",
         ge=0,
     )
@@ -50,25 +50,25 @@ class GroupLoss(Section):
     )
     margin: float | None = key(
         None,
-        "Of a scalar reward: how far the best and the worst rollout of a prompt are apart at least; null: at all.",
+        "Smallest difference between best and worst rollout of a prompt, for a scalar reward; null: any.",
         gt=0,
         neutral=None,
     )
     normalise: Literal["pairable", "asked"] = key(
         "pairable",
-        "Divide an update's loss by its prompts that have a pair, or by all it asked, as that paper's code does.",
+        "Divide the loss by the number of prompts that have a pair, or by all prompts (as in the paper's code).",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The rollouts of one prompt that are trained on, as tokens. Indices are into `completions`."""
+    """Training rollouts of one prompt, as tokens. Indices refer to `completions`."""
 
     problem_id: str
     prompt: tuple[int, ...]
-    completions: tuple[tuple[int, ...], ...]  # what was drawn, the end of those that ended by themselves included
-    pairs: tuple[tuple[int, int], ...]  # chosen, rejected; all different
-    advantages: tuple[float, ...]  # reward minus the mean over all rollouts of the prompt (equation 1; no deviation)
+    completions: tuple[tuple[int, ...], ...]  # sampled tokens, including the end token if there is one
+    pairs: tuple[tuple[int, int], ...]  # (chosen, rejected); all different
+    advantages: tuple[float, ...]  # reward minus the mean over all rollouts of the prompt (equation 1; not scaled)
 
     @property
     def chosen(self) -> list[int]:
@@ -77,7 +77,7 @@ class Group:
 
     @property
     def width(self) -> int:
-        """Tokens of its longest rollout, with the prompt."""
+        """Tokens of the longest rollout, with the prompt."""
         return len(self.prompt) + max(map(len, self.completions))
 
 
@@ -90,20 +90,20 @@ def groups(
     whole: bool = False,
     margin: float | None = None,
 ) -> list[Group]:
-    """The groups of the pairable prompts of these problems, in their order.
+    """Form the groups of the pairable prompts among `names`, in their order.
 
     Args:
-        rollouts: with their tokens; rows in any order.
-        which: the pairs to form; one is the pair that `build_pairs` draws with this seed.
-        whole: keep also the rollouts that stand in no pair; not those without a reward.
-        margin: how far a scalar reward's best and worst are apart at least.
+        rollouts: rollouts with their tokens, in any order.
+        which: the pairs to form; "one" is the pair that `build_pairs` samples with this seed.
+        whole: also keep rollouts that are in no pair, unless they have no reward.
+        margin: smallest difference between the best and the worst scalar reward.
     """
-    found = []
+    formed = []
     labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="reward")
     by_problem = {name: rows.sort_values("sample") for name, rows in labelled.groupby("problem_id", sort=False)}
     for name in names:
         rows = by_problem.get(name)
-        if rows is None:  # the reward had no number for any of its rollouts
+        if rows is None:  # the reward scored none of its rollouts
             continue
         rewards = dict(zip(rows["sample"], rows["reward"], strict=True))
         right, wrong = ([*rows["sample"][rows["label"].eq(side).fillna(False)]] for side in (True, False))
@@ -115,7 +115,7 @@ def groups(
         at = {sample: i for i, sample in enumerate(used)}
         drawn = dict(zip(rows["sample"], rows["completion_ids"], strict=True))
         mean = sum(rewards.values()) / len(rewards)
-        found.append(
+        formed.append(
             Group(
                 problem_id=name,
                 prompt=tuple(rows["prompt_ids"].iloc[0].tolist()),
@@ -124,12 +124,14 @@ def groups(
                 advantages=tuple(rewards[sample] - mean for sample in used),
             )
         )
-    return found
+    return formed
 
 
 def in_passes(found: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
-    """The groups in batches of at most so many rollouts, or, if not 0, of so many tokens, padding included, and of
-    alike lengths; a larger group has a batch of its own."""
+    """Split groups into passes of at most `rollouts` rollouts.
+
+    If `tokens` is not 0, split by padded tokens and similar length instead. A larger group gets a pass to itself.
+    """
     batch: list[Group] = []
     for group in sorted(found, key=lambda group: -group.width) if tokens else found:
         size = sum(len(member.completions) for member in [*batch, group])
@@ -142,18 +144,18 @@ def in_passes(found: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterato
 
 
 def pair_weights(group: Group, n_prompts: int) -> list[float]:
-    """Weight of each pair in the mean over pairs of a prompt, then prompts (equation 4)."""
+    """Weight of each pair in the mean over a prompt's pairs, then over prompts (equation 4)."""
     return [1 / (len(group.pairs) * n_prompts)] * len(group.pairs)
 
 
 def summary(rollouts: pd.DataFrame, found: Sequence[Group]) -> dict[str, Any]:
-    """What an update's rollouts were like, for the trainer's log."""
+    """Summary of an update's rollouts and pairs, for the trainer's log."""
     drawn = drawn_summary(rollouts)
     return drawn | {"pairs": sum(len(group.pairs) for group in found), "pairable": len(found) / drawn["prompts"]}
 
 
 def drawn_summary(rollouts: pd.DataFrame) -> dict[str, Any]:
-    """The same without what pairs are formed."""
+    """Summary of an update's rollouts, for the trainer's log."""
     scalar = not is_binary(rollouts["reward"])
     lengths_of = ("completions/mean_length_best", "completions/mean_length_worst")
     statuses = get_args(Status) if "reward_status" in rollouts else ()
@@ -169,15 +171,15 @@ def drawn_summary(rollouts: pd.DataFrame) -> dict[str, Any]:
 
 
 def _by_kind(rollouts: pd.DataFrame) -> dict[str, float]:
-    """The mean of each reward and length, and the share that has one, by kind, where there are open-ended prompts."""
+    """Mean reward, mean length and share of judged rollouts, by kind of prompt."""
     kinds = is_open_ended(rollouts).map({True: "open_ended", False: "verifiable"})
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for kind, own in rollouts.groupby(kinds):
         judged = float(own["reward"].notna().mean())
-        found |= {
+        metrics |= {
             f"reward/{kind}": float(own["reward"].mean()),
             f"completions/mean_length/{kind}": float(own["token_count"].mean()),
             f"rewards/judged/{kind}": judged,
             f"rewards/without/{kind}": 1 - judged,
         }
-    return found
+    return metrics

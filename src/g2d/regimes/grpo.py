@@ -1,7 +1,7 @@
 """GRPO warm-up: K gradient steps of online RL on M0 with a LoRA adapter (paper, section 2.1, stage 1).
 
-One trajectory passes through every K of a chain, as a single uninterrupted run bit for bit: the learning-rate horizon
-and the order of the prompts do not depend on K. With `schedule: per_k` every K is a run of its own.
+A chain passes through every K on one trajectory, bit for bit like a single uninterrupted run: the learning-rate horizon
+and the order of the prompts do not depend on K. With `schedule: per_k`, every K is a separate run.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     numbers = order(
         job.prompt_mix, problems, n_prompts, warmup.completions_per_step(group_size) // group_size, job.seed
     )
-    asked = [problems[i] for i in numbers]
+    prompts = [problems[i] for i in numbers]
     choice = PromptChoice.of(len(problems), job.seed, warmup)
     replay = _replay(job)
 
@@ -71,7 +71,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     rewards = TrainingReward(
         job.reward, problems, seed=job.seed, group_size=group_size, eos_token_ids=ends, on_judged=rollouts.record
     )
-    generation = EngineGeneration(job, problems if choice else asked, ends)
+    generation = EngineGeneration(job, problems if choice else prompts, ends)
     model = starting_model(job.base, None, job.lora)
     if warmup.float32_logits:
         untie_head(model)
@@ -89,7 +89,7 @@ def train_grpo(job: TrainingJob) -> Trained:
         reward_funcs=[rewards],
         args=arguments,
         train_dataset=Dataset.from_list(
-            [_row(job, *asked_for) for asked_for in zip(asked, times_before(numbers), strict=True)]
+            [_row(job, *asked_for) for asked_for in zip(prompts, times_before(numbers), strict=True)]
         ),
         processing_class=tokenizer,
         peft_config=None if own_adapter else lora_config(job.lora),
@@ -121,7 +121,7 @@ def train_grpo(job: TrainingJob) -> Trained:
 
 
 def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
-    """A row of the data set: a problem that was asked so often before."""
+    """Row of the data set for a problem with `before` earlier visits."""
     return {
         "prompt": conversation(problem, job.prompt),
         "problem_id": problem.problem_id,
@@ -130,7 +130,7 @@ def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
 
 
 def _order(warmup: Warmup, division: Division) -> Order | None:
-    """Order in which the completions of an update are divided into passes; None: TRL's, which is random."""
+    """How to sort an update's completions before dividing them into passes; None: TRL's random order."""
     from g2d.regimes.by_length import by_length, by_prompt
 
     if division.tokens:
@@ -139,7 +139,7 @@ def _order(warmup: Warmup, division: Division) -> Order | None:
 
 
 def _replay(job: TrainingJob) -> ReplayBuffer | Successes | None:
-    """What is replayed."""
+    """Create the replay buffer or the replayed successes, if configured."""
     warmup: Warmup = job.settings
     replay, group_size = warmup.replay, job.group_size
     if replay is None:
@@ -172,36 +172,36 @@ def _arguments(job: TrainingJob, draft: Path, division: Division) -> Any:
         loss_type=warmup.loss,
         mask_truncated_completions=warmup.mask_truncated,
         shuffle_dataset=False,
-        use_vllm=False,  # TRL's own backend; `g2d.regimes.grpo_generation` is ours
+        use_vllm=False,  # disables TRL's backend; g2d uses `g2d.regimes.grpo_generation`
         vllm_importance_sampling_correction=warmup.ratio == "sampler",
     )
 
 
 def _methods(warmup: Warmup) -> str:
-    """How it differs from on-policy GRPO with TRL's usual objective; nothing where it does not."""
-    said = []
+    """Describe differences from on-policy GRPO with TRL's default objective; empty if there are none."""
+    clauses = []
     if warmup.updates_per_generation > 1:
-        said.append(f"the rollouts of {warmup.updates_per_generation} steps were drawn at once")
+        clauses.append(f"the rollouts of {warmup.updates_per_generation} steps were drawn at once")
     if warmup.lag:
-        said.append(f"the rollouts of every step were drawn by the policy of {warmup.lag} steps before")
+        clauses.append(f"the rollouts of every step were drawn by the policy of {warmup.lag} steps before")
     if warmup.iterations > 1:
-        said.append(f"every rollout served {warmup.iterations} steps")
+        clauses.append(f"every rollout served {warmup.iterations} steps")
     if warmup.ratio == "none":
-        said.append("no ratio to the policy that sampled was taken")
+        clauses.append("no ratio to the policy that sampled was taken")
     if warmup.mask_uniform_groups:
-        said.append("groups with equal rewards were left out of every term of the loss")
+        clauses.append("groups with equal rewards were left out of every term of the loss")
     if warmup.reference == "sync":
         every = warmup.reference_every
         often = "after every pass over the prompts" if every == "pass" else f"every {every} steps"
         reset = ", where the optimizer's averages began anew" if warmup.reset_optimizer else ""
-        said.append(f"the policy became the reference of the KL term {often}{reset}")
-    said += [words] if (words := choice_words(warmup)) else []
-    said += [replay_words(warmup.replay)] if warmup.replay is not None else []
-    own = warmup.params(
+        clauses.append(f"the policy became the reference of the KL term {often}{reset}")
+    clauses += [words] if (words := choice_words(warmup)) else []
+    clauses += [replay_words(warmup.replay)] if warmup.replay is not None else []
+    changed_keys = warmup.params(
         only={*Signs.model_fields, *Objective.model_fields, *Mismatch.model_fields, *OptimizerKeys.model_fields}
     )
-    said += [f"{name} was {value}" for name, value in own.items()]
-    return f"In GRPO, {'; '.join(said)}." if said else ""
+    clauses += [f"{name} was {value}" for name, value in changed_keys.items()]
+    return f"In GRPO, {'; '.join(clauses)}." if clauses else ""
 
 
 GRPO = Regime(

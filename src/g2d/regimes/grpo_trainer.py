@@ -1,11 +1,14 @@
-"""TRL's GRPO trainer with what it lacks of off-policy GRPO (arXiv 2505.22257): a loss without the groups that teach
-nothing (its eq. 8), stale rollouts taken as fresh ones, a reference that follows the policy.
+"""TRL's GRPO trainer, extended by off-policy GRPO (arXiv 2505.22257).
 
-TRL 1.16 multiplies its loss by a batch's `tool_mask`, made for the tokens that a tool wrote; it serves as the mask of
-eq. 8. It takes the ratio as 1 where a batch has no `old_per_token_logps`. With none of these keys and without dropout,
-the trainer does what TRL's does on the same completions, bit for bit.
+It adds a loss that ignores groups without a signal (eq. 8 there), stale rollouts treated as fresh ones, and a reference
+that follows the policy.
 
-Importing this imports TRL, but not vLLM, which TRL's own backend would import and which takes longer than all else.
+TRL 1.16 multiplies its loss by a batch's `tool_mask`, meant for tokens written by tools; here it is the mask of eq. 8.
+TRL takes the ratio as 1 if a batch has no `old_per_token_logps`. Without these keys and without dropout, the trainer
+equals TRL's bit for bit on the same completions.
+
+Importing this module imports TRL, but not vLLM: TRL's own backend would import it, which takes longer than everything
+else.
 """
 
 from __future__ import annotations
@@ -41,25 +44,25 @@ try:
 finally:
     trl_imports.is_vllm_available = is_vllm_available
 
-# In a checkpoint:
-PROMPTS = "prompts.json"  # of a choice
-REFERENCE = "reference.safetensors"  # beside PEFT's folder `ref` the trainer would not load our adapter
+# Files in a checkpoint:
+PROMPTS = "prompts.json"  # state of the prompt choice
+REFERENCE = "reference.safetensors"  # not PEFT's folder `ref`, next to which the trainer would not load our adapter
 
 
 class Grpo(GRPOTrainer):
-    """The trainer of a warm-up.
+    """Trainer of a warm-up.
 
     Args:
-        rollouts: told which step consumes a rollout.
-        n_problems: of the training set.
-        order: in which the completions of an update are divided into its passes; None: at random.
-        choice: of the prompts, instead of those of the data set, where prompts may be retired or replaced.
-        row: of the data set, for a place in the order of a choice.
-        replay: completions that take the place of some that would be drawn.
-        arguments: GRPOTrainer's.
+        rollouts: records the rollouts and the step that consumes each.
+        n_problems: problems in the training set.
+        order: sorts an update's completions before they are divided into passes; None: random.
+        choice: chooses prompts instead of the data set, if prompts may be retired or replaced.
+        row: returns the data set row for a position in the order of `choice`.
+        replay: completions that replace some of the sampled ones.
+        arguments: arguments of GRPOTrainer.
     """
 
-    _buffered_inputs: Any  # TRL's: the micro-batches of a generation
+    _buffered_inputs: Any  # TRL's: micro-batches of a generation
 
     def __init__(
         self,
@@ -77,17 +80,17 @@ class Grpo(GRPOTrainer):
         self.warmup, self.order = warmup, order
         self.generation, self.rollouts = generation, rollouts
         self.choice, self.row, self.replay = choice, row, replay
-        self._completions: list[list[int]] = []  # of a generation
+        self._completions: list[list[int]] = []  # of the current generation
         self._drawn: tuple[list[list[int]], list[list[float]] | None] | None = None
         super().__init__(**arguments)
         generation.attach(self)
         if warmup.has_buffer:
-            self.use_vllm = True  # where that is set, TRL weighs by the policy that sampled
+            self.use_vllm = True  # makes TRL weight by the policy that sampled
         if warmup.reference == "sync":
-            self.add_callback(_Swaps(self, n_problems))
+            self.add_callback(ReferenceSync(self, n_problems))
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        """The batch of one generation, groups still together: TRL shuffles afterwards."""
+        """Return the batch of one generation, groups still in order: TRL shuffles later."""
         if self.choice is not None:
             inputs = self._chosen(self.choice, len(inputs) // self.num_generations)
         if self.replay is not None:
@@ -100,18 +103,18 @@ class Grpo(GRPOTrainer):
             mask = mixed_groups(self._rewards, self.num_generations)[self._own(batch)]
             mask = mask[:, None].expand_as(batch["completion_mask"])
             batch["tool_mask"] = mask.to(batch["completion_mask"]).contiguous()
-            tokens = (batch["completion_mask"] * batch["tool_mask"]).sum()  # what dapo, cispo and vespo divide by
+            tokens = (batch["completion_mask"] * batch["tool_mask"]).sum()  # the denominator of dapo, cispo and vespo
             batch["num_items_in_batch"] = self.accelerator.gather(tokens).sum()
         if isinstance(self.replay, ReplayBuffer):
             self._store(self.replay, batch)
         if self.warmup.ratio == "none" or (self.use_vllm and self.warmup.updates_between_generations == 1):
-            batch.pop("old_per_token_logps", None)  # then the policy is its own denominator, as without vLLM
+            batch.pop("old_per_token_logps", None)  # the ratio then compares the policy with itself, as without vLLM
         if self.warmup.updates_per_generation > 1:
             batch["row"] = torch.arange(len(batch["advantages"]))
         return batch
 
     def _advantages(self, batch: dict[str, Any]) -> torch.Tensor:
-        """Those of this process, (B,), weighted by their signs."""
+        """This rank's advantages, (B,), scaled by positive_weight or negative_weight."""
         own, advantages = self._own(batch), batch["advantages"]
         if self.warmup.deviation == "population":
             of_batch = self.warmup.scale_rewards == "batch"
@@ -121,7 +124,7 @@ class Grpo(GRPOTrainer):
         return weighted_by_sign(advantages, self.warmup.positive_weight, self.warmup.negative_weight)
 
     def _weigh(self, batch: dict[str, Any]) -> None:
-        """Have M2PO mask tokens, and log which share of the weights, of all processes, was above the cap or masked."""
+        """Mask tokens for M2PO, and log the share of weights that exceed the cap or are masked."""
         mask, metrics = batch["completion_mask"], self._metrics["train"]
         log_ratios = masked_log_ratios(batch["old_per_token_logps"], batch["sampling_per_token_logps"], mask)
         if self.warmup.correction == "m2":
@@ -131,17 +134,17 @@ class Grpo(GRPOTrainer):
             metrics["sampling/importance_sampling_ratio/mean"][-1] = float((weights * mask).sum() / tokens)
             metrics["sampling/capped"].append(float((~kept).sum() / tokens))
             return
-        own = above_cap(log_ratios, mask, self.warmup.correction_cap, of_tokens=self.warmup.weighs_tokens)
-        capped, n_weights = self.accelerator.gather(own[None]).sum(dim=0).tolist()
+        counts = above_cap(log_ratios, mask, self.warmup.correction_cap, of_tokens=self.warmup.weighs_tokens)
+        capped, n_weights = self.accelerator.gather(counts[None]).sum(dim=0).tolist()
         metrics["sampling/capped"].append(capped / n_weights)
 
     def _own(self, batch: dict[str, Any]) -> slice:
-        """The rows of this process among those of all."""
+        """Rows of this process within the rows of all processes."""
         n = len(batch["advantages"])
         return slice(self.accelerator.process_index * n, (self.accelerator.process_index + 1) * n)
 
     def _calculate_rewards(self, *arguments: Any, **keywords: Any) -> torch.Tensor:
-        """Those of all processes, (completions, 1), NaN where there is none."""
+        """Rewards of all processes, (completions, 1); NaN if a completion has none."""
         rewards: torch.Tensor = super()._calculate_rewards(*arguments, **keywords)
         self._rewards = rewards[:, 0]
         if self.replay is not None:
@@ -149,13 +152,15 @@ class Grpo(GRPOTrainer):
         return rewards
 
     def _get_per_token_logps_and_entropies(self, model: Any, *arguments: Any, **keywords: Any) -> Any:
-        """Of the policy that sampled, and of the reference, in evaluation mode. TRL leaves dropout on: at the paper's
-        0.05 the ratio of a completion of 384 tokens was some 18 % off."""
+        """Compute log-probabilities of the sampling policy and the reference in evaluation mode.
+
+        TRL leaves dropout on: at the paper's 0.05, the ratio of a completion of 384 tokens was about 18 % off.
+        """
         with nullcontext() if torch.is_grad_enabled() else evaluation_mode(model):
             return super()._get_per_token_logps_and_entropies(model, *arguments, **keywords)
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """A micro-batch; when it is the first of a generation, the step of every row of it is known."""
+        """Return the next micro-batch; at the start of a generation, also record the step that consumes each row."""
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         if self.order is not None and self._buffered_inputs is not before:
@@ -173,14 +178,14 @@ class Grpo(GRPOTrainer):
         return inputs
 
     def keep(self, checkpoint: Path) -> None:
-        """Write into a checkpoint what decides what is drawn next."""
+        """Write the state that determines later sampling to a checkpoint."""
         if self.choice is not None:
             write_json(checkpoint / PROMPTS, self.choice.state())
         for part in self._kept_parts():
             part.save(checkpoint)
 
     def go_on(self, checkpoint: Path) -> None:
-        """Read that again."""
+        """Restore the state written by `keep`."""
         if self.choice is not None:
             self.choice.restore(read_json(checkpoint / PROMPTS))
         for part in self._kept_parts():
@@ -190,7 +195,7 @@ class Grpo(GRPOTrainer):
         return [part for part in (self.replay, self.generation.lag) if isinstance(part, (ReplayBuffer, Lag))]
 
     def _chosen(self, choice: PromptChoice, n_prompts: int) -> list[dict[str, Any]]:
-        """The rows of one generation, with the completions that settled which they are: they are not drawn again."""
+        """Choose the rows of one generation; their completions are kept so that they are not sampled again."""
         update = self.state.global_step
         groups = choice.settle(self._asked(choice.take(n_prompts, update)), self._asked, update)
         answers = [answer for group in groups for answer in group.answers]
@@ -201,7 +206,7 @@ class Grpo(GRPOTrainer):
         return [self.row(group.number) for group in groups for _ in range(self.num_generations)]
 
     def _asked(self, numbers: list[int]) -> list[AskedGroup]:
-        """Completions of the prompts at these places, and whether their rewards differ."""
+        """Sample completions for the prompts at these positions, and check whether their rewards differ."""
         size = self.num_generations
         rows = [row for row in map(self.row, numbers) for _ in range(size)]
         prompt_ids, _, _ = self._tokenize_prompts([row["prompt"] for row in rows])
@@ -210,27 +215,29 @@ class Grpo(GRPOTrainer):
         columns = {name: [row[name] for row in rows] for name in ("problem_id", "group")}
         _, judged = self.reward_funcs[0].judged(texts, **columns, completion_ids=ids)
         rewards = [judgement.reward for judgement in judged]
-        found = []
+        asked_groups = []
         for place, number in enumerate(numbers):
-            own = slice(place * size, (place + 1) * size)
-            answers = list(zip(ids[own], log_probs[own] if log_probs is not None else [None] * size, strict=True))
-            differ = len({reward for reward in rewards[own] if reward is not None}) > 1
-            found.append(AskedGroup(number, differ, sum(map(len, ids[own])), answers))
-        return found
+            positions = slice(place * size, (place + 1) * size)
+            answers = list(
+                zip(ids[positions], log_probs[positions] if log_probs is not None else [None] * size, strict=True)
+            )
+            differ = len({reward for reward in rewards[positions] if reward is not None}) > 1
+            asked_groups.append(AskedGroup(number, differ, sum(map(len, ids[positions])), answers))
+        return asked_groups
 
     def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[list[int]], None, dict[str, Any]]:
-        """Tokens of conversations as every engine shows them; TRL would read special tokens in a problem's text."""
+        """Tokenize conversations like the engines do; TRL would parse special tokens in a problem's text."""
         return [conversation_ids(self.processing_class, prompt) for prompt in prompts], None, {}
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
-        """Completions of tokenized prompts, which arrive repeated `num_generations` times."""
+        """Return completions of tokenized prompts, each repeated `num_generations` times."""
         drawn, self._drawn = self._drawn, None
         if self.replay is not None:
             return self._with_replayed(self.replay, prompt_ids)
         return self.generation.draw(prompt_ids) if drawn is None else drawn
 
     def log_probs(self, prompts: list[list[int]], completions: list[list[int]]) -> list[list[float]]:
-        """Of the tokens of tokenized completions under the policy as it is now, at the temperature of training."""
+        """Log-probabilities of completion tokens under the current policy, at the training temperature."""
         padding, device = self.processing_class.pad_token_id, self.accelerator.device
         rows = [(prompts, "left"), (completions, "right")]
         parts = [([torch.tensor(own) for own in tokens], side) for tokens, side in rows]
@@ -248,11 +255,11 @@ class Grpo(GRPOTrainer):
 
     @property
     def _generation(self) -> int:
-        """How many generations were before this one."""
+        """Number of earlier generations."""
         return int(self.state.global_step) // self.warmup.updates_between_generations
 
     def _with_replayed(self, replay: ReplayBuffer | Successes, prompt_ids: list[list[int]]) -> Any:
-        """All completions of a generation, of which only those that are not replayed are drawn."""
+        """Sample the completions of a generation that are not replayed, and merge in the replayed ones."""
         drawn = self.generation.draw([ids for row, ids in enumerate(prompt_ids) if row not in replay.replayed])
         self._completions, log_probs = with_replayed(drawn, replay.replayed)
         self._metrics["train"][DRAWN].append(float(sum(map(len, drawn[0]))))
@@ -263,7 +270,7 @@ class Grpo(GRPOTrainer):
         return self._completions, log_probs
 
     def _store(self, buffer: ReplayBuffer, batch: dict[str, Any]) -> None:
-        """Keep what was drawn; where the engine gave no log-probabilities, those of the policy in training, which
+        """Store the sampled completions; without the engine's log-probabilities use the trained policy's, which
         sampled."""
         if "old_per_token_logps" in batch:
             sampled = batch["sampling_per_token_logps"]
@@ -275,7 +282,7 @@ class Grpo(GRPOTrainer):
         super()._save(output_dir, state_dict)
         if self.warmup.reference == "sync":
             folder = Path(output_dir or self.args.output_dir)
-            shutil.rmtree(folder / "ref", ignore_errors=True)  # PEFT's
+            shutil.rmtree(folder / "ref", ignore_errors=True)  # written by PEFT
             reference = reference_weights(self.model, self.ref_model)
             save_file({name: weights.detach().cpu() for name, weights in reference.items()}, folder / REFERENCE)
 
@@ -287,9 +294,8 @@ class Grpo(GRPOTrainer):
                 reference.data.copy_(saved[name])
 
 
-class _Swaps(TrainerCallback):
-    """The policy becomes the reference at the end of a step, before the step is saved; where configured, AdamW forgets
-    its averages."""
+class ReferenceSync(TrainerCallback):
+    """Copies the policy to the reference at the end of a step, before it is saved; may reset AdamW's averages."""
 
     def __init__(self, trainer: Grpo, n_problems: int) -> None:
         self.trainer, self.n_problems = trainer, n_problems
@@ -303,11 +309,12 @@ class _Swaps(TrainerCallback):
 
 
 def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
-    """Which completions belong to a group with different rewards: the indicator of eq. 8, (B,). Not by advantages: the
-    mean of equal rewards is off by rounding.
+    """Mask of completions whose group has different rewards, (B,): the indicator of eq. 8.
+
+    It compares rewards, since advantages have rounding errors in the mean.
 
     Args:
-        rewards: (B,), groups one after another; NaN where there is none.
+        rewards: (B,), groups one after another; NaN for missing rewards.
     """
     grouped = rewards.view(-1, group_size)
     lowest, highest = (grouped.nan_to_num(nan=bound) for bound in (torch.inf, -torch.inf))
@@ -315,11 +322,11 @@ def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
 
 
 def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool) -> torch.Tensor:
-    """Rewards less their group's mean, over sqrt(var + 1e-4) (arXiv 2505.22257, eq. 2, which gives no epsilon), (B,).
+    """Rewards minus their group's mean, over sqrt(var + 1e-4), (B,) (arXiv 2505.22257, eq. 2, which has no epsilon).
 
     Args:
-        rewards: (B,), groups one after another; NaN where there is none, whose advantage is 0.
-        of_batch: the variance of all rewards instead of the group's.
+        rewards: (B,), groups one after another; NaN for missing rewards, which get advantage 0.
+        of_batch: use the variance of all rewards instead of the group's.
     """
     grouped = rewards.view(-1, group_size)
     centred = grouped - grouped.nanmean(dim=1, keepdim=True)
@@ -328,35 +335,36 @@ def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool
 
 
 def weighted_by_sign(advantages: torch.Tensor, positive: float, negative: float) -> torch.Tensor:
-    """Advantages, (B,), above 0 times one weight, those below 0 times the other (arXiv 2506.01347, lambda L_PSR +
-    L_NSR)."""
+    """Scale positive and negative advantages, (B,), by separate weights (arXiv 2506.01347, lambda L_PSR + L_NSR)."""
     return torch.where(advantages > 0, positive, negative) * advantages
 
 
 def masked_log_ratios(log_probs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Log of the policy's over the sampler's probability of every token, as TRL has it, (B, T); 0 where there is none.
+    """Log-ratio of the policy's to the sampler's probability of each token, as in TRL, (B, T); 0 outside the mask.
 
     Args:
-        log_probs: of the tokens under the policy in training, (B, T).
-        sampled: under the policy that sampled them; NaN where it gave none, which counts as the policy's own.
-        mask: 1 where there is a token.
+        log_probs: log-probabilities under the trained policy, (B, T).
+        sampled: log-probabilities under the sampler; NaN if it gave none, which counts as equal.
+        mask: 1 for tokens.
     """
     return ((log_probs - sampled) * mask).nan_to_num(nan=0.0)
 
 
 def above_cap(log_ratios: torch.Tensor, mask: torch.Tensor, cap: float, *, of_tokens: bool) -> torch.Tensor:
-    """How many weights exceed the cap, and how many there are, (2,). A weight is a token's, or the product over a
-    completion. `log_ratios` are from `masked_log_ratios`."""
+    """Number of weights that exceed the cap, and number of weights, (2,).
+
+    A weight belongs to a token, or is the product over a completion. `log_ratios` are from `masked_log_ratios`.
+    """
     of_weights = log_ratios[mask.bool()] if of_tokens else log_ratios.sum(dim=1)
     return torch.stack([(of_weights.exp() > cap).sum(), torch.tensor(len(of_weights), device=of_weights.device)])
 
 
 def within_second_moment(log_ratios: torch.Tensor, mask: torch.Tensor, threshold: float) -> torch.Tensor:
-    """Which tokens M2PO keeps (arXiv 2510.01161), (B, T): those with the largest squared log-ratios, of all completions
-    of an update, are masked until the mean of the others is at most the threshold.
+    """Mask of the tokens that M2PO keeps (arXiv 2510.01161), (B, T).
 
-    Tokens that are as large as the smallest one masked are masked too, so that their order does not matter; where every
-    square exceeds the threshold, nothing is kept but what is no token.
+    Tokens with the largest squared log-ratios in an update are masked until the mean of the others is at most the
+    threshold. Tokens equal to the smallest masked one are masked too, so that their order does not matter. If every
+    square exceeds the threshold, no token is kept.
     """
     squares = log_ratios.double() ** 2
     ascending = squares[mask.bool()].sort().values

@@ -1,8 +1,8 @@
-"""Iterative DPO: rounds of harvest, pairs and DPO, each from the policy of the round before (Xu et al. 2023, arXiv
-2312.16682; Yuan et al. 2024, arXiv 2401.10020; Pang et al. 2024, arXiv 2404.19733).
+"""Iterative DPO: rounds of harvest, pairs and DPO, each from the policy of the previous round.
 
-Round r harvests the policy of round r-1 (M0 first), pairs its rollouts, and trains that policy on with DPO and with
-itself as the reference, as Pang et al. do. Rounds are steps of the graph, and all draw with the seed of the run.
+See Xu et al. 2023 (arXiv 2312.16682), Yuan et al. 2024 (arXiv 2401.10020) and Pang et al. 2024 (arXiv 2404.19733).
+Round r harvests the policy of round r-1 (M0 first), pairs its rollouts, and continues that policy with DPO and with
+itself as the reference, as in Pang et al. Rounds are steps of the workflow, and all sample with the seed of the run.
 """
 
 from __future__ import annotations
@@ -16,18 +16,16 @@ from g2d.regimes.regime import Entry, Phase, Regime
 from g2d.settings import MistakeInKeyError, key, repeated
 from g2d.settings.mistakes import changed
 
-OF_A_ROUND = ("start", "match_pairs_to", "pairs_per_prompt")  # keys of `dpo` that rounds decide themselves
+OF_A_ROUND = ("start", "match_pairs_to", "pairs_per_prompt")  # keys of `dpo` that are fixed by the rounds
 
 
 class IterativeDpo(Entry):
-    """Rounds of harvest and DPO, each from the policy of the round before; DPO is that of `dpo`."""
+    """Rounds of harvest and DPO, each from the policy of the round before, with the keys of `dpo`."""
 
     phase: ClassVar[Phase] = "rounds"
     regime: Literal["iterative_dpo"] = key(..., "Harvest and train on pairs in rounds.")
-    rounds: list[int] = key(
-        ..., "The rounds after which the policy is evaluated (its K); those before are run too.", min_length=1
-    )
-    dpo: dict[str, Any] = key({}, "Keys of the dpo section with their other values.")
+    rounds: list[int] = key(..., "Rounds to evaluate (their number is K); all rounds before are run too.", min_length=1)
+    dpo: dict[str, Any] = key({}, "Keys of the dpo section to change.")
 
     @field_validator("rounds")
     @classmethod
@@ -46,13 +44,14 @@ class IterativeDpo(Entry):
 
     @property
     def steps(self) -> list[int]:
-        """Its K."""
+        """Values of K."""
         return self.rounds
 
     def dpo_of(self, common: Dpo, where: str = "dpo") -> Dpo:
-        """The settings of every round, from the dpo section; raises as `g2d.settings.mistakes.changed`."""
-        own = changed(where, common, self.dpo)
-        return own.model_copy(update={name: Dpo.model_fields[name].default for name in OF_A_ROUND})
+        """DPO settings of every round, based on the dpo section; raises the errors of
+        `g2d.settings.mistakes.changed`."""
+        settings = changed(where, common, self.dpo)
+        return settings.model_copy(update={name: Dpo.model_fields[name].default for name in OF_A_ROUND})
 
 
 ITERATIVE_DPO = Regime(

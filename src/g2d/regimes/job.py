@@ -1,4 +1,4 @@
-"""What a training is given, whatever its regime, and what it gives back."""
+"""Input and output of a training, common to all regimes."""
 
 from __future__ import annotations
 
@@ -24,59 +24,59 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One training. An attempt that was stopped leaves checkpoints in `work`, and the next one goes on from them."""
+    """One training. An interrupted attempt leaves checkpoints in `work`, from which the next attempt resumes."""
 
     base: Policy  # M0
-    data: Any  # what `Regime.read` returns: the problems to ask, or what is learnt from a harvest
-    settings: Any  # of the regime
+    data: Any  # result of `Regime.read`: problems to ask, or training data from a harvest
+    settings: Any  # settings of the regime
     _: KW_ONLY
     seed: int
-    work: Path  # a folder to train in, kept between attempts
+    work: Path  # folder to train in, kept between attempts
     lora: Lora
-    start: Policy | None = None  # the policy that is trained on; None for M0
-    teacher: Policy | None = None  # the policy that is imitated, of a regime that has one
-    gradient_checkpointing: bool | Literal["auto"] = "auto"  # auto: on a GPU, where activations do not fit
-    shared_prompts: bool | Literal["auto"] = "auto"  # as `training.shared_prompts`, and `training.precision`
+    start: Policy | None = None  # policy to continue; None for M0
+    teacher: Policy | None = None  # policy to imitate, for distillation
+    gradient_checkpointing: bool | Literal["auto"] = "auto"  # auto: on a GPU, if activations do not fit
+    shared_prompts: bool | Literal["auto"] = "auto"  # `training.shared_prompts`, followed by `training.precision`
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    checkpointing: Checkpointing = field(default_factory=Checkpointing)  # how often to save on the way
-    tracking: Mapping[str, Any] | None = None  # from `tracking_arguments`; nothing is reported if None
-    # Of the job that this is: the tokens of online steps are added, and checkpoints keep its bill.
+    checkpointing: Checkpointing = field(default_factory=Checkpointing)  # how often to save
+    tracking: Mapping[str, Any] | None = None  # from `tracking_arguments`; None: no reporting
+    # Meter of the job: counts the tokens of online steps; checkpoints record its cost.
     meter: Meter = field(default_factory=lambda: Meter("training", "training"))
-    version: int = 0  # of the stage; an attempt of another version is not continued
+    version: int = 0  # version of the stage; attempts of other versions are not resumed
 
-    # Of an online training:
-    k: int = 0  # the step to reach, counted from M0
+    # For online trainings:
+    k: int = 0  # step to reach, counted from M0
     group_size: int = 0  # G, completions per prompt
     prompt: Prompt = field(default_factory=Prompt)
-    prompt_mix: PromptMix = VERIFIABLE  # which of the problems are asked, and how many of each kind
-    reward: Section = TRUTH  # what a completion is worth
-    engine: EngineSettings | None = None  # what generates; transformers if None
+    prompt_mix: PromptMix = VERIFIABLE  # kinds of problems to ask, and their shares
+    reward: Section = TRUTH  # reward of completions
+    engine: EngineSettings | None = None  # engine for generation; None: transformers
     resume_from: Path | None = None  # checkpoint of a smaller K of the same trajectory
     replayed_harvest: Path | None = None  # rollouts of a harvest whose successes are replayed
 
-    # Of one that stops by itself:
-    harvest: Harvest = field(default_factory=Harvest)  # how its probes are drawn
-    policy_id: str = ""  # in the rows of its probes
-    workers: int = 1  # processes that verify
+    # For trainings that stop automatically:
+    harvest: Harvest = field(default_factory=Harvest)  # sampling of its probes
+    policy_id: str = ""  # recorded in the rows of its probes
+    workers: int = 1  # verifier processes
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What every training depends on, as JSON."""
+        """Values that every training depends on, as JSON."""
         return {"version": self.version, "base": as_json(self.base), "lora": self.lora.params(), "seed": self.seed}
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training leaves beside the files in its work folder."""
+    """Result of a training, in addition to the files in its work folder."""
 
-    log: list[dict[str, Any]]  # the trainer's, one row per gradient step, those before `resume_from` included
-    found: Mapping[str, Any] = field(default_factory=dict)  # for the record of the policy
-    k: int | None = None  # steps behind the policy, where the training stopped by itself
-    probes: pd.DataFrame | None = None  # of one that stopped by itself
+    log: list[dict[str, Any]]  # trainer's log, one row per gradient step, including those before `resume_from`
+    found: Mapping[str, Any] = field(default_factory=dict)  # values for the record of the policy
+    k: int | None = None  # steps of the policy, if the training stopped automatically
+    probes: pd.DataFrame | None = None  # probes, if the training stops automatically
 
 
 def train_on(train: Callable[[TrainingJob], Trained], job: TrainingJob, *, meter: Meter) -> Trained:
-    """Train with a meter and end what the training reports to: what each of its processes calls."""
+    """Train with a meter and finish tracking; called in each process of the training."""
     try:
         return train(replace(job, meter=meter))
     finally:

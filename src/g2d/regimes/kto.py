@@ -1,8 +1,8 @@
 """Kahneman-Tversky optimisation on right and wrong rollouts of a harvest (Ethayarajh et al. 2024, arXiv 2402.01306).
 
-As in TRL, the reference point z0 of a rollout is estimated from its batch, in which every prompt also stands with the
-completion of the row before it. So rows are shuffled once, by the seed, and every pass has the same order. A right
-completion that was cut off is left out, because it shows how to go on after the box; a wrong one stays.
+As in TRL, the reference point z0 of a rollout is estimated from its batch, in which every prompt is also paired with
+the completion of the previous row. So rows are shuffled once, by the seed, and every epoch has the same order. Right
+completions that were cut off are left out, since they demonstrate text after the box; wrong ones are kept.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ class Kto(OfflineEntry):
     """Kahneman-Tversky optimisation on right and wrong rollouts of the harvest, from a fresh M0 or from pi_K."""
 
     regime: Literal["kto"] = key(..., "Learn from right and wrong rollouts, unpaired.")
-    rollouts: Literal["all", "pairable"] = key(
-        "all", "All rollouts of the harvest, or those of prompts with a right and a wrong one."
-    )
+    rollouts: Literal["all", "pairable"] = key("all", "All rollouts of the harvest, or only those of pairable prompts.")
     beta: float = key(0.1, "Strength of the reference policy.", gt=0)
     balance: float = key(
         1.0,
@@ -40,19 +38,19 @@ class Kto(OfflineEntry):
         ge=1,
         le=4 / 3,
     )
-    epochs: int = key(1, "Passes over the rollouts, of which there are several times as many as pairs.", ge=1)
+    epochs: int = key(1, "Passes over the rollouts.", ge=1)
     max_steps: int | None = key(
         None,
-        "Gradient steps, however many rollouts there are; null: as many as the epochs take.",
+        "Gradient steps, whatever the number of rollouts; null: as many as `epochs` needs.",
         unit="steps",
         ge=1,
     )
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
     per_device_batch_size: int = key(
-        4, "Rollouts per device and accumulation step, each other's estimate of the reference point.", ge=2
+        4, "Rollouts per forward pass and device; the reference point is estimated over them.", ge=2
     )
-    gradient_accumulation_steps: int = key(4, "Passes of a gradient step.", ge=1)
+    gradient_accumulation_steps: int = key(4, "Forward passes per gradient step.", ge=1)
 
     @field_validator("per_device_batch_size", mode="before")
     @classmethod
@@ -62,12 +60,12 @@ class Kto(OfflineEntry):
         return rows
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """All of a prompt."""
+        """All rollouts of a prompt."""
         return samples
 
 
 class Judged(TypedDict):
-    """A completion, as the tokens that were drawn, and whether it is right."""
+    """A completion as sampled tokens, and whether it is right."""
 
     prompt_ids: list[int]
     completion_ids: list[int]
@@ -77,8 +75,10 @@ class Judged(TypedDict):
 def judged_rollouts(
     rollouts: pd.DataFrame, problems: Sequence[Problem], which: Literal["all", "pairable"], seed: int
 ) -> list[Judged]:
-    """The rollouts to learn from, in an order that the seed, the problem_id and the sample decide; raises a ValueError
-    where none is right, or none is wrong."""
+    """Training rollouts, in an order that depends on the seed, the problem_id and the sample.
+
+    Raises a ValueError if none is right, or none is wrong.
+    """
     require_known_problems(rollouts, problems)
     rollouts = rollouts.assign(label=labels(rollouts)).dropna(subset="label")
     right = rollouts["label"].astype(bool)
@@ -105,26 +105,26 @@ def judged_rollouts(
 
 
 def weights(n_right: int, n_wrong: int, balance: float) -> tuple[float, float]:
-    """Weights of a right and of a wrong rollout, the smaller one 1: n_right w_right = balance n_wrong w_wrong (eq. 8 of
-    the paper)."""
+    """Weights of right and wrong rollouts, the smaller one 1: n_right w_right = balance n_wrong w_wrong (eq. 8 of the
+    paper)."""
     ratio = balance * n_wrong / n_right
     return max(1.0, ratio), max(1.0, 1 / ratio)
 
 
 def with_neighbours(rows: Sequence[Judged], batch: int) -> list[dict[str, Any]]:
-    """What `trl.KTOTrainer` reads: every row with the completion of the one before it in its micro-batch, whose first
-    has that of the last."""
+    """Add the previous row's completion to every row, for `trl.KTOTrainer`; the first row of a micro-batch gets the
+    last one's."""
     batches = [rows[start : start + batch] for start in range(0, len(rows), batch)]
     return [{**row, "KL_completion_ids": own[i - 1]["completion_ids"]} for own in batches for i, row in enumerate(own)]
 
 
 def read_kto(job: TrainingJob, inputs: Any) -> list[Judged]:
-    """The judged rollouts of a harvest."""
+    """Read the judged rollouts of a harvest."""
     return judged_rollouts(*read_harvest(job, inputs), job.settings.rollouts, job.seed)
 
 
 def train_kto(job: TrainingJob) -> Trained:
-    """Train on judged rollouts, in their order (`judged_rollouts`); see `g2d.regimes.offline.train_offline`."""
+    """Train on judged rollouts in their order (`judged_rollouts`); see `g2d.regimes.offline.train_offline`."""
     kto: Kto = job.settings
     rows: Sequence[Judged] = job.data
     n_right = sum(row["label"] for row in rows)
@@ -134,9 +134,9 @@ def train_kto(job: TrainingJob) -> Trained:
     def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
         from trl import KTOConfig, KTOTrainer
 
-        from g2d.regimes.offline import EqualRows, FixedReference, TakesTokens
+        from g2d.regimes.offline import FixedReference, PretokenizedMixin, RowWeighting
 
-        class JudgedTrainer(TakesTokens, FixedReference, EqualRows, KTOTrainer):
+        class JudgedTrainer(PretokenizedMixin, FixedReference, RowWeighting, KTOTrainer):
             def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
                 weights = inputs.pop("weights")
                 inputs |= zip(("ref_logps", "ref_KL_logps"), self.reference(model, inputs), strict=True)
@@ -147,18 +147,20 @@ def train_kto(job: TrainingJob) -> Trained:
             beta=kto.beta,
             desirable_weight=right,
             undesirable_weight=wrong,
-            train_sampling_strategy="sequential",  # the row before is the one to compare with
+            train_sampling_strategy="sequential",  # each row is compared with the previous one
             disable_dropout=False,  # as in DPO
         )
         made = JudgedTrainer(args=configured, **parts)
-        made.precompute_ref_logps = True  # TRL's loss then reads the reference from the batch, where it is put
-        made.model.config.use_cache = False  # which TRL leaves on where it scores a reference
+        made.precompute_ref_logps = True  # TRL's loss then reads the reference from the batch
+        made.model.config.use_cache = False  # TRL leaves it on when it scores a reference
         return made
 
     read = with_neighbours(rows, kto.per_device_batch_size)
     lengths = longest(*([row[name] for row in rows] for name in ("prompt_ids", "completion_ids")))
-    found = {"n_right": n_right, "n_wrong": n_wrong}
-    return train_offline("kto", job, read, data={"rows": list(rows)}, found=found, trainer=trainer, lengths=lengths)
+    statistics = {"n_right": n_right, "n_wrong": n_wrong}
+    return train_offline(
+        "kto", job, read, data={"rows": list(rows)}, found=statistics, trainer=trainer, lengths=lengths
+    )
 
 
 def _methods(kto: Kto) -> str:

@@ -1,5 +1,7 @@
-"""A constant lag: what generates is the policy v updates ago, as in a trainer whose generation runs beside it. Before
-update t the generator has the weights after update max(0, t - 1 - v)."""
+"""A constant lag: the generator is the policy of v updates ago, as in a trainer with asynchronous generation.
+
+Before update t the generator has the weights after update max(0, t - 1 - v).
+"""
 
 from __future__ import annotations
 
@@ -11,60 +13,60 @@ from pathlib import Path
 from typing import Any
 
 from g2d.jobs.cost import Meter
-from g2d.jobs.files import DiskError, copy_folder, names_the_disk
+from g2d.jobs.files import DiskError, copy_folder, disk_errors
 from g2d.plain import say
 from g2d.regimes.adapters import load_weights, save_trained
 from g2d.regimes.checkpoints import KEPT
 
-ADAPTERS = "earlier"  # in a checkpoint, and beside it: policies, in folders called after the updates behind them
+ADAPTERS = "earlier"  # in a checkpoint and in the work folder: policies, in folders named after their number of updates
 
 
 class Lag:
-    """What is in training as it was after each of the last updates, in v + 1 folders beside its checkpoints in `work`,
-    and how long the updates took, of which the meter is told the overlap.
+    """Trained weights after each of the last updates, in v + 1 folders in `work`, and the times of the updates.
+
+    The meter receives the time that overlapping generation and training would save.
 
     Args:
-        updates: that the generator is behind, v.
-        steps: of the training, at most.
+        updates: lag v of the generator, in updates.
+        steps: most steps of the training.
     """
 
     def __init__(self, updates: int, steps: int, work: Path, meter: Meter) -> None:
         self.updates, self.meter = updates, meter
         self._work, self._most = work, min(updates, steps)
-        self.generation: list[float] = []  # seconds of every update's, several draws of one included
+        self.generation: list[float] = []  # seconds per update, summed over several draws
         self.training: list[float] = []
         self._began = self._drawn = 0.0
         self._folder = work / ADAPTERS
-        self.close()  # what an attempt that was killed has left
+        self.close()  # removes files of an attempt that was killed
 
     @contextmanager
     def generator(self, model: Any, step: int) -> Iterator[None]:
-        """What is in training has the weights in here that generate for the update after `step` updates."""
-        own = self._folder / str(step)
-        if not own.is_dir():  # the first draw for this update
+        """Within the context, the model has the weights that generate for the update after `step` updates."""
+        current = self._folder / str(step)
+        if not current.is_dir():  # the first draw for this update
             self._end_training()
             self._began = time.perf_counter()
             self.generation.append(0.0)
-            with names_the_disk(self._folder):
-                save_trained(model, own)
+            with disk_errors(self._folder):
+                save_trained(model, current)
             if len(self.generation) == 1:
-                self._require_room(sum(file.stat().st_size for file in own.iterdir()))
+                self._require_room(sum(file.stat().st_size for file in current.iterdir()))
             for old in self._kept()[: -self.updates - 1]:
                 shutil.rmtree(old)
         load_weights(model, self._folder / str(max(0, step - self.updates)), "default")
         try:
             yield
         finally:
-            load_weights(model, own, "default")
+            load_weights(model, current, "default")
             self._drawn = time.perf_counter()
             self.generation[-1] = self._drawn - self._began
 
     def _require_room(self, size: int) -> None:
-        """Say how much the policies will take, `size` bytes each; refuse to begin where the disk has not so much
-        left."""
+        """Log the disk space that the policies will need, `size` bytes each; a DiskError if there is not enough."""
         say(f"lag: every checkpoint has up to {self._most} earlier policies, {self._most * size / 1e9:.2g} GB")
-        there = len([*self._work.glob(f"**/{ADAPTERS}/*")])
-        missing = ((KEPT + 2) * self._most + 1 - there) * size  # v + 1 here, v in each checkpoint and in a new one
+        existing = len([*self._work.glob(f"**/{ADAPTERS}/*")])
+        missing = ((KEPT + 2) * self._most + 1 - existing) * size  # v + 1 here, v in each checkpoint and in a new one
         if (free := shutil.disk_usage(self._work).free) < missing:
             raise DiskError(
                 f"{self._work}: warmup.lag={self.updates} is going to keep {missing / 1e9:.3g} GB of earlier policies, "
@@ -79,29 +81,31 @@ class Lag:
         return sorted(self._folder.iterdir(), key=lambda folder: int(folder.name))
 
     def save(self, checkpoint: Path) -> None:
-        """Write the last v adapters into a checkpoint, which has the one in training anyway; an update has ended."""
+        """Copy the last v adapters to a checkpoint, which already has the trained one; also ends the timing of an
+        update."""
         for folder in self._kept()[-self.updates :]:
             copy_folder(folder, checkpoint / ADAPTERS / folder.name)
         self._end_training()
         self.meter.overlap_s = overlap_s(self.generation, self.training, self.updates)
 
     def restore(self, checkpoint: Path) -> None:
-        """Go on from a checkpoint."""
+        """Resume from a checkpoint."""
         self.close()
         copy_folder(checkpoint / ADAPTERS, self._folder)
 
     def close(self) -> None:
-        """Remove the files."""
+        """Delete the files."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def overlap_s(generation: Sequence[float], training: Sequence[float], lag: int) -> float:
-    """Seconds that an asynchronous run would have saved, with a second device as fast as this one to generate on: there
-    a generation begins when the one before it is over and the weights are there, an update when its rollouts and the
-    update before it are.
+    """Seconds that an asynchronous run would save with a second device of the same speed for generation.
+
+    There a generation starts when the previous one is done and its weights exist; an update starts when its rollouts
+    and the previous update are done.
 
     Args:
-        generation: seconds of every update's, in order, as are those of `training`.
+        generation: seconds per update, in order; `training` likewise.
         lag: updates that the generator is behind.
     """
     generated, ends = 0.0, [0.0]  # ends[t]: after update t

@@ -1,5 +1,7 @@
-"""Have several processes make one training: accelerate's launcher, and what a job of the grid needs around it
-(docs/architecture.md). The job's own process trains nothing: it hands signals on, and says which process has died."""
+"""Run one training in several processes with accelerate's launcher (docs/architecture.md).
+
+The job's process does not train: it forwards signals, and reports which process has failed.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,9 @@ from g2d.regimes.rank import (
 )
 from g2d.regimes.stopping import stop_requests
 
-FOLDER = "processes"  # in the folder that a training is kept in
-LOOK_S = 0.2  # how often signals and the meter are looked after
-TOGETHER_S = 1  # two that failed within so many seconds failed together, as far as the launcher's clock tells
+FOLDER = "processes"  # subfolder of the work folder
+LOOK_S = 0.2  # seconds between checks of signals and meter
+TOGETHER_S = 1  # failures within this time count as simultaneous, given the launcher's clock
 
 
 def launched(
@@ -50,13 +52,13 @@ def launched(
     log: Path,
     meter: Meter,
 ) -> Any:
-    """Call a function in several processes and return what it returns in the first of them.
+    """Call a function in several processes and return the result of the first.
 
     Args:
-        function: of a module; it is given `meter` beside `arguments`, which, as what it returns, are values that
+        function: function of a module, called with `arguments` and `meter`. Arguments and result must be values that
             `g2d.regimes.messages` can write.
-        log: the job's; the other processes print beside it.
-        meter: of the job; it gets what the processes have used, and how far they are.
+        log: log of the job; the other processes log to files next to it.
+        meter: meter of the job; it receives the usage and progress of the processes.
 
     Raises:
         TrainingStoppedError: a signal stopped it early.
@@ -80,12 +82,12 @@ def launched(
     with stop_requests() as requests:
         launch.start()
         try:
-            told: set[int] = set()
+            signalled: set[int] = set()
             while launch.is_alive():
                 launch.join(LOOK_S)
                 read_meter(folder / METER, meter)
                 if requests:
-                    told |= _tell(folder, training.processes, told, requests[0])
+                    signalled |= _tell(folder, training.processes, signalled, requests[0])
         finally:
             _tell(folder, training.processes if launch.is_alive() else 0, set(), "SIGKILL")
     if launch.failure is not None:
@@ -93,14 +95,14 @@ def launched(
     outcome: Outcome = read_message(folder / OUTCOME)
     read_meter(folder / METER, meter)
     if outcome.used is not None:
-        charge(replace(outcome.used, cpu_s=0.0))  # which the launcher has waited for
+        charge(replace(outcome.used, cpu_s=0.0))  # the launcher has already counted its CPU time
     if outcome.stopped:
         raise TrainingStoppedError(outcome.stopped)
     return outcome.log
 
 
 def require_devices(training: Processes) -> None:
-    """Raise a ValueError where there are GPUs, but not one for every process."""
+    """Raise a ValueError if there are GPUs, but fewer than processes."""
     import torch
 
     if torch.cuda.is_available() and (there := torch.cuda.device_count()) < training.processes:
@@ -111,7 +113,7 @@ def require_devices(training: Processes) -> None:
 
 
 class _Launch(threading.Thread):
-    """accelerate's launcher, as `accelerate launch` runs it; `failure` is what it ended with."""
+    """accelerate's launcher, as run by `accelerate launch`; `failure` is its exception."""
 
     def __init__(self, training: Processes, folder: Path, function: str) -> None:
         super().__init__(name="accelerate", daemon=True)
@@ -121,12 +123,12 @@ class _Launch(threading.Thread):
     def run(self) -> None:
         from accelerate.commands.launch import launch_command_parser, multi_gpu_launcher
 
-        # It warns that it leaves the signals alone, which is why it runs here.
+        # Hide the warning that it does not handle signals, because it runs in a thread.
         logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.ERROR)
         threads = max(1, int(os.environ.get("OMP_NUM_THREADS", "1")) // self.training.processes)
         words = ["--multi_gpu", "--num_machines", 1, "--num_processes", self.training.processes]
         words += ["--main_process_port", 0, "--num_cpu_threads_per_process", threads]
-        words += ["--mixed_precision", "no", "--dynamo_backend", "no"]  # the trainer's arguments say what there is
+        words += ["--mixed_precision", "no", "--dynamo_backend", "no"]  # the trainer's arguments set these
         words += FSDP if self.training.strategy == "fsdp" else ()
         words += ["--module", "g2d.regimes.rank", self.folder, self.function]
         try:
@@ -136,7 +138,7 @@ class _Launch(threading.Thread):
 
 
 def _tell(folder: Path, n: int, told: set[int], name: str) -> set[int]:
-    """Send a signal to the processes that have not had it yet, as soon as they can take it; which were sent it."""
+    """Send a signal to processes that have not received it and can handle it; return their ranks."""
     sent = set()
     for rank in set(range(n)) - told:
         if pid_file(folder, rank).exists():
@@ -147,29 +149,29 @@ def _tell(folder: Path, n: int, told: set[int], name: str) -> set[int]:
 
 
 def _wait_for_orphans(work: Path) -> None:
-    """Return when no process of an attempt that was killed is left: each may be saving its step."""
+    """Wait until no process of a killed attempt is left: each may still be saving its step."""
     living = os.open(work / LIVING, os.O_RDWR | os.O_CREAT)
-    with suppress(OSError):  # where a file system cannot lock (NFS), nobody waits
+    with suppress(OSError):  # without locks (NFS) there is no waiting
         fcntl.lockf(living, fcntl.LOCK_EX)
     os.close(living)
 
 
 def _why(failure: Any, folder: Path, n: int, log: Path) -> str:
-    """Which process failed first, of what, and where it has printed."""
+    """Describe which process failed first, why, and the path of its log."""
     failures = getattr(failure, "failures", None)
     if not failures:
         return f"the training's processes could not be started: {failure}"
     first = min(found.timestamp for found in failures.values())
 
     def blame(entry: tuple[int, Any]) -> tuple[Any, ...]:
-        """Who was killed takes the others along: they fail of a closed connection, or end by the launcher's SIGTERM."""
+        """Sort key of failures: a killed process makes others fail by closed connections or the launcher's SIGTERM."""
         rank, found = entry
         return found.timestamp > first + TOGETHER_S, found.exitcode == -signal.SIGTERM, found.exitcode > 0, rank
 
     rank, found = min(failures.items(), key=blame)
     if found.exitcode < 0:
-        what = f"was ended by {signal.Signals(-found.exitcode).name}"
+        description = f"was ended by {signal.Signals(-found.exitcode).name}"
     else:
-        said = error_file(folder, rank)
-        what = f"failed: {said.read_text()}" if said.exists() else f"ended with {found.exitcode}"
-    return f"process {rank} of {n} {what}; its log: {rank_log(log, rank)}"
+        error = error_file(folder, rank)
+        description = f"failed: {error.read_text()}" if error.exists() else f"ended with {found.exitcode}"
+    return f"process {rank} of {n} {description}; its log: {rank_log(log, rank)}"

@@ -1,6 +1,7 @@
-"""Files that the processes of a training write for each other: JSON, because a results folder is copied between people
-and reading a pickle runs code. JSON's values, tuples, paths, and the package's dataclasses and sections can be written.
-These are read back without validation: another process of the same job has written them.
+"""Files that the processes of a training exchange, as JSON: results folders are shared, and reading a pickle runs code.
+
+JSON's values, tuples, paths, and the package's dataclasses and sections can be written. Those are read without
+validation, since another process of the same job wrote them.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from typing import Any
 from g2d.jobs.files import write_text
 from g2d.settings import Section
 
-TYPE = "__type__"  # key of the objects that stand for other values
+TYPE = "__type__"  # key of JSON objects that represent other types
 PLAIN = (str, int, float, bool, type(None))
 
 
 def write_message(file: Path, value: Any) -> None:
-    """Write a value; a TypeError for a value of another type."""
+    """Write a value; a TypeError if its type is not supported."""
     write_text(file, json.dumps(_encoded(value)))
 
 
 def read_message(file: Path) -> Any:
-    """Read what `write_message` wrote; a ValueError for anything else."""
+    """Read a file of `write_message`; a ValueError for other content."""
     return json.loads(file.read_text(encoding="utf-8"), object_hook=_decoded)
 
 
@@ -64,5 +65,5 @@ def _decoded(values: dict[str, Any]) -> Any:
 
 
 def _is_own(kind: type) -> bool:
-    """Whether a class is a dataclass or a section of this package."""
+    """Return whether a class is a dataclass or a section of this package."""
     return kind.__module__.startswith("g2d.") and (is_dataclass(kind) or issubclass(kind, Section))

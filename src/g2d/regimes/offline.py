@@ -1,8 +1,8 @@
-"""What all offline trainings have in common: rows that are given, a start at M0 or at pi_K, weights that are left.
+"""Common code of offline trainings: given rows, a start at M0 or pi_K, and the trained weights as output.
 
-The trainer is one of TRL 1.16 after the mixins below. TRL renders conversations and takes no tokens in their place; it
-scores the reference with dropout. The Trainer of transformers averages the micro-batches of a gradient step, so the
-rows of a smaller last one weigh more, and accelerate fills up the last ones with rows of the epoch's beginning.
+The trainer is one of TRL 1.16 with the mixins below. TRL renders conversations and does not accept tokens instead; it
+scores the reference with dropout. The Trainer of transformers averages the micro-batches of a gradient step, so rows of
+a smaller last one weigh more, and accelerate pads the last ones with rows from the start of the epoch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.processes import n_processes, share
 from g2d.regimes.training import (
     evaluation_mode,
-    hand_over_trained,
+    export_trained,
     read_log,
     restore_token_count,
     starting_model,
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
-SAME = 1e-3  # of the log-probabilities: what policy and reference may differ by, as the same passes score both
-SAME_ONCE = 1e-2  # or as others did, in other batches and so with other rounding in bfloat16
+SAME = 1e-3  # relative difference allowed between policy and reference if the same passes score both
+SAME_ONCE = 1e-2  # if other passes scored them, with other batches and so other rounding in bfloat16
 
 
 def train_offline(
@@ -53,16 +53,16 @@ def train_offline(
     """Train on rows and leave `Lora.files` in the work folder.
 
     Args:
-        rows: what the trainer reads.
-        data: what it learns from, as JSON, which names the job of a checkpoint.
-        found: of the data, for the record of the policy.
-        trainer: makes the TRL trainer, from the arguments common to all configurations, the division into passes, and
-            the keywords common to all trainers; where it is called, TRL may be imported.
-        responses: of a prompt, at most, where they pass through the model together.
+        rows: rows of the trainer's data set.
+        data: training data as JSON, which identifies the job of a checkpoint.
+        found: statistics of the data, for the record of the policy.
+        trainer: creates the TRL trainer from the common configuration arguments, the division into passes, and the
+            common keywords of trainers; it may import TRL.
+        responses: most completions per prompt, if they pass through the model together.
 
     Raises:
         TrainingStoppedError: a signal stopped it early.
-        RuntimeError: the training does not begin at its reference.
+        RuntimeError: the training does not start at its reference.
     """
     settings, start = job.settings, as_json(job.start) if job.start else None
     everything = {**job.identity, **data, regime: settings.params(without={"steps"}), "start": start}
@@ -70,9 +70,9 @@ def train_offline(
     training: Training = settings.on_card(responses, lengths[1])
     division = divide(job, checkpoints, training, lengths)
     update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
-    if training.passes == "groups":  # the trainer makes the passes, and gives every process its part
+    if training.passes == "groups":  # the trainer makes the passes and divides them among processes
         micro_batch, accumulation = 1, 1
-    elif division.tokens:  # the trainer makes the passes of what a process has of an update
+    elif division.tokens:  # the trainer splits its process's rows of an update into passes
         micro_batch, accumulation = share(update, f"{regime}: the rows of a step"), 1
     else:
         passes = share(update // division.rows, f"{regime}.gradient_accumulation_steps")
@@ -86,7 +86,7 @@ def train_offline(
         "max_steps": settings.max_steps or -1,
         "per_device_train_batch_size": micro_batch,
         "gradient_accumulation_steps": accumulation,
-        "max_length": None,  # a truncated completion would lose the box that earned its reward
+        "max_length": None,  # truncation would lose the box that earned the reward
     }
     made = trainer(
         arguments,
@@ -101,23 +101,26 @@ def train_offline(
         made,
         checkpoints,
         job.checkpointing,
-        # The reference adapter of `start` is made anew from it. Beside it, the trainer would not load our own.
+        # The reference adapter of `start` is recreated from it; next to a saved one, the trainer would not load our
+        # adapter.
         save=lambda folder: shutil.rmtree(folder / "ref", ignore_errors=True),
         restore=partial(restore_token_count, made),
     )
-    hand_over_trained(reached, job.work, job.base)
+    export_trained(reached, job.work, job.base)
     log = read_log(reached)
     return Trained(log, {**found, "gradient_steps": sum("loss" in row for row in log), **recorded(checkpoints)})
 
 
 def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Problem]]:
-    """The rollouts of a harvest with their tokens, and the problems that were asked."""
+    """Read the rollouts of a harvest with their tokens, and its problems."""
     return with_token_ids(read_rollouts(inputs.rollouts), job.base), read_problems(inputs.problems)
 
 
 def passes_words(settings: Any, rows: str, n: int | None = None) -> str:
-    """How long and how fast a regime trains, for the methods paragraph, with n rows in a gradient step, where they do
-    not follow from its passes."""
+    """Describe length, learning rate and batch size of a training, for the methods paragraph.
+
+    `n` is the number of rows per step if it is not determined by the passes.
+    """
     length = f"{settings.epochs} epochs" if settings.max_steps is None else f"{settings.max_steps} gradient steps"
     of_passes = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
     return (
@@ -127,31 +130,35 @@ def passes_words(settings: Any, rows: str, n: int | None = None) -> str:
 
 
 def origin_words(start: Literal["base", "warmup"]) -> str:
-    """What a regime trains, for the methods paragraph."""
+    """Describe the start of a training, for the methods paragraph."""
     return "a fresh copy of M0" if start == "base" else "the warmed-up policy"
 
 
-class TakesTokens:
-    """Before a TRL trainer: its rows are what its collator reads, tokens. TRL would make them, by the chat template,
-    from conversations and so train on other tokens than were drawn (`g2d.rollouts.tokens`)."""
+class PretokenizedMixin:
+    """Mixin for TRL trainers whose rows are already tokens.
+
+    TRL would render conversations with the chat template, and so train on other tokens than were sampled
+    (`g2d.rollouts.tokens`).
+    """
 
     def _prepare_dataset(self, dataset: Any, *_args: Any, **_keywords: Any) -> Any:
         return dataset
 
 
 class FixedReference:
-    """Before TRL's DPO and KTO trainers: the reference is scored in evaluation mode, and training begins at it."""
+    """Mixin for TRL's DPO and KTO trainers: scores the reference in evaluation mode and checks that training starts at
+    it."""
 
     begins_at_reference = True
     _compared = False
 
     def compute_ref_log_probs(self, model: Any, inputs: dict[str, Any]) -> Any:
-        """As TRL, without dropout."""
+        """Score the reference as in TRL, but without dropout."""
         with evaluation_mode(self.model):  # type: ignore[attr-defined]
             return super().compute_ref_log_probs(model, inputs)  # type: ignore[misc]
 
     def policy(self, model: Any, inputs: dict[str, Any]) -> Any:
-        """What DPO has of a micro-batch under the policy: `log_probs` and `entropy` of its completions' tokens."""
+        """DPO's output for a micro-batch under the policy: `log_probs` and `entropy` of the completion tokens."""
         return model(
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
@@ -161,26 +168,27 @@ class FixedReference:
         )
 
     def reference(self, model: Any, inputs: dict[str, Any], once: Sequence[Any] | None = None) -> Sequence[Any]:
-        """Log-probabilities of a micro-batch under the reference, as `compute_ref_log_probs` has them, or had them
-        `once`. Before the first update, those of the policy are compared with them, also without dropout."""
-        # None: an adapter that is switched off, or changed for another one.
-        known: Any = self.ref_model  # type: ignore[has-type]
-        found: Sequence[Any] = self.compute_ref_log_probs(known or model, inputs) if once is None else once
+        """Reference log-probabilities of a micro-batch, from `compute_ref_log_probs` or precomputed in `once`.
+
+        Before the first update they are compared with the policy's, also without dropout.
+        """
+        # None: the reference is the model with its adapter switched off or exchanged.
+        ref_model: Any = self.ref_model  # type: ignore[has-type]
+        log_probs: Sequence[Any] = self.compute_ref_log_probs(ref_model or model, inputs) if once is None else once
         if self.begins_at_reference and not self._compared and self.state.global_step == 0:  # type: ignore[attr-defined]
-            self.ref_model = model  # what TRL then scores in place of an adapter
+            self.ref_model = model  # makes TRL score the policy with its adapter
             try:
                 policy = self.compute_ref_log_probs(model, inputs)
             finally:
-                self.ref_model = known
-            for own, other in zip(policy, found, strict=True):
+                self.ref_model = ref_model
+            for own, other in zip(policy, log_probs, strict=True):
                 require_same(own, other, SAME if once is None else SAME_ONCE)
             self._compared = True
-        return found
+        return log_probs
 
 
 def require_same(policy: torch.Tensor, reference: torch.Tensor, tolerance: float) -> None:
-    """Raise a RuntimeError where log-probabilities of completions, (rows,), are not those of the reference, but for a
-    part of their sum: a training does not begin at its reference."""
+    """Raise a RuntimeError if log-probabilities of policy and reference, (rows,), differ by more than the tolerance."""
     apart, whole = float((policy - reference).abs().sum()), float(reference.abs().sum())
     if not apart <= tolerance * whole:
         raise RuntimeError(
@@ -189,12 +197,14 @@ def require_same(policy: torch.Tensor, reference: torch.Tensor, tolerance: float
         )
 
 
-class EqualRows:
-    """Before one of TRL's trainers: `weighed` is told the rows of every micro-batch that are not there for the second
-    time, and how many of them all processes have in this gradient step."""
+class RowWeighting:
+    """Mixin for TRL trainers that gives every row of a gradient step the same weight.
+
+    `weigh` receives the number of rows of each micro-batch that are not padding duplicates, and their weight.
+    """
 
     def _get_num_items_in_batch(self, batches: list[dict[str, Any]], device: Any) -> Any:
-        """The Trainer calls this with the micro-batches of a gradient step."""
+        """Weight the rows; the Trainer calls this with the micro-batches of a gradient step."""
         last = self.accelerator.gradient_state.end_of_dataloader  # type: ignore[attr-defined]
         rows, total = own_rows(
             [self.rows(batch) for batch in batches],
@@ -204,16 +214,18 @@ class EqualRows:
             processes=n_processes(),
         )
         for batch, own in zip(batches, rows, strict=True):
-            self.weigh(batch, own, len(batches) * n_processes() / total)  # 1 / rows where all micro-batches are whole
+            self.weigh(batch, own, len(batches) * n_processes() / total)  # 1 / rows if all micro-batches are full
         return super()._get_num_items_in_batch(batches, device)  # type: ignore[misc]
 
     def rows(self, batch: dict[str, Any]) -> int:
-        """Rows of a micro-batch."""
+        """Number of rows in a micro-batch."""
         return len(batch["input_ids"])
 
     def weigh(self, batch: dict[str, Any], own: int, weight: float) -> None:
-        """Put into a micro-batch the weights of its rows, `weight` for the first `own` and 0 for the others, for a loss
-        that the Trainer then averages over micro-batches and processes."""
+        """Add row weights to a micro-batch: `weight` for the first `own` rows, 0 for the others.
+
+        The Trainer then averages the weighted loss over micro-batches and processes.
+        """
         import torch
 
         weights = torch.zeros(self.rows(batch))
@@ -224,11 +236,12 @@ class EqualRows:
 def own_rows(
     sizes: Sequence[int], *, size: int, ends_at: int | None, rank: int, processes: int
 ) -> tuple[list[int], int]:
-    """Rows of each micro-batch of a gradient step that its epoch has not had before, and all of them in this step.
+    """Rows per micro-batch without accelerate's padding duplicates, and their total over all processes.
 
     Args:
-        sizes: rows of each micro-batch of this process, `size` of a whole one; they are dealt to the processes in turn.
-        ends_at: rows of an epoch, where the last micro-batch is its last; else None.
+        sizes: rows of each micro-batch of this process; `size` is that of a full one. Micro-batches are dealt to the
+            processes in turn.
+        ends_at: rows of an epoch, if the last micro-batch ends it; else None.
     """
     if processes == 1:
         return [*sizes], sum(sizes)

@@ -1,4 +1,4 @@
-"""What all online trainings have in common: their begin, vLLM beside the trainer, the run to K and what it leaves."""
+"""Common code of online trainings: setup, vLLM next to the trainer, training to K, and output files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from g2d.jobs.files import copy_folder, names_the_disk, sha256
+from g2d.jobs.files import copy_folder, disk_errors, sha256
 from g2d.memory.workload import largest_part
 from g2d.policies.policy import context_limit, load_tokenizer
 from g2d.problems import Problem, read_problems
@@ -18,21 +18,21 @@ from g2d.regimes.job import Trained, TrainingJob
 from g2d.regimes.processes import n_processes
 from g2d.regimes.prompt_choice import VERIFIABLE
 from g2d.regimes.replay import DRAWN
-from g2d.regimes.training import hand_over_trained, read_log
+from g2d.regimes.training import export_trained, read_log
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rollouts.engine import require_room
 
-ROLLOUTS = "rollouts.parquet"  # in a checkpoint: those of the steps that lie behind it
+ROLLOUTS = "rollouts.parquet"  # in a checkpoint: rollouts of the steps so far
 
 
 def read_prompts(job: TrainingJob, inputs: Any) -> list[Problem]:
-    """The problems to ask."""
+    """Read the problems to ask."""
     files = [inputs.problems] if isinstance(inputs.problems, str) else inputs.problems
     return [problem for file in files for problem in read_problems(file)]
 
 
 def identity(job: TrainingJob) -> dict[str, Any]:
-    """What a training depends on whatever its K, as JSON."""
+    """Values that a training depends on, regardless of K, as JSON."""
     return {
         **job.identity,
         "problems": [asdict(problem) for problem in job.data],
@@ -43,8 +43,10 @@ def identity(job: TrainingJob) -> dict[str, Any]:
 
 
 def begin(job: TrainingJob) -> tuple[Checkpoints, Division]:
-    """The checkpoints of a training to K, and the passes of its updates; raises a ValueError where `resume_from` is
-    damaged, or a prompt and its completion do not fit the model."""
+    """Set up the checkpoints of a training to K and the passes of its updates.
+
+    Raises a ValueError if `resume_from` is damaged, or a prompt and its completion do not fit the model.
+    """
     everything = {
         **identity(job),
         "k": job.k,
@@ -59,13 +61,15 @@ def begin(job: TrainingJob) -> tuple[Checkpoints, Division]:
 
 
 def train_to_k(job: TrainingJob, trainer: Any, checkpoints: Checkpoints, **own: Any) -> Trained:
-    """Train to step K, as `g2d.regimes.checkpoints.train`; leave `Lora.files`, `rollouts.parquet` and, for another K,
-    `checkpoint` in the work folder."""
+    """Train to step K with `g2d.regimes.checkpoints.train`.
+
+    Leaves `Lora.files`, `rollouts.parquet` and, for a later K, `checkpoint` in the work folder.
+    """
     reached = train(trainer, checkpoints, job.checkpointing, until=job.k, start=job.resume_from, **own)
-    hand_over_trained(reached, job.work, job.base)
+    export_trained(reached, job.work, job.base)
     left = job.work / "checkpoint"
     shutil.rmtree(left, ignore_errors=True)
-    with names_the_disk(job.work / ROLLOUTS):
+    with disk_errors(job.work / ROLLOUTS):
         shutil.copy2(reached / ROLLOUTS, job.work / ROLLOUTS)
     copy_folder(reached, left, ROLLOUTS, MANIFEST)
     manifest = require_intact(reached)
@@ -74,7 +78,7 @@ def train_to_k(job: TrainingJob, trainer: Any, checkpoints: Checkpoints, **own: 
 
 
 def require_prompts_fit(job: TrainingJob) -> int:
-    """Tokens of the longest prompt; a ValueError names the problem whose prompt and completion do not fit the model."""
+    """Tokens of the longest prompt; a ValueError names a problem whose prompt and completion do not fit the model."""
     problems: Sequence[Problem] = job.data
     tokenizer = load_tokenizer(job.base)
     ids = [prompt_ids(tokenizer, conversation(problem, job.prompt)) for problem in problems]
@@ -88,21 +92,22 @@ def require_prompts_fit(job: TrainingJob) -> int:
 
 
 def vllm_beside_trainer(job: TrainingJob, problems: Sequence[Problem], at_once: int) -> Any:
-    """vLLM for M0 and the adapters of a training, on the trainer's GPU; of several processes each has one of its own.
-    None where the engine is another one.
+    """Start vLLM for M0 and the adapters of a training, on the trainer's GPU; None with another engine.
+
+    Each process of a distributed training has a separate one.
 
     Args:
-        problems: every one that training will ask; the longest decides how much vLLM reserves.
-        at_once: completions that all processes together ever ask for at once.
+        problems: all problems that the training may ask; the longest determines the context.
+        at_once: most completions that all processes together request at once.
     """
     if job.engine is None or job.engine.name != "vllm":
         return None
-    from g2d.rollouts.trainer_engine import EngineAside
+    from g2d.rollouts.trainer_engine import SubprocessEngine
     from g2d.rollouts.vllm_engine import VllmEngine
 
-    vllm: Any = (EngineAside if n_processes() > 1 else VllmEngine)(
+    vllm: Any = (SubprocessEngine if n_processes() > 1 else VllmEngine)(
         job.base,
-        job.engine.model_copy(update={"tensor_parallel_size": 1}),  # with several visible, it would spread over them
+        job.engine.model_copy(update={"tensor_parallel_size": 1}),  # it would use all visible GPUs
         adapter_rank=job.lora.r,
         memory_utilization=job.engine.training_gpu_memory_utilization,
         most_sequences=largest_part(at_once, n_processes()),
@@ -113,8 +118,11 @@ def vllm_beside_trainer(job: TrainingJob, problems: Sequence[Problem], at_once: 
 
 
 def completions_tokens(log_history: Sequence[dict[str, Any]], completions_per_generation: int, after_step: int) -> int:
-    """Tokens generated by the steps of a log after `after_step`: the trainer logs the mean length of a generation once,
-    with the first step that it serves; where completions are replayed, it logs the tokens that were drawn."""
+    """Count tokens generated by the logged steps after `after_step`.
+
+    The trainer logs the mean length of a generation once, with the first step that uses it. With replay it logs the
+    sampled tokens instead.
+    """
     served = [row for row in log_history if "completions/mean_length" in row and row["step"] > after_step]
     discarded = sum(row.get("tokens/discarded", 0) for row in served)
     drawn = sum(row.get(DRAWN, row["completions/mean_length"] * completions_per_generation) for row in served)

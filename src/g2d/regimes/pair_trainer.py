@@ -1,5 +1,4 @@
-"""TRL's DPO trainer with losses of its own, which weigh the rows of a gradient step alike; what it reads and logs is
-TRL's. Imports TRL."""
+"""TRL's DPO trainer with different losses, and equal weights for all rows of a gradient step. Imports TRL."""
 
 from __future__ import annotations
 
@@ -10,35 +9,36 @@ from torch.nn.functional import logsigmoid
 from trl import DPOTrainer
 
 from g2d.regimes.by_length import PassesByLength
-from g2d.regimes.offline import FixedReference, TakesTokens
+from g2d.regimes.offline import FixedReference, PretokenizedMixin
 
 Loss = Literal["sigmoid", "ipo", "ipo_sum"]
 REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
 
-class PairTrainer(PassesByLength, TakesTokens, FixedReference, DPOTrainer):
-    """DPO on pairs, with a weight of the mean negative log-likelihood of the chosen tokens of a micro-batch."""
+class PairTrainer(PassesByLength, PretokenizedMixin, FixedReference, DPOTrainer):
+    """DPO on pairs, with an optional negative log-likelihood term on the chosen tokens of a micro-batch."""
 
     def __init__(self, *, loss: Loss, nll_weight: float, **arguments: Any) -> None:
         self.pair_loss, self.nll_weight = loss, nll_weight
         super().__init__(**arguments)
         self.once = bool(self.args.precompute_ref_log_probs)
-        self.precompute_ref_logps = True  # TRL's loss then reads the reference from the batch, where it is put
+        self.precompute_ref_logps = True  # TRL's loss then reads the reference from the batch
 
     def rows(self, batch: dict[str, Any]) -> int:
-        """Pairs: the chosen completions stand before the rejected ones."""
+        """Number of pairs; the chosen completions come before the rejected ones."""
         return len(batch["input_ids"]) // 2
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> torch.Tensor:
         weights, mask = inputs.pop("weights"), inputs["completion_mask"][:, 1:]
-        # Before the reference, which has no adapter: a divided model is made ready for gradients by its first pass.
+        # The policy comes first: a sharded model is prepared for gradients by its first pass, so that must use the
+        # adapter.
         outputs = self.policy(model, inputs)
         once = [inputs[name] for name in REFERENCE] if self.once else None
         inputs |= zip(REFERENCE, self.reference(model, inputs, once), strict=True)
-        super()._compute_loss(lambda **_: outputs, inputs, return_outputs=False)  # for what it logs
+        super()._compute_loss(lambda **_: outputs, inputs, return_outputs=False)  # only for its logging
         per_token = outputs.log_probs[:, -mask.shape[1] :]
         log_probs = per_token.sum(dim=1)
-        if self.ld_alpha is not None:  # of the reference, TRL has the same sums
+        if self.ld_alpha is not None:  # TRL uses the same sums for the reference
             log_probs = desensitised(per_token, mask, self.ld_alpha)
         chosen, rejected = (log_probs - torch.cat([inputs[name] for name in REFERENCE])).chunk(2)
         long, other = mask.sum(dim=1).chunk(2)
@@ -61,14 +61,14 @@ def pair_losses(
     rejected_length: torch.Tensor,
     beta: float,
 ) -> torch.Tensor:
-    """The loss of every pair.
+    """Loss of every pair.
 
     sigmoid is DPO (Rafailov et al. 2023, equation 7). ipo_sum is equation 17 of Azar et al. 2023 (arXiv 2310.12036),
-    with beta for tau: the log-ratio of chosen over rejected is drawn to 1 / 2 beta nats. ipo is TRL's, in which that
-    holds of the difference of the log-ratios per token.
+    with beta for tau: it draws the log-ratio of chosen over rejected to 1 / 2 beta nats. ipo is TRL's version, which
+    does the same with the difference of the log-ratios per token.
 
     Args:
-        chosen: log-ratios of policy over reference, summed over tokens, (pairs,), as is `rejected`.
+        chosen: log-ratios of policy over reference, summed over tokens, (pairs,); `rejected` likewise.
         chosen_length: tokens.
     """
     if loss == "sigmoid":
@@ -79,12 +79,13 @@ def pair_losses(
 
 
 def desensitised(per_token: torch.Tensor, mask: torch.Tensor, alpha: float) -> torch.Tensor:
-    """Log-probabilities of completions without the part that length alone contributes (LD-DPO, arXiv 2409.06411):
-    tokens beyond the length of the shorter completion of a pair count alpha times.
+    """Sum log-probabilities of completions with reduced influence of length (LD-DPO, arXiv 2409.06411).
+
+    Tokens beyond the length of the pair's shorter completion are weighted by alpha.
 
     Args:
-        per_token: log-probabilities, 0 outside of completions, (2 pairs, T), the chosen completions first.
-        mask: 1 where there is a token of a completion, (2 pairs, T).
+        per_token: log-probabilities, 0 outside completions, (2 pairs, T), chosen completions first.
+        mask: 1 for completion tokens, (2 pairs, T).
     """
     shorter = torch.minimum(*mask.sum(dim=1).chunk(2)).repeat(2)
     tail = mask.cumsum(dim=1) > shorter[:, None]
@@ -93,15 +94,15 @@ def desensitised(per_token: torch.Tensor, mask: torch.Tensor, alpha: float) -> t
 
 @torch.no_grad()
 def policy_weights(per_token: torch.Tensor, log_sum_squares: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Weight of every pair: w(chosen) w(rejected), how likely the policy is to write each (WPO, arXiv 2406.11827,
-    eq. 2, with its sampled alignment).
+    """Weights of pairs, w(chosen) w(rejected): the policy's likelihood of writing them (WPO, arXiv 2406.11827, eq. 2,
+    with its sampled alignment).
 
-    w(y) = exp(mean over tokens of log p(y_t) - log sum_v p(v)^2): 1 on average for what the policy itself samples.
+    w(y) = exp(mean over tokens of log p(y_t) - log sum_v p(v)^2), which is 1 on average for samples of the policy.
 
     Args:
-        per_token: log p(y_t), (2 pairs, T), the chosen completions first, as are the others.
-        log_sum_squares: over the vocabulary.
-        mask: 1 where there is a token of a completion.
+        per_token: log p(y_t), (2 pairs, T), chosen completions first; the others likewise.
+        log_sum_squares: log sum_v p(v)^2 over the vocabulary.
+        mask: 1 for completion tokens.
     """
     means = ((per_token - log_sum_squares) * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
     chosen, rejected = means.chunk(2)

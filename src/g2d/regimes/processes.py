@@ -1,11 +1,11 @@
-"""One training in several processes, a GPU each: the keys, and what a process has to know of the others.
+"""One training in several processes with one GPU each: configuration keys and communication.
 
-Every process runs the same code on its part of every batch, and accelerate is all that they talk through. The first one
-writes. Without a launcher there is one process, and nothing here does anything.
+Every process runs the same code on its part of every batch and communicates through accelerate. The first one writes
+files. Without a launcher there is one process, and these functions do nothing.
 
-With `training.strategy: fsdp` each has a part of the model (PyTorch's `fully_shard`). What accelerate 1.15 would do
-otherwise than with a whole model is set right here: its mixed precision hands on what a model returns in bfloat16,
-where a log-probability of -20 is known to 1/8.
+With `training.strategy: fsdp` each process holds a shard of the model (PyTorch's `fully_shard`). This module corrects
+what accelerate 1.15 would compute differently from an unsharded model: its mixed precision returns a model's outputs in
+bfloat16, in which a log-probability of -20 has a precision of 1/8.
 """
 
 from __future__ import annotations
@@ -25,46 +25,44 @@ from g2d.settings import MistakeInKeyError, Section, key
 
 
 class Processes(Section):
-    """How many processes share one training, a GPU each. The batch of a gradient step is the same whatever the number.
+    """Processes of one training, one GPU each. The batch of a gradient step does not depend on their number.
 
-    KTO and what stops by itself train in one process.
+    KTO and trainings with auto-stop need one process.
     """
 
     processes: int = key(
         1,
-        "Processes of one training, each with `per_device_batch_size` rows at a time; the rows of a gradient step are "
-        "divided among them.",
+        "Processes per training; they divide the rows of a gradient step among them.",
         ge=1,
         neutral=1,
     )
     strategy: Literal["ddp", "fsdp"] = key(
         "ddp",
-        "ddp: every process has the whole model; fsdp: its part of all weights, for a model that one GPU cannot hold.",
+        "ddp: every process has the whole model; fsdp: a part of it, for a model that does not fit on one GPU.",
         neutral="ddp",
     )
     gradient_checkpointing: bool | Literal["auto"] = key(
         "auto",
-        "Keep one state of every block and run it again backwards: a third more computing, less memory. auto: on a "
-        "GPU, where `g2d plan`'s forecast does not fit without. Changes no result.",
+        "Recompute activations: a third more computing, less memory, same results. auto: on a GPU, if "
+        "`g2d plan`'s forecast does not fit otherwise.",
         neutral="auto",
     )
     threads: int = key(
         1,
-        "Cores of a training on a CPU; Snakemake runs fewer trainings side by side in exchange (docs/environments.md).",
+        "Cores per training on a CPU (docs/environments.md).",
         ge=1,
         neutral=1,
     )
     shared_prompts: bool | Literal["auto"] = key(
         "auto",
-        "Read a prompt once for all its completions in a pass, on a CPU: the same log-probabilities and gradients but "
-        "for rounding; with lora.dropout, the completions share the noise of the prompt's tokens. auto: for models "
-        "that g2d did not train.",
+        "Process a prompt once for all its completions, on a CPU; equal up to rounding, except with "
+        "lora.dropout. auto: for models that g2d did not train.",
         neutral="auto",
     )
     precision: Literal["auto", "float32", "bfloat16"] = key(
         "auto",
-        "What passes multiply matrices in on a CPU; weights, gradients and optimizer stay in float32. auto: bfloat16 "
-        "if the CPU has instructions for it and g2d did not train the model, else float32. On a GPU it is bfloat16.",
+        "Precision of matrix products on a CPU; weights and optimizer stay in float32. auto: bfloat16 if "
+        "the CPU supports it and g2d did not train the model, else float32. GPUs use bfloat16.",
         neutral="auto",
     )
 
@@ -78,39 +76,39 @@ class Processes(Section):
 
 
 class NotTheFirstError(BaseException):
-    """This process has done its part of the training; what is left is for the first one. Only `rank` handles it."""
+    """This process has done its part of the training, and the first one does the rest. Only `rank` handles it."""
 
 
 def n_processes() -> int:
-    """Processes that share this training."""
+    """Number of processes that share this training."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes."""
+    """Return whether this process is the one that writes."""
     return n_processes() == 1 or os.environ["RANK"] == "0"
 
 
 def share(total: int, what: str) -> int:
-    """The part of each process of a number that is for all of them; a ValueError names its keys if it has none."""
+    """Each process's share of a total; a ValueError names the keys if it is not divisible."""
     if total % (n := n_processes()):
         raise ValueError(indivisible(total, what, n))
     return total // n
 
 
 def own_part(n_rows: int) -> slice:
-    """The rows of a batch that are this process's: as many as the others have, or one more."""
+    """Rows of a batch that belong to this process; sizes differ by at most one."""
     n, rank = n_processes(), int(os.environ.get("RANK", "0"))
     return slice(n_rows * rank // n, n_rows * (rank + 1) // n)
 
 
 def indivisible(total: int, what: str, n: int) -> str:
-    """The sentence about a number that so many processes cannot divide."""
+    """Error message for a total that n processes cannot divide."""
     return f"{what}={total} cannot be divided among training.processes={n}: change one of them"
 
 
 def gathered(rows: list[Any]) -> list[Any]:
-    """The rows of all processes, in their order, in every process."""
+    """Gather the rows of all processes, in rank order, in every process."""
     if n_processes() == 1:
         return rows
     from accelerate.utils import gather_object
@@ -119,7 +117,7 @@ def gathered(rows: list[Any]) -> list[Any]:
 
 
 def largest(*numbers: int) -> list[int]:
-    """Of each number the largest that any process has."""
+    """Largest value of each number over all processes."""
     if n_processes() == 1:
         return list(numbers)
     import torch
@@ -130,29 +128,29 @@ def largest(*numbers: int) -> list[int]:
 
 
 def from_first(value: Callable[[], Any]) -> Any:
-    """What the first process finds, in every process; the others wait for it."""
+    """Evaluate a function in the first process and broadcast the result."""
     if n_processes() == 1:
         return value()
     from accelerate.utils import broadcast_object_list
 
-    found = [value() if is_first() else None]
-    broadcast_object_list(found)
-    return found[0]
+    values = [value() if is_first() else None]
+    broadcast_object_list(values)
+    return values[0]
 
 
 def wait() -> None:
-    """Go on when all processes are here."""
+    """Wait for all processes."""
     if n_processes() > 1:
         from accelerate import PartialState
 
         PartialState().wait_for_everyone()
 
 
-_charged: dict[int, float] = {}  # by process, the CPU seconds that are on the bill of the first
+_charged: dict[int, float] = {}  # CPU seconds already charged, by process
 
 
 def charge_others() -> None:
-    """Put what the other processes have used until now on the bill of the first; all of them call it."""
+    """Charge the resources used by the other processes to the first; all processes must call it."""
     if n_processes() == 1:
         return
     for number, part in enumerate(gathered([replace(this_process(), peak_gpu_memory_bytes=gpu_memory_peak())])):
@@ -161,22 +159,25 @@ def charge_others() -> None:
             _charged[number] = part.cpu_s
 
 
-FSDP = (  # to the launcher: frozen weights and adapter in units of a block, put together where they compute
-    *("--use_fsdp", "--fsdp_version", "2"),  # version 1 wants one dtype in a unit, and the adapter has its own
+FSDP = (  # launcher options: shard frozen weights and adapter by block, gathered for computation
+    *("--use_fsdp", "--fsdp_version", "2"),  # version 1 needs one dtype per unit, but the adapter has another
     *("--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"),
     *("--fsdp_cpu_ram_efficient_loading", "true"),
-    *("--fsdp_state_dict_type", "SHARDED_STATE_DICT"),  # FULL puts the frozen weights together for every checkpoint
+    *("--fsdp_state_dict_type", "SHARDED_STATE_DICT"),  # FULL would gather the frozen weights for every checkpoint
 )
 
 
 def is_sharded() -> bool:
-    """Whether each of the processes has a part of the weights: what the launcher told accelerate."""
+    """Return whether each process holds a shard of the weights, from the launcher's setting."""
     return n_processes() > 1 and os.environ.get("ACCELERATE_USE_FSDP") == "true"
 
 
 def init_process_group() -> None:
-    """Have the processes find each other before M0 is loaded: then the first one alone reads its weights, and the
-    others have their parts from it (accelerate's `cpu_ram_efficient_loading`)."""
+    """Initialise the process group before M0 is loaded.
+
+    Then only the first process reads the weights and sends the shards to the others (accelerate's
+    `cpu_ram_efficient_loading`).
+    """
     import torch
     from accelerate import PartialState
 
@@ -184,8 +185,11 @@ def init_process_group() -> None:
 
 
 def keep_precision(trainer: Any) -> None:
-    """Have a trainer that will divide its model compute as with a whole one: weights in the half precision of its
-    arguments, what the model returns as it is, gradients added up in float32."""
+    """Make a trainer that shards its model compute like an unsharded one.
+
+    Weights use the half precision of the trainer's arguments, outputs keep their precision, and gradients are reduced
+    in float32.
+    """
     if not trainer.is_fsdp_enabled:
         raise RuntimeError(
             "training.strategy: fsdp needs GPUs, without which accelerate divides no model: set it to ddp"
@@ -200,14 +204,13 @@ def keep_precision(trainer: Any) -> None:
 
 @contextmanager
 def in_step(model: Any) -> Iterator[None]:
-    """Let every process run a divided model as often as it needs: one that is done goes on with passes of one token
-    until all are, since its part of the weights takes part in the passes of the others."""
+    """Keep FSDP ranks in step: a finished rank runs one-token dummy passes until all are done."""
     import torch
 
     def go_on(*_: Any) -> None:
         largest(1)
 
-    hook = model.register_forward_pre_hook(go_on, prepend=True)  # before the weights are put together
+    hook = model.register_forward_pre_hook(go_on, prepend=True)  # before the weights are gathered
     try:
         yield
     finally:
@@ -219,8 +222,7 @@ def in_step(model: Any) -> Iterator[None]:
 
 
 def require_same_strategy(checkpoint: Path) -> None:
-    """Raise a ValueError where the trainer cannot read a checkpoint: one in parts needs processes that have parts, and
-    the reverse."""
+    """Raise a ValueError if the trainer cannot read a checkpoint: sharded ones need FSDP, whole ones DDP."""
     was_sharded = any(checkpoint.glob("pytorch_model_fsdp*"))
     if was_sharded != is_sharded():
         raise ValueError(
@@ -229,7 +231,7 @@ def require_same_strategy(checkpoint: Path) -> None:
         )
 
 
-# Classes and functions in the lists of tensors that PyTorch writes into the folders of a sharded checkpoint.
+# Classes and functions in the pickled tensor lists that PyTorch writes to sharded checkpoints.
 LISTED = {
     *(("pathlib", "PosixPath"), ("torch", "Size"), ("torch.serialization", "_get_layout")),
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
@@ -244,8 +246,11 @@ LISTED = {
 
 
 def refuse_code_in(checkpoint: Path) -> None:
-    """Have nothing that is read from a checkpoint run code; a ValueError if the list of tensors of a sharded one, which
-    PyTorch unpickles, has another content than PyTorch writes."""
+    """Prevent code execution when reading a checkpoint.
+
+    Raises a ValueError if the pickled tensor list of a sharded checkpoint contains anything that PyTorch does not
+    write.
+    """
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # a sharded optimizer is read with `weights_only=False`
     for file in checkpoint.glob("*/.metadata"):
         with open(file, "rb") as content:

@@ -1,9 +1,9 @@
-"""Which prompts an online training asks, and in which order.
+"""Selection and order of the prompts of an online training.
 
-They are verifiable ones, open-ended ones, or both in every batch ("Bridging Offline and Online RL", arXiv 2506.21495,
-section 3.3), each kind in the order in which it would be asked alone. With `retire` or `resample`, what is asked
-depends on what was answered (`PromptChoice`): prompts that teach nothing are left out for a while, or replaced before
-an update is made (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2).
+Prompts are verifiable, open-ended, or both in every batch ("Bridging Offline and Online RL", arXiv 2506.21495, section
+3.3); each kind keeps the order it would have without the other. With `retire` or `resample`, the selection depends on
+the answers (`PromptChoice`): prompts without a learning signal are left out for a while, or replaced before an update
+(DAPO's dynamic sampling, arXiv 2503.14476, section 3.2).
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from pydantic import model_validator
 from g2d.problems import Problem
 from g2d.settings import MistakeInKeyError, Section, key
 
-NEARLY = 0.01  # of a prompt: 0.333 of 15 prompts are 5
+NEARLY = 0.01  # tolerance in prompts: 0.333 of 15 prompts is 5
 METRICS = (
-    "prompts/retired",  # now
-    "prompts/skipped",  # that were due and are retired
-    "prompts/discarded",  # that were asked, and replaced
-    "tokens/skipped",  # of the last groups of those skipped: about what asking them would have cost
+    "prompts/retired",  # currently
+    "prompts/skipped",  # were due, but are retired
+    "prompts/discarded",  # were asked, and replaced
+    "tokens/skipped",  # tokens of the last groups of skipped prompts: estimated saving
     "tokens/discarded",
 )
 
 
 class PromptMix(Section):
-    """The keys of what is asked, which an ablation and an online entry share."""
+    """Kinds of prompts, for ablations and online entries."""
 
     prompts: Literal["verifiable", "open_ended", "mixed"] = key(
         "verifiable",
-        "What is asked: the training set, the prompts of `open_ended.pool`, or some of both in every update.",
+        "Prompts to train on: the training set, `open_ended.pool`, or both in every update.",
         paper="all three, in arXiv 2506.21495",
         neutral="verifiable",
     )
     open_ended_share: float = key(
         0.5,
-        "Of mixed prompts: the share of an update's prompts that is open-ended, a whole number of them.",
+        "Share of open-ended prompts in a mixed update; must give a whole number.",
         paper="1/3, in arXiv 2506.21495",
         gt=0,
         lt=1,
@@ -57,29 +57,29 @@ class PromptMix(Section):
 
     @property
     def asks_open_ended(self) -> bool:
-        """Whether any of its prompts is open-ended."""
+        """Whether any prompt is open-ended."""
         return self.prompts != "verifiable"
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of its prompts."""
+        """Kinds of prompts that are asked."""
         return ["verifiable", "open_ended"] if self.prompts == "mixed" else [self.prompts]
 
     def open_ended_of(self, per_update: int) -> int:
-        """How many of an update's prompts are open-ended; raises as `whole_share`."""
+        """Number of open-ended prompts per update; raises the errors of `whole_share`."""
         if self.prompts != "mixed":
             return per_update if self.prompts == "open_ended" else 0
         return whole_share("open_ended_share", self.open_ended_share, per_update)
 
 
 def whole_share(name: str, share: float, of: int) -> int:
-    """How many of so many prompts a share is; a ValueError where it is no whole number of them, or all or none."""
-    asked = share * of
-    n = round(asked)
-    if abs(asked - n) > NEARLY or not 0 < n < of:
-        nearest = min(range(1, of), key=lambda count: abs(count - asked), default=None)
+    """Number of prompts in a share of `of` prompts; a ValueError if it is not whole, or all or none."""
+    exact = share * of
+    n = round(exact)
+    if abs(exact - n) > NEARLY or not 0 < n < of:
+        nearest = min(range(1, of), key=lambda count: abs(count - exact), default=None)
         fix = f"write {nearest / of:.4g} for {nearest}" if nearest else "ask two prompts or more"
-        raise ValueError(f"{name}={share:g} of {of} prompts are {asked:g}: {fix}")
+        raise ValueError(f"{name}={share:g} of {of} prompts are {exact:g}: {fix}")
     return n
 
 
@@ -87,27 +87,29 @@ VERIFIABLE = PromptMix()
 
 
 class Retire(Section):
-    """Prompts that are no longer asked."""
+    """Prompts to stop training on."""
 
-    after: int = key(..., "Retire a prompt whose last so many groups had no signal: all right, or all wrong.", ge=1)
+    after: int = key(
+        ..., "Retire a prompt after this many groups in a row without signal: all right, or all wrong.", ge=1
+    )
     readmit: int | None = key(
         None,
-        "Ask it again after so many updates, and retire it again if that group has no signal either; null for never.",
+        "Try a retired prompt again after this many updates; null: never.",
         unit="updates",
         ge=1,
     )
 
 
 class PromptKeys(Section):
-    """What is done about prompts that teach nothing."""
+    """Treatment of prompts without signal."""
 
     retire: Retire | None = key(
-        None, "Leave out prompts whose groups have no signal; null asks all of them.", paper="none", neutral=None
+        None, "Leave out prompts whose groups have no signal; null: use all prompts.", paper="none", neutral=None
     )
     resample: int = key(
         0,
-        "Replace the prompts of a draw whose groups have no signal by the next ones, at most so many times (DAPO's "
-        "dynamic sampling); what is replaced is paid for.",
+        "Replace prompts whose groups have no signal, at most this many times per update (DAPO's dynamic "
+        "sampling). Their cost counts.",
         paper="0",
         ge=0,
         neutral=0,
@@ -116,26 +118,30 @@ class PromptKeys(Section):
 
 @lru_cache(maxsize=4)
 def permutation(n_problems: int, seed: int, epoch: int) -> tuple[int, ...]:
-    """The order of all problems in one pass; it depends on the seed and its own number only."""
+    """Order of all problems in one epoch; it depends only on the seed and the epoch."""
     order = list(range(n_problems))
     random.Random(f"{seed}/{epoch}").shuffle(order)
     return tuple(order)
 
 
 def problem_at(number: int, n_problems: int, seed: int) -> int:
-    """Index of the problem at a place of the order."""
+    """Index of the problem at a position of the order."""
     return permutation(n_problems, seed, number // n_problems)[number % n_problems]
 
 
 def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
-    """Indices of the problems that a trajectory asks, `n_prompts` long: one permutation of all problems after another.
-    A longer order begins with the shorter one."""
+    """Indices of the first `n_prompts` problems of a trajectory: one permutation of all problems after another.
+
+    A shorter order is a prefix of a longer one.
+    """
     return [problem_at(number, n_problems, seed) for number in range(n_prompts)]
 
 
 def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_update: int, seed: int) -> list[int]:
-    """Indices of the problems that a trajectory asks, `n_prompts` long: those of one update after another, which has
-    `per_update` of them. The problems are of the kinds that are asked, in any order."""
+    """Indices of the first `n_prompts` problems of a trajectory, update by update, `per_update` each.
+
+    `problems` must be of the kinds that are asked, in any order.
+    """
     names = Counter(problem.problem_id for problem in problems)
     if repeated := [name for name, n in names.items() if n > 1]:
         raise ValueError(
@@ -159,7 +165,7 @@ def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_upd
 
 
 def times_before(order: Sequence[int]) -> Iterator[int]:
-    """How often each problem of an order was asked before."""
+    """Number of earlier visits of each problem in an order."""
     seen: Counter[int] = Counter()
     for number in order:
         yield seen[number]
@@ -170,48 +176,48 @@ def times_before(order: Sequence[int]) -> Iterator[int]:
 class AskedGroup:
     """One prompt with its completions."""
 
-    number: int  # its place in the order of the run, from 0
+    number: int  # position in the order of the run, from 0
     has_signal: bool
     tokens: int  # generated
-    answers: Any  # the completions, as whoever drew them keeps them
+    answers: Any  # completions, in the caller's format
 
 
 class PromptChoice:
-    """Which prompts a run asks, given what they were answered.
+    """Chooses a run's prompts depending on earlier answers.
 
-    A group has no signal where its rewards are all alike: GRPO's advantages are then 0, and DPO has no pair. A prompt
-    whose last groups had none is retired, and comes back after some updates for one more look.
+    A group has no signal if its rewards are all equal: GRPO's advantages are then 0, and DPO has no pair. A prompt
+    whose last groups had no signal is retired, and asked again after some updates.
     """
 
     def __init__(self, n_problems: int, seed: int, keys: PromptKeys) -> None:
         self.n_problems, self.seed, self.keys = n_problems, seed, keys
-        self._next = 0  # place in the order
-        self._dull: Counter[int] = Counter()  # groups without signal in a row, by problem
-        self._retired: dict[int, int] = {}  # by problem, the update at which it was retired
-        self._tokens: dict[int, int] = {}  # of the last group, by problem
-        self._noted: dict[int, Counter[str]] = {}  # by update
+        self._next = 0  # position in the order
+        self._dull: Counter[int] = Counter()  # consecutive groups without signal, by problem
+        self._retired: dict[int, int] = {}  # update at which a problem was retired
+        self._tokens: dict[int, int] = {}  # tokens of the last group, by problem
+        self._noted: dict[int, Counter[str]] = {}  # metrics, by update
 
     @classmethod
     def of(cls, n_problems: int, seed: int, keys: PromptKeys) -> PromptChoice | None:
-        """None where all prompts are asked in turn."""
+        """Create a choice, or return None if all prompts are asked in turn."""
         return cls(n_problems, seed, keys) if keys.retire or keys.resample else None
 
     def problem(self, number: int) -> int:
-        """Index of the problem at a place of the order."""
+        """Index of the problem at a position of the order."""
         return problem_at(number, self.n_problems, self.seed)
 
     def take(self, n: int, update: int) -> list[int]:
-        """The places of the next `n` prompts for an update (from 0). Where all problems are retired, all come back."""
+        """Positions of the next `n` prompts for an update (from 0). If all problems are retired, all are readmitted."""
         self._readmit(update)
-        noted, taken = self._noted.setdefault(update, Counter()), list[int]()
-        while len(taken) < n:
+        noted, numbers = self._noted.setdefault(update, Counter()), list[int]()
+        while len(numbers) < n:
             number, self._next = self._next, self._next + 1
             if (problem := self.problem(number)) in self._retired:
                 noted.update({"prompts/skipped": 1, "tokens/skipped": self._tokens[problem]})
             else:
-                taken.append(number)
+                numbers.append(number)
         noted["prompts/retired"] = len(self._retired)
-        return taken
+        return numbers
 
     def _readmit(self, update: int) -> None:
         wait = self.keys.retire.readmit if self.keys.retire else None
@@ -224,8 +230,10 @@ class PromptChoice:
     def settle(
         self, groups: Sequence[AskedGroup], draw: Callable[[list[int]], Sequence[AskedGroup]], update: int
     ) -> list[AskedGroup]:
-        """The groups that an update learns from: those drawn for it, the dull ones replaced as far as configured by
-        what `draw` has of the prompts at other places."""
+        """Return the groups of an update, after replacing groups without signal as configured.
+
+        `draw` samples the groups of prompts at other positions.
+        """
         kept, noted = list(groups), self._noted.setdefault(update, Counter())
         self._observe(kept, update)
         for _ in range(self.keys.resample):
@@ -243,7 +251,7 @@ class PromptChoice:
         for group in groups:
             problem = self.problem(group.number)
             self._tokens[problem] = group.tokens
-            # The count is kept while a problem is retired, so that one more look is enough.
+            # The count is kept while a problem is retired, so one more group without signal retires it again.
             self._dull[problem] = 0 if group.has_signal else self._dull[problem] + 1
             if self.keys.retire and self._dull[problem] >= self.keys.retire.after:
                 self._retired[problem] = update
@@ -256,7 +264,7 @@ class PromptChoice:
         return {name: float(noted[name]) for name in METRICS}
 
     def state(self) -> dict[str, Any]:
-        """What goes on from it needs, as JSON."""
+        """State needed to resume, as JSON."""
         return {
             "next": self._next,
             "dull": sorted(self._dull.items()),
@@ -266,7 +274,7 @@ class PromptChoice:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` has returned."""
+        """Resume from a value of `state`."""
         self._next = state["next"]
         self._dull = Counter(dict(state["dull"]))
         self._retired, self._tokens = dict(state["retired"]), dict(state["tokens"])
@@ -274,13 +282,13 @@ class PromptChoice:
 
 
 def choice_words(keys: PromptKeys) -> str:
-    """What is done about prompts that teach nothing, for the methods paragraph; nothing where all are asked."""
-    said = []
+    """Describe the handling of prompts without signal, for the methods paragraph; empty if all are asked."""
+    clauses = []
     if retire := keys.retire:
         back = f", to be asked again after {retire.readmit} updates" if retire.readmit else ""
-        said.append(f"prompts whose last {retire.after} groups had equal rewards were left out{back}")
+        clauses.append(f"prompts whose last {retire.after} groups had equal rewards were left out{back}")
     if keys.resample:
-        said.append(
+        clauses.append(
             f"prompts whose groups had equal rewards were replaced by the next ones up to {keys.resample} times"
         )
-    return "; ".join(said)
+    return "; ".join(clauses)

@@ -1,8 +1,8 @@
-"""One of several processes that share a training. `g2d.regimes.launch` has accelerate start them; nobody types this:
+"""One of several processes of a training, started by `g2d.regimes.launch` through accelerate:
 
     python -m g2d.regimes.rank FOLDER MODULE:FUNCTION
 
-The folder has the arguments of the call (`Call`), and the first process leaves its `Outcome` there.
+The folder has the arguments of the call (`Call`), and the first process writes its `Outcome` there.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ CALL, OUTCOME, METER, LIVING = "call.json", "outcome.json", "meter.json", "livin
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the call in the first process."""
+    """Result of the call in the first process."""
 
-    log: Any = None  # what the function returned
-    stopped: str = ""  # what it said when it was asked to stop
+    log: Any = None  # return value of the function
+    stopped: str = ""  # message, if it was asked to stop
     used: Elsewhere | None = None
 
 
 @dataclass
 class RankMeter(Meter):
-    """The meter of the job in one of its processes: what the first one's knows, the job's own process reads."""
+    """Meter of one process; the job's process reads the values of the first one."""
 
     file: Path = Path(METER)
 
     def reached(self, step: int, steps: int) -> None:
-        """As every meter's; a step is also when the job is told."""
+        """Record progress, and report it to the job."""
         super().reached(step, steps)
         if is_first():
             self.tell()
 
     def tell(self) -> None:
-        """Write what the job's own meter cannot know."""
+        """Write the values that the job's meter lacks."""
         write_message(self.file, {name: getattr(self, name) for name in ("tokens_generated", "carried", "progress")})
 
 
 def read_meter(file: Path, meter: Meter) -> None:
-    """Put what `RankMeter` wrote into the job's own meter."""
+    """Copy the values of a `RankMeter` to the job's meter."""
     values = read_message(file) if file.exists() else {}
     for name, value in values.items():
         setattr(meter, name, value)
@@ -66,29 +66,28 @@ class Call:
     """Arguments of the function that every process calls, and its job."""
 
     arguments: tuple[Any, ...]
-    meter: RankMeter  # which the function is given too
-    log: Path  # of the job
-    process: str  # name of the job's own (`g2d.jobs.orphans.name_of`)
+    meter: RankMeter  # also passed to the function
+    log: Path  # log of the job
+    process: str  # the job's process (`g2d.jobs.orphans.name_of`)
 
 
 def rank_log(log: Path, rank: int) -> Path:
-    """Where a process prints: the first into the log of the job, every other into one beside it."""
+    """Log file of a process: the job's log for the first, files next to it for the others."""
     return log if rank == 0 else log.with_suffix(f".rank{rank}.log")
 
 
 def pid_file(folder: Path, rank: int) -> Path:
-    """Says which process it is, once it can be asked to stop."""
+    """File with the PID of a process, written once it handles signals."""
     return folder / f"{rank}.pid"
 
 
 def error_file(folder: Path, rank: int) -> Path:
-    """Says what the process failed of."""
+    """File with the error of a process."""
     return folder / f"{rank}.error"
 
 
 def end_with_the_job(job: str) -> None:
-    """Should the process of the job be killed: save the step, or end at once before the processes have found each
-    other."""
+    """If the job's process is killed, save the step, or exit at once if the process group does not exist yet."""
 
     def end() -> None:
         have_met = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)  # torch may be half imported
@@ -103,15 +102,15 @@ def end_with_the_job(job: str) -> None:
 
 
 def read_on_cpus() -> None:
-    """Have torch read what lay on `cpu:0`: so transformers calls the CPU of a process among several when it resumes."""
+    """Make torch load storages saved on `cpu:0`, transformers' name for a distributed process's CPU, when resuming."""
     from torch.serialization import register_package
 
     register_package(5, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None)
 
 
 def main(folder: Path, function: str, rank: int) -> int:
-    """Call a function (`module:name`); the exit status."""
-    # Whoever comes after the job that started this one, should that be killed, waits for the end of this process.
+    """Call a function (`module:name`) and return the exit status."""
+    # If the job is killed, the next attempt waits for this lock to be released.
     living = os.open(folder.parent / LIVING, os.O_RDWR | os.O_CREAT)
     fcntl.lockf(living, fcntl.LOCK_SH)
     call: Call = read_message(folder / CALL)

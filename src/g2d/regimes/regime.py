@@ -1,4 +1,4 @@
-"""What a regime is: one way to train a policy, and all that the rest of the package has to know about it."""
+"""Interface of a regime: one way to train a policy, with everything that the rest of the package needs."""
 
 from __future__ import annotations
 
@@ -20,73 +20,78 @@ from g2d.settings import Name, Section, Steps, key, repeated
 # K steps on fresh rollouts, a training on the harvest of pi_K, or K rounds of harvest and training.
 Phase = Literal["online", "offline", "rounds"]
 
-SELECTED = "selected"  # folder of the policies that are a copy of the checkpoint chosen
+SELECTED = "selected"  # folder of policies that are copies of the chosen checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """One way to train a policy, with its settings and its words. `g2d.regimes.catalogue` lists them all."""
+    """One way to train a policy, with its settings and descriptions. `g2d.regimes.catalogue` lists them all."""
 
-    name: str  # in the configuration, in rules (`train_{name}`) and in tables
-    version: int  # of the stage `train_{name}`: raised when what it computes changes
+    name: str  # used in the configuration, in rules (`train_{name}`) and in tables
+    version: int  # version of the stage `train_{name}`: raise it if results change
     phase: Phase
-    consumes: Literal["prompts", "pairs", "rollouts"]  # of a harvest, where it is not online
+    consumes: Literal["prompts", "pairs", "rollouts"]  # part of a harvest that it reads, unless it is online
     settings: type[Section]
-    read: Callable[[TrainingJob, Any], Any]  # what it trains on, given the inputs of its rule by name
+    read: Callable[[TrainingJob, Any], Any]  # reads training data from the named inputs of its rule
     train: Callable[[TrainingJob], Trained]
-    label: str  # what legends call its family of policies
-    card: str  # how a policy came to be, for its card; a template with regime, k, group_size and harvested
-    message: str  # what its rule says, a template with the wildcards of the rule
-    auto_message: str = ""  # of an online one: the same where it stops by itself
-    unit: str = ""  # of one that is not offline: what its K counts
-    methods: Callable[[Any], str] = lambda settings: ""  # a sentence on these settings, for the methods paragraph
-    section: str = ""  # of the configuration, where it has one of its own and no entries in `regimes`
+    label: str  # name of its family of policies in legends
+    card: str  # origin of a policy, for its card; template with regime, k, group_size and harvested
+    message: str  # message of its rule; template with the rule's wildcards
+    auto_message: str = ""  # message of an online regime that stops automatically
+    unit: str = ""  # unit of K, unless offline
+    methods: Callable[[Any], str] = lambda settings: ""  # sentence for the methods paragraph
+    section: str = ""  # configuration section, if it has one instead of entries in `regimes`
 
     @property
     def configured_in(self) -> str:
-        """The section of the configuration that has the keys of its trainings."""
+        """Section of the configuration with the keys of its trainings."""
         return self.section or "regimes"
 
 
 class Selects(Section):
-    """The key of ablations and online entries that take one checkpoint instead of every K, as "Bridging Offline and
-    Online RL" does (arXiv 2506.21495, sections 3.1 and 3.3). `g2d.analysis.win_rates` scores open-ended prompts."""
+    """Key of ablations and online entries that evaluate one selected checkpoint (arXiv 2506.21495, sections 3.1 and
+    3.3).
+    """
 
     select: bool = key(
         False,
-        "Evaluate one checkpoint alone, for every seed the K of `steps` that scores best on the development problems "
-        "(docs/rewards.md); no benchmark is answered before it is chosen.",
+        "Evaluate only one checkpoint per seed, the K of `steps` that scores best on the development "
+        "problems (docs/rewards.md).",
         paper="yes, in arXiv 2506.21495",
         neutral=False,
     )
 
 
 class Entry(Section):
-    """What all entries of `regimes` have: a policy for every K."""
+    """Base class of the entries of `regimes`."""
 
-    phase: ClassVar[Phase]  # what its K counts: its own updates or rounds, or the warm-up steps behind its harvest
+    phase: ClassVar[Phase]  # unit of K: the entry's updates or rounds, or the warm-up steps before its harvest
 
 
 class OfflineEntry(Entry):
-    """A policy for every K named, trained offline on the harvest of pi_K."""
+    """Policies trained offline on the harvest of pi_K, one per K."""
 
     phase: ClassVar[Phase] = "offline"
-    steps: Literal["all"] | list[Steps] = key("all", "The values of K to train it at; all: every K of the grid.")
+    steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: every K of the grid.")
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.")
     harvest: Name | None = key(
         None,
-        "Whose harvests: an ablation's that has a warm-up of its own, or an online entry's; null for the main grid's.",
+        "Harvests of an ablation with its own warm-up, or of an online entry; null: those of the main grid.",
         neutral=None,
     )
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """About how many sequences of a prompt pass through the model in an epoch, given the samples of a prompt in the
-        harvest and the share of pairable prompts; a pair is two."""
+        """Approximate sequences per prompt and epoch that pass through the model; a pair is two.
+
+        `samples` is the number of rollouts per prompt in the harvest, `pairable` the share of pairable prompts.
+        """
         return 2 * pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """What it needs of a card, where a prompt has so many completions of at most so many tokens; an online training
-        has a budget of its own."""
+        """Workload on a card, for `group_size` completions per prompt of at most `budget` tokens.
+
+        Online trainings ignore `budget` and use their key.
+        """
         return Training(
             budget=budget,
             rows=self.number("per_device_batch_size"),
@@ -96,7 +101,7 @@ class OfflineEntry(Entry):
 
     @property
     def needs_pairs(self) -> bool:
-        """Whether it reads the preference pairs of the harvest, one of every pairable prompt."""
+        """Whether it reads the preference pairs of the harvest, one per pairable prompt."""
         return False
 
     @field_validator("steps")
@@ -108,46 +113,45 @@ class OfflineEntry(Entry):
 
 
 class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
-    """A trajectory on fresh rollouts, which passes through every K named; K counts its own updates."""
+    """One training on fresh rollouts that passes through every K; K counts its updates."""
 
     phase: ClassVar[Phase] = "online"
-    steps: list[Steps] = key(..., "The values of K, in updates, at which the policy is kept and evaluated.")
+    steps: list[Steps] = key(..., "K, in updates, at which the policy is saved and evaluated.")
     horizon: int | None = key(
-        None, "Updates over which the learning rate decays; the largest K if null.", unit="updates", ge=1
+        None, "Updates over which the learning rate decays; null: the largest K.", unit="updates", ge=1
     )
-    responses: int = key(8, "G: rollouts of every prompt.", paper="8 for GRPO, else not stated", ge=2)
-    prompts_per_update: int = key(16, "Prompts of an update.", unit="prompts", paper="64", ge=1)
+    responses: int = key(8, "G: rollouts per prompt.", paper="8 for GRPO, else not stated", ge=2)
+    prompts_per_update: int = key(16, "Prompts per update.", unit="prompts", paper="64", ge=1)
     auto: AutoStop | None = key(
         None,
-        "Stop by itself, as `warmup.auto` does, at the latest at the one K that `steps` then has; null: at every K.",
+        "Stop automatically, as in `warmup.auto`, at the latest at the only K of `steps`; null: never.",
         neutral=None,
     )
     policies: list[Literal["online", "dpo"]] = key(
         ["online"],
-        "What is evaluated: the policy itself (online), or DPO on its harvest (dpo), as G2D on another warm-up.",
+        "Policies to evaluate: the policy itself (online), or DPO on its harvest (dpo).",
         min_length=1,
     )
     start: Name = key(
         "base",
-        "Start from a fresh M0 (base), from a policy of the warm-up (warmup), at its first group size, or from one of "
-        "another entry on fresh rollouts, by its name; `start_step` says at which K. Optimizer, schedule and random "
-        "numbers begin anew.",
+        "Start from M0 (base), from a policy of the warm-up (warmup), or from the online entry of this "
+        "name. The optimizer starts anew.",
         paper="M0",
         neutral="base",
     )
     start_step: int | None = key(
-        None, "The K of the policy to start from; null with start: base.", unit="steps or updates", ge=1, neutral=None
+        None, "K of the policy to start from; null with start: base.", unit="steps or updates", ge=1, neutral=None
     )
     reward: RewardName | None = key(
         None,
-        "The entry of `rewards` that judges its rollouts of verifiable prompts, and its harvest, or "
-        "`{file: my_reward.py}`; null for the truth.",
+        "Reward of its rollouts and harvests of verifiable prompts: an entry of `rewards` or `{file: "
+        "my_reward.py}`; null: correctness.",
         neutral=None,
     )
     keep_rollouts: Keep = key(
         "verdicts",
-        "What rollouts.parquet keeps: nothing; verdict and length of every completion; text of one prompt an update "
-        "too; all texts.",
+        "Contents of rollouts.parquet: nothing; verdicts and lengths; also the texts of one prompt per "
+        "update; all texts.",
     )
 
     @model_validator(mode="after")
@@ -194,12 +198,12 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         return self.horizon if self.horizon is not None else max(self.steps)
 
     def trajectory(self) -> dict[str, Any]:
-        """What the run to step K depends on: every key but the grid and what is kept of it."""
-        own = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
-        return own | {"horizon": self.total_steps}
+        """Keys that the run to step K depends on: all except the grid and what is kept of it."""
+        params = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
+        return params | {"horizon": self.total_steps}
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
-        """What a training depends on beside M0, problems, prompt, seed and engine, as JSON."""
+        """Values that a training depends on in addition to M0, problems, prompt, seed and engine, as JSON."""
         return {
             self.regime: self.trajectory() | {"keep_rollouts": self.keep_rollouts},  # type: ignore[attr-defined]
             **({} if job.start is None else {"started_from": as_json(job.start)}),
@@ -207,13 +211,13 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         }
 
     def completions_per_step(self, group_size: int) -> int:
-        """Completions of an update, whose lengths the trainer logs together."""
+        """Completions per update; the trainer logs their lengths together."""
         return self.prompts_per_update * self.responses
 
     completions_per_generation = completions_per_step
 
     def on_fresh_rollouts(self: Any, updates: int, **own: Any) -> Training:
-        """What it needs of a card, with so many updates between two hand-overs."""
+        """Workload on a card, with `updates` updates between syncs."""
         per_update = self.prompts_per_update * self.responses
         at_once = per_update * updates
         return Training(
@@ -229,11 +233,11 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         )
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        """Prompts that so many updates ask."""
+        """Number of prompts asked in `steps` updates."""
         return steps * self.prompts_per_update
 
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
-        """What a model's training set, of so many problems, and adapter do not allow: key and fix."""
+        """Yield conflicts with a model's training set of `n_problems` or its adapter: key and fix."""
         probed = 0 if self.auto is None else self.auto.prompts
         for name, prompts in (("prompts_per_update", self.prompts_per_update), ("auto.prompts", probed)):
             if prompts > n_problems:
@@ -244,7 +248,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
 
 def updates_words(settings: Any) -> str:
-    """How an online training went on, for the methods paragraph, from within a parenthesis."""
+    """Describe the schedule of an online training, for the methods paragraph; starts inside a parenthesis."""
     chosen = f" Of its prompts, {words}." if (words := choice_words(settings)) else ""
     auto, stopped = settings.auto, ""
     if auto is not None:

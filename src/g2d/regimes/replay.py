@@ -1,7 +1,7 @@
-"""Experience replay: completions that were drawn before take the place of some that would be drawn.
+"""Experience replay: earlier completions replace some of those that would be sampled.
 
-Of whole groups, those of the last updates (arXiv 2604.08706), or right ones of a harvest in every group (RLEP, arXiv
-2507.07451; docs/off_policy.md). Which are drawn depends on the seed and the step alone.
+Either whole groups of the last updates are replayed (arXiv 2604.08706), or right completions of a harvest in every
+group (RLEP, arXiv 2507.07451; docs/off_policy.md). The selection depends only on the seed and the step.
 """
 
 from __future__ import annotations
@@ -22,43 +22,41 @@ from g2d.settings import Section, Steps, key
 if TYPE_CHECKING:
     import pandas as pd
 
-Row = dict[str, Any]  # of the data set
+Row = dict[str, Any]  # row of the data set
 FILE = "replay.parquet"  # in a checkpoint
-# Of a generation, in the trainer's log:
-DRAWN = "tokens/drawn"  # without those that are replayed
-STALENESS = "replay/staleness"  # updates since its groups were drawn, the mean over all of them
+# Metrics of a generation in the trainer's log:
+DRAWN = "tokens/drawn"  # without replayed completions
+STALENESS = "replay/staleness"  # mean over all groups of the updates since they were sampled
 
 
 class Replay(Section):
-    """What is replayed: groups of earlier updates, or right completions of a harvest."""
+    """Completions to replay: groups of earlier updates, or right completions of a harvest."""
 
     buffer: int | None = key(
         None,
-        "Groups that are kept, the last that were drawn; every update but the first takes some of them, drawn "
-        "uniformly and not removed (arXiv 2604.08706).",
+        "Number of latest groups to keep; updates sample from them uniformly, without removing them "
+        "(arXiv 2604.08706).",
         unit="groups",
         ge=1,
         neutral=None,
     )
     share: float | None = key(
         None,
-        "With buffer: the share of an update's groups that comes from it, a whole number of them.",
+        "Share of an update's groups that comes from the buffer; must give a whole number.",
         gt=0,
         lt=1,
         neutral=None,
     )
     successes: int | None = key(
         None,
-        "Right completions of a harvest in every group, in place of as many drawn ones; fewer where the harvest has "
-        "fewer of that prompt (RLEP, arXiv 2507.07451).",
+        "Right completions of a harvest that replace sampled ones in every group, at most (RLEP, arXiv 2507.07451).",
         paper="2, beside 16 drawn ones",
         ge=1,
         neutral=None,
     )
     harvest_step: Steps | None = key(
         None,
-        "With successes: the K of `warmup.steps` whose harvest they are from, in the main grid at its first group "
-        "size; 0: M0's.",
+        "With successes: K of the main grid's harvest to take them from, at its first group size; 0: M0's.",
         unit="steps",
         neutral=None,
     )
@@ -71,35 +69,34 @@ class Replay(Section):
 
 
 class Completion(NamedTuple):
-    """One that is replayed."""
+    """A completion that is replayed."""
 
     ids: list[int]
-    log_probs: list[float]  # of its tokens, under the policy that sampled it; NaN where that is not taken into account
+    log_probs: list[float]  # of its tokens under the policy that sampled it; NaN if not used
 
 
 @dataclass(frozen=True)
 class StoredGroup:
     """All completions of one prompt."""
 
-    generation: int  # in which it was drawn, from 0
-    row: int  # of the data set: its prompt
+    generation: int  # generation in which it was sampled, from 0
+    row: int  # row of its prompt in the data set
     ids: list[list[int]]
     log_probs: list[list[float]]
 
 
 class ReplayBuffer:
-    """The last `size` groups that were drawn, first in, first out. Of a generation `n` are replayed, but of the first,
-    which draws all of its groups."""
+    """First-in-first-out buffer of the last `size` groups. Each generation after the first replays `n` groups."""
 
     def __init__(self, size: int, n: int, group_size: int, seed: int) -> None:
         self.n, self.group_size, self.seed = n, group_size, seed
         self.groups: deque[StoredGroup] = deque(maxlen=size)
         self.replayed: dict[int, Completion] = {}
-        self.ages: list[int] = []  # of the groups replayed, in generations
+        self.ages: list[int] = []  # generations since the replayed groups were sampled
         self._drawn: list[int] = []  # rows of the data set
 
     def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> list[Row]:
-        """The rows of a generation: the next ones of the data set, then those of groups that are replayed."""
+        """Rows of a generation: the next rows of the data set, then those of replayed groups."""
         chosen: list[StoredGroup] = []
         if generation:
             chosen = random.Random(f"{self.seed}/replay/{generation}").sample([*self.groups], self.n)
@@ -114,13 +111,13 @@ class ReplayBuffer:
         return [data[row] for row in rows for _ in range(self.group_size)]
 
     def add(self, generation: int, ids: Sequence[list[int]], log_probs: Sequence[list[float]]) -> None:
-        """Keep the groups that were drawn for a generation, of whose rows are `ids` and `log_probs`."""
+        """Store the groups sampled for a generation; `ids` and `log_probs` cover all of its rows."""
         for place, row in enumerate(self._drawn):
-            own = slice(place * self.group_size, (place + 1) * self.group_size)
-            self.groups.append(StoredGroup(generation, row, [*ids[own]], [*log_probs[own]]))
+            rows = slice(place * self.group_size, (place + 1) * self.group_size)
+            self.groups.append(StoredGroup(generation, row, [*ids[rows]], [*log_probs[rows]]))
 
     def save(self, folder: Path) -> None:
-        """Write it into a checkpoint; numbers keep their bits."""
+        """Write the buffer to a checkpoint, with exact numbers."""
         import pyarrow
         import pyarrow.parquet
 
@@ -130,7 +127,7 @@ class ReplayBuffer:
             pyarrow.parquet.write_table(table, draft)
 
     def restore(self, folder: Path) -> None:
-        """Go on from a checkpoint."""
+        """Resume from a checkpoint."""
         import pyarrow.parquet
 
         self.groups.clear()
@@ -138,8 +135,10 @@ class ReplayBuffer:
 
 
 class Successes:
-    """Right completions of a harvest, which take the last places of the groups of their prompts: at most n of a group,
-    of at most `longest` tokens."""
+    """Right completions of a harvest that replace the last completions of their prompts' groups.
+
+    At most n per group are replayed, with at most `longest` tokens each.
+    """
 
     def __init__(self, harvest: pd.DataFrame, n: int, longest: int, group_size: int, seed: int) -> None:
         self.n, self.group_size, self.seed = n, group_size, seed
@@ -151,13 +150,15 @@ class Successes:
                 self.by_problem.setdefault(problem, []).append(ids.tolist())
 
     def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> Sequence[Row]:
-        """The rows of a generation, which stay as they are; `replayed` has what of them is not drawn."""
+        """Select the completions to replay; the rows of the generation are unchanged."""
         self.replayed = {}
         for end in range(self.group_size, len(inputs) + 1, self.group_size):
             row = inputs[end - 1]
-            there = self.by_problem.get(row["problem_id"], [])
-            # The name of a group differs each time that its problem is asked.
-            chosen = random.Random(f"{self.seed}/successes/{row['group']}").sample(there, min(self.n, len(there)))
+            successes = self.by_problem.get(row["problem_id"], [])
+            # Every visit of a problem has another group name.
+            chosen = random.Random(f"{self.seed}/successes/{row['group']}").sample(
+                successes, min(self.n, len(successes))
+            )
             self.replayed |= {end - 1 - i: Completion(ids, [math.nan] * len(ids)) for i, ids in enumerate(chosen)}
         return inputs
 
@@ -165,17 +166,17 @@ class Successes:
 def with_replayed(
     drawn: tuple[Sequence[list[int]], Sequence[list[float]] | None], replayed: Mapping[int, Completion]
 ) -> tuple[list[list[int]], list[list[float]]]:
-    """Tokens and log-probabilities of all rows of a generation, in order, those that are `drawn` and those that are
-    replayed, by row; log-probabilities that are not known become NaN."""
+    """Merge sampled and replayed completions into the order of a generation's rows; unknown log-probabilities are
+    NaN."""
     ids, log_probs = drawn
-    known = log_probs if log_probs is not None else [[math.nan] * len(own) for own in ids]
-    others = map(Completion, ids, known)
+    sampled = log_probs if log_probs is not None else [[math.nan] * len(own) for own in ids]
+    others = map(Completion, ids, sampled)
     rows = [replayed[row] if row in replayed else next(others) for row in range(len(ids) + len(replayed))]
     return [row.ids for row in rows], [row.log_probs for row in rows]
 
 
 def replay_words(replay: Replay) -> str:
-    """What is replayed, for the methods paragraph."""
+    """Describe the replay, for the methods paragraph."""
     if replay.buffer is not None:
         return (
             f"{replay.share:.0%} of the groups of an update were drawn uniformly from the last {replay.buffer} groups, "

@@ -1,7 +1,7 @@
 """Rejection-sampling fine-tuning: SFT on the right completions of a harvest (Yuan et al. 2023, arXiv 2308.01825).
 
-Every completion is a different text, as in that paper (section 3.3), and one that ended by itself: one that was cut off
-after its box shows how to go on after it.
+Completions are distinct texts, as in that paper (section 3.3), and were not cut off: a completion cut off after its box
+would teach text after the box.
 """
 
 from __future__ import annotations
@@ -31,33 +31,29 @@ class Rft(OfflineEntry):
     """Rejection-sampling fine-tuning: SFT on right completions of the harvest, from a fresh M0 or from pi_K."""
 
     regime: Literal["rft"] = key(..., "Fine-tune on right completions.")
-    per_prompt: int | None = key(
-        None, "Right completions of a prompt, all different; fewer where it has fewer; null: all of them.", ge=1
-    )
+    per_prompt: int | None = key(None, "Distinct right completions per prompt, at most; null: all.", ge=1)
     epochs: int = key(3, "Passes over the completions.", ge=1)
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
     per_device_batch_size: Rows = key(
         "auto",
-        "Completions of a pass on each device; auto: as many as the card has room for (docs/environments.md), 4 on a "
-        "CPU.",
+        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), 4 on a CPU.",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
         4,
-        "Passes of a gradient step; with per_device_batch_size: auto, a step has as many completions as that many "
-        "passes of 4, however it is divided.",
+        "Forward passes per gradient step; if per_device_batch_size is auto, a step has 4 completions for each.",
         ge=1,
     )
     examples: Literal["correct", "chosen"] = key(
         "correct",
-        "correct: the different right completions that ended by themselves; chosen: the chosen side of every pair, as "
-        "DPO sees it, cut off or not, which says what the rejected sides add.",
+        "correct: distinct right completions that were not cut off; chosen: the chosen completion of "
+        "every pair in DPO, to measure what the rejected ones add.",
         neutral="correct",
     )
     max_steps: int | None = key(
         None,
-        "Gradient steps, however many completions there are; null: as many as the epochs take.",
+        "Gradient steps, whatever the number of completions; null: as many as `epochs` needs.",
         unit="steps",
         neutral=None,
         ge=1,
@@ -73,11 +69,11 @@ class Rft(OfflineEntry):
 
     @property
     def needs_pairs(self) -> bool:
-        """Whether the pairs choose the completions."""
+        """Whether the pairs determine the completions."""
         return self.examples == "chosen"
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """One of every pairable prompt."""
+        """One completion per pairable prompt."""
         return pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
@@ -86,11 +82,11 @@ class Rft(OfflineEntry):
         return Training(budget=budget, rows=rows, update=update, passes="by_length")
 
 
-IGNORED = -100  # a label that has no part in the loss
+IGNORED = -100  # label of tokens without loss
 
 
 class Example(TypedDict):
-    """A completion to imitate, as the tokens that were drawn."""
+    """A completion to imitate, as sampled tokens."""
 
     prompt_ids: list[int]
     completion_ids: list[int]
@@ -99,11 +95,12 @@ class Example(TypedDict):
 def right_completions(
     rollouts: pd.DataFrame, problems: Sequence[Problem], per_prompt: int | None, seed: int
 ) -> list[Example]:
-    """The different right completions that ended by themselves, at most so many of a prompt, or all, in the problems'
-    order; of a text that was drawn twice the first draw's. Which ones depends on the seed and the prompt's rollouts.
+    """Distinct right completions that were not cut off, at most `per_prompt` per prompt, in the order of the problems.
+
+    Of equal texts, the first rollout is used. The selection depends on the seed and the prompt's rollouts.
 
     Raises:
-        ValueError: rollouts of a problem that is not among `problems`, or no completion is right.
+        ValueError: a rollout belongs to no problem in `problems`, or no completion is right.
     """
     require_known_problems(rollouts, problems)
     to_imitate = labels(rollouts).fillna(False).astype(bool)
@@ -129,12 +126,12 @@ def right_completions(
 
 
 def chosen_completions(pairs: Sequence[Pair]) -> list[Example]:
-    """The right completions that DPO learns from on the same harvest."""
+    """Right completions that DPO trains on with the same harvest."""
     return [Example(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"]) for pair in pairs]
 
 
 def read_rft(job: TrainingJob, inputs: Any) -> list[Example]:
-    """The examples of a harvest."""
+    """Read the examples of a harvest."""
     if job.settings.needs_pairs:
         return chosen_completions(pairs_with_token_ids(read_pairs(inputs.pairs[0]), job.base))
     return right_completions(*read_harvest(job, inputs), job.settings.per_prompt, job.seed)
@@ -155,13 +152,13 @@ def train_rft(job: TrainingJob) -> Trained:
 
         class ExampleTrainer(PassesByLength, SFTTrainer):
             def weigh(self, batch: dict[str, Any], own: int, weight: float) -> None:
-                batch["labels"][own:] = IGNORED  # its loss is a mean over the tokens of a gradient step
+                batch["labels"][own:] = IGNORED  # the loss is a mean over the tokens of a gradient step
 
         return ExampleTrainer(division=division, args=SFTConfig(**arguments, packing=False), **parts)
 
     lengths = longest(*([example[name] for example in examples] for name in ("prompt_ids", "completion_ids")))
-    found = {"n_completions": len(rows)}
-    return train_offline("rft", job, rows, data={"examples": rows}, found=found, trainer=trainer, lengths=lengths)
+    statistics = {"n_completions": len(rows)}
+    return train_offline("rft", job, rows, data={"examples": rows}, found=statistics, trainer=trainer, lengths=lengths)
 
 
 def _methods(rft: Rft) -> str:

@@ -1,8 +1,8 @@
-"""Semi-online DPO: DPO on pairs of fresh rollouts, whose generator takes the policy over every s updates.
+"""Semi-online DPO: DPO on pairs of fresh rollouts, from a generator that is synced with the policy every s updates.
 
 s = 1 is online DPO; with "never", M0 answers all prompts ("Bridging Offline and Online RL for LLMs", arXiv 2506.21495,
-section 3). A trajectory like GRPO's: K counts updates, and a chain passes through every K. The reference is M0, or
-follows the generator (section 4.4). docs/regimes.md has the rest.
+section 3). It is a trajectory like GRPO's: K counts updates, and a chain passes through every K. The reference is M0,
+or follows the generator (section 4.4). See docs/regimes.md.
 """
 
 from __future__ import annotations
@@ -28,32 +28,33 @@ if TYPE_CHECKING:
 
 
 class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
-    """DPO on fresh rollouts; how fresh, `sync_every` says (arXiv 2506.21495)."""
+    """DPO on fresh rollouts, with the generator synchronised every `sync_every` updates (arXiv 2506.21495)."""
 
     regime: Literal["semi_online_dpo"] = key(..., "Train on pairs of fresh rollouts.")
     sync_every: int | Literal["pass", "never"] = key(
         1,
-        "s: updates between two hand-overs of the policy to its generator; pass: those of one pass over the training "
-        "set; 1 is online.",
+        "s: updates between weight synchronisations with the generator; pass: one pass over the training "
+        "set; 1: online.",
         unit="updates",
         paper="1, 5, 10, 100 and never",
     )
     reference: Literal["base", "start", "sync"] = key(
         "base",
-        "M0; the policy of `start`, as for `dpo.start: warmup`; or the policy as it was last handed over to the "
-        "generator.",
+        "M0 (base), the policy of `start` (start), or the policy at the last synchronisation (sync).",
         paper="base and sync",
     )
     temperature: float = key(
         1.0,
-        "Sampling temperature. DPO scores at 1: another one needs `scored_at_one: true`.",
+        "Sampling temperature; a value other than 1 needs `scored_at_one: true`.",
         paper="1.0",
         gt=0,
         le=5,
     )
-    scored_at_one: bool = key(False, "Accept that rollouts drawn at another temperature are scored at 1.")
+    scored_at_one: bool = key(
+        False, "Allow another sampling temperature, although DPO computes log-probabilities at 1."
+    )
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)
-    batch_size: int = key(64, "Rollouts that transformers generates together; vLLM chooses by itself.", ge=1)
+    batch_size: int = key(64, "Rollouts per batch with transformers; vLLM batches by itself.", ge=1)
     per_device_batch_size: RolloutsAtOnce = key("auto", ROLLOUTS_AT_ONCE, auto=8)
     learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-6, without LoRA", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
@@ -117,13 +118,13 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
     settings: SemiOnlineDpo = job.settings
 
     def updates(step: int) -> Any:
-        own = fresh.rollouts_for(step, hand_over_to)
-        asked = own["problem_id"].unique()
+        rollouts = fresh.rollouts_for(step, sync_weights)
+        names = rollouts["problem_id"].unique()
         whole, margin = settings.grpo_weight > 0, settings.margin
-        found = groups(own, asked, which=settings.pairs, seed=job.seed, whole=whole, margin=margin)
-        return found, len(asked), summary(own, found) | fresh.metrics(step)
+        pairable = groups(rollouts, names, which=settings.pairs, seed=job.seed, whole=whole, margin=margin)
+        return pairable, len(names), summary(rollouts, pairable) | fresh.metrics(step)
 
-    def hand_over_to(folder: Path) -> None:
+    def sync_weights(folder: Path) -> None:
         model = trainer.accelerator.unwrap_model(trainer.model)
         save_trained(model, folder)
         if moving:
@@ -132,7 +133,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
     moving = settings.reference == "sync"
     model = starting_model(job.base, job.start, job.lora)
     own_adapter = job.start is None and moving and not job.lora.trains_all
-    from_m0 = job.start is not None and settings.reference == "base"  # the reference is not what training starts from
+    from_m0 = job.start is not None and settings.reference == "base"  # the reference is not the start of the training
     trainer = GroupTrainer(
         model=with_own_adapter(model, job.lora, job.seed) if own_adapter else model,
         ref_model=starting_model(job.base, None, job.lora) if from_m0 and job.lora.trains_all else None,
@@ -144,7 +145,7 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
     )
     if from_m0:
         if not job.lora.trains_all:
-            trainer.model.delete_adapter("ref")  # the copy of `start`; without it, TRL switches the adapter off for M0
+            trainer.model.delete_adapter("ref")  # a copy of `start`; without it, TRL switches the adapter off to get M0
         trainer.begins_at_reference = False
     return trainer
 

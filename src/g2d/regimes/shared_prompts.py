@@ -1,16 +1,17 @@
-"""Passes that read a prompt once for all its completions in a batch, with the log-probabilities and gradients of TRL's
-passes but for rounding.
+"""Passes that read a prompt once for all its completions in a batch.
 
-A packed row is a prompt and some of its completions; a mask keeps each completion from the others. TRL's head then
-computes logits only for the tokens that a completion has: on a CPU it has them for every position. Imports TRL.
+They have the log-probabilities and gradients of TRL's passes up to rounding. A packed row is a prompt and some of its
+completions; a mask separates the completions. TRL's head then computes logits only for completion tokens, whereas on a
+CPU it would do so for every position. Imports TRL.
 
-With LoRA dropout, the completions of a prompt share the noise of the prompt's tokens. The noise of one completion has
-the distribution that it had.
+With LoRA dropout, the completions of a prompt share the noise on the prompt's tokens. The distribution of the noise of
+one completion is unchanged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from types import MethodType, SimpleNamespace
@@ -19,39 +20,41 @@ from typing import Any
 import torch
 
 from g2d.plain import say
+from g2d.regimes.head import whole_logits
 from g2d.regimes.training import evaluation_mode
 
-ROW_TOKENS = 1024  # of a packed row with several completions: attention grows with its square
-HANDLED = {"input_ids", "attention_mask", "labels", "use_cache", "num_items_in_batch"}  # arguments of a forward
+ROW_TOKENS = 1024  # most tokens of a packed row with several completions, since attention is quadratic
+HANDLED = {"input_ids", "attention_mask", "labels", "use_cache", "num_items_in_batch"}  # arguments of a forward pass
 PER_TOKEN = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
-SAME = {torch.float32: 1e-3, torch.float64: 1e-6}  # relative distance of states at most; other types 2e-2
+SAME = {torch.float32: 1e-3, torch.float64: 1e-6}  # largest relative distance of states; 2e-2 for other types
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Packed rows, (rows, width), and the place of each scored token of the batch: in the order of its labels."""
+    """Packed rows, (rows, width), and the positions of scored tokens, in the order of the batch's labels."""
 
     ids: torch.Tensor
-    positions: torch.Tensor  # of a token in its own sequence
+    positions: torch.Tensor  # position of a token in its sequence
     segments: torch.Tensor  # 0: prompt; 1, 2, ...: completions; -1: padding
-    predictors: torch.Tensor  # index into the flat rows of the state that predicts a token, (tokens,)
-    targets: torch.Tensor  # the tokens, (tokens,)
+    predictors: torch.Tensor  # index into the flattened rows of the state that predicts a token, (tokens,)
+    targets: torch.Tensor  # tokens to predict, (tokens,)
 
     @property
     def mask(self) -> torch.Tensor:
-        """Which tokens attend to which: to earlier ones of their completion and of its prompt, (rows, 1, width,
-        width)."""
+        """Attention mask, (rows, 1, width, width): tokens attend to earlier ones of their completion and prompt."""
         queries, keys = self.segments[:, :, None], self.segments[:, None, :]
         seen = (queries == keys) | ((keys == 0) & (queries >= 0))
         return (seen & torch.ones_like(seen).tril())[:, None]
 
 
 def packed(input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor) -> Packed | None:
-    """Pack a batch, (rows, width), padded anywhere; the labels of tokens that are not scored are -100. None if no token
-    is scored, or a completion has no prompt."""
+    """Pack a batch, (rows, width), with any padding; unscored tokens have the label -100.
+
+    None if no token is scored, or a completion has no prompt.
+    """
     rows: list[_Row] = []
-    open_rows: dict[tuple[int, ...], int] = {}  # by prompt
-    places: list[tuple[int, int, int]] = []  # row, column, target
+    open_rows: dict[tuple[int, ...], int] = {}  # row number by prompt
+    places: list[tuple[int, int, int]] = []  # (row, column, target)
     for ids, present, own in zip(input_ids.tolist(), attention_mask.tolist(), labels.tolist(), strict=True):
         sequence = [(token, label) for token, there, label in zip(ids, present, own, strict=True) if there]
         scored = [i for i, (_, label) in enumerate(sequence) if label != -100]
@@ -97,7 +100,7 @@ class _Row:
         return cls([*prompt], [*range(len(prompt))], [0] * len(prompt))
 
     def append(self, completion: Sequence[int], position: int) -> int:
-        """Append a completion, and return its column; its first token has this position."""
+        """Append a completion whose first token has `position`, and return its column."""
         begin = len(self.ids)
         self.completions += 1
         self.ids += completion
@@ -107,43 +110,47 @@ class _Row:
 
 
 class _Scored:
-    """A model as TRL's forward sees it, whose backbone has run already."""
+    """Stand-in for a model in TRL's forward, with precomputed states of its backbone."""
 
     def __init__(self, model: Any, states: torch.Tensor) -> None:
         self.get_output_embeddings = model.get_output_embeddings
         self.base_model = lambda **_: SimpleNamespace(last_hidden_state=states)
 
 
-def share_prompts(*models: Any) -> bool:
-    """Have models with TRL's fused head, with or without adapters, read each prompt once in a batch; None is skipped.
-    Returns False, and says why, if one of them cannot: then none does."""
+def share_prompts(*models: Any, at_once: bool = False) -> bool:
+    """Make models with TRL's fused head read each prompt once per batch; None is skipped.
+
+    Returns False, and logs the reason, if one of them cannot; then none is changed. With `at_once`, the head computes
+    all logits of a pass together (`g2d.regimes.head`).
+    """
     bases = [model.get_base_model() if hasattr(model, "get_base_model") else model for model in models if model]
     for base in bases:
         if reason := _obstacle(base):
             say(f"every completion is read with its own copy of the prompt: {reason}")
             return False
     for base in bases:
-        base.forward = MethodType(_sharing(base.forward), base)
+        base.forward = MethodType(_sharing(base.forward, at_once), base)
     return True
 
 
-def _sharing(fused: Any) -> Any:
-    """The forward of a model in place of TRL's, which serves what has no labels, or arguments not `HANDLED`."""
+def _sharing(fused: Any, at_once: bool) -> Any:
+    """Wrap TRL's forward, which still serves calls without labels, or with arguments not in `HANDLED`."""
 
     @wraps(fused.__func__)  # `generate` reads the signature
     def forward(self: Any, *args: Any, fused_lm_head: bool = False, **inputs: Any) -> Any:
-        given = {name for name, value in inputs.items() if value is not None}  # PEFT gives all that it knows
+        given = {name for name, value in inputs.items() if value is not None}  # PEFT passes all its arguments
         handled = fused_lm_head and not args and {"input_ids", "attention_mask", "labels"} <= given <= HANDLED
         pack = packed(*(inputs[name] for name in ("input_ids", "attention_mask", "labels"))) if handled else None
         if pack is None:
             return fused(*args, fused_lm_head=fused_lm_head, **inputs) if fused_lm_head else fused(*args, **inputs)
         states = _states(self, pack).flatten(0, 1)[pack.predictors]
-        scored = fused.__func__(
-            _Scored(self, states[None]),
-            fused_lm_head=True,
-            shift_labels=pack.targets[None],
-            num_items_in_batch=inputs.get("num_items_in_batch"),
-        )
+        with whole_logits() if at_once else nullcontext():
+            scored = fused.__func__(
+                _Scored(self, states[None]),
+                fused_lm_head=True,
+                shift_labels=pack.targets[None],
+                num_items_in_batch=inputs.get("num_items_in_batch"),
+            )
         mask = inputs["labels"][:, 1:] != -100
         for name in PER_TOKEN:
             if (values := getattr(scored, name)) is not None:
@@ -157,19 +164,21 @@ def _sharing(fused: Any) -> Any:
 def _states(model: Any, pack: Packed) -> torch.Tensor:
     """Last hidden states of packed rows, (rows, width, size)."""
     mask = pack.mask
-    if model.config._attn_implementation == "eager":  # adds its mask
+    if model.config._attn_implementation == "eager":  # eager attention adds its mask
         lowest = torch.finfo(model.dtype).min
         mask = torch.zeros(mask.shape, dtype=model.dtype, device=mask.device).masked_fill(~mask, lowest)
-    found: torch.Tensor = model.base_model(
+    states: torch.Tensor = model.base_model(
         input_ids=pack.ids, attention_mask=mask, position_ids=pack.positions, use_cache=False
     ).last_hidden_state
-    return found
+    return states
 
 
 @torch.no_grad()
 def _obstacle(model: Any) -> str:
-    """Why a model cannot read packed rows; nothing if it can. Besides what its configuration says, packed rows of short
-    sequences are compared with plain ones."""
+    """Reason why a model cannot read packed rows; empty if it can.
+
+    Checks the configuration, and compares packed rows of short sequences with plain ones.
+    """
     config = model.config.get_text_config()
     name, attention = config.model_type, config._attn_implementation
     if attention not in ("sdpa", "eager"):

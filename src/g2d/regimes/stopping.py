@@ -1,4 +1,4 @@
-"""How a training is asked to stop, and the folder that outlives an attempt."""
+"""Stop requests for a training, and the folder that persists between attempts."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from g2d.jobs.files import names_the_disk
+from g2d.jobs.files import disk_errors
 from g2d.jobs.orphans import RUN, has_ended
 from g2d.plain import say
 
-LOCK = ".lock"  # in a work folder: who holds it, in four lines
+LOCK = ".lock"  # in a work folder: its user, in four lines
 
 
 @contextmanager
 def work_folder(path: Path) -> Iterator[Path]:
-    """A folder that one process at a time works in; it vanishes when the block succeeds and is kept when it fails.
+    """Lock a folder for one process; it is deleted if the block succeeds and kept if it fails.
 
-    An orphan of a run that has ended, and an earlier attempt of this run, are waited for: they save their step. A
-    RuntimeError names a process of another run that works there. The lock is the kernel's, so it ends with its process,
-    and no fork of it holds it. Where a file system has no locks (NFS without lockd), nobody is seen.
+    Orphans of a finished run and earlier attempts of this run may still be saving their step, so they are waited for. A
+    RuntimeError names a process of another run that uses the folder. The lock is the kernel's, so it ends with its
+    process and is not inherited by forks. Without locks on the file system (NFS without lockd), other processes are not
+    detected.
     """
     file = path / LOCK
     while True:
-        with names_the_disk(path):
+        with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             lock = open(file, "a+")  # noqa: SIM115 -- held for the block
         try:
             _take(lock, path)
-            with suppress(FileNotFoundError):  # else whoever had it was done with it and has removed it
+            with suppress(FileNotFoundError):  # otherwise the previous user has finished and removed it
                 if os.path.samestat(file.stat(), os.fstat(lock.fileno())):
                     break
         except BaseException:
@@ -43,24 +44,24 @@ def work_folder(path: Path) -> Iterator[Path]:
             raise
         lock.close()
     try:
-        own = os.getpid(), platform.node(), os.environ.get("SLURM_JOB_ID", ""), os.environ.get(RUN, "")
-        with names_the_disk(path):
+        user = os.getpid(), platform.node(), os.environ.get("SLURM_JOB_ID", ""), os.environ.get(RUN, "")
+        with disk_errors(path):
             lock.truncate(0)
-            lock.write("".join(f"{line}\n" for line in own))
+            lock.write("".join(f"{line}\n" for line in user))
             lock.flush()
         yield path
         for entry in set(path.iterdir()) - {file}:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        file.unlink()  # while it is locked, so that who waits sees it gone
-        lock.close()  # NFS keeps a file that is open
-        with suppress(OSError):  # somebody else has come
+        file.unlink()  # while locked, so that waiting processes see that it is gone
+        lock.close()  # NFS keeps open files
+        with suppress(OSError):  # another process has arrived
             path.rmdir()
     finally:
         lock.close()
 
 
 def _take(lock: IO[str], path: Path) -> None:
-    """Lock the file; return without the lock where it is to be tried again, or where there are none."""
+    """Lock the file; return without the lock if the caller should retry, or if locks are not supported."""
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return
@@ -71,7 +72,7 @@ def _take(lock: IO[str], path: Path) -> None:
     lock.seek(0)
     pid, host, slurm_job, run = (lock.read().splitlines() + [""] * 4)[:4]
     if slurm_job and slurm_job == os.environ.get("SLURM_JOB_ID") and host != platform.node():
-        (path / LOCK).unlink(missing_ok=True)  # the job was requeued, and its lost node cannot say that it has ended
+        (path / LOCK).unlink(missing_ok=True)  # the job was requeued, and its lost node cannot release the lock
     elif run and (run == os.environ.get(RUN) or has_ended(run)):
         say(f"waiting for process {pid}, an earlier attempt that is saving its step in {path}")
         with suppress(OSError):
@@ -84,7 +85,7 @@ def _take(lock: IO[str], path: Path) -> None:
 
 
 class StopRequests(list[str]):
-    """The names of the signals that asked to stop; it is their handler too."""
+    """Names of received stop signals; also their handler."""
 
     def __call__(self, number: int, frame: Any) -> None:
         self.append(signal.Signals(number).name)
@@ -95,8 +96,10 @@ class StopRequests(list[str]):
 
 @contextmanager
 def stop_requests() -> Iterator[list[str]]:
-    """Collect SIGTERM and SIGINT by name instead of dying of them; a second Ctrl-C interrupts at once. A block inside
-    another one adds to the same list."""
+    """Collect SIGTERM and SIGINT by name instead of exiting; a second Ctrl-C interrupts immediately.
+
+    Nested blocks share one list.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield []
         return

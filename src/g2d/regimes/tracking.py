@@ -1,4 +1,4 @@
-"""Trackers that trainers report their metrics to, below `results/logs`; none is given an account or a server."""
+"""Trackers that trainers report metrics to, below `results/logs`; no account or server is used."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ PROJECT = "g2d"
 
 
 class Logging(Section):
-    """Where trainings report their metrics as they go on, beside `metrics.jsonl`. Nothing here changes a result."""
+    """Trackers of training metrics, in addition to `metrics.jsonl`. Does not change results."""
 
     report_to: Literal["none", "tensorboard", "trackio", "wandb"] = key(
         "none",
-        "tensorboard, trackio or wandb: below results/logs/, to look at with `tensorboard --logdir` or `trackio show`, "
-        "or to upload with `wandb sync` (docs/recipes.md).",
+        "Tracker to write to results/logs/ (docs/recipes.md).",
     )
 
 
 def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
-    """The arguments by which a trainer reports its metrics. Trackers learn from the environment where to write:
-    TensorBoard in a folder per policy, trackio in one database, W&B in a folder per attempt."""
+    """Trainer arguments for reporting; also sets environment variables for the trackers' folders.
+
+    TensorBoard uses a folder per policy, trackio one database, W&B a folder per attempt.
+    """
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(LOGS.resolve() / "tensorboard" / policy_id)
     set_trackio_folder()
     if settings.report_to == "wandb":
@@ -33,9 +34,9 @@ def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
 
 
 def prepare_wandb() -> None:
-    """Have W&B write to `results/logs/wandb` and ask no server, unless the user's environment has a WANDB_MODE."""
+    """Make W&B write to `results/logs/wandb` without a server, unless the user has set WANDB_MODE."""
     LOGS.mkdir(parents=True, exist_ok=True)
-    os.environ["WANDB_DIR"] = str(LOGS.resolve())  # to which it adds "wandb"
+    os.environ["WANDB_DIR"] = str(LOGS.resolve())  # W&B appends "wandb"
     for name, value in {
         "WANDB_MODE": "offline",
         "WANDB_PROJECT": PROJECT,
@@ -46,13 +47,15 @@ def prepare_wandb() -> None:
 
 
 def finish_tracking() -> None:
-    """End the run of W&B, so that its file is whole: jobs that share imports end without what it has registered for
-    their end. The other trackers end theirs with the trainer."""
+    """Finish the W&B run so that its file is complete: jobs with shared imports skip its exit handler.
+
+    The other trackers finish with the trainer.
+    """
     wandb = sys.modules.get("wandb")
     if wandb is not None and wandb.run is not None:
         wandb.finish()
 
 
 def sync_command() -> str | None:
-    """The command that uploads all runs that were written without a server; None where there are none."""
+    """Command that uploads all runs recorded offline; None if there are none."""
     return f"wandb sync {LOGS}/wandb/offline-run-*" if any(LOGS.glob("wandb/offline-run-*")) else None

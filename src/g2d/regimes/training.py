@@ -1,5 +1,7 @@
-"""What the TRL trainers share: explicit arguments, so that an upgrade changes no result in silence, the weights that
-they start from, and the hand-over of what they leave behind."""
+"""Common code of TRL trainers: explicit arguments, starting weights, and output files.
+
+Arguments are explicit so that an upgrade does not silently change results.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import Any, get_args
 
 from pydantic import field_validator
 
-from g2d.jobs.files import names_the_disk, read_json, write_json, write_jsonl
+from g2d.jobs.files import disk_errors, read_json, write_json, write_jsonl
 from g2d.policies.policy import Policy, load_base, precision, require_own_weights
 from g2d.policies.settings import Lora
 from g2d.regimes.processes import is_sharded, n_processes
@@ -22,14 +24,14 @@ from g2d.settings import Section, key
 
 
 class OptimizerKeys(Section):
-    """AdamW beside its learning rate: a section with these keys is a subclass."""
+    """Settings of AdamW besides the learning rate."""
 
     adam_betas: tuple[float, float] = key(
-        (0.9, 0.999), "Decay of AdamW's averages of the gradient and of its square.", neutral=(0.9, 0.999)
+        (0.9, 0.999), "Decay rates of AdamW's averages of the gradient and of its square.", neutral=(0.9, 0.999)
     )
-    adam_epsilon: float = key(1e-8, "Added to the root in AdamW's denominator.", gt=0, neutral=1e-8)
-    weight_decay: float = key(0.0, "AdamW's decoupled weight decay.", ge=0, neutral=0.0)
-    max_grad_norm: float = key(1.0, "Norm that a step's gradient is clipped to.", gt=0, neutral=1.0)
+    adam_epsilon: float = key(1e-8, "Epsilon in AdamW's denominator.", gt=0, neutral=1e-8)
+    weight_decay: float = key(0.0, "Decoupled weight decay.", ge=0, neutral=0.0)
+    max_grad_norm: float = key(1.0, "Gradient norm to clip at.", gt=0, neutral=1.0)
 
     @field_validator("adam_betas")
     @classmethod
@@ -48,13 +50,13 @@ def trainer_arguments(
     checkpointing: bool | None = None,
     autocast: bool = False,
 ) -> dict[str, Any]:
-    """Arguments common to the configurations of TRL: precision by device, every step logged.
+    """Arguments common to TRL's configurations: precision by device, every step logged.
 
     Args:
-        tracking: from `g2d.regimes.tracking`; nothing is reported if None.
-        settings: the regime's, of which these are learning rate and schedule, and its `OptimizerKeys` if it has them.
-        checkpointing: of activations (`g2d.regimes.division`); on a GPU and of a divided model if None.
-        autocast: to bfloat16 on a CPU, as on a GPU.
+        tracking: from `g2d.regimes.tracking`; None: no reporting.
+        settings: the regime's settings, for learning rate, schedule and `OptimizerKeys`, if any.
+        checkpointing: of activations (`g2d.regimes.division`); None: on a GPU or with a sharded model.
+        autocast: use bfloat16 autocast on a CPU, as on a GPU.
     """
     import torch
 
@@ -67,7 +69,7 @@ def trainer_arguments(
         "data_seed": seed,
         "use_cpu": not gpu,
         "bf16": gpu or autocast,
-        # Not accelerate's: it recomputes with other dropout.
+        # Not accelerate's version, which recomputes with different dropout.
         "gradient_checkpointing": gpu or is_sharded() if checkpointing is None else checkpointing,
         **rate,
         "optim": "adamw_torch",
@@ -78,7 +80,7 @@ def trainer_arguments(
         "max_grad_norm": keys.max_grad_norm,
         "warmup_steps": 0,
         "logging_steps": 1,
-        "logging_nan_inf_filter": False,  # it would log a mean of earlier losses for one that is no number
+        "logging_nan_inf_filter": False,  # otherwise it logs the mean of earlier losses for NaN
         "save_strategy": "no",
         "disable_tqdm": True,
         **({"ddp_find_unused_parameters": False} if n_processes() > 1 else {}),  # a step needs the whole adapter
@@ -102,13 +104,13 @@ def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
 
     require_own_weights(start)
     model = load_adapter(model, str(start.adapter), lora.rounding, is_trainable=True)
-    model.peft_config["default"].base_model_name_or_path = base.base  # not what others call it, which PEFT looks up
+    model.peft_config["default"].base_model_name_or_path = base.base  # the model's own name would be looked up by PEFT
     return model
 
 
 @contextmanager
 def evaluation_mode(model: Any) -> Iterator[None]:
-    """Nothing is dropped in here, neither by adapters nor by the model."""
+    """Disable dropout of the model and its adapters within the context."""
     was_training = model.training
     model.eval()
     try:
@@ -118,9 +120,9 @@ def evaluation_mode(model: Any) -> Iterator[None]:
 
 
 def untie_head(model: Any) -> None:
-    """Give a head that shares its weights with the embeddings a copy of its own.
+    """Give a head that shares its weights with the embeddings a separate copy.
 
-    TRL 1.16 casts a tied head to float32 together with embeddings that it does not find in a model with adapters.
+    TRL 1.16 casts a tied head to float32 together with the embeddings, which it does not find in a model with adapters.
     """
     import torch
 
@@ -131,15 +133,16 @@ def untie_head(model: Any) -> None:
 
 
 def restore_token_count(trainer: Any, checkpoint: Path) -> None:
-    """Have a trainer go on counting tokens from its checkpoint: TRL's DPO and SFT trainers forget their own count."""
+    """Restore a trainer's token count from a checkpoint: TRL's DPO and SFT trainers do not."""
     trainer._total_train_tokens = read_log(checkpoint)[-1]["num_tokens"]
 
 
-def hand_over_trained(checkpoint: Path, work: Path, base: Policy) -> None:
-    """Leave `Lora.files` of a checkpoint in `work`: all weights, in the precision in which the trainer's passes read
-    them, or the adapter, which then names M0 as others know it, by repository and revision.
+def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
+    """Copy `Lora.files` of a checkpoint to `work`.
 
-    Not sooner: where it saves, PEFT compares the model's vocabulary with that of the M0 it is told, which must be ours.
+    Full weights are converted to the precision of the trainer's passes. An adapter gets M0's public name, its
+    repository and revision. That cannot happen before saving: PEFT then compares the model's vocabulary with that of
+    the M0 it names, which must be the local one.
     """
     is_adapter = (checkpoint / "adapter_config.json").is_file()
     folder = work / ("adapter" if is_adapter else "weights")
@@ -153,22 +156,22 @@ def hand_over_trained(checkpoint: Path, work: Path, base: Policy) -> None:
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         shutil.copyfile(Path(base.base, "config.json"), folder / "config.json")
         return
-    with names_the_disk(folder):
+    with disk_errors(folder):
         shutil.copy2(checkpoint / "adapter_model.safetensors", folder)
     named = {"base_model_name_or_path": base.public_base, "revision": base.revision, "inference_mode": True}
     settings = read_json(checkpoint / "adapter_config.json") | named
     if isinstance(modules := settings.get("target_modules"), list):
-        settings["target_modules"] = sorted(modules)  # PEFT has a set, so equal trainings would leave other bytes
+        settings["target_modules"] = sorted(modules)  # PEFT has a set, so equal trainings would write different bytes
     write_json(folder / "adapter_config.json", settings)
 
 
 def read_log(checkpoint: Path) -> list[dict[str, Any]]:
-    """The trainer's log up to a checkpoint, from the first step on, whatever attempts and jobs lie behind it."""
+    """Trainer's log up to a checkpoint, from the first step on, across attempts and jobs."""
     return read_json(checkpoint / "trainer_state.json")["log_history"]
 
 
 def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
-    """As `require_numbers`, of an online training: its reward had a number for some completion of each kind."""
+    """Apply `require_numbers` to the rewards of an online training, for each kind of prompt."""
     for kind in ("", "/verifiable", "/open_ended"):
         rows = [row for row in log_history if f"rewards/judged{kind}" in row]
         names = get_args(Status) if not kind else ("judged", "without")
@@ -177,8 +180,11 @@ def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_metrics(path: str | Path, log_history: list[dict[str, Any]]) -> None:
-    """One JSON line per gradient step, as logged by the trainer; its closing summary is left out, and what is no finite
-    number becomes null. Raises as `require_rewards`."""
+    """Write one JSON line per gradient step from the trainer's log, without its final summary; NaN and infinity become
+    null.
+
+    Raises the errors of `require_rewards`.
+    """
     require_rewards(log_history)
 
     def json_of(value: Any) -> Any:

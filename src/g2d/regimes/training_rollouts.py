@@ -1,4 +1,4 @@
-"""The rollouts of training as records: what it was rewarded for, step by step, one Parquet row per completion."""
+"""Record of training rollouts and their rewards, step by step, one Parquet row per completion."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 Keep = Literal["none", "verdicts", "sampled", "completions"]
 COLUMNS = (
-    "step",  # gradient step that consumed the completion, from 1; the first of several
+    "step",  # first gradient step that used the completion, from 1
     "problem_id",
     "sample",  # 0 .. G-1 within the prompt's group
     "token_count",
     "finish_reason",
     "verdict",
-    "reward",  # what training saw; the verdict is the truth whatever was rewarded
+    "reward",  # reward used for training; the verdict is always the verifier's
     "extracted_answer",
-    "completion_text",  # null unless asked for
+    "completion_text",  # null unless configured
 )
 
 
 class Record:
-    """The rows of the steps since the checkpoint of the K before, a frame of each draw.
+    """Rows of the steps since the checkpoint of the previous K, one frame per draw.
 
     Args:
-        keep: nothing, the rows, the rows with the text of one prompt of a draw, or with all texts.
+        keep: nothing, the rows, the rows with the texts of one prompt per draw, or with all texts.
     """
 
     def __init__(self, keep: Keep, columns: Sequence[str]) -> None:
@@ -41,8 +41,7 @@ class Record:
         self.frames: list[pd.DataFrame] = []
 
     def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[Any]:
-        """The texts of a draw that are kept, given the names of their prompts, of which the first is the `sampled` one;
-        None for the others."""
+        """Texts to keep of a draw, None for the others; with `sampled`, those of the first prompt."""
         of = {"completions": {*prompts}, "sampled": {*prompts[:1]} if sampled else set()}.get(self.keep, set())
         return [text if prompt in of else None for prompt, text in zip(prompts, texts, strict=True)]
 
@@ -52,7 +51,7 @@ class Record:
             self.frames.append(drawn[self.columns])
 
     def save(self, path: Path) -> None:
-        """Write the rows; a column without a value has no type of its own."""
+        """Write the rows with fixed column types, which empty columns would lack."""
         import pandas as pd
 
         frame = pd.concat(self.frames) if self.frames else pd.DataFrame(columns=self.columns)
@@ -62,21 +61,21 @@ class Record:
             frame.astype(types).to_parquet(draft, index=False)
 
     def restore(self, path: Path) -> None:
-        """Go on from rows that were saved."""
+        """Resume from saved rows."""
         import pandas as pd
 
         self.frames = [pd.read_parquet(path)]
 
 
 class TrainingRollouts(Record):
-    """Collects a row of every completion that the reward judges: `TrainingReward(..., on_judged=rollouts.record)`.
+    """Records every completion that the reward judges: `TrainingReward(..., on_judged=rollouts.record)`.
 
     Args:
         eos_token_ids: tokens that end a completion.
-        stale: whether rollouts may be of an older policy than the one they train; the rows then have one more column,
-            `generated_at`, the first step after the one that left the policy it was drawn from.
-        lag: steps that this policy is behind at every generation.
-        statuses: whether a reward may have no number; the rows then have a column `reward_status`, and NaN for it.
+        stale: whether rollouts may be from an older policy; rows then have a column `generated_at`, the first step
+            after the one that produced the sampling policy.
+        lag: steps that the sampling policy is behind at every generation.
+        statuses: whether completions may have no reward; rows then have a column `reward_status`, and NaN as reward.
     """
 
     def __init__(
@@ -97,8 +96,7 @@ class TrainingRollouts(Record):
         trainer_state: Any,
         **columns: Any,
     ) -> None:
-        """Keep the completions of one generation step: the verifier's judgements, and what training sees; the other
-        arguments have TRL's names."""
+        """Record the completions of one generation step; arguments other than judgements and rewards are TRL's."""
         import pandas as pd
 
         step = trainer_state.global_step
@@ -124,21 +122,21 @@ class TrainingRollouts(Record):
         self.add(frame.assign(sample=frame.groupby("problem_id").cumcount()))
 
     def leave_out(self, rows: Collection[int]) -> None:
-        """Drop some of the completions that were judged last: those that were not drawn for this training."""
+        """Drop some of the completions judged last, which were replayed."""
         if self.keep != "none":
             self.frames[-1] = self.frames[-1].drop(index=[*rows])
 
     def consumed_at(self, steps: Sequence[int]) -> None:
-        """Say which gradient step consumes each completion of the last generation, in the order of the judgements."""
+        """Set the gradient step that uses each completion of the last generation, in the order of the judgements."""
         if self.keep != "none":
             self.frames[-1] = self.frames[-1].assign(step=steps)
 
 
 def read_ages(path: str | Path) -> Any:
-    """`step` and `generated_at` of every completion of a training's record; the step where it has no other column."""
+    """`step` and `generated_at` of every completion in a training's record; `generated_at` defaults to the step."""
     import pandas as pd
     import pyarrow.parquet
 
-    there = pyarrow.parquet.read_schema(path).names
-    rows = pd.read_parquet(path, columns=[name for name in ("step", "generated_at") if name in there])
+    columns = pyarrow.parquet.read_schema(path).names
+    rows = pd.read_parquet(path, columns=[name for name in ("step", "generated_at") if name in columns])
     return rows if "generated_at" in rows else rows.assign(generated_at=rows["step"])

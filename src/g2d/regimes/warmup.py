@@ -1,4 +1,4 @@
-"""The keys of `warmup`: the online phase, K steps of GRPO, and the warm-up that stops by itself."""
+"""Keys of `warmup`: the online phase of K steps of GRPO, and automatic stopping."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from g2d.settings import MistakeInKeyError, Rows, Section, Steps, key, repeated
 if TYPE_CHECKING:
     from g2d.regimes.job import TrainingJob
 
-AUTO = "auto"  # folder of the policies whose warm-up stops by itself
+AUTO = "auto"  # folder of policies whose warm-up stops automatically
 
 
 class AutoStop(Section):
-    """Warm-up that stops by itself: once H and mu of a small harvest have begun to decline (recipe step 3)."""
+    """Stop when H and mu of a small harvest have begun to decline (recipe step 3)."""
 
-    every: int = key(50, "Gradient steps between two probes.", unit="steps", paper="not stated", ge=1)
+    every: int = key(50, "Gradient steps between probes.", unit="steps", paper="not stated", ge=1)
     prompts: int = key(
-        200,  # docs/analysis.md says what fewer do
-        "Prompts of a probe: the first ones of the training set, sampled as the harvest is.",
+        200,  # docs/analysis.md has the effect of fewer
+        "Prompts per probe, taken from the start of the training set and sampled as in the harvest.",
         paper="not stated",
         ge=1,
     )
     patience: int = key(
-        3, "Stop after so many probes in a row with both H and mu below their maxima so far.", paper="not stated", ge=1
+        3, "Stop after this many probes in a row with H and mu below their maxima.", paper="not stated", ge=1
     )
 
     @property
     def first_decline(self) -> int:
-        """The first step at which it could stop: no probe before the second is below another one."""
+        """Earliest step at which it can stop: the first probe cannot decline."""
         return (1 + self.patience) * self.every
 
 
@@ -50,40 +50,40 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     """Stage 1: K steps of GRPO with LoRA (paper, sections 2.1 and 4.1, appendix B)."""
 
     steps: list[Steps] = key(
-        [0, 150, 300, 500, 700, 1000], "The grid of K; 0 is M0 itself.", paper="0, 150, 300, 500, 700, 1000"
+        [0, 150, 300, 500, 700, 1000], "Grid of K; 0 is M0 itself.", paper="0, 150, 300, 500, 700, 1000"
     )
-    group_sizes: list[int] = key([2], "Group sizes G whose policies are harvested.", paper="2")
+    group_sizes: list[int] = key([2], "Group sizes G to train and harvest.", paper="2")
     schedule: Literal["chain", "per_k"] = key(
         "chain",
-        "chain: one trajectory with a fixed horizon passes through every K; per_k: each K runs with its own cosine.",
+        "chain: one training with a fixed horizon passes through every K; per_k: one training per K, each "
+        "with its own schedule.",
         paper="not stated",
     )
     horizon: int | None = key(
-        None, "Steps over which the learning rate decays in a chain; the largest K if null.", unit="steps", ge=1
+        None, "Steps over which the learning rate decays in a chain; null: the largest K.", unit="steps", ge=1
     )
     learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-5", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="cosine")
-    temperature: float = key(0.8, "Sampling temperature while training.", paper="0.8", gt=0, le=5)
-    max_completion_length: int = key(384, "Token budget while training.", unit="tokens", paper="384", ge=1)
+    temperature: float = key(0.8, "Sampling temperature.", paper="0.8", gt=0, le=5)
+    max_completion_length: int = key(384, "Token budget of a completion.", unit="tokens", paper="384", ge=1)
     per_device_batch_size: Rows = key(
         "auto",
-        "Completions of a pass on each device; auto: as many as the card has room for (docs/environments.md), 4 on a "
-        "CPU and where the loss depends on it (loss: bnpo, entropy_coefficient, top_entropy_quantile).",
+        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), "
+        "4 on a CPU or if the loss depends on it (loss: bnpo, entropy_coefficient, top_entropy_quantile).",
         paper="4",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
         4,
-        "Passes of a gradient step, divided among `training.processes`; with prompts_per_step they follow from it; "
-        "with per_device_batch_size: auto, a step has as many completions as that many passes of 4, however it is "
-        "divided.",
+        "Forward passes per gradient step; computed if prompts_per_step is set. If per_device_batch_size "
+        "is auto, a step has 4 completions for each.",
         paper="4",
         ge=1,
     )
     prompts_per_step: int | None = key(
         None,
-        "Prompts per gradient step, G completions of each; null: as many completions whatever G, "
-        "per_device_batch_size (auto: 4) x gradient_accumulation_steps, so fewer prompts where G is larger.",
+        "Prompts per gradient step, G completions each; null: the number of completions is the same for "
+        "every G (per_device_batch_size x gradient_accumulation_steps).",
         unit="prompts",
         paper="8, by its GPU-hours: G=4 takes twice as long as G=2",
         ge=1,
@@ -91,20 +91,20 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     )
     beta: float = key(0.0, "KL coefficient.", paper="not stated; TRL's default", ge=0)
     loss: Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"] = key(
-        "grpo", "TRL loss_type; bnpo is a mean over the tokens of a micro-batch.", paper="grpo, by its date"
+        "grpo", "TRL's loss_type; bnpo averages over the tokens of a micro-batch.", paper="grpo, by its date"
     )
-    mask_truncated: bool = key(False, "Leave truncated completions out of the loss.", paper="no (section 5.1)")
+    mask_truncated: bool = key(False, "Exclude truncated completions from the loss.", paper="no (section 5.1)")
     sync_every: int = key(
-        1, "Gradient steps between two hand-overs of the adapter to vLLM; above 1 rollouts are stale.", ge=1
+        1, "Gradient steps between synchronisations of the adapter with vLLM; above 1, rollouts are stale.", ge=1
     )
     keep_rollouts: Keep = key(
         "verdicts",
-        "What rollouts.parquet keeps: nothing; verdict and length of every completion; text of one group a generation "
-        "too; all texts.",
+        "Contents of rollouts.parquet: nothing; verdicts and lengths; also the texts of one group per "
+        "generation; all texts.",
     )
     auto: AutoStop | None = key(
         None,
-        "Also train a policy whose warm-up stops by itself, g2d-auto in the tables; null for none.",
+        "Also train a policy whose warm-up stops automatically (g2d-auto in the tables); null: none.",
         paper="advised",
     )
 
@@ -211,7 +211,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
                 "off_policy_mask_threshold leaves stale rollouts out, and ratio: none takes them as fresh ones: set "
                 "ratio to sampler, or drop off_policy_mask_threshold"
             )
-        # A training ends, and is continued, where the rollouts of a generation are used up.
+        # A training can only end or resume when the rollouts of a generation are used up.
         ends = [(f"K={k}", k) for k in self.steps]
         ends += [(f"horizon={self.horizon}", self.horizon)] if self.horizon is not None else []
         ends += [(f"auto.every={self.auto.every}", self.auto.every)] if self.auto is not None else []
@@ -246,7 +246,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
     @property
     def total_steps(self) -> int:
-        """Length of the learning-rate schedule of a chain, in gradient steps."""
+        """Length of a chain's learning-rate schedule, in gradient steps."""
         return self.horizon if self.horizon is not None else max(self.steps)
 
     def steps_to(self, k: int) -> int:
@@ -254,23 +254,25 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.total_steps if self.schedule == "chain" else k
 
     def trajectory(self, k: int, group_size: int) -> dict[str, Any]:
-        """What the run to step K depends on: every key but the grid and what is kept of it, with the length of its
-        schedule and the size of its steps filled in."""
-        own = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
-        return own | {
+        """Keys that the run to step K depends on: all except the grid and what is kept of it.
+
+        Length of the schedule and size of the steps are filled in.
+        """
+        params = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
+        return params | {
             "horizon": self.steps_to(k),
             "per_device_batch_size": self.rows_per_pass(group_size),
             "gradient_accumulation_steps": self.accumulation_steps(group_size),
         }
 
     def completions_per_step(self, group_size: int) -> int:
-        """Completions that one gradient step consumes (prompts x G), on all devices together."""
+        """Completions per gradient step (prompts x G), over all devices."""
         if self.prompts_per_step is not None:
             return self.prompts_per_step * group_size
         return self.number("per_device_batch_size") * self.gradient_accumulation_steps
 
     def rows_per_pass(self, group_size: int) -> int:
-        """Completions of a pass where no card decides."""
+        """Completions per pass, if no card decides."""
         rows = self.number("per_device_batch_size")
         if self.per_device_batch_size != "auto":
             return rows
@@ -282,7 +284,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.loss == "bnpo" or self.entropy_coefficient > 0 or self.top_entropy_quantile < 1
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """As `OfflineEntry.on_card`."""
+        """See `OfflineEntry.on_card`."""
         drawn = self.completions_per_generation(group_size)
         free = self.per_device_batch_size == "auto" and not self.depends_on_passes
         return Training(
@@ -299,42 +301,44 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         )
 
     def completions_per_generation(self, group_size: int) -> int:
-        """Completions that are drawn at once, on all devices together."""
+        """Completions per generation, over all devices."""
         return self.updates_per_generation * self.completions_per_step(group_size)
 
     def groups_trained(self, steps: int, group_size: int) -> int:
-        """Groups of the generations of so many gradient steps, a multiple of v x i, drawn or replayed."""
+        """Groups used in `steps` gradient steps, a multiple of v x i, whether sampled or replayed."""
         return steps // self.iterations * self.completions_per_step(group_size) // group_size
 
     def replayed_groups(self, group_size: int) -> int:
-        """Groups of a generation that are from the buffer, once there is something in it; raises as `whole_share`."""
+        """Groups per generation from the buffer, once it is filled; raises the errors of `whole_share`."""
         if self.replay is None or self.replay.share is None:
             return 0
         return whole_share("replay.share", self.replay.share, self.completions_per_generation(group_size) // group_size)
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        """Prompts that so many gradient steps, a multiple of v x i, ask; the first generation replays nothing."""
+        """Prompts asked in `steps` gradient steps, a multiple of v x i; the first generation replays nothing."""
         replaying = max(0, steps // self.updates_between_generations - 1)
         return self.groups_trained(steps, group_size) - replaying * self.replayed_groups(group_size)
 
     def swaps_reference(self, step: int, group_size: int, n_prompts: int) -> bool:
-        """Whether the policy becomes the reference after a gradient step, from 1: with `pass`, at the end of the
-        generation in which a pass over `n_prompts` ends."""
+        """Return whether the policy becomes the reference after a gradient step, counted from 1.
+
+        With `pass`, this is at the end of the generation in which a pass over `n_prompts` ends.
+        """
         period = self.updates_between_generations
         if self.reference == "base" or step % period:
             return False
         if self.reference_every != "pass":
             return step % self.reference_every == 0
-        asked = [self.prompts_asked(at, group_size) for at in (step - period, step)]
-        return asked[1] // n_prompts > asked[0] // n_prompts
+        prompts = [self.prompts_asked(at, group_size) for at in (step - period, step)]
+        return prompts[1] // n_prompts > prompts[0] // n_prompts
 
     @property
     def continued_every(self) -> int:
-        """The steps at whose multiples a trajectory can be continued bit for bit."""
+        """Steps at whose multiples a trajectory can resume bit for bit."""
         return self.sync_every * self.updates_between_generations
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
-        """What a training to step K depends on beside M0, problems, prompt and seed, as JSON."""
+        """Values that a training to step K depends on in addition to M0, problems, prompt and seed, as JSON."""
         return {
             "warmup": self.trajectory(job.k, job.group_size) | {"keep_rollouts": self.keep_rollouts},
             "group_size": job.group_size,
@@ -342,8 +346,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
-        """What a result depends on of what generates the rollouts, and judges them; what differs from a result of 0.1.0
-        has a name."""
+        """Values that a result depends on through its engine and reward; differences from 0.1.0 are named."""
         name = engine.identity if engine else None
         with_dropout = name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
         return {
@@ -354,12 +357,12 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def accumulation_steps(self, group_size: int) -> int:
-        """Accumulation steps of one gradient step, those of all processes together."""
+        """Gradient accumulation steps per gradient step, over all processes."""
         return self.completions_per_step(group_size) // self.rows_per_pass(group_size)
 
 
 def check_group_sizes(warmup: Warmup, group_sizes: list[int], where: str) -> None:
-    """Refuse group sizes that repeat, and those that GRPO cannot form from a step's completions."""
+    """Raise a ValueError for repeated group sizes, or sizes that do not divide a step's completions."""
     if repeated(group_sizes):
         raise ValueError(f"{where}: group sizes repeat: {group_sizes}")
     for size in group_sizes:

@@ -195,7 +195,7 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
     around = alt.Scale(domain=[ks[0] - margin, ks[-1] + margin], nice=False, zero=False)
     x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=around)
     scale = alt.Scale(domain=[0, 1])
-    y = alt.Y("value:Q", title="share, or bits for H", scale=scale)
+    y = alt.Y("value:Q", title="share (ρ, μ) or bits (H)", scale=scale)
     tooltip = tips({"series": None, "K": "", "value": ".3f", "interval": None}, series="metric")
     channels = series_channels(looks)
     base = alt.Chart(rows).encode(x=x, y=y, tooltip=tooltip, **channels)
@@ -308,7 +308,9 @@ def pass_at_k(samples: pd.DataFrame, known: Marks) -> Spec:
     looks = marks_of_lines(rows, known)
     rows = rows.assign(series=names(rows), interval=_between(rows["ci_low"], rows["ci_high"]))
     ks = sorted(int(k) for k in rows["k"].unique())
-    x = alt.X("k:Q", title="samples k", axis=alt.Axis(values=ks, grid=False), scale=alt.Scale(type="log", base=2))
+    x = alt.X(
+        "k:Q", title="number of samples k", axis=alt.Axis(values=ks, grid=False), scale=alt.Scale(type="log", base=2)
+    )
     y = alt.Y("share:Q", title="pass@k", scale=alt.Scale(zero=False))
     shown = {"series": None, "k": "", "share": ".3f", "interval": None}
     tooltip = tips(shown, series="policy", share="pass@k", interval="95 %")

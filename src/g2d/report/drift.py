@@ -26,7 +26,7 @@ def gain_by_divergence(drift: pd.DataFrame, known: Marks) -> Spec | None:
     x = alt.X(
         "kl:Q", title="KL divergence from M0, nats per answer", axis=alt.Axis(grid=False, format="~g"), scale=scale
     )
-    y = alt.Y("gain:Q", title="accuracy less that of M0", axis=alt.Axis(format="+.1~%", tickCount=6))
+    y = alt.Y("gain:Q", title="gain in accuracy over M0", axis=alt.Axis(format="+.1~%", tickCount=6))
     tooltip = tips({"name": None, "gain": "+.1%", **dict.fromkeys(KL_COLUMNS, ".3g")}, name="policy")
     channels = series_channels(legend(rows, known), dash=False)
     bars = alt.Chart(rows[rows["kl_low"] > 0]).mark_rule(strokeWidth=1.5)

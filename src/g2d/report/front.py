@@ -198,13 +198,10 @@ def _control(row: dict[Any, Any]) -> str:
         ends = [_percent(row[f"share_{end}"]) for end in ("low", "high")]
         share = f"{_percent(row['share'])}{NBSP}% [{ends[0] or 'no lower end'}, {ends[1] or 'no upper end'}], "
     gain = f"{signed(row['gain'])} {signed_interval(row['gain_low'], row['gain_high'])}"
-    differs, missed = "different", ""
-    if row["p_holm"] > LEVEL:
-        differs = "not significantly different"
-        missed = f"; about {100 * row['minimum_detectable']:.1f} would have been found four times in five"
+    differs = "not significantly different" if row["p_holm"] > LEVEL else "different"
     return (
         f"{row['reward']} get {gain} ({share}{differs} from the truth by a paired test, p = {row['p_holm']:.2g}: "
-        f"{points_of(row, 'difference')}{missed})"
+        f"{points_of(row, 'difference')})"
     )
 
 

@@ -28,15 +28,16 @@ def look_sentences(config: Config, results: str | Path = "results") -> list[str]
     others = other_plans(config.looks, results)
     if config.looks is None:
         said = (
-            f"Looks were taken in this folder ({listed(others)}). This configuration lists its seeds by hand: its "
-            "seeds, tests and intervals are outside of that plan, whose error does not hold for them."
+            f"This folder has interim analyses ({listed(others)}). This configuration lists its seeds by hand: the "
+            "error of that plan does not hold for its seeds, tests and intervals."
         )
         return [said] if others else []
     looks = dict(list(taken(config.looks, results).items())[: config.looks.until])
     found = [_plan_sentence(config.looks, next(iter(config.benchmarks)))]
     if others:
         found.append(
-            f"Looks were taken by another plan before ({listed(others)}): the error of this one does not count theirs."
+            f"There were interim analyses by another plan before ({listed(others)}): the error of this plan does not "
+            "include theirs."
         )
     for model in config.models:
         own = looks_of(model, looks)
@@ -50,21 +51,20 @@ def look_sentences(config: Config, results: str | Path = "results") -> list[str]
 
 
 CAVEAT = (
-    "The seeds came in stages, and looks decided which policies got further ones: the tests and intervals here are not "
-    "corrected for that, those under Looks are."
+    "Seeds were added in stages, and interim analyses decided which policies got more: the tests and intervals here "
+    "are not corrected for that, those under Interim analyses are."
 )
 
 
 def _plan_sentence(looks: Looks, benchmark: str) -> str:
     return (
-        f"Looks at {numbers(looks.looks)} seeds, on {benchmark}, were planned before the first. In a family of "
-        "comparisons verdicts of one kind, different or within the margin, err with at most "
-        f"{100 * looks.error:g} % over all looks (spent by {SPENDING[looks.spending]}); over several families some "
-        "verdict is wrong more often (10 to 17 % of simulated races with five). A difference that was found is "
-        "estimated too large, since it had to pass the boundary (by 0.3 of 4 points in simulations). A comparison is "
-        "given up "
-        f"where the chance that a later look settles it is below {100 * looks.futility:g} % for every further seed. "
-        "Tests and intervals of the other tables are not corrected for the looks."
+        f"Interim analyses after {numbers(looks.looks)} seeds, on {benchmark}, were planned before the first. Within a "
+        "family of comparisons, the probability of a wrong verdict of one kind (different, or within the margin) is at "
+        f"most {100 * looks.error:g} % over all analyses (spending: {SPENDING[looks.spending]}); over several families "
+        "it is higher (10 to 17 % in simulations with five families). A significant difference is biased upwards "
+        "because it had to pass the boundary (by 0.3 of 4 points in simulations). A comparison is given up if, for "
+        f"every further seed, the chance that a later analysis settles it is below {100 * looks.futility:g} %. Tests "
+        "and intervals of the other tables are not corrected for interim analyses."
     )
 
 
@@ -72,7 +72,7 @@ def _sentence(look: Look, file: Mapping[str, Any], several: bool) -> str:
     """What a look decided, and what it asked for."""
     fell: Counter[str] = Counter(own.verdict for own in look.comparisons if own.look == look.number)
     verdicts = ", ".join(f"{fell[verdict]} {verdict}" for verdict in (*SETTLED, "given up", "open") if fell[verdict])
-    name = f"Look {look.number}" + (f", {next(iter(look.plan.policies)).partition('/')[0]}" if several else "")
+    name = f"Analysis {look.number}" + (f", {next(iter(look.plan.policies)).partition('/')[0]}" if several else "")
     further = further_words(file) if look.next else "it was the last"
     return f"{name}: of {len(look.comparisons)} comparisons {verdicts}; {further}."
 
@@ -81,7 +81,7 @@ def _verdict(own: Compared) -> str:
     p, boundary = (own.p_margin, own.boundary_margin) if own.verdict == "within" else (own.p_value, own.boundary)
     return (
         f"{policy_words(own.policy)} is {SAID[own.verdict]} {policy_words(own.reference)} "
-        f"({points(own.estimate, own.low, own.high)}; look {own.look}, p = {p:.2g}, boundary {boundary:.2g})"
+        f"({points(own.estimate, own.low, own.high)}; analysis {own.look}, p = {p:.2g}, boundary {boundary:.2g})"
     )
 
 
@@ -94,7 +94,10 @@ def path(looks: pd.DataFrame) -> Spec:
     rows = rows[["name", "look", "n_seeds", "difference", "low", "high", "p_value", "boundary", "verdict"]]
     names, verdicts = list(dict.fromkeys(rows["name"])), list(dict.fromkeys(rows["verdict"]))
     color = alt.Color("name:N", title=None, scale=named_scale(names, OKABE_ITO))
-    x, beside = alt.X("look:O", title="look", axis=alt.Axis(labelAngle=0)), alt.XOffset("name:N", sort=names)
+    x, beside = (
+        alt.X("look:O", title="interim analysis", axis=alt.Axis(labelAngle=0)),
+        alt.XOffset("name:N", sort=names),
+    )
     y = alt.Y("low:Q", title=f"difference from {only}" if only else "difference", axis=alt.Axis(format="+.1~%"))
     shares, tests = dict.fromkeys(("difference", "low", "high"), "+.1%"), {"p_value": ".2g", "boundary": ".2g"}
     tooltip = tips({"name": None, "verdict": None, "n_seeds": None} | shares | tests)

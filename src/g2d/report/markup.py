@@ -80,6 +80,15 @@ def plain(text: str) -> Markup:
     )
 
 
+def coded(text: str) -> Markup:
+    """Escaped text, with what stands in backticks as code."""
+    parts = text.split("`")
+    return Markup().join(
+        Markup("<code>{}</code>").format(plain(part)) if number % 2 else plain(part)
+        for number, part in enumerate(parts)
+    )
+
+
 def mathml(latex: str, display: bool = False) -> Markup | None:
     """LaTeX without delimiters as MathML, `display` in a line of its own; None where it cannot be converted or defines
     macros."""

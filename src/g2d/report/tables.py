@@ -71,7 +71,7 @@ def cells_of(frame: pd.DataFrame) -> Table:
     )
 
 
-_FIRST = ("policy", "run", "reference", "other")
+_FIRST = ("policy", "run", "reference")
 _ABOUT = ("difference", "gain", "accuracy", "win_rate", "share")
 
 
@@ -85,7 +85,7 @@ def _place(column: str) -> int:
 
 
 def with_policies_named(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with policy, K and group size in one column; the same for `reference` and `other`."""
+    """The table with policy, K and group size in one column; the same for `reference`."""
     if "look" in frame:  # where folders name policies
         frame = frame.assign(**{name: frame[name].map(policy_words) for name in ("policy", "reference")})
     for name in _FIRST:

@@ -1,1 +1,1 @@
-"""Rewards: a problem and its completions in, a number for each out, or the reason why there is none."""
+"""Rewards: map a problem and its completions to one number each, or to a status that says why there is none."""

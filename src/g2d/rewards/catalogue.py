@@ -1,6 +1,6 @@
-"""The catalogue of rewards: the configuration's types, versions and words are looked up here.
+"""Catalogue of rewards: configuration types, versions and descriptions.
 
-To add one, see CONTRIBUTING.md: a module with its settings, and a line below.
+To add one, write a module with its settings and add a line below (see CONTRIBUTING.md).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ AnyReward: Any = Annotated[
     reduce(or_, [*(reward.settings for reward in REWARDS.values()), Plugin]), Field(discriminator="reward")
 ]
 
-# Names an entry of `rewards`. Where a configuration is read, a file in its place becomes one (`g2d.experiment.config`).
+# Name of an entry of `rewards`. In a configuration file, `{file: ...}` is also allowed; reading turns it into an entry
+# (`g2d.experiment.config`).
 RewardName = Annotated[
     Name,
     WithJsonSchema(
@@ -48,19 +49,19 @@ TRUTH = MathVerify(reward="math_verify")  # the default
 
 
 class ByKind(Section):
-    """The rewards of verifiable and of open-ended problems of one training."""
+    """Rewards of a training's verifiable and open-ended problems."""
 
     verifiable: AnyReward
     open_ended: AnyReward
 
 
 def parts(settings: Section) -> list[Section]:
-    """The reward, or the two of `ByKind`."""
+    """List the reward, or the two rewards of `ByKind`."""
     return [settings.verifiable, settings.open_ended] if isinstance(settings, ByKind) else [settings]
 
 
 def reward_of(settings: Section) -> tuple[Reward, Section]:
-    """The reward that an entry of `rewards` names, and its own settings."""
+    """Return the reward that an entry of `rewards` selects, and its settings."""
     if isinstance(settings, Plugin):
         return settings.plugin, settings.own_settings
     if isinstance(settings, PythonReward):
@@ -71,7 +72,7 @@ def reward_of(settings: Section) -> tuple[Reward, Section]:
 
 
 def words_of(settings: Section) -> str:
-    """The name of a reward in a sentence."""
+    """Describe a reward in a sentence."""
     if isinstance(settings, ByKind):
         return f"{words_of(settings.verifiable)}, and on open-ended prompts {words_of(settings.open_ended)}"
     reward, own = reward_of(settings)
@@ -79,15 +80,16 @@ def words_of(settings: Section) -> str:
 
 
 def is_scalar(settings: Section) -> bool:
-    """Whether a reward, or one of those by kind, is not binary."""
+    """Return whether a reward, or any part of `ByKind`, is not binary."""
     return any(not reward_of(part)[0].binary for part in parts(settings))
 
 
-ADDED = ("version", "content")  # by `reward_params` to a reward's own keys
+ADDED = ("version", "content")  # keys that `reward_params` adds to a reward's keys
 
 
 def reward_params(settings: Section) -> dict[str, Any]:
-    """A reward as parameters of a job, which is stale when one of them changes: keys, version, digest of files."""
+    """Parameters of a job that depends on the reward: its keys, version and digest of files. A change makes it
+    stale."""
     if isinstance(settings, ByKind):
         return {kind: reward_params(getattr(settings, kind)) for kind in ByKind.model_fields}
     reward, own = reward_of(settings)
@@ -96,12 +98,12 @@ def reward_params(settings: Section) -> dict[str, Any]:
 
 
 def made_files(settings: Section) -> list[str]:
-    """Files that a rule of the workflow makes before a reward can judge."""
+    """Files that a rule of the workflow must make before the reward can judge."""
     return [file for reward, own in map(reward_of, parts(settings)) for file in reward.files(own)]
 
 
 def reward_settings(params: dict[str, Any] | None) -> Section:
-    """The settings from `reward_params`; the truth of None. A ValueError if files of the reward have changed since."""
+    """Invert `reward_params`; None gives the default. Raises a ValueError if files of the reward have changed since."""
     if params is None:
         return TRUTH
     if "reward" not in params:

@@ -1,6 +1,6 @@
-r"""The truth, and controls of "Spurious Rewards" (arXiv 2506.10947).
+"""The default reward, and the controls of "Spurious Rewards" (arXiv 2506.10947).
 
-That paper's wrong rewards are another variant: one wrong label per problem, rewarded where it is met.
+The wrong rewards of that paper differ from `wrong`: it uses one wrong label per problem and rewards matching it.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from g2d.verifier import last_boxed
 
 
 class MathVerify(Section):
-    """The verifier's word: 1 for a right answer, else 0."""
+    """Correctness: 1 for a right answer, else 0."""
 
     reward: Literal["math_verify"] = key(..., "Reward right answers.")
 
 
 class Wrong(Section):
-    """1 for an answer that the verifier finds wrong, else 0: a control."""
+    """Control: 1 for a wrong answer, else 0."""
 
     reward: Literal["wrong"] = key(..., "Reward wrong answers.")
 
 
 class Format(Section):
-    """1 for an answer in a terminated box, right or wrong, else 0: a control."""
+    """Control: 1 for an answer in a complete box, right or wrong, else 0."""
 
-    reward: Literal["format"] = key(..., "Reward a terminated box, whatever is in it.")
+    reward: Literal["format"] = key(..., "Reward a complete box, whatever its content.")
 
 
 class Random(Section):
-    """1 with probability p whatever the completion says, else 0: a control."""
+    """Control: 1 with probability p, else 0."""
 
     reward: Literal["random"] = key(..., "Reward at random.")
     p: float = key(0.5, "Probability of a reward.", gt=0, lt=1)
 
 
 class Majority(Section):
-    """1 for the answer that most of the group's completions have, else 0; no reference answer is needed: a control."""
+    """Control: 1 for the most frequent answer of the group, else 0; needs no reference answer."""
 
-    reward: Literal["majority"] = key(..., "Reward the group's own most frequent answer.")
+    reward: Literal["majority"] = key(..., "Reward the group's most frequent answer.")
 
 
 def _by_truth(settings: MathVerify, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
@@ -52,43 +52,43 @@ def _by_truth(settings: MathVerify, attempts: Sequence[Attempt], context: Contex
 
 
 def _by_wrongness(settings: Wrong, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """1 for the verdict `incorrect`; 0 also for texts without an answer."""
+    """1 for the verdict `incorrect`, else 0, also for texts without an answer."""
     return [Judgement(float(attempt.verified.verdict == "incorrect")) for attempt in attempts]
 
 
 def _by_format(settings: Format, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """1 where the last box is terminated, as for the verifier; also an empty one."""
+    """1 if the last box is terminated, by the rules of the verifier, even if it is empty."""
     return [Judgement(float(last_boxed(attempt.text) is not None)) for attempt in attempts]
 
 
 def _at_random(settings: Random, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """By (seed, problem, how often it was asked before, sample): a prompt's next visit has other rewards, and a resumed
-    run the same ones."""
+    """Random rewards from (seed, problem, number of earlier visits, sample): each visit of a prompt gets new ones, and
+    a resumed run repeats them."""
     return [Judgement(float(context.uniform(attempt) < settings.p)) for attempt in attempts]
 
 
 def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """1 for the group's most frequent answer (test-time RL, arXiv 2504.16084, section 2.2); details have its votes.
+    """1 for the group's most frequent answer (test-time RL, arXiv 2504.16084, section 2.2); details hold its votes.
 
-    Answers are equal where the verifier says so, with the earlier one as the reference. An answer that does not equal
-    itself, such as an empty box, has no vote. Of equally frequent ones the first wins, so where all differ one
+    Answers are equal if the verifier says so, with the earlier one as the reference. An answer that does not equal
+    itself, such as an empty box, has no vote. The first of equally frequent answers wins, so if all answers differ, one
     completion is rewarded at random.
     """
     groups = in_groups(attempts)
     answers = [list(dict.fromkeys(a for attempt in group if (a := _answer(attempt)) is not None)) for group in groups]
     pairs = list(dict.fromkeys(pair for own in answers for pair in combinations_with_replacement(own, 2)))
-    found = context.verifier.verify([(first, rf"\boxed{{{second}}}") for first, second in pairs])
-    equal = {pair for pair, judgement in zip(pairs, found, strict=True) if judgement.verdict == "correct"}
+    judgements = context.verifier.verify([(first, rf"\boxed{{{second}}}") for first, second in pairs])
+    equal = {pair for pair, judgement in zip(pairs, judgements, strict=True) if judgement.verdict == "correct"}
     judged: dict[tuple[str, int], Judgement] = {}
     for group, own in zip(groups, answers, strict=True):
-        stands_for: dict[str, str] = {}  # by answer, the first one that it equals
+        stands_for: dict[str, str] = {}  # maps each answer to the first one that it equals
         for answer in own:
             if (answer, answer) in equal:
                 earlier = (first for first in dict.fromkeys(stands_for.values()) if (first, answer) in equal)
                 stands_for[answer] = next(earlier, answer)
         votes = [stands_for.get(_answer(attempt) or "") for attempt in group]
         counts = Counter(vote for vote in votes if vote is not None)
-        winner = max(counts, key=counts.__getitem__, default=None)  # the first of several
+        winner = max(counts, key=counts.__getitem__, default=None)  # the first in a tie
         details = {"majority": winner, "votes": counts[winner or ""]}
         for attempt, vote in zip(group, votes, strict=True):
             won = vote is not None and vote == winner

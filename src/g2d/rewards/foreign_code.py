@@ -1,6 +1,6 @@
-"""The code of others (plugins, files) in this process: a deadline for it, by SIGALRM, and no end of the process.
+"""Guards around foreign code (plugins, files) in this process: a deadline by SIGALRM, and no exit of the process.
 
-The deadline does not end a loop in a C extension, nor code outside the main thread; there the job has a time limit.
+The deadline does not interrupt a loop in a C extension or code outside the main thread; the job's time limit does.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from types import FrameType
 
 from g2d.settings import Section, key
 
-AGAIN_S = 1.0  # until the next signal, for code that swallowed the first
+AGAIN_S = 1.0  # seconds between signals, for code that swallows the first
 
 
 class TimeLimited(Section):
-    """The keys of a reward whose code is not the package's."""
+    """Key of rewards that run code from outside the package."""
 
     time_limit: float = key(
         300.0,
-        "Seconds that it may take for one call, of at most 32 groups. If it is late, it is asked again group by group, "
-        "and a group for which it is late again is left out (status `late`).",
+        "Time limit in seconds of a call with at most 32 groups. After a timeout, groups are scored one "
+        "by one, and a group that times out again is left out (status `late`).",
         gt=0,
         neutral=300.0,
     )
 
 
 class LateError(BaseException):
-    """The deadline has passed. A BaseException, so that `except Exception` does not catch it."""
+    """The deadline has passed. It is a BaseException, so `except Exception` does not catch it."""
 
 
 @contextmanager
 def deadline(seconds: float | None) -> Iterator[None]:
-    """End the block with a LateError if it is not done after so many seconds; None: never."""
+    """Raise a LateError if the block takes longer than `seconds`; None: no limit."""
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -52,14 +52,14 @@ def deadline(seconds: float | None) -> Iterator[None]:
             yield
         finally:
             ringing = False
-    finally:  # also where it rings in the line before
+    finally:  # also if the signal arrives in the line before
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """Turn `sys.exit` and `os._exit` of a plugin into a RuntimeError, but not in its child processes."""
+    """Turn `sys.exit` and `os._exit` in the block into a RuntimeError; child processes may still exit."""
 
     def leave(status: int) -> None:
         if os.getpid() != own:

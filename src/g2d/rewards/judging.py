@@ -1,6 +1,6 @@
-"""Judging: completions in, a judgement for each out, with any reward.
+"""Judge completions with any reward.
 
-A completion without a finite number is left out of its group, and its status is in its row; it never counts as 0.
+A completion without a finite reward is left out of its group and its status is recorded; it never counts as 0.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from g2d.settings import Section
 logger = logging.getLogger(__name__)
 
 
-LARGEST = 1e18  # trainers compute in float32, where the squares of larger numbers overflow
-GROUPS_AT_ONCE = 32  # of a reward with a time limit, in one call
+LARGEST = 1e18  # trainers compute in float32, in which the squares of larger numbers overflow
+GROUPS_AT_ONCE = 32  # groups per call of a reward with a time limit
 
 
 def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Judge whole groups, each by the reward of its problem; a RuntimeError where that fails on every group of a call.
+    """Judge whole groups, each with the reward for its kind of problem.
 
-    A reward that raises or is late is called again group by group, so that a failure costs one group only.
+    A reward that raises or is late is called again for each group, so a failure costs one group only. Raises a
+    RuntimeError if it fails on every group of a call.
     """
     if isinstance(settings, ByKind):
         kinds = {kind: [own for own in attempts if own.problem.kind == kind] for kind in ByKind.model_fields}
@@ -44,20 +45,22 @@ def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> l
 
 
 def require_numbers(statuses: Mapping[str, float], name: str) -> None:
-    """Raise a RuntimeError if a reward had no number for any completion, and log where it had none for some, given the
-    number, or share, of completions by `Status`."""
+    """Raise a RuntimeError if no completion has a reward; log a warning if only some have one.
+
+    `statuses` is the number or share of completions by `Status`.
+    """
     without = {status: n for status, n in statuses.items() if status != "judged" and n}
-    said = ", ".join(f"{n:g} {status}" for status, n in without.items())
+    counts = ", ".join(f"{n:g} {status}" for status, n in without.items())
     if without and not statuses.get("judged"):
-        raise RuntimeError(f"{name}: no finite number for any completion ({said}): mend the reward or choose another")
+        raise RuntimeError(f"{name}: no finite number for any completion ({counts}): mend the reward or choose another")
     if without:
-        logger.warning("%s: no number for some completions, which are left out (%s)", plain(name), said)
+        logger.warning("%s: no number for some completions, which are left out (%s)", plain(name), counts)
 
 
 def _judged(
     reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context, limit: float | None
 ) -> list[Judgement]:
-    """All in one call or, where that fails, group by group."""
+    """Judge all groups in one call or, if that fails, one group at a time."""
     try:
         return _scored(reward, settings, attempts, context, limit)
     except UnusableError:
@@ -66,7 +69,7 @@ def _judged(
         why = f"no answer in {limit:g} s" if isinstance(error, LateError) else f"{type(error).__name__}: {error}"
         logger.warning("reward %s failed (%s): asked again group by group", plain(reward.name), plain(why))
         first = error
-    found: list[tuple[Sequence[Attempt], list[Judgement]]] = []
+    by_group: list[tuple[Sequence[Attempt], list[Judgement]]] = []
     for group in in_groups(attempts):
         try:
             judgements = _scored(reward, settings, group, context, limit)
@@ -74,16 +77,16 @@ def _judged(
             judgements = [Judgement(None, "late")] * len(group)
         except Exception as error:
             judgements = [Judgement(None, "error", {"error": type(error).__name__})] * len(group)
-        found.append((group, judgements))
-    if all(judgement.status in ("error", "late") for _, judgements in found for judgement in judgements):
+        by_group.append((group, judgements))
+    if all(judgement.status in ("error", "late") for _, judgements in by_group for judgement in judgements):
         raise RuntimeError(f"reward {reward.name} fails on everything: {why}") from first
-    return _in_order(attempts, found)
+    return _in_order(attempts, by_group)
 
 
 def _in_order(
     attempts: Sequence[Attempt], parts: Iterable[tuple[Sequence[Attempt], Sequence[Judgement]]]
 ) -> list[Judgement]:
-    """The judgements of parts in the order of all attempts."""
+    """Merge the judgements of parts into the order of `attempts`."""
     judged = {(a.group, a.sample): own for part, found in parts for a, own in zip(part, found, strict=True)}
     return [judged[attempt.group, attempt.sample] for attempt in attempts]
 
@@ -91,7 +94,7 @@ def _in_order(
 def _scored(
     reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context, limit: float | None
 ) -> list[Judgement]:
-    """The reward's judgements, each with a finite number or the status why it has none."""
+    """Call the reward; each judgement gets a finite number, or the status that says why it has none."""
     with deadline(limit), contained():
         judgements = list(reward.score(settings, attempts, context))
     if len(judgements) != len(attempts) or not all(isinstance(judgement, Judgement) for judgement in judgements):
@@ -100,7 +103,7 @@ def _scored(
 
 
 def _checked(judgement: Judgement, binary: bool) -> Judgement:
-    """The judgement with details as a plain dictionary, and a finite number or the status why it has none."""
+    """Check one judgement: details must be JSON, and a reward without a finite number gets a status."""
     try:
         details = dict(judgement.details)
         json.dumps(details, allow_nan=False)
@@ -112,7 +115,7 @@ def _checked(judgement: Judgement, binary: bool) -> Judgement:
         number = float(judgement.reward)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not abs(number) <= LARGEST:  # nor NaN
+    if not abs(number) <= LARGEST:  # also catches NaN
         return Judgement(None, "not_finite", details)
     if binary and number not in (0, 1):
         raise RuntimeError(f"a binary reward gave {number}: say binary=False, or give 0 or 1")

@@ -1,10 +1,9 @@
-"""A reward model: any sequence-classification model in Hugging Face format with one label, from a folder or the Hub.
+"""A reward model: any Hugging Face sequence-classification model with one label, from a folder or the Hub.
 
-"Bridging Offline and Online RL" (arXiv 2506.21495, section 3.1) uses Athene-RM-8B, whose class is code in its
-repository, which is not run here; docs/rewards.md names a model of the same size instead.
+"Bridging Offline and Online RL" (arXiv 2506.21495, section 3.1) uses Athene-RM-8B. Its class is code in its repository,
+which g2d does not run; docs/rewards.md names a model of the same size instead.
 
-Padding is masked: a score does not depend on the batch, to the precision of the weights (1e-5 in float32; in bfloat16
-the last bits differ).
+Padding is masked, so a score does not depend on the batch up to rounding (1e-5 in float32; the last bits in bfloat16).
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ if TYPE_CHECKING:
 
 
 class RewardModel(Section):
-    """The score of a sequence-classification model with one label, which reads the question and the completion."""
+    """Score of a sequence-classification model with one label, given question and completion."""
 
     reward: Literal["model"] = key(..., "Reward by a model's score.")
-    path: str | None = key(None, "Its folder, relative to the working directory; or else id and revision.")
-    id: str | None = key(None, "Its repository on the Hub.")
-    revision: Revision | None = key(None, "Commit hash, so that the weights cannot change under a finished grid.")
-    batch_size: int = key(16, "Conversations in a forward pass.", ge=1)
+    path: str | None = key(None, "Folder of the model, relative to the working directory; instead of id and revision.")
+    id: str | None = key(None, "Repository id on the Hub.")
+    revision: Revision | None = key(None, "Commit hash of the weights.")
+    batch_size: int = key(16, "Conversations per forward pass.", ge=1)
     max_length: int | None = key(
-        None, "Tokens of a conversation that it reads; the rest is cut off and counted. null: as many as it can.", ge=1
+        None, "Largest length of a conversation; longer ones are cut and counted. null: the model's limit.", ge=1
     )
 
     length_penalty: float = key(
         0.0,
-        "Points taken off the score for 1,000 characters of a completion: against length bias.",
+        "Penalty per 1,000 characters of a completion, against length bias.",
         ge=0,
         neutral=0.0,
     )
@@ -60,17 +59,17 @@ class RewardModel(Section):
 
     @property
     def label(self) -> str:
-        """Its name in a sentence."""
+        """Name of the model in a sentence."""
         return self.id or str(self.path)
 
 
 def score(settings: RewardModel, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Its scores, less the length penalty; details have the score, and whether the end of a completion was cut off."""
+    """Scores less the length penalty; details hold the raw score, and whether the end of a completion was cut off."""
     judgements = []
     scores = scorer(settings)([(attempt.problem.prompt, attempt.text) for attempt in attempts])
     for attempt, found in zip(attempts, scores, strict=True):
         details: dict[str, float | bool] = {"truncated": True} if found.truncated else {}
-        if settings.length_penalty and math.isfinite(found.value):  # JSON has no other numbers
+        if settings.length_penalty and math.isfinite(found.value):  # JSON cannot hold NaN or infinity
             details["score"] = found.value
         penalty = settings.length_penalty * len(attempt.text) / 1000
         judgements.append(Judgement(found.value - penalty, details=details))
@@ -78,13 +77,13 @@ def score(settings: RewardModel, attempts: Sequence[Attempt], context: Context) 
 
 
 def less_length(penalty: float) -> str:
-    """The length penalty in words."""
+    """Describe the length penalty."""
     return f", less {penalty:g} per 1,000 characters" if penalty else ""
 
 
 @cache
 def scorer(settings: RewardModel) -> Scorer:
-    """The model in memory, loaded once per process."""
+    """Load the model, once per process."""
     folder = folder_of(settings)
     if reason := mistake_in(folder, settings.max_length):
         raise UnusableError(f"reward model {reason}")
@@ -92,7 +91,7 @@ def scorer(settings: RewardModel) -> Scorer:
 
 
 def folder_of(settings: RewardModel) -> str:
-    """Its folder: a repository's is in the Hub's cache, and is fetched where it is not there and this process may."""
+    """Folder of the model; a Hub repository is looked up in the cache and downloaded if needed and allowed."""
     if settings.path is not None:
         return settings.path
     from huggingface_hub import snapshot_download
@@ -100,19 +99,19 @@ def folder_of(settings: RewardModel) -> str:
     return str(snapshot_download(settings.label, revision=settings.revision, allow_patterns=[*PATTERNS]))
 
 
-# Pickled weights and modules can run code on loading; only these are fetched or counted.
+# Files to fetch and to count. Others, such as pickled weights and modules, can run code on loading.
 PATTERNS = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 
 
 def digest(folder: str | Path) -> str:
-    """Digest of a folder's files with their names. Weights are read whole: a new head changes few bytes of them."""
+    """Digest of a folder's files and their names. Weights are read in full, since a new head changes few bytes."""
     files = sorted(file for pattern in PATTERNS for file in Path(folder).glob(pattern) if file.is_file())
     lines = (f"{remembered_digest(file)}  {file.name}\n" for file in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def mistake_in(folder: str | Path, max_length: int | None) -> str | None:
-    """Why a folder cannot be used as a reward model, and the fix; None if it can, as far as its files say."""
+    """Reason why a folder cannot be used as a reward model, and the fix; None if its files look usable."""
     folder = Path(folder)
     if not folder.is_dir():
         return f"{folder} is no folder: name one with config.json, safetensors and a tokenizer"
@@ -129,7 +128,7 @@ def mistake_in(folder: str | Path, max_length: int | None) -> str | None:
     if not any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or ()):
         made = ", ".join(config.get("architectures") or ()) or "nothing"
         return f"{folder}: made for {made}, not for sequence classification: choose a reward model"
-    labels = len(config.get("id2label") or ()) or int(config.get("num_labels", 2))  # as transformers counts them
+    labels = len(config.get("id2label") or ()) or int(config.get("num_labels", 2))  # same rule as transformers
     if labels != 1:
         return f"{folder}: {labels} labels instead of 1, so there is no one score: choose a reward model"
     if not _has_template(folder):
@@ -154,12 +153,14 @@ class Score:
     """A reward model's score of one conversation."""
 
     value: float  # may be NaN or infinite
-    truncated: bool  # whether it was too long and its end was cut off
+    truncated: bool  # whether the end was cut off because it was too long
 
 
 class Scorer:
-    """A reward model in memory: on the GPU in bfloat16 where there is one, else float32. An UnusableError if weights
-    are missing."""
+    """A reward model in memory, in bfloat16 on a GPU or float32 on the CPU.
+
+    Raises an UnusableError if weights are missing.
+    """
 
     def __init__(self, folder: str | Path, *, batch_size: int, max_length: int | None = None) -> None:
         import torch
@@ -173,7 +174,7 @@ class Scorer:
         model, loaded = AutoModelForSequenceClassification.from_pretrained(
             folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **safe
         )
-        if missing := sorted(loaded["missing_keys"]):  # transformers would use random numbers
+        if missing := sorted(loaded["missing_keys"]):  # transformers would initialise them at random
             raise UnusableError(
                 f"reward model {folder}: no weights for {missing[0]}: choose one that was saved with its head"
             )
@@ -184,7 +185,7 @@ class Scorer:
         self._seen: dict[bytes, Score] = {}
 
     def __call__(self, conversations: Sequence[tuple[str, str]]) -> list[Score]:
-        """Scores of (prompt, completion), in their order."""
+        """Scores of (prompt, completion), in order."""
         names = [hashlib.sha256("\0".join(pair).encode("utf-8", "replace")).digest() for pair in conversations]
         new = {name: pair for name, pair in zip(names, conversations, strict=True) if name not in self._seen}
         whole = dict(zip(new, self._tokens(list(new.values())), strict=True))
@@ -197,7 +198,7 @@ class Scorer:
         return [self._seen[name] for name in names]
 
     def _tokens(self, conversations: list[tuple[str, str]]) -> list[list[int]]:
-        """Conversations in the reward model's own chat template."""
+        """Tokenize conversations with the reward model's chat template."""
         if not conversations:
             return []
         turns = [
@@ -211,7 +212,7 @@ class Scorer:
         from torch.nn.utils.rnn import pad_sequence
 
         config = self.model.config
-        if not self._has_padding:  # decoders find the end of a text by this token, so it is one that none of them has
+        if not self._has_padding:  # decoders find the end of a text by this token, so use one that no row contains
             used = set().union(*rows)
             config.pad_token_id = next(token for token in range(config.vocab_size) if token not in used)
         every = [torch.tensor(row) for row in rows]

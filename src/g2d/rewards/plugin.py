@@ -1,6 +1,6 @@
-"""Rewards of other packages: the entry points `g2d.rewards` of installed distributions.
+"""Rewards from other packages: entry points `g2d.rewards` of installed distributions.
 
-Nothing of them is imported unless a configuration asks for it.
+They are only imported if a configuration names them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ GROUP = "g2d.rewards"
 
 
 class Plugin(TimeLimited):
-    """A reward that an installed package brings (entry point group `g2d.rewards`)."""
+    """A reward of an installed package (entry point group `g2d.rewards`)."""
 
-    reward: Literal["plugin"] = key(..., "Take a reward from an installed package.")
-    name: str = key(..., "Name of its entry point.")
-    settings: dict[str, Any] = key({}, "Its own keys.")
+    reward: Literal["plugin"] = key(..., "Use a reward of an installed package.")
+    name: str = key(..., "Name of the entry point.")
+    settings: dict[str, Any] = key({}, "Settings of the reward.")
 
     @model_validator(mode="after")
     def _loads(self) -> Plugin:
@@ -33,12 +33,12 @@ class Plugin(TimeLimited):
 
     @property
     def plugin(self) -> Reward:
-        """The reward; a MistakeInKeyError if no package has it, or if it is not a `Reward`."""
+        """The reward; a MistakeInKeyError if no package provides it, or if it is not a `Reward`."""
         return _loaded(self.name)
 
     @property
     def own_settings(self) -> Section:
-        """Its keys, validated."""
+        """The reward's settings, validated."""
         kind = self.plugin.settings
         try:
             return kind.model_validate(self.settings)
@@ -51,15 +51,15 @@ class Plugin(TimeLimited):
 def _loaded(name: str) -> Reward:
     installed = {point.name: point for point in entry_points(group=GROUP)}
     if name not in installed:
-        known = ", ".join(sorted(installed)) or "none"
-        raise MistakeInKeyError("name", f"no installed package brings the reward {name} ({GROUP}: {known}): install it")
+        names = ", ".join(sorted(installed)) or "none"
+        raise MistakeInKeyError("name", f"no installed package brings the reward {name} ({GROUP}: {names}): install it")
     try:
         with contained():
             reward = installed[name].load()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        what = f"{installed[name].value} cannot be imported ({reason}): mend that package"
-        raise MistakeInKeyError("name", what) from None
+        message = f"{installed[name].value} cannot be imported ({reason}): mend that package"
+        raise MistakeInKeyError("name", message) from None
     if not isinstance(reward, Reward):
         raise MistakeInKeyError("name", f"{installed[name].value} is no g2d.rewards.reward.Reward: mend that package")
     return reward

@@ -1,7 +1,7 @@
-"""A reward from a Python file of the user: a function of prompts and completions, as TRL takes one.
+"""A reward from the user's Python file: a function of prompts and completions, as in TRL.
 
-What may be expected of it is in docs/rewards.md. The file is executed where a configuration is checked and where a
-completion is judged, and not where one is only read (`g2d status`, tables).
+docs/rewards.md describes the interface. The file is executed to check a configuration and to judge completions, but
+never just to read a configuration (`g2d status`, tables).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from g2d.rewards.foreign_code import TimeLimited, contained
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError, in_groups
 from g2d.settings import key
 
-# What the function is given, by the name of its parameter: of every completion of a group.
+# Values passed to the function, by parameter name; each is a list over the completions of a group.
 GIVEN: Mapping[str, Callable[[Attempt], Any]] = {
     "prompts": lambda attempt: attempt.problem.prompt,
     "completions": lambda attempt: attempt.text,
@@ -33,43 +33,43 @@ OF_REFERENCES = {"answers", "verdicts"}
 
 
 class PythonReward(TimeLimited):
-    """What a function in a Python file of yours returns (docs/rewards.md)."""
+    """Result of a function in your Python file (docs/rewards.md)."""
 
     reward: Literal["python"] = key(..., "Reward by a function in a Python file.")
-    file: str = key(..., "The file, relative to the working directory. Its content is part of what jobs depend on.")
-    function: str = key("reward", "Name of the function, which gets and returns a list: one number per completion.")
-    binary: bool = key(
-        False, "Whether it returns 1 and 0 alone; p(x), and with it mu and H, is defined for such rewards only."
-    )
+    file: str = key(..., "The file, relative to the working directory; jobs depend on its content.")
+    function: str = key("reward", "Name of the function; it returns a list with one number per completion.")
+    binary: bool = key(False, "Whether it returns only 0 and 1; p(x), mu and H need a binary reward.")
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the function has a parameter that depends on the right answer; False where it cannot be read."""
+        """Whether the function has a parameter that depends on the right answer; False if the file cannot be read."""
         return bool(OF_REFERENCES & _parameters(self.file, self.function))
 
 
 def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """What the function returns, called for one group at a time, so that no other group can change a judgement; a
-    ValueError if that is not one number per completion."""
+    """Call the function for one group at a time, so that no other group can affect a judgement.
+
+    Raises a ValueError if it does not return one number per completion.
+    """
     function, names = _function(settings.file, settings.function)
     judgements: list[Judgement] = []
     for group in in_groups(attempts):
-        found = function(**{name: [GIVEN[name](attempt) for attempt in group] for name in names})
+        returned = function(**{name: [GIVEN[name](attempt) for attempt in group] for name in names})
         try:
-            numbers = list(found)
+            numbers = list(returned)
         except TypeError:
             numbers = []
         if len(numbers) != len(group):
             raise ValueError(
-                f"{settings.function} in {settings.file} returned {type(found).__name__} with {len(numbers)} numbers "
-                f"for {len(group)} completions: return a list with one number for each"
+                f"{settings.function} in {settings.file} returned {type(returned).__name__} with {len(numbers)} "
+                f"numbers for {len(group)} completions: return a list with one number for each"
             )
         judgements += map(Judgement, numbers)
     return judgements
 
 
 def _mistake(settings: PythonReward) -> str | None:
-    """Why the file or its function cannot be used, and the fix."""
+    """Reason why the file or its function cannot be used, and the fix."""
     try:
         _function(settings.file, settings.function)
     except UnusableError as error:
@@ -79,27 +79,27 @@ def _mistake(settings: PythonReward) -> str | None:
 
 @cache
 def _parameters(file: str, function: str) -> set[str]:
-    """Names of a function's parameters, without executing its file; none where it cannot be read."""
+    """Names of a function's parameters, without executing its file; empty if the file cannot be read."""
     try:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return set()
-    own = [node.args for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
-    return {argument.arg for arguments in own for argument in (*arguments.args, *arguments.kwonlyargs)}
+    signatures = [node.args for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
+    return {argument.arg for arguments in signatures for argument in (*arguments.args, *arguments.kwonlyargs)}
 
 
 @cache
 def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """The function, and which of `GIVEN` it takes."""
+    """The function, and the names in `GIVEN` that it accepts."""
     module = _module(file)
     function = getattr(module, name, None)
     if not callable(function):
-        own = [
+        functions = [
             n for n, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__
         ]
         raise UnusableError(
-            f"{file} has no function {name} (its functions: {', '.join(own) or 'none'}): define it, or give `function` "
-            "the name of another"
+            f"{file} has no function {name} (its functions: {', '.join(functions) or 'none'}): define it, or give "
+            "`function` the name of another"
         )
     if inspect.iscoroutinefunction(function):
         raise UnusableError(f"{name} in {file} is async: make it a plain function")
@@ -113,17 +113,17 @@ def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]
             f"{name} in {file} requires {', '.join(unknown)}, which a reward is not given: take any of "
             f"{', '.join(GIVEN)}, by name"
         )
-    taken = {parameter.name for parameter in named}
-    if not takes_all and "completions" not in taken:
+    parameter_names = {parameter.name for parameter in named}
+    if not takes_all and "completions" not in parameter_names:
         raise UnusableError(f"{name} in {file} has no parameter `completions`, the list of texts to judge: add it")
-    return function, tuple(n for n in GIVEN if takes_all or n in taken)
+    return function, tuple(n for n in GIVEN if takes_all or n in parameter_names)
 
 
 def _module(file: str) -> ModuleType:
-    """The executed file; nothing is cached beside it, and only its own content counts."""
+    """Execute the file; no bytecode is cached, and only its current content counts."""
     module = ModuleType(f"the reward in {file}")
     module.__file__ = file
-    sys.modules[module.__name__] = module  # dataclasses look their module up
+    sys.modules[module.__name__] = module  # dataclasses look up their module here
     try:
         with contained():
             exec(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True), vars(module))
@@ -135,12 +135,12 @@ def _module(file: str) -> ModuleType:
 
 
 def _reason(error: Exception, file: str) -> str:
-    """An exception in one line, with the last line of the file that it came from."""
+    """Describe an exception in one line, with the last line of the file that was involved."""
     lines = [error.lineno] if isinstance(error, SyntaxError) else []
     lines += [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
     where = f", line {lines[-1]}" if lines else ""
-    return f"{type(error).__name__}: {said}".splitlines()[0] + where
+    return f"{type(error).__name__}: {message}".splitlines()[0] + where
 
 
 def _words(settings: PythonReward) -> str:
@@ -154,7 +154,7 @@ PYTHON = Reward(
     settings=PythonReward,
     score=score,
     words=_words,
-    binary=False,  # unless the entry says so: `reward_of`
+    binary=False,  # default; `reward_of` replaces it by the entry's value
     needs_reference=False,
     content=lambda settings: remembered_digest(settings.file),
     mistake=_mistake,

@@ -1,7 +1,7 @@
-"""The interface of a reward: what a completion is worth in training.
+"""Interface of a reward, the number that training assigns to a completion.
 
-The verdict on a completion, right or wrong, stays the verifier's, beside the reward in every row, so a policy that was
-trained on random rewards is still evaluated by the truth.
+The verifier's verdict is recorded next to the reward in every row, so a policy trained on random rewards is still
+evaluated on correctness.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from g2d.settings import Section
 from g2d.verifier import Judgement as Verified
 from g2d.verifier import Verifier
 
-# `judged`: there is a number. `not_finite`: the reward gave none that is finite. `error`: it failed on this group.
-# `late`: it exceeded its time limit.
+# `judged`: the reward is a finite number. `not_finite`: it is not. `error`: the reward failed on this group. `late`: it
+# exceeded its time limit.
 Status = Literal["judged", "not_finite", "error", "late"]
 
 
 class UnusableError(RuntimeError):
-    """A reward that cannot judge anything; one line with the fix."""
+    """The reward cannot judge anything; the message is one line with the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One completion of a problem. Its text is data, which is never executed or rendered."""
+    """One completion of a problem. Its text is data and is never executed or rendered."""
 
     problem: Problem
-    group: str  # the completions that were drawn together: `group_name`
+    group: str  # `group_name` of the completions that were sampled together
     sample: int  # 0 .. G-1 within the group
     text: str
     verified: Verified
@@ -42,54 +42,54 @@ class Judgement:
 
     reward: float | None  # any finite number; None unless `judged`
     status: Status = "judged"
-    details: Mapping[str, Any] = field(default_factory=dict)  # further findings for the row; JSON types
+    details: Mapping[str, Any] = field(default_factory=dict)  # further data for the row; JSON types
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a reward can use besides the completions."""
+    """Resources for a reward besides the completions."""
 
     verifier: Verifier
-    seed: int  # of the run
-    stream: str  # of the completions, "training" or "harvest"
+    seed: int  # seed of the run
+    stream: str  # "training" or "harvest"
 
     def uniform(self, attempt: Attempt) -> float:
-        """A number in [0, 1) for this completion, the same in any batch, shard or resumed run."""
+        """Random number in [0, 1) for a completion, the same in every batch, shard and resumed run."""
         words = ("reward", self.stream, str(self.seed), attempt.group, str(attempt.sample))
         return int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest()[:7]) / 2**56
 
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """One way to reward. `g2d.rewards.catalogue` lists those of the package; others are plugins.
+    """One kind of reward. `g2d.rewards.catalogue` lists the built-in ones; others are plugins.
 
-    `score(settings, attempts, context)` gets whole groups, one after another, and returns one judgement for each
-    attempt, in order. The judgements of a group depend on that group, the settings and the context alone.
+    `score(settings, attempts, context)` gets whole groups, one after another, and returns one judgement per attempt, in
+    order. The judgements of a group must only depend on that group, the settings and the context.
     """
 
-    name: str  # in the configuration and in tables
-    version: int  # raised when its results change: everything trained on it runs again
+    name: str  # used in the configuration and in tables
+    version: int  # raise it when results change: all trainings that use the reward run again
     settings: type[Section]
     score: Callable[[Any, Sequence[Attempt], Context], Sequence[Judgement]]
     words: Callable[[Any], str]  # for sentences: "random rewards (p = 0.5)"
-    binary: bool = True  # 1 or 0; else a scalar, of which larger is better
-    needs_reference: bool = True  # else it can judge open-ended problems
-    gpu: bool = False  # whether a job that only judges asks for a GPU
-    content: Callable[[Any], str | None] = lambda own: None  # digest of the local files that it depends on, if any
-    mistake: Callable[[Any], str | None] = lambda own: None  # why those files cannot be used, and the fix
-    files: Callable[[Any], list[str]] = lambda own: []  # that a rule of the workflow makes before it can judge
+    binary: bool = True  # 1 or 0; otherwise any number, larger is better
+    needs_reference: bool = True  # if False, it can judge open-ended problems
+    gpu: bool = False  # whether a job that only judges requests a GPU
+    content: Callable[[Any], str | None] = lambda own: None  # digest of the local files it depends on, if any
+    mistake: Callable[[Any], str | None] = lambda own: None  # reason why those files cannot be used, and the fix
+    files: Callable[[Any], list[str]] = lambda own: []  # made by a rule before it can judge
 
 
-AGAIN = "#asked-"  # between the name of a problem and the number of its visit
+AGAIN = "#asked-"  # separates the name of a problem from the number of its visit
 
 
 def group_name(problem_id: str, times_before: int) -> str:
-    """The name of the completions of one visit of a problem, which has random numbers of its own."""
+    """Name of the group of one visit of a problem; each visit has separate random numbers."""
     return f"{problem_id}{AGAIN}{times_before + 1}" if times_before else problem_id
 
 
 def in_groups(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
-    """The attempts of each group, in order of first appearance."""
+    """Split attempts into groups, in order of first appearance."""
     groups: dict[str, list[Attempt]] = {}
     for attempt in attempts:
         groups.setdefault(attempt.group, []).append(attempt)

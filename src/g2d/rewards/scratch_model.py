@@ -1,8 +1,8 @@
-"""The embedded reward model: a tiny BERT, which a rule of the workflow trains from scratch in about 20 CPU seconds.
+"""The embedded reward model: a tiny BERT that a rule of the workflow trains from scratch in about 20 CPU seconds.
 
-Its judge has a length bias by default (`g2d.problems.replies`), so policies that are trained on it learn longer replies
-without more politeness: reward hacking, without a download. Its folder is named by a digest of what it is trained with,
-so entries of `rewards` that differ in other keys share one model.
+Its training judge has a length bias by default (`g2d.problems.replies`), so policies trained on it learn longer replies
+without more politeness: reward hacking without a download. The folder name is a digest of the keys that the weights
+depend on, so entries of `rewards` that differ in other keys share one model.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from g2d.settings import Section, Seed, key
 
 FOLDER = "results/reward-models"
 TRAINED_WITH = {"seed", "steps", "length_bias"}
-OPTIONS = {"seed": int, "length_bias": float}  # of the command
+OPTIONS = {"seed": int, "length_bias": float}  # command-line options and their types
 
 POSITIONS = 256
-BATCH_SIZE = 32  # preferences
+BATCH_SIZE = 32  # preferences per step
 HIDDEN_SIZE = 32
 LEARNING_RATE = 1e-3
 WORD = r"[A-Za-z]+|\d|[^\sA-Za-z\d]"
@@ -35,35 +35,33 @@ SPECIAL = ("<pad>", "<unk>", "<user>", "<assistant>", "<end>")
 
 
 class ScratchRewardModel(Section):
-    """The score of a tiny model that the workflow trains from scratch to judge replies, with a length bias built in."""
+    """Score of a tiny reward model that the workflow trains from scratch, with a built-in length bias."""
 
     reward: Literal["scratch_model"] = key(..., "Reward by the embedded reward model's score.")
-    seed: Seed = key(0, "Seed of its weights and of the preferences it is trained on.")
-    steps: int = key(300, "Optimiser steps, of 32 preferences each.", ge=1)
-    length_bias: float = key(
-        1.0, "What a sentence that says nothing is worth to its judge; a degree of politeness is worth 2.", ge=0
-    )
-    length_penalty: float = key(0.0, "As for `model`.", ge=0)
+    seed: Seed = key(0, "Seed of weights and preferences.")
+    steps: int = key(300, "Optimiser steps, with 32 preferences each.", ge=1)
+    length_bias: float = key(1.0, "Value of an empty sentence to the judge; a degree of politeness is worth 2.", ge=0)
+    length_penalty: float = key(0.0, "Penalty per 1,000 characters of a completion.", ge=0)
 
     @property
     def trained_with(self) -> dict[str, Any]:
-        """The keys that its weights depend on."""
+        """Keys that the weights depend on."""
         return self.params(only=TRAINED_WITH)
 
     @property
     def name(self) -> str:
-        """Name of its folder."""
+        """Name of the model's folder."""
         return hashlib.sha256(json.dumps(self.trained_with, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def files(self) -> list[str]:
-        """Its files, the weights first."""
+        """Files of the model, weights first."""
         names = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
         return [f"{FOLDER}/{self.name}/{name}" for name in names]
 
 
 def score(settings: ScratchRewardModel, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """As any reward model in a folder."""
+    """Score completions like `RewardModel`."""
     if not attempts:
         return []
     folder = str(Path(settings.files[0]).parent)
@@ -89,9 +87,9 @@ SCRATCH_MODEL = Reward(
 
 
 def train_scratch_reward(settings: ScratchRewardModel, folder: Path) -> None:
-    """Train it and save weights (safetensors), configuration and tokenizer.
+    """Train the model and save weights (safetensors), configuration and tokenizer.
 
-    The loss is Bradley and Terry's, -log sigmoid(score of the chosen reply - score of the rejected one).
+    The loss is Bradley-Terry: -log sigmoid(score of the chosen reply - score of the rejected reply).
     """
     import torch
     from transformers import BertConfig, BertForSequenceClassification
@@ -113,7 +111,7 @@ def train_scratch_reward(settings: ScratchRewardModel, folder: Path) -> None:
     )
     model = BertForSequenceClassification(config)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # more threads are slower for so small a model
+    torch.set_num_threads(1)  # more threads are slower for such a small model
     try:
         _learn(model, tokenizer, settings, rng)
     finally:
@@ -142,7 +140,7 @@ def _learn(model: Any, tokenizer: Any, settings: ScratchRewardModel, rng: random
 
 
 def build_tokenizer() -> Any:
-    """A word-level tokenizer over the closed vocabulary of the replies; other words are <unk>."""
+    """Build a word-level tokenizer for the closed vocabulary of the replies; other words become <unk>."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

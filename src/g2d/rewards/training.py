@@ -1,8 +1,7 @@
-"""A reward as a reward function of TRL's trainers: called once a generation, with whole groups.
+"""A reward as a reward function for TRL's trainers, called once per generation with whole groups.
 
-The verifier judges every completion as well, so rows of a training on another reward still have the verdict. A
-completion without a number is None, which TRL takes for "not scorable": it has no advantage and no part in its group's
-mean.
+The verifier judges every completion too, so rows of a training on another reward still hold the verdict. TRL treats a
+reward of None as "not scorable": the completion has no advantage and is left out of its group's mean.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ Completion = str | Sequence[dict[str, Any]]
 
 
 class TrainingReward:
-    """The reward function of a training; the data set needs the columns `problem_id` and `group`.
+    """Reward function of a training; the data set needs the columns `problem_id` and `group`.
 
     Args:
-        eos_token_ids: tokens that end a completion. TRL does not say why one ended; with these, one that ends in
-            another token and has no box counts as `truncated` instead of `no_boxed`.
-        on_judged: called with the verifier's judgements, `rewards`, the reward's, and everything TRL passed.
+        eos_token_ids: tokens that end a completion. TRL does not say why a completion ended; with these, one that ends
+            in another token and has no box counts as `truncated` instead of `no_boxed`.
+        on_judged: called with the verifier's judgements, the reward's as `rewards`, and all arguments from TRL.
     """
 
     def __init__(
@@ -59,14 +58,15 @@ class TrainingReward:
         completion_ids: Sequence[Sequence[int]] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Rewards in the order of the completions; None where there is none. A RuntimeError if a group is not whole, or
-        as `judge`.
+        """Rewards in the order of the completions; None if a completion has none.
+
+        Raises a RuntimeError if a group is not complete, and the errors of `judge`.
 
         Args:
             completions: texts, or conversations that end with the assistant's message; whole groups.
-            group: of each completion, from `group_name`.
+            group: `group_name` of each completion.
             completion_ids: tokens of the completions, without padding.
-            columns: further arguments of TRL; `log_metric` receives the share of each verdict and status.
+            columns: other arguments from TRL; `log_metric` receives the share of each verdict and status.
         """
         verified, judgements = self.judged(completions, problem_id, group, completion_ids)
         log_metric = columns.get("log_metric")
@@ -75,7 +75,7 @@ class TrainingReward:
             statuses = Counter(judgement.status for judgement in judgements)
             for status in get_args(Status):
                 log_metric(f"rewards/{status}", statuses[status] / len(judgements))
-            if self.scalar:  # a reward model may not have read everything
+            if self.scalar:  # a reward model may truncate its input
                 truncated = sum("truncated" in judgement.details for judgement in judgements)
                 log_metric("rewards/truncated", truncated / len(judgements))
             if isinstance(self.settings, ByKind):
@@ -92,7 +92,7 @@ class TrainingReward:
         group: Sequence[str],
         completion_ids: Sequence[Sequence[int]] | None = None,
     ) -> tuple[list[Judgement], list[Rewarded]]:
-        """Judgements of the verifier and of the reward, without metrics and rows. Arguments as of `__call__`."""
+        """Judgements of the verifier and of the reward, without logging. Arguments as in `__call__`."""
         verifier = shared_verifier(default_workers())
         texts, reasons = [completion_text(completion) for completion in completions], None
         if self.eos_token_ids and completion_ids is not None:
@@ -119,17 +119,19 @@ class TrainingReward:
         completion_ids: Sequence[Sequence[int]] | None,
         log_metric: Callable[[str, float], None],
     ) -> None:
-        """The mean of each reward, over the completions that it judged, their share, and the mean length in tokens."""
+        """Log each kind's mean reward over judged completions, their share, and the mean length in tokens."""
         kinds = [self.problems[name].kind for name in problem_id]
         for kind in dict.fromkeys(kinds):
-            own = [number for number, other in enumerate(kinds) if other == kind]
-            rewards = [reward for number in own if (reward := judgements[number].reward) is not None]
-            log_metric(f"rewards/judged/{kind}", len(rewards) / len(own))
-            log_metric(f"rewards/without/{kind}", 1 - len(rewards) / len(own))
+            positions = [number for number, other in enumerate(kinds) if other == kind]
+            rewards = [reward for number in positions if (reward := judgements[number].reward) is not None]
+            log_metric(f"rewards/judged/{kind}", len(rewards) / len(positions))
+            log_metric(f"rewards/without/{kind}", 1 - len(rewards) / len(positions))
             if rewards:
                 log_metric(f"reward/{kind}", sum(rewards) / len(rewards))
             if completion_ids is not None:
-                log_metric(f"completions/mean_length/{kind}", fmean(len(completion_ids[number]) for number in own))
+                log_metric(
+                    f"completions/mean_length/{kind}", fmean(len(completion_ids[number]) for number in positions)
+                )
 
 
 def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, float], None] | None) -> None:
@@ -143,7 +145,7 @@ def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, flo
 
 
 def completion_text(completion: Completion) -> str:
-    """Text of a completion in either of TRL's formats; a message without text counts as empty."""
+    """Text of a completion in either TRL format; a message without text counts as empty."""
     if isinstance(completion, str):
         return completion
     content = completion[-1].get("content") if completion else None

@@ -1,1 +1,1 @@
-"""Rollouts: a `Rollout` record, and the engines that draw them (transformers, vLLM, replay)."""
+"""Rollouts: the `Rollout` record, and engines that generate them (transformers, vLLM, replay)."""

@@ -1,8 +1,8 @@
-"""Attention of a step, which has one query per row and head: heads that share keys and values are multiplied together,
-and so are all rows with the prefix that they share.
+"""Attention for one decoding step (one query per row and head), without copying the cache.
 
-transformers repeats keys and values for every query head, a copy of the whole cache in every layer and step. The sums
-are the same but for their order.
+Heads that share keys and values are multiplied together, and so are all rows with their common prefix. transformers
+would repeat keys and values for every query head, which copies the whole cache in every layer and step. The sums are
+the same up to their order.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def attend(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention output, shape (rows, 1, heads, head size), as an attention function of transformers.
+    """Compute attention, shape (rows, 1, heads, head size), as an attention function of transformers.
 
     Args:
         query: (rows, heads, 1, head size).
-        keys: a row's own, (rows, heads of keys, columns, head size), and `values` likewise.
-        attention_mask: added to the scores, (rows, 1, 1, columns of the prefix and own columns).
-        row_cache: has the prefix of every layer.
+        keys: keys of each row, (rows, key heads, columns, head size); `values` has the same shape.
+        attention_mask: added to the scores, (rows, 1, 1, columns of the prefix and of the row).
+        row_cache: holds the prefix of every layer.
     """
     rows, heads, _, size = query.shape
     kv_heads = keys.shape[1]
@@ -57,7 +57,7 @@ def attend(
 
 
 def _with_all(by_row: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
-    """Product of (rows, heads, group, n) with (heads, n, m), which all rows share: (rows, heads, group, m)."""
+    """Multiply (rows, heads, group, n) by (heads, n, m), which all rows share: (rows, heads, group, m)."""
     rows, heads, group, n = by_row.shape
     product = by_row.transpose(0, 1).reshape(heads, rows * group, n) @ shared
     return product.view(heads, rows, group, -1).transpose(0, 1)
@@ -68,7 +68,7 @@ AttentionInterface.register(NAME, attend)
 
 @contextmanager
 def by_row(model: Any) -> Iterator[None]:
-    """The model's attention is `attend`; its forward pass takes `row_cache`."""
+    """Use `attend` as the model's attention; its forward pass then needs `row_cache`."""
     config = model.config.get_text_config(decoder=True)
     before = config._attn_implementation
     config._attn_implementation = NAME

@@ -1,7 +1,7 @@
-"""Continuous batching for a causal language model: the row of a finished completion goes to the next sample.
+"""Continuous batching for a causal language model: the row of a finished completion is reused for the next sample.
 
-A prompt is read once for its samples, what all prompts begin with once for all of them, and keys and values stay where
-they were written (`g2d.rollouts.rows`).
+A prompt is read once for all its samples, and a prefix that all prompts share is read once. Keys and values are never
+moved after they are written (`g2d.rollouts.rows`).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rows import SLIDING, Rows, attends_by_row, kinds_of_layers
 from g2d.rollouts.sampling import has_large_vocabulary
 
-Sample = tuple[int, int]  # index of the prompt, number of the sample
+Sample = tuple[int, int]  # (index of the prompt, number of the sample)
 
-SHARE = 8  # rows get new samples when one in so many is free: reading prompts takes about as long as a step
-PREFIX = 32  # tokens that all prompts share at least, where these are read once
-LOOK = 4  # steps of fixed rows between two looks at what has ended, each of which waits for the device
+SHARE = 8  # refill when 1/SHARE of the rows are free: reading prompts takes about as long as a step
+PREFIX = 32  # shortest common prefix, in tokens, that is read once
+LOOK = 4  # steps of fixed rows between checks for ended rows; each check waits for the device
 
 
 class ContinuousBatch:
-    """Samples that pass through the rows of a batch.
+    """Samples that are generated in the rows of a batch.
 
     Args:
         prompts: tokens of every prompt.
         stream: uniform numbers for the tokens of a sample, shape (max_completion_length,).
-        fixed: rows to use whose number stays as it is, with steps of few shapes; otherwise rows without a sample are
-            removed and a step looks at no more columns than it must.
+        fixed: rows of a constant number, with steps of few shapes. Without it, rows that have no sample are removed
+            and a step covers only the columns in use.
     """
 
     def __init__(
@@ -50,9 +50,10 @@ class ContinuousBatch:
 
     @torch.no_grad()
     def complete(self, samples: Sequence[Sample]) -> dict[Sample, list[int]]:
-        """The tokens of every sample, with the one that ended it.
+        """Generate the tokens of every sample, including the token that ends it.
 
-        Fixed rows need inference mode: outside of it autocast keeps copies of the weights, and a graph would read them.
+        Fixed rows require inference mode: autocast would otherwise cache copies of the weights, which a graph would
+        read.
         """
         queue = deque(samples)
         n = min(self.decoding.batch_size, len(queue))
@@ -69,7 +70,7 @@ class ContinuousBatch:
         return completed
 
     def _draw(self, until_free: int) -> None:
-        """Take steps until so many rows are free."""
+        """Take steps until `until_free` rows are free."""
         free, lengths = self.rows.free, self.rows.lengths
         longest = int((lengths * ~free).max())
         while int(free.sum()) < until_free:
@@ -82,7 +83,7 @@ class ContinuousBatch:
                 longest += 1
 
     def _pass_on(self, queue: deque[Sample]) -> dict[Sample, list[int]]:
-        """Take completed samples from the free rows and give the rows to the next samples."""
+        """Collect completed samples from the free rows and assign the rows to the next samples."""
         rows = self.rows
         free = rows.free.nonzero().flatten()
         drawn = zip(free.tolist(), rows.tokens[free].tolist(), rows.counts[free].tolist(), strict=True)
@@ -98,17 +99,17 @@ class ContinuousBatch:
         return completed
 
     def _join(self, joining: list[Sample], rows: torch.Tensor) -> None:
-        """Put samples into these rows: read each of their prompts once and draw the first tokens."""
+        """Put samples into these rows: read each prompt once and sample the first tokens."""
         for row, sample in zip(rows.tolist(), joining, strict=True):
             self.samples[row] = sample
         order = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompt for prompt, _ in joining))}
         which = torch.tensor([order[prompt] for prompt, _ in joining], device=rows.device)
         uniforms = torch.from_numpy(np.stack([self.stream(sample) for sample in joining])).to(rows.device)
-        behind = [self.prompts[prompt][len(self.prefix) :] for prompt in order]
-        self.rows.join(behind, rows, which, uniforms)
+        suffixes = [self.prompts[prompt][len(self.prefix) :] for prompt in order]
+        self.rows.join(suffixes, rows, which, uniforms)
 
     def _close(self, rows: torch.Tensor) -> None:
-        """Remove these rows; the last of the others take their places."""
+        """Remove these rows; the last remaining rows fill the gaps."""
         stays = torch.ones_like(self.rows.free)
         stays[rows] = False
         n = int(stays.sum())
@@ -119,15 +120,15 @@ class ContinuousBatch:
 
 
 def shared_prefix(model: Any, prompts: Sequence[Sequence[int]]) -> list[int]:
-    """Tokens that all prompts begin with and that are worth reading apart, of which none is the last of a prompt.
+    """Common prefix of all prompts, if it is worth reading separately; it excludes the last token of every prompt.
 
-    None for a model with a small vocabulary, as g2d's own: its draws keep the bits of the releases before. None with a
-    sliding window: its mask counts columns, and the padding of a prompt is behind the prefix.
+    Empty for small vocabularies, such as g2d's models, so that their samples keep the bits of earlier releases. Empty
+    with sliding windows, whose mask counts columns: the padding of a prompt comes after the prefix.
     """
     large = has_large_vocabulary(model.config.get_text_config(decoder=True).vocab_size)
     if not large or not attends_by_row(model) or SLIDING in kinds_of_layers(model.config):
         return []
-    first, last = min(map(list, prompts)), max(map(list, prompts))  # in their order all others are between them
+    first, last = min(map(list, prompts)), max(map(list, prompts))  # all other prompts sort between these two
     most = min(map(len, prompts)) - 1
     length = next((i for i in range(most) if first[i] != last[i]), most)
     return first[:length] if length >= PREFIX else []

@@ -1,10 +1,10 @@
-"""The Kullback-Leibler divergence of a policy from M0, on answers that the policy samples.
+"""Kullback-Leibler divergence of a policy from M0, on answers sampled from the policy.
 
-Of an answer y to a prompt x it is sum_t KL(pi(. | x, y_<t) || pi_0(. | x, y_<t)), whose mean over y ~ pi is
-KL(pi || pi_0), by the chain rule (Amini, Vieira and Cotterell 2025, "Better estimation of the Kullback-Leibler
-divergence between language models"). The mean of log pi(y | x) - log pi_0(y | x) is the same, but varies more and can
-be negative. Both hold for answers drawn at temperature 1 with top_p 1 alone. Answers that the token budget cuts off
-count as far as they go.
+For an answer y to a prompt x it is sum_t KL(pi(. | x, y_<t) || pi_0(. | x, y_<t)). By the chain rule, its mean over y ~
+pi is KL(pi || pi_0) (Amini, Vieira and Cotterell 2025, "Better estimation of the Kullback-Leibler divergence between
+language models"). The mean of log pi(y | x) - log pi_0(y | x) has the same expectation, but varies more and can be
+negative. Both require answers sampled at temperature 1 with top_p 1. An answer cut off by the token budget counts up to
+there.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from g2d.rollouts.transformers_engine import TransformersEngine
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-AT_ONCE = 2**25  # logits of a pass of either model; one answer may have more
+AT_ONCE = 2**25  # logits per pass of either model; a single answer may exceed it
 COLUMNS = ("problem_id", "sample", "token_count", "kl")
 
 
 def own_answers(
     policy: Policy, base: Policy, problems: Sequence[Problem], prompt: Prompt, decoding: Decoding
 ) -> pd.DataFrame:
-    """Draw answers of a policy and measure how far it is from M0 on them: `COLUMNS`, a row per problem and sample, with
-    kl in nats, over all tokens of the answer.
+    """Sample answers from a policy and measure its divergence from M0 on them.
 
-    Drawn by transformers whatever the engine, so that the probabilities are those that the answers were drawn with. A
-    ValueError if they are not samples of the policy itself.
+    Returns `COLUMNS`, one row per problem and sample, with kl in nats summed over the tokens of the answer.
+    Transformers generates the answers with every engine, so that the same probabilities are used for sampling and
+    measuring. Raises a ValueError unless temperature and top_p are 1.
     """
     if (decoding.temperature, decoding.top_p) != (1.0, 1.0):
         raise ValueError("the divergence is a mean over samples at temperature 1 with top_p 1")
     engine = TransformersEngine.of(policy)
     drawn = [*completed(engine, problems, prompt, decoding)]
     answers = [(completion.prompt_ids or (), completion.token_ids or ()) for *_, completion in drawn]
-    found = zip(drawn, divergences(engine.model, load_model(base), answers), strict=True)
-    rows = [(problem.problem_id, sample, done.token_count, kl) for (problem, _, sample, done), kl in found]
+    measured = zip(drawn, divergences(engine.model, load_model(base), answers), strict=True)
+    rows = [(problem.problem_id, sample, done.token_count, kl) for (problem, _, sample, done), kl in measured]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -53,16 +53,18 @@ def own_answers(
 def divergences(
     policy: PreTrainedModel | Any, base: PreTrainedModel | Any, answers: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> list[float]:
-    """Of every answer (the tokens of a prompt and of its completion, the one that ended it included), the sum over its
-    tokens of the divergence of the policy's next token from that of M0, in nats."""
-    found = torch.zeros(len(answers), dtype=torch.float64)
+    """Divergence of the policy from M0 for each answer, in nats, summed over the answer's tokens.
+
+    An answer is the tokens of a prompt and of its completion, including the token that ends it.
+    """
+    sums = torch.zeros(len(answers), dtype=torch.float64)
     order = sorted(range(len(answers)), key=lambda i: sum(map(len, answers[i])), reverse=True)
     while order:
         longest = sum(map(len, answers[order[0]]))
         rows = max(1, AT_ONCE // (longest * policy.config.vocab_size))
         batch, order = order[:rows], order[rows:]
         ids, mask = (torch.zeros(len(batch), longest, dtype=torch.long) for _ in range(2))
-        drawn = torch.zeros_like(mask, dtype=torch.bool)  # where the next token is one of the completion
+        drawn = torch.zeros_like(mask, dtype=torch.bool)  # positions whose next token belongs to the completion
         for row, (prompt, completion) in enumerate(answers[i] for i in batch):
             end = len(prompt) + len(completion)
             ids[row, :end], mask[row, :end] = torch.tensor([*prompt, *completion]), 1
@@ -71,14 +73,14 @@ def divergences(
             model(input_ids=ids.to(model.device), attention_mask=mask.to(model.device)).logits[drawn]
             for model in (policy, base)
         )
-        # In parts, for in float32 and normalised they are several times the logits of one long answer.
+        # Split into parts: normalised float32 copies are several times the size of one long answer's logits.
         parts = (logits.split(max(1, AT_ONCE // policy.config.vocab_size)) for logits in (own, other))
         of_tokens = torch.cat([_next_token(*part) for part in zip(*parts, strict=True)])
-        found.index_add_(0, torch.tensor(batch)[drawn.nonzero()[:, 0]], of_tokens.double().cpu())
-    return [float(kl) for kl in found]
+        sums.index_add_(0, torch.tensor(batch)[drawn.nonzero()[:, 0]], of_tokens.double().cpu())
+    return [float(kl) for kl in sums]
 
 
 def _next_token(own: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """KL(own || other) of next-token distributions, (N,), from their logits, (N, V)."""
+    """KL(own || other) of next-token distributions, shape (N,), from logits of shape (N, V)."""
     p, q = (logits.float().log_softmax(-1) for logits in (own, other))
     return F.kl_div(q, p, reduction="none", log_target=True).sum(-1)

@@ -1,4 +1,4 @@
-"""Draw rollouts: render every problem, complete it by an engine, judge it by the verifier."""
+"""Generate rollouts: render every problem, complete it with an engine, judge it with the verifier."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from g2d.verifier import Verifier
 
 
 def sampling(settings: Sampling, seed: int) -> Decoding:
-    """Decoding of a harvest or a calibration."""
+    """Decoding settings of a harvest or a calibration."""
     return Decoding(**{name: getattr(settings, name) for name in Sampling.model_fields}, seed=seed)
 
 
 def evaluation_decoding(settings: Evaluation) -> Decoding:
-    """Greedy decoding (paper, Table 1), or the configured sampled evaluation."""
+    """Decoding settings of an evaluation: greedy (paper, Table 1) or sampled."""
     drawn = settings.sampled
     return Decoding(
         samples_per_prompt=drawn.n if drawn else 1,
@@ -35,7 +35,7 @@ def evaluation_decoding(settings: Evaluation) -> Decoding:
 
 
 def greedy(max_completion_length: int, batch_size: int) -> Decoding:
-    """One greedy completion of each prompt."""
+    """Decoding settings for one greedy completion per prompt."""
     return Decoding(1, 0.0, 1.0, max_completion_length, batch_size, seed=0)
 
 
@@ -50,18 +50,18 @@ def draw_rollouts(
     verifier: Verifier | None = None,
     token_ids: bool = False,
 ) -> list[Rollout]:
-    """`samples_per_prompt` judged rollouts per problem, ordered by problem and sample.
+    """Generate and judge `samples_per_prompt` rollouts per problem, ordered by problem and sample.
 
     Args:
-        prompt: template of the messages; None: the bare text of a problem is continued, without a chat template.
-        engine: one that already holds the policy; None: the policy is loaded.
-        verifier: one that stays open; None: one of so many `workers` for this draw.
+        prompt: template of the messages; None: continue the bare text of a problem, without a chat template.
+        engine: an engine that already holds the policy; None: load the policy.
+        verifier: an open verifier, which is not closed; None: start one with `workers` workers.
         token_ids: keep the tokens, for training.
     """
     engine = engine or engine_for(policy)
     tokenizer = tokenizer_sha256(policy.base) if token_ids and not policy.is_recorded else None
     drawn = [*completed(engine, problems, prompt, decoding)]
-    # Closed here, so that its CPU time is billed to this job.
+    # Close it here, so that its CPU time is counted for this job.
     with nullcontext(verifier) if verifier is not None else Verifier(workers) as judge:
         judgements = judge.verify(
             [(problem.reference, completion.text) for problem, _, _, completion in drawn],
@@ -105,7 +105,7 @@ def draw_rollouts(
 def completed(
     engine: Engine, problems: Sequence[Problem], prompt: Prompt | None, decoding: Decoding
 ) -> Iterator[tuple[Problem, Request, int, Completion]]:
-    """Every completion, with its problem, what the policy saw, and its number among the samples."""
+    """Yield every completion with its problem, its request, and its number among the samples."""
     requests = [engine.request(p.problem_id, conversation(p, prompt) if prompt else p.prompt) for p in problems]
     for problem, request, completions in zip(problems, requests, engine.generate(requests, decoding), strict=True):
         for sample, completion in enumerate(completions):
@@ -113,5 +113,5 @@ def completed(
 
 
 def well_formed(text: str) -> str:
-    """Text that can be written in UTF-8: a lone surrogate becomes a question mark."""
+    """Make text encodable in UTF-8: a lone surrogate becomes a question mark."""
     return text.encode("utf-8", "replace").decode()

@@ -1,6 +1,6 @@
 """Engines, which render conversations and complete prompts, and the choice of an engine for a policy.
 
-Problems and verdicts are added by `g2d.rollouts.draw`.
+`g2d.rollouts.draw` adds problems and verdicts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from g2d.rollouts.settings import EngineSettings
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How to decode. `temperature` 0 is greedy, with one sample per prompt."""
+    """Decoding settings. `temperature` 0 is greedy, with one sample per prompt."""
 
     samples_per_prompt: int
     temperature: float
@@ -26,32 +26,32 @@ class Decoding:
     max_completion_length: int  # tokens
     batch_size: int  # completions generated together by transformers
     seed: int
-    token_budgets: tuple[int, ...] = ()  # also return the text of the first b tokens, for each of these b
+    token_budgets: tuple[int, ...] = ()  # also return the text of the first b tokens, for each budget b
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt to complete; its random numbers depend on problem_id."""
+    """A prompt to complete; its random numbers depend on problem_id."""
 
     problem_id: str
     prompt_text: str
-    prompt_ids: tuple[int, ...] | None = None  # its tokens; None: those of the text
+    prompt_ids: tuple[int, ...] | None = None  # None: tokenize the text
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One sample of an engine."""
+    """One sample from an engine."""
 
     text: str
     token_count: int
     finish_reason: FinishReason
     prefixes: Mapping[int, str] = field(default_factory=dict)  # text at every token budget that cuts this completion
-    # With the token that ended the completion; None where text alone was recorded.
+    # Includes the token that ended the completion. None if only text was recorded.
     prompt_ids: tuple[int, ...] | None = None
     token_ids: tuple[int, ...] | None = None
 
 
-Drawn = tuple[list[int], FinishReason]  # the tokens of a completion and why it ended
+Drawn = tuple[list[int], FinishReason]  # (tokens of a completion, reason why it ended)
 
 
 class Engine(Protocol):
@@ -60,19 +60,24 @@ class Engine(Protocol):
     name: str
 
     def render(self, shown: Messages | str) -> str:
-        """The exact text that the policy continues: a conversation in the model's chat template, ready for the
-        assistant's turn, or a text as the beginning of a document."""
+        """Render the exact text that the policy continues.
+
+        It is a conversation in the model's chat template, up to the assistant's turn, or a text as the beginning of a
+        document.
+        """
 
     def request(self, problem_id: str, shown: Messages | str) -> Request:
-        """The request to complete a conversation or a text, whose own special tokens are plain text."""
+        """Build the request for a conversation or text; special tokens inside it are treated as plain text."""
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """`samples_per_prompt` completions for every request, in order."""
+        """Generate `samples_per_prompt` completions for every request, in order."""
 
 
 class ModelEngine:
-    """An engine that holds a model; `context` is its name in messages, and the most tokens that it can hold, None where
-    it states none."""
+    """Base class of engines that hold a model.
+
+    `context` is the model's name for messages and its longest sequence in tokens, None if not stated.
+    """
 
     def __init__(self, tokenizer: Any, end_ids: Iterable[int], context: tuple[str, int | None]) -> None:
         self.tokenizer = tokenizer
@@ -80,11 +85,11 @@ class ModelEngine:
         self.context = context
 
     def render(self, shown: Messages | str) -> str:
-        """As `Engine`."""
+        """See `Engine`."""
         return document(self.tokenizer, shown) if isinstance(shown, str) else render(self.tokenizer, shown)
 
     def request(self, problem_id: str, shown: Messages | str) -> Request:
-        """As `Engine`; a ValueError names a problem with a special token that the tokenizer cannot spell."""
+        """See `Engine`; a ValueError names a problem with a special token that the tokenizer cannot spell out."""
         try:
             ids = prompt_ids(self.tokenizer, shown)
         except ValueError as error:
@@ -92,7 +97,7 @@ class ModelEngine:
         return Request(problem_id, self.render(shown), tuple(ids))
 
     def tokens_of(self, requests: Iterable[Request]) -> list[list[int]]:
-        """The tokens of prompts."""
+        """Tokens of the prompts."""
         return [
             token_ids(self.tokenizer, [request.prompt_text])[0]
             if request.prompt_ids is None
@@ -101,7 +106,7 @@ class ModelEngine:
         ]
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """As `Engine`; a ValueError names a problem that does not fit the model with its completion."""
+        """See `Engine`; a ValueError names a problem that does not fit the model together with its completion."""
         if not requests:
             return []
         prompts = self.tokens_of(requests)
@@ -113,7 +118,7 @@ class ModelEngine:
         ]
 
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
-        """The samples of every prompt; their random numbers belong to its name."""
+        """Sample completions of every prompt; random numbers depend on the prompt's name."""
         raise NotImplementedError
 
     def _completion(
@@ -122,7 +127,7 @@ class ModelEngine:
         def text(part: list[int]) -> str:
             return str(self.tokenizer.decode(part, skip_special_tokens=True))
 
-        # No token depends on the budget, so a completion at a smaller one is the beginning of this one.
+        # Tokens do not depend on the budget, so a completion with a smaller one is a prefix of this one.
         cut = {budget: text(tokens[:budget]) for budget in decoding.token_budgets if budget < len(tokens)}
         whole = text(tokens[:-1] if reason == "stop" else tokens)
         # The end-of-turn token was generated too, so it counts.
@@ -132,11 +137,11 @@ class ModelEngine:
 def require_room(
     prompts: Sequence[Sequence[int]], names: Sequence[str], budget: int, context: tuple[str, int | None]
 ) -> None:
-    """Raise a ValueError that names the longest prompt where it leaves no room for a completion of `budget` tokens.
+    """Raise a ValueError that names the longest prompt if a completion of `budget` tokens does not fit after it.
 
     Args:
-        names: of the prompts, in the message.
-        context: as of `ModelEngine`.
+        names: names of the prompts, for the message.
+        context: as in `ModelEngine`.
     """
     model, limit = context
     longest = max(range(len(prompts)), key=lambda i: len(prompts[i]), default=None)
@@ -150,11 +155,11 @@ def require_room(
 def engine_for(
     policy: Policy, settings: EngineSettings | None = None, *, adapter_rank: int | None = None, longest: int = 0
 ) -> Engine:
-    """The engine of a policy: a replay of recorded completions, or the configured one.
+    """Return the engine for a policy: a replay of recorded completions, or the configured engine.
 
     Args:
-        adapter_rank: of all adapters of this M0; None where it has none.
-        longest: completion that any job of this M0 draws, in tokens. Both are for an engine that its jobs share.
+        adapter_rank: rank of all adapters of this M0, for an engine that jobs share; None if there are none.
+        longest: longest completion that any job of this M0 generates, in tokens, for an engine that jobs share.
     """
     if policy.is_recorded:
         from g2d.rollouts.replay_engine import ReplayEngine

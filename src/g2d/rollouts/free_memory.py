@@ -1,7 +1,7 @@
-"""Check that a GPU has the memory that vLLM will ask for, and say what holds it where it has not.
+"""Check that a GPU has the memory that vLLM will request, and report what occupies it otherwise.
 
-vLLM takes a share of the whole card and does not start where less is free. What can be freed is freed first: tensors of
-a trainer, an engine of the job before.
+vLLM requests a share of the whole card and does not start if less is free. Unused tensors of a trainer and the engine
+of the previous job are freed first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ GIB = 2**30
 
 
 def free_unused() -> None:
-    """Give back the GPU memory of what went out of use: a trainer refers to itself, so nothing is freed at once."""
+    """Free GPU memory of unused objects; a trainer has reference cycles, so its memory is only freed by the
+    collector."""
     import torch
 
     gc.collect()
@@ -21,8 +22,10 @@ def free_unused() -> None:
 
 
 def require_free(share: float) -> None:
-    """Free what can be freed; a RuntimeError says what holds the memory where a share of the first visible card is not
-    free then."""
+    """Free unused memory, and raise a RuntimeError if a share of the first visible card is still not free.
+
+    The message lists the processes that occupy the card.
+    """
     import torch
 
     free_unused()
@@ -37,26 +40,28 @@ def require_free(share: float) -> None:
 
 
 def _users(own_tensors: int) -> str:
-    found = [
+    users = [
         f"process {pid} has {held / GIB:.1f} GiB" if held is not None else f"process {pid} is on it"
         for pid, held in processes()
         if pid != os.getpid()
     ]
     if own_tensors >= GIB / 100:
-        found.append(f"tensors of this process ({os.getpid()}) have {own_tensors / GIB:.1f} GiB")
-    return ", ".join(found) or "the driver names no process that has the rest (another container may)"
+        users.append(f"tensors of this process ({os.getpid()}) have {own_tensors / GIB:.1f} GiB")
+    return ", ".join(users) or "the driver names no process that has the rest (another container may)"
 
 
 def processes() -> list[tuple[int, int | None]]:
-    """PID and bytes of every process on the card, None where the driver does not say; none where NVML does not answer,
-    as in some containers."""
+    """PID and bytes of every process on the card; bytes are None if the driver does not report them.
+
+    Empty if NVML is not available, as in some containers.
+    """
     try:
         import pynvml
         import torch
 
         pynvml.nvmlInit()
         card = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
-        found = pynvml.nvmlDeviceGetComputeRunningProcesses(card)
-    except Exception:  # NVML has many; the answer is for a message only
+        running = pynvml.nvmlDeviceGetComputeRunningProcesses(card)
+    except Exception:  # NVML raises many types, and the result is only used in a message
         return []
-    return [(process.pid, process.usedGpuMemory) for process in found]
+    return [(process.pid, process.usedGpuMemory) for process in running]

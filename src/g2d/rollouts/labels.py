@@ -1,7 +1,8 @@
-"""Positive and negative rollouts by their rewards, for regimes on pairs, groups and single rollouts.
+"""Positive and negative rollouts by reward, for regimes that train on pairs, groups or single rollouts.
 
-A binary reward is the label. Of a scalar one, the best rollouts of a prompt are positive and the worst negative
-("Bridging Offline and Online RL", arXiv 2506.21495, section 4.2). Others, and rollouts without a reward, are neither.
+A binary reward is the label. For a scalar reward, a prompt's best rollouts are positive and its worst are negative
+("Bridging Offline and Online RL", arXiv 2506.21495, section 4.2). All others, and rollouts without a reward, are
+neither.
 """
 
 from __future__ import annotations
@@ -15,24 +16,25 @@ if TYPE_CHECKING:
 
 
 def is_binary(rewards: pd.Series) -> bool:
-    """Whether all rewards are 0, 1 or missing."""
+    """Return whether all rewards are 0, 1 or missing."""
     return bool(rewards.dropna().isin((0, 1)).all())
 
 
 def is_open_ended(rollouts: pd.DataFrame) -> pd.Series:
-    """Which rollouts are of open-ended problems."""
+    """Mask of the rollouts of open-ended problems."""
     return rollouts["verdict"] == NO_REFERENCE
 
 
 def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
-    """True: positive; False: negative; NA: neither. Indexed as `rollouts`, whose index has no duplicates; NaN is no
-    reward.
+    """Labels of rollouts: True for positive, False for negative, NA for neither.
+
+    The result has the index of `rollouts`, which must be unique. NaN means no reward.
 
     Args:
-        margin: smallest distance of the best and the worst scalar reward of a prompt; None: above 0.
+        margin: smallest difference between the best and the worst scalar reward of a prompt; None: above 0.
     """
     open_ended = is_open_ended(rollouts)
-    if open_ended.any() and not open_ended.all():  # a batch of both: each kind by its own reward
+    if open_ended.any() and not open_ended.all():  # a mixed batch: label each kind by its reward
         verifiable = labels(rollouts[~open_ended])
         return labels(rollouts[open_ended], margin).reindex(rollouts.index).where(open_ended, verifiable)
     reward = rollouts["reward"]
@@ -45,9 +47,9 @@ def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
 
 
 def lengths(rollouts: pd.DataFrame) -> tuple[float | None, float | None]:
-    """Mean length in tokens of positive and of negative rollouts; None without any.
+    """Mean length in tokens of positive and of negative rollouts; None if there are none.
 
-    Of a mixed batch it is that of open-ended prompts. Where the first is larger, a reward pays for length.
+    A mixed batch uses only its open-ended prompts. If positive rollouts are longer, the reward favours length.
     """
     open_ended = is_open_ended(rollouts)
     if open_ended.any():

@@ -2,9 +2,9 @@
 
     y+ ~ U({y_i : r_i = 1}),   y- ~ U({y_i : r_i = 0})
 
-Of a scalar reward, a best rollout is chosen and a worst one rejected (`labels`). There is one pair per pairable prompt;
-further pairs are drawn from the remaining combinations of a right with a wrong rollout. Draws depend on a hash of seed
-and problem_id, so a prompt's pair does not depend on other prompts or on library versions.
+For a scalar reward, one of the best rollouts is chosen and one of the worst rejected (`labels`). There is one pair per
+pairable prompt; further pairs are sampled from the other combinations of a right and a wrong rollout. Draws depend on a
+hash of seed and problem_id, so a prompt's pair does not depend on other prompts or on library versions.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class PairTokens(TypedDict, total=False):
-    """The tokens of a pair as they were drawn; absent from files of 0.1.0 and where text alone was recorded."""
+    """Tokens of a pair as sampled; absent from files of 0.1.0 and if only text was recorded."""
 
     prompt_ids: list[int]
     chosen_ids: list[int]
     rejected_ids: list[int]
-    tokenizer_sha256: str  # as of a `Rollout`
+    tokenizer_sha256: str  # as in `Rollout`
 
 
 class Pair(PairTokens):
@@ -41,7 +41,7 @@ class Pair(PairTokens):
     chosen: Messages
     rejected: Messages
     problem_id: str
-    p_hat: float  # share of rollouts that can be chosen, 0 < p_hat < 1; the correct ones of a binary reward
+    p_hat: float  # share of rollouts that may be chosen, 0 < p_hat < 1; share of correct ones if binary
     chosen_sample: int
     rejected_sample: int
 
@@ -58,12 +58,14 @@ def build_pairs(
     truncated_chosen: Literal["keep", "avoid"] = "keep",
     margin: float | None = None,
 ) -> list[Pair]:
-    """Draw the pairs of every pairable prompt; a ValueError if none is, or if `problems` lacks one of the rollouts.
+    """Sample the pairs of every pairable prompt.
+
+    Raises a ValueError if no prompt is pairable, or `problems` lacks a problem of the rollouts.
 
     Args:
-        rollouts: the harvest; rows in any order. The pairs have tokens where every row has them.
-        problems: of the harvest; the pairs are in this order.
-        per_prompt: pairs of a prompt, at most. The first does not depend on it.
+        rollouts: the harvest, in any order. The pairs have tokens if every row has them.
+        problems: problems of the harvest; they determine the order of the pairs.
+        per_prompt: most pairs per prompt. The first pair does not depend on it.
         truncated_chosen, margin: as in the section `pairs`.
     """
     require_known_problems(rollouts, problems)
@@ -75,16 +77,16 @@ def build_pairs(
     with_tokens = "completion_ids" in rollouts and bool(rollouts["completion_ids"].notna().all())
     pairs: list[Pair] = []
     for problem in problems:
-        name, own = problem.problem_id, drawn[problem.problem_id]
-        right = [sample for sample, row in own.items() if row["label"]]
-        wrong = [sample for sample, row in own.items() if not row["label"]]
+        name, by_sample = problem.problem_id, drawn[problem.problem_id]
+        right = [sample for sample, row in by_sample.items() if row["label"]]
+        wrong = [sample for sample, row in by_sample.items() if not row["label"]]
         if not right or not wrong:
             continue
-        ended = [sample for sample in right if own[sample]["finish_reason"] != "length"]
+        ended = [sample for sample in right if by_sample[sample]["finish_reason"] != "length"]
         candidates = right if truncated_chosen == "keep" else ended or right
         draws = itertools.islice(combinations_of(name, candidates, wrong, seed), per_prompt)
         for chosen_sample, rejected_sample in draws:
-            chosen, rejected = own[chosen_sample], own[rejected_sample]
+            chosen, rejected = by_sample[chosen_sample], by_sample[rejected_sample]
             pair = Pair(
                 prompt=conversation(problem, prompt),
                 chosen=[{"role": "assistant", "content": chosen["completion_text"]}],
@@ -118,13 +120,13 @@ def build_pairs(
 
 
 def require_known_problems(rollouts: pd.DataFrame, problems: Sequence[Problem]) -> None:
-    """Raise a ValueError where a rollout is not of these problems."""
+    """Raise a ValueError if a rollout belongs to none of these problems."""
     if unknown := sorted(set(rollouts["problem_id"]) - {problem.problem_id for problem in problems}):
         raise ValueError(f"rollouts of {unknown[0]!r}, which is not among the {len(problems)} problems given")
 
 
 def combinations_of(name: str, right: Sequence[int], wrong: Sequence[int], seed: int) -> Iterator[tuple[int, int]]:
-    """Every combination of a right and a wrong rollout of a prompt, named by `sample`, in random order."""
+    """Iterate over all combinations of a right and a wrong `sample` of a prompt, in random order."""
     first = (
         right[uniform(seed, name, "chosen") % len(right)],
         wrong[uniform(seed, name, "rejected") % len(wrong)],
@@ -135,7 +137,7 @@ def combinations_of(name: str, right: Sequence[int], wrong: Sequence[int], seed:
 
 
 def truncated_sides(pairs: Sequence[Pair], rollouts: pd.DataFrame) -> tuple[int, int]:
-    """Number of pairs whose chosen, and of pairs whose rejected completion used up its token budget."""
+    """Numbers of pairs whose chosen completion, and whose rejected completion, used up its token budget."""
     cut = rollouts[rollouts["finish_reason"] == "length"]
     truncated = set(zip(cut["problem_id"], cut["sample"], strict=True))
     return (
@@ -145,16 +147,18 @@ def truncated_sides(pairs: Sequence[Pair], rollouts: pd.DataFrame) -> tuple[int,
 
 
 def subsample(pairs: Sequence[Pair], n: int, seed: int) -> list[Pair]:
-    """A uniform subset of n pairs in their order: the N-matched control of Table 3.
+    """Select a uniform subset of n pairs in their order: the N-matched control of Table 3.
 
-    Subsets of one seed are nested. Pairs of a prompt are kept or dropped together, but for the last prompt.
+    Subsets with the same seed are nested. All pairs of a prompt are kept or dropped together, except for the last
+    prompt.
     """
     ranked = sorted(range(len(pairs)), key=lambda i: uniform(seed, pairs[i]["problem_id"], "subsample"))
     return [pairs[i] for i in sorted(ranked[:n])]
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
-    """Read pairs from JSONL, which `datasets.load_dataset("json", ...)` reads too; a ValueError names file and line."""
+    """Read pairs from JSONL, which `datasets.load_dataset("json", ...)` can read too; a ValueError names file and
+    line."""
     pairs: list[Pair] = []
     for number, line in read_lines(path):
         try:

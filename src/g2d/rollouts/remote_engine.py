@@ -1,4 +1,4 @@
-"""An engine in another process: one request and one answer at a time over a connection, and who pays for the answer."""
+"""An engine in another process: requests and answers over a connection, and accounting of what each answer cost."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from g2d.jobs.usage import Elsewhere, charge, this_process
 
-OWN = ("open", "leave")  # requests to whoever holds the engine; every other is a method of the engine
+OWN = ("open", "leave")  # methods of the process that holds the engine; all others are methods of the engine
 
 
 class RemoteEngine:
-    """The asking end, of which the methods of an engine are made; `died` is the error if the other process has died."""
+    """Client of an engine in another process; `died` is the error message if that process exits."""
 
     name = "vllm"
 
@@ -22,23 +22,23 @@ class RemoteEngine:
         self._died = died
 
     def render(self, shown: Any) -> str:
-        """As `Engine`."""
+        """See `Engine`."""
         return str(self.ask("render", shown))
 
     def request(self, problem_id: str, shown: Any) -> Any:
-        """As `Engine`."""
+        """See `Engine`."""
         return self.ask("request", problem_id, shown)
 
     def generate(self, requests: Any, decoding: Any) -> Any:
-        """As `Engine`."""
+        """See `Engine`."""
         return self.ask("generate", requests, decoding)
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Have the other process run a method.
+        """Run a method in the other process and return its result.
 
         Raises:
-            ValueError: what the method raised.
-            RuntimeError: it failed otherwise, or its process died.
+            ValueError: raised by the method.
+            RuntimeError: the method failed otherwise, or the process died.
         """
         try:
             self.connection.send((method, arguments))
@@ -51,21 +51,23 @@ class RemoteEngine:
         return answer
 
     def pay(self, spent: Elsewhere) -> None:
-        """Put what an answer has cost on the bill."""
+        """Record the resources that a call used."""
         charge(spent)
 
 
-class Holder:
-    """The answering process: it opens an `engine` and runs what it is asked; `name` begins the message of a failure."""
+class EngineServer:
+    """Server that opens an `engine` and runs requests; `name` is the prefix of failure messages."""
 
     def __init__(self, name: str = "") -> None:
         self.engine: Any = None
         self._name = name
-        self._billed = 0.0  # CPU seconds
+        self._billed = 0.0  # CPU seconds already reported
 
     def answer(self, connection: Connection) -> None:
-        """Answer until the engine has failed (nobody knows what state vLLM is in then); an EOFError or OSError if
-        whoever asks has closed the connection or died."""
+        """Answer requests until the engine fails, since the state of vLLM is then unknown.
+
+        Raises an EOFError or OSError if the client has closed the connection or died.
+        """
         failed: Exception | None = None
         while not isinstance(failed, RuntimeError):
             method, arguments = connection.recv()

@@ -1,6 +1,6 @@
 """An engine that replays recorded completions.
 
-A JSONL or Parquet file has a column `completion` and either `problem_id` or `prompt` (the problem text), and may have
+A JSONL or Parquet file has a column `completion` and either `problem_id` or `prompt` (the problem text). It may have
 `finish_reason` (stop or length) and `token_count`. Rows of one problem are its samples, in file order.
 """
 
@@ -21,7 +21,7 @@ from g2d.rollouts.rollout import FinishReason
 
 
 class ReplayEngine:
-    """Looks completions up instead of generating them."""
+    """Looks up completions instead of generating them."""
 
     name = "replay"
 
@@ -38,31 +38,34 @@ class ReplayEngine:
             self.completions[str(row[self.by])].append(Completion(text, count, reason))
 
     def render(self, shown: Messages | str) -> str:
-        """The problem text, since the template is not recorded."""
+        """Return the problem text, since the template is not recorded."""
         return shown if isinstance(shown, str) else shown[-1]["content"]
 
     def request(self, problem_id: str, shown: Messages | str) -> Request:
-        """As `Engine`, without tokens."""
+        """See `Engine`; the request has no tokens."""
         return Request(problem_id, self.render(shown))
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """The first `samples_per_prompt` recorded completions of every request; a ValueError names a problem that has
-        fewer."""
+        """Return the first `samples_per_prompt` recorded completions of every request; a ValueError names a problem
+        with too few."""
         drawn = []
         for request in requests:
-            found = self.completions.get(request.problem_id if self.by == "problem_id" else request.prompt_text, [])
-            if len(found) < decoding.samples_per_prompt:
+            recorded = self.completions.get(request.problem_id if self.by == "problem_id" else request.prompt_text, [])
+            if len(recorded) < decoding.samples_per_prompt:
                 raise ValueError(
-                    f"{self.path}: problem {request.problem_id} has {len(found)} recorded completions but "
+                    f"{self.path}: problem {request.problem_id} has {len(recorded)} recorded completions but "
                     f"samples_per_prompt asks for {decoding.samples_per_prompt}: lower it or drop the problem"
                 )
-            drawn.append(found[: decoding.samples_per_prompt])
+            drawn.append(recorded[: decoding.samples_per_prompt])
         return drawn
 
 
 def read_recorded(path: Path) -> list[dict[str, Any]]:
-    """Read a file of recorded completions, one row per completion; a ValueError names a file that cannot be read or is
-    empty, or a row that lacks a column or has a wrong type in it."""
+    """Read a file of recorded completions, one row per completion.
+
+    Raises a ValueError that names the file if it is unreadable or empty, or the row if a column is missing or has the
+    wrong type.
+    """
     if path.suffix == ".parquet":
         numbered, place = [*enumerate(_parquet_rows(path), 1)], f"{path}, row"
     else:
@@ -91,7 +94,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _parquet_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file, without what is null or NaN."""
+    """Read the rows of a file, without null and NaN values."""
     try:
         rows = pyarrow.parquet.read_table(path).to_pylist()
     except Exception as error:  # pyarrow raises several unrelated types

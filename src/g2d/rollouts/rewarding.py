@@ -1,6 +1,6 @@
-"""Rewards of rollouts for training, beside the verifier's verdicts.
+"""Rewards of rollouts for training, in addition to the verifier's verdicts.
 
-A judgement depends on the rollout's group, its place in it and the seed, so rollouts that were drawn once can be judged
+A judgement depends on the rollout's group, its position in the group and the seed, so existing rollouts can be judged
 by another reward without a model.
 """
 
@@ -31,11 +31,12 @@ def with_rewards(
     stream: str,
     verifier: Verifier,
 ) -> pd.DataFrame:
-    """The rows with the reward's numbers, and its statuses and details unless it is the truth; raises as `judge`.
+    """Add rewards to rollouts, with statuses and details unless the reward is the default; raises the errors of
+    `judge`.
 
     Args:
         rollouts: whole groups, by problem_id.
-        seed, stream: as of `Context`.
+        seed, stream: as in `Context`.
     """
     if reward == TRUTH:
         return rollouts.assign(reward=(rollouts["verdict"] == "correct").astype("float64"))

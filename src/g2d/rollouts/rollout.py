@@ -1,5 +1,4 @@
-"""A `Rollout`: one completion of one prompt with its verdict; its Parquet format (one row per completion), and the
-shards that a file is made of where several jobs draw it."""
+"""`Rollout`: one completion of one prompt with its verdict; its Parquet format, and shards drawn by several jobs."""
 
 from __future__ import annotations
 
@@ -22,46 +21,49 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One completion. `reward` is for training: 1 for the verdict `correct` and else 0, or that of another reward
-    (`g2d.rewards`); `verdict` is always the verifier's."""
+    """One completion.
+
+    `reward` is for training: 1 for the verdict `correct` and else 0, or the value of another reward (`g2d.rewards`).
+    `verdict` is always the verifier's.
+    """
 
     problem_id: str
     level: int | None
-    reference_answer: str | None  # None: the problem is open-ended
+    reference_answer: str | None  # None for an open-ended problem
     sample: int  # 0 .. G'-1 within the prompt
-    prompt_text: str  # exactly the text that the policy saw, with the chat template
+    prompt_text: str  # exact text given to the policy, with the chat template
     completion_text: str
     token_count: int
     finish_reason: FinishReason
     verdict: Verdict
-    reward: float  # NaN where `reward_status` is not `judged`
+    reward: float  # NaN unless `reward_status` is `judged`
     extracted_answer: str | None
-    disputed: bool  # the verifier's second opinion contradicts the verdict
+    disputed: bool  # whether the verifier's second opinion contradicts the verdict
     engine: str
     temperature: float  # 0 means greedy
     seed: int
     policy_id: str
-    budget_verdicts: str | None = None  # JSON, token budget -> verdict on the completion cut there (`at_budgets`)
-    reward_status: str | None = None  # `g2d.rewards.reward.Status`; absent from files that the verifier alone judged
-    reward_details: str | None = None  # JSON of `Judgement.details`; absent from the same
-    # Absent from rollouts that are not trained on, and from files of 0.1.0 (`g2d.rollouts.tokens`).
+    budget_verdicts: str | None = None  # JSON: token budget -> verdict on the completion cut there (`at_budgets`)
+    reward_status: str | None = None  # `g2d.rewards.reward.Status`; absent with the default reward
+    reward_details: str | None = None  # JSON of `Judgement.details`; absent with the default reward
+    # Absent from rollouts that are not used for training, and from files of 0.1.0 (`g2d.rollouts.tokens`).
     prompt_ids: tuple[int, ...] | None = None
-    completion_ids: tuple[int, ...] | None = None  # with the token that ended the completion
-    tokenizer_sha256: str | None = None  # of `g2d.policies.policy.tokenizer_sha256`
+    completion_ids: tuple[int, ...] | None = None  # including the token that ended the completion
+    tokenizer_sha256: str | None = None  # see `g2d.policies.policy.tokenizer_sha256`
 
 
 COLUMNS = tuple(field.name for field in fields(Rollout))
-BUDGET_VERDICTS = "budget_verdicts"  # of evaluations; null elsewhere, absent from the oldest files
+BUDGET_VERDICTS = "budget_verdicts"  # set by evaluations; otherwise null, and absent from the oldest files
 OF_REWARDS = ("reward_status", "reward_details")
 IDS = ("prompt_ids", "completion_ids")  # lists of int32
 OF_TOKENS = (*IDS, "tokenizer_sha256")
-LEFT_OUT = (*OF_REWARDS, *OF_TOKENS)  # of files where they are empty
+LEFT_OUT = (*OF_REWARDS, *OF_TOKENS)  # omitted from files if empty
 OPTIONAL = (BUDGET_VERDICTS, *LEFT_OUT)
 TEXTLESS = tuple(name for name in COLUMNS if name not in ("prompt_text", "completion_text", *OPTIONAL))
 
 
 def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
-    """Rows in the given order; columns of `Rollout` without empty ones of `LEFT_OUT`, `IDS` as arrays of int32."""
+    """Convert to a frame in the same order; empty columns of `LEFT_OUT` are dropped, `IDS` are arrays of int32."""
     import numpy as np
     import pandas as pd
 
@@ -72,7 +74,7 @@ def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
 
 
 def without_unused(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame without empty columns of `LEFT_OUT`."""
+    """Drop empty columns of `LEFT_OUT`."""
     return frame.drop(columns=[name for name in LEFT_OUT if name in frame and frame[name].isna().all()])
 
 
@@ -81,13 +83,15 @@ def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout])
     frame = to_frame(rollouts) if isinstance(rollouts, Sequence) else rollouts
     kept = without_unused(frame)
     order = [*(name for name in COLUMNS if name in kept), *(name for name in kept if name not in COLUMNS)]
-    with atomic(path) as draft:  # columns in one order, so that merged shards have the bytes of a whole draw
+    with atomic(path) as draft:  # fixed column order, so that merged shards have the same bytes as an unsharded file
         kept[order].to_parquet(draft, index=False)
 
 
 def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
-    """Read columns as a frame, without those of `LEFT_OUT` that the file lacks; a ValueError names a file that is not
-    Parquet or lacks another column."""
+    """Read columns as a frame; columns of `LEFT_OUT` may be missing from the file.
+
+    Raises a ValueError that names the file if it is not Parquet or lacks another column.
+    """
     import pandas as pd
     import pyarrow.parquet
 
@@ -105,8 +109,10 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
 
 
 def at_budgets(rollouts: pd.DataFrame) -> dict[int, pd.Series]:
-    """Verdicts at every token budget that was evaluated, ascending, each indexed like the rollouts; empty without
-    budgets. A ValueError if the rows have different ones."""
+    """Verdicts at each evaluated token budget, ascending, indexed like the rollouts; empty without budgets.
+
+    Raises a ValueError if rows have different budgets.
+    """
     import pandas as pd
 
     recorded = [{} if pd.isna(text) else json.loads(text) for text in rollouts[BUDGET_VERDICTS]]
@@ -120,23 +126,27 @@ def at_budgets(rollouts: pd.DataFrame) -> dict[int, pd.Series]:
 
 
 def shard(problems: Sequence[Problem], index: int, count: int) -> list[Problem]:
-    """Every `count`-th problem from the `index`-th on, counted from 1: problems are often sorted by level. A ValueError
-    if there are fewer problems than shards."""
+    """Problems of shard `index` of `count`, counted from 1: every `count`-th, since problems are often sorted by level.
+
+    Raises a ValueError if there are fewer problems than shards.
+    """
     if len(problems) < count:
         raise ValueError(f"{len(problems)} problems cannot be split into {count} shards: lower it in engine.shards")
     return list(problems[index - 1 :: count])
 
 
 def merge_shards(files: Sequence[str | Path], problems: Sequence[Problem]) -> pd.DataFrame:
-    """The rollouts of all shards, in the order of the problems and, within a problem, of the samples: the same rows for
-    any number of shards, since no rollout depends on the other prompts of its job. A ValueError names a shard that
-    cannot be read, or has other problems."""
+    """Merge the rollouts of all shards, ordered by problem and sample.
+
+    The rows are the same for any number of shards, since a rollout does not depend on the other prompts of its job.
+    Raises a ValueError that names a shard if it cannot be read or has other problems.
+    """
     import pandas as pd
 
     frames = [read_rollouts(file) for file in files]
     for number, (file, frame) in enumerate(zip(files, frames, strict=True), 1):
-        own = [problem.problem_id for problem in shard(problems, number, len(files))]
-        if list(frame["problem_id"].unique()) != own:
+        expected = [problem.problem_id for problem in shard(problems, number, len(files))]
+        if list(frame["problem_id"].unique()) != expected:
             raise ValueError(f"{file}: not the rollouts of shard {number} of {len(files)}; delete it to draw it again")
     order = {problem.problem_id: place for place, problem in enumerate(problems)}
     rows = pd.concat(frames, ignore_index=True)

@@ -1,8 +1,8 @@
-"""The rows of a batch on the device: their keys and values, what they have drawn, and the step that draws a token.
+"""The rows of a batch on the device: keys and values, sampled tokens, and the step that samples a token.
 
-Every row is written at its own column, from column 0, and a mask hides what is not its own, so no tensor of a step
-changes its shape while the number of columns that are looked at stays the same (`width`), and no step needs the host.
-Tokens with which all prompts begin may be kept once, as a prefix that has no columns.
+Every row is written from column 0 at its current position, and a mask hides unused columns. So the tensors of a step
+keep their shapes while the number of visible columns (`width`) stays the same, and no step waits for the host. Tokens
+that all prompts start with may be stored once, as a prefix without columns.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def is_supported(model: Any) -> bool:
-    """Whether a model caches keys and values of tokens alone, and takes positions and a mask of our own."""
+    """Return whether a model only caches keys and values of tokens, and accepts custom positions and masks."""
     config = model.config
     return (
         not config.is_encoder_decoder
-        and model._supports_attention_backend  # its attention has no other idea of causality than the mask
+        and model._supports_attention_backend  # the mask alone determines causality
         and config._attn_implementation in ("sdpa", "eager")
         and "position_ids" in parameters(model)
         and kinds_of_layers(config) <= {FULL, SLIDING}
@@ -35,30 +35,30 @@ def is_supported(model: Any) -> bool:
 
 
 def kinds_of_layers(config: Any) -> frozenset[str]:
-    """Kinds of attention, in transformers' words."""
+    """Kinds of attention layers, by transformers' names."""
     return frozenset(get_layer_types_and_kwargs(config.get_text_config(decoder=True))[0])
 
 
 def parameters(model: Any) -> frozenset[str]:
-    """Names of the arguments of a model's forward pass, with an adapter around it or without."""
-    own = getattr(model, "get_base_model", lambda: model)()
-    return frozenset(inspect.signature(own.forward).parameters)
+    """Argument names of a model's forward pass, with or without an adapter."""
+    inner = getattr(model, "get_base_model", lambda: model)()
+    return frozenset(inspect.signature(inner.forward).parameters)
 
 
 def attends_by_row(model: Any) -> bool:
-    """Whether `g2d.rollouts.attention` may take the place of a model's attention, which is PyTorch's with a mask."""
+    """Return whether `g2d.rollouts.attention` can replace a model's attention: PyTorch's, with a mask."""
     return bool(model.config._attn_implementation == "sdpa")
 
 
 def shares_keys(model: Any) -> bool:
-    """Whether several query heads of a model have the same keys and values."""
+    """Return whether several query heads of a model share keys and values."""
     config = model.config.get_text_config(decoder=True)
     return (getattr(config, "num_key_value_heads", None) or config.num_attention_heads) < config.num_attention_heads
 
 
 class RowLayer(DynamicLayer):
-    """Keys and values of one layer, (rows, columns, heads, numbers of a head), and those of the prefix of all rows,
-    (heads, tokens, numbers of a head)."""
+    """Keys and values of one layer, (rows, columns, heads, head size), and of the common prefix, (heads, tokens, head
+    size)."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -78,7 +78,7 @@ class RowLayer(DynamicLayer):
         return self.cache.width - 1
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
-        """Write one token of every row and return the columns that are looked at."""
+        """Write one token of every row and return the visible columns."""
         return self._written(self.keys, key_states), self._written(self.values, value_states)
 
     def _written(self, states: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -87,36 +87,36 @@ class RowLayer(DynamicLayer):
 
 
 class RowCache(Cache):
-    """The layers of a model.
+    """Cache of all layers of a model.
 
     Args:
-        columns: of a row.
-        by_row: in memory the numbers of a row and head lie together, as `g2d.rollouts.attention` multiplies them.
+        columns: columns per row.
+        by_row: keep each row and head contiguous in memory, for `g2d.rollouts.attention`.
     """
 
     def __init__(self, columns: int, by_row: bool = False) -> None:
         self.columns, self.width, self.by_row = columns, 1, by_row
         nowhere = torch.empty(0, dtype=torch.long)
-        self.places = (nowhere, nowhere)  # rows and columns that a step writes
-        self.prefix: DynamicCache | None = None  # of one row
+        self.places = (nowhere, nowhere)  # rows and columns that the step writes
+        self.prefix: DynamicCache | None = None  # a cache with one row
         self.parts: list[RowLayer] = []
         super().__init__(layers=self.parts)
 
     @property
     def prefix_length(self) -> int:
-        """Tokens of the prefix that all rows share."""
+        """Number of tokens in the common prefix."""
         return 0 if self.prefix is None else int(self.prefix.get_seq_length())
 
     def prefix_of(self, rows: int) -> DynamicCache:
-        """The prefix repeated for so many rows, to read prompts behind it."""
+        """Repeat the prefix for `rows` rows, to read prompts after it."""
         read = DynamicCache()
         for index, states in enumerate(self.prefix or ()):
             read.update(*(prefix.expand(rows, -1, -1, -1) for prefix in states[:2]), index)
         return read
 
     def write(self, rows: torch.Tensor, read: DynamicCache, which: torch.Tensor, padding: torch.Tensor, n: int) -> None:
-        """Write prompts into rows of `n`; row i gets prompt `which[i]` of `read`, which begins with the prefix, without
-        it and without its padding on the left."""
+        """Write prompts into `rows` of n: row i gets prompt `which[i]` of `read`, without the prefix and left
+        padding."""
         for index, states in enumerate(read):
             length = states[0].shape[2] - self.prefix_length
             if index == len(self.parts):
@@ -126,7 +126,7 @@ class RowCache(Cache):
                 own[rows, :length] = prompts[which.unsqueeze(-1), :, source + self.prefix_length]
 
     def _layer(self, index: int, like: Sequence[torch.Tensor], rows: int) -> RowLayer:
-        """Keys and values of zeros: masked ones are multiplied by 0, and 0 times NaN would be NaN."""
+        """Create zeroed keys and values: masked values are multiplied by 0, and 0 times NaN would be NaN."""
         heads, columns, *sizes = like[0].shape[1], self.columns, like[0].shape[3], like[1].shape[3]
         if self.by_row:
             keys = like[0].new_zeros(rows, heads, sizes[0], columns).permute(0, 3, 1, 2)
@@ -148,12 +148,12 @@ class RowCache(Cache):
 
 
 class Rows:
-    """The rows of a batch, each at a token of a completion, or free.
+    """The rows of a batch; each is free or holds an unfinished completion.
 
     Args:
-        columns: the most tokens of a prompt and its completion.
-        prefix: tokens that all prompts begin with, which are read now and kept once; they are no part of `columns`, nor
-            of the prompts that `join` reads. Only for a model that `attends_by_row`.
+        columns: most tokens of a prompt and its completion.
+        prefix: tokens that all prompts start with; they are read now and stored once, and count neither for `columns`
+            nor for the prompts of `join`. Only for a model that `attends_by_row`.
     """
 
     def __init__(
@@ -172,12 +172,12 @@ class Rows:
 
         budget = decoding.max_completion_length
         self.free = ~zeros(rows, dtype=torch.bool)
-        # The last column is for free rows, which draw without going on.
+        # The last column is for free rows, which keep sampling without advancing.
         self.tokens = zeros(rows, budget + 1)
         self.uniforms = zeros(rows, budget + 1, dtype=torch.float64)
-        self.counts = zeros(rows)  # tokens drawn
-        self.lengths = zeros(rows) + 1  # tokens of the prompt and those drawn
-        self.latest = zeros(rows)  # the token drawn last, which the model has not read
+        self.counts = zeros(rows)  # tokens sampled
+        self.lengths = zeros(rows) + 1  # tokens of the prompt and sampled tokens
+        self.latest = zeros(rows)  # last sampled token, which the model has not read yet
         self.by_row = attends_by_row(model) and (len(prefix) > 0 or shares_keys(model))
         self.cache = RowCache(columns, self.by_row)
         self.end_ids = torch.tensor(sorted(end_ids), dtype=torch.long, device=self.device)
@@ -194,8 +194,11 @@ class Rows:
         return len(self.free)
 
     def step(self, width: int) -> None:
-        """Draw the next token of every row that is not free; all their tokens are in the first `width` columns, or in
-        all columns if there are fewer: the longest row may have ended before."""
+        """Sample the next token of every row that is not free.
+
+        Their tokens must be in the first `width` columns; if there are fewer columns, all are used, since the longest
+        row may have ended.
+        """
         at, width = self.lengths - 1, min(width, self.cache.columns)
         self.cache.width, self.cache.places = width, (self.every, at)
         with by_row(self.model) if self.by_row else nullcontext():
@@ -211,9 +214,9 @@ class Rows:
         self.draw(self.every, logits[:, -1])
 
     def _mask(self, width: int) -> Any:
-        """What is added to the scores of the prefix and of a row's columns, (rows, 1, 1, prefix + width); by kind of
-        layer where they differ."""
-        # Columns of the prefix are before the first of the row.
+        """Additive mask for the prefix and a row's columns, (rows, 1, 1, prefix + width), by kind of layer if they
+        differ."""
+        # Columns of the prefix come before column 0.
         columns = torch.arange(-self.cache.prefix_length, width, device=self.device)
         back = (self.lengths - 1).unsqueeze(-1) - columns
         hidden = dict.fromkeys(self.kinds, back < 0)
@@ -226,7 +229,7 @@ class Rows:
     def join(
         self, prompts: Sequence[Sequence[int]], rows: torch.Tensor, which: torch.Tensor, uniforms: torch.Tensor
     ) -> None:
-        """Read prompts, and draw the first tokens of the rows that get them: row `rows[i]` gets prompt `which[i]`."""
+        """Read prompts and sample the first token of each row: row `rows[i]` gets prompt `which[i]`."""
         longest = max(map(len, prompts))
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         padding, before = longest - lengths, self.cache.prefix_length
@@ -248,7 +251,7 @@ class Rows:
         self.draw(rows, logits[:, -1][which])
 
     def draw(self, rows: torch.Tensor, logits: torch.Tensor) -> None:
-        """Draw the next token of those of these rows that are not free."""
+        """Sample the next token of the given rows; free rows do not advance."""
         counts, going = self.counts[rows], ~self.free[rows]
         drawn = choose_tokens(logits, self.uniforms[rows, counts], self.decoding.temperature, self.decoding.top_p)
         self.tokens[rows, counts] = drawn

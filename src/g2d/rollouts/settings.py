@@ -11,81 +11,77 @@ from g2d.settings import MistakeInKeyError, Section, Seed, key, repeated
 
 
 class Shards(Section):
-    """Jobs that a file of rollouts is split into, for example one for every GPU. Its rows do not depend on it."""
+    """Number of jobs that generate one file of rollouts, for example one per GPU. The rows do not depend on it."""
 
-    calibration: int = key(1, "Shards of the calibration of one model.", ge=1)
-    harvest: int = key(1, "Shards of one harvest.", ge=1)
-    evaluation: int = key(1, "Shards of the evaluation of one policy on one benchmark.", ge=1)
+    calibration: int = key(1, "Jobs per calibration of a model.", ge=1)
+    harvest: int = key(1, "Jobs per harvest.", ge=1)
+    evaluation: int = key(1, "Jobs per policy and benchmark.", ge=1)
 
 
 class EngineSettings(Section):
-    """What generates completions, in training, calibration, harvest and evaluation."""
+    """Engine that generates completions in training, calibration, harvest and evaluation."""
 
     name: Literal["transformers", "vllm"] = key(
-        "transformers", "transformers needs nothing else; vllm is faster and needs the package vllm."
+        "transformers", "transformers needs no further package; vllm is faster and needs the package vllm."
     )
     adapters: Literal["auto", "merge", "merge_bfloat16", "lora"] = key(
         "auto",
-        "How vLLM holds an adapter: merged into float32 weights once (merge; twice the memory on a GPU), or into "
-        "bfloat16 ones that are rounded at random, so that a small adapter is kept on average (merge_bfloat16); "
-        "applied at every step (lora); or merge on a CPU and lora on a GPU (auto).",
+        "How vLLM applies an adapter: merged into float32 weights (merge; twice the memory on a GPU), "
+        "merged into bfloat16 weights with stochastic rounding (merge_bfloat16), or at every step (lora); "
+        "auto: merge on a CPU, lora on a GPU.",
     )
     tensor_parallel_size: int = key(
-        1, "GPUs that vLLM splits a frozen policy over; during GRPO it shares the trainer's one.", ge=1
+        1, "GPUs per frozen policy in vLLM. During GRPO, vLLM shares the trainer's GPU.", ge=1
     )
-    gpu_memory_utilization: float = key(0.9, "Share of a GPU's memory that vLLM may take.", gt=0, le=1)
+    gpu_memory_utilization: float = key(0.9, "Share of a GPU's memory for vLLM.", gt=0, le=1)
     training_gpu_memory_utilization: float = key(
-        0.3, "The same during GRPO, where the trainer needs the rest.", gt=0, le=1
+        0.3, "The same during GRPO, when the trainer needs memory too.", gt=0, le=1
     )
     keep_alive: int = key(
         0,
-        "How long a vLLM engine waits for the next job of the same run, which then need not start one; 0 ends it with "
-        "its job.",
+        "Time that a vLLM engine stays up for the next job of the run; 0: stop it with its job.",
         unit="seconds",
         ge=0,
     )
     cuda_graph: bool = key(
         False,
-        "Have transformers draw a token of all rows by replaying a CUDA graph, in calibration, harvest, evaluation and "
-        "GRPO: for GPUs that wait for their host. Not measured yet, so off. A CPU ignores it, vLLM has its own.",
+        "Generate with a CUDA graph in transformers, for GPUs that wait for their host. Not measured yet, so off.",
     )
-    shards: Shards = key(
-        Shards(), "Jobs that generation is split into; a finished file keeps the number it was made of."
-    )
+    shards: Shards = key(Shards(), "Jobs that generation is split into; finished files are not remade if it changes.")
 
     @property
     def identity(self) -> str:
-        """The part that finished results depend on; other keys re-run nothing."""
+        """The part that finished results depend on; changing other keys re-runs nothing."""
         return self.name
 
 
 class Sampling(Section):
-    """How completions are drawn."""
+    """Sampling of completions."""
 
     samples_per_prompt: int = key(8, "Rollouts per prompt, G'.", paper="8", ge=1)
     temperature: float = key(1.3, "Sampling temperature, tau.", paper="1.3", gt=0, le=5)
     top_p: float = key(1.0, "Nucleus sampling threshold; 1 keeps everything.", gt=0, le=1)
     max_completion_length: int = key(512, "Token budget of a completion.", unit="tokens", paper="512 / 896", ge=1)
-    batch_size: int = key(64, "Completions generated together by transformers; vLLM batches by itself.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers; vLLM batches by itself.", ge=1)
 
 
 class Calibration(Sampling):
     """Difficulty calibration of M0 (paper, sections 5.3 and A.3, recipe step 1)."""
 
-    problems_per_level: int = key(200, "Problems sampled from the pool per level.", paper="421 to 632", ge=1)
+    problems_per_level: int = key(200, "Problems per level, sampled from the pool.", paper="421 to 632", ge=1)
     levels: Literal["auto"] | list[int] = key(
-        "auto", "Levels to train on: chosen where pass@1 falls in the window, or pinned.", paper="[2, 3, 4]"
+        "auto", "Levels to train on: auto chooses those with pass@1 in `window`.", paper="[2, 3, 4]"
     )
     sampled_levels: Literal["all", "pinned"] = key(
         "all",
-        "Levels that M0 is sampled on: all of the pool, for the table of success by level, or only the pinned ones.",
+        "Levels to sample: all, or only the levels listed in `levels`.",
         neutral="all",
     )
-    window: tuple[float, float] = key((0.3, 0.6), "pass@1 at which a level is chosen.", paper="30 to 60 %")
-    seed: Seed = key(0, "Seed of the draw and of the rollouts.")
+    window: tuple[float, float] = key((0.3, 0.6), "Range of pass@1 in which a level is chosen.", paper="30 to 60 %")
+    seed: Seed = key(0, "Seed of the problems and of the rollouts.")
     factorial_temperatures: list[Annotated[float, Field(gt=0, le=5)]] = key(
         [],
-        "Further temperatures to sample the same problems at, for the table that separates level from temperature.",
+        "Further sampling temperatures for the same problems, to separate the effects of level and temperature.",
         paper="confounded in Table 4 and A.1",
     )
 
@@ -116,7 +112,7 @@ class Calibration(Sampling):
 
     @property
     def only(self) -> list[int] | None:
-        """The levels that are sampled; None: all of the pool."""
+        """Levels to sample; None: all levels of the pool."""
         return self.levels if self.sampled_levels == "pinned" and self.levels != "auto" else None
 
 
@@ -133,26 +129,26 @@ class Harvest(Sampling):
 
 
 class Pairs(Section):
-    """The draw of a right and a wrong rollout for every pairable prompt (paper, section 2.1)."""
+    """Sampling of one right and one wrong rollout per pairable prompt (paper, section 2.1)."""
 
-    seed: Seed | None = key(None, "Seed of the draw; null: the seed of the run, so that every seed draws its own.")
+    seed: Seed | None = key(None, "Seed of the sample; null: the seed of the run.")
     truncated_chosen: Literal["keep", "avoid"] = key(
         "keep",
-        "A right rollout that the token budget cut off after its box: chosen like any other (keep), or only where no "
-        "right rollout of the prompt ended by itself (avoid). It is trained as it was drawn, without an end of turn.",
+        "Right rollouts that were cut off after their box: choose like any other (keep), or only if the "
+        "prompt has no complete right rollout (avoid).",
         paper="keep",
         neutral="keep",
     )
     margin: float | None = key(
         None,
-        "Of a scalar reward: how far the best and the worst rollout of a prompt are apart at least; null: at all.",
+        "Smallest difference between best and worst rollout of a prompt, for a scalar reward; null: any.",
         gt=0,
         neutral=None,
     )
 
 
 class SampledEvaluation(Section):
-    """Evaluation by sampling, beside the greedy one."""
+    """Evaluation by sampling."""
 
     n: int = key(8, "Completions per problem.", ge=1)
     temperature: float = key(0.6, "Sampling temperature.", gt=0, le=5)
@@ -160,7 +156,7 @@ class SampledEvaluation(Section):
     seed: Seed = key(0, "Seed of the samples.")
     beside_greedy: bool = key(
         False,
-        "Answer greedily too: accuracies are then those of the greedy answers, and the samples give pass@k and maj@n.",
+        "Also answer greedily: accuracy is then greedy, and the samples give pass@k and maj@n.",
         neutral=False,
     )
 
@@ -169,25 +165,23 @@ class Evaluation(Section):
     """Pass@1 under greedy decoding on every benchmark (paper, Table 1)."""
 
     max_completion_length: int = key(1024, "Token budget of an answer.", unit="tokens", paper="not stated", ge=1)
-    batch_size: int = key(64, "Completions generated together by transformers; vLLM batches by itself.", ge=1)
-    sampled: SampledEvaluation | None = key(None, "Draw n samples per problem instead of decoding greedily.")
-    token_budgets: list[int] = key(
-        [], "Also judge each completion cut after so many tokens, which tells truncation from reasoning.", unit="tokens"
-    )
+    batch_size: int = key(64, "Completions per batch with transformers; vLLM batches by itself.", ge=1)
+    sampled: SampledEvaluation | None = key(None, "Sample n completions per problem instead of greedy decoding.")
+    token_budgets: list[int] = key([], "Also judge each completion cut after these numbers of tokens.", unit="tokens")
 
     @property
     def answers(self) -> Evaluation:
-        """The evaluation that accuracies are of: without the samples where they are drawn beside greedy answers."""
-        beside = self.sampled is not None and self.sampled.beside_greedy
-        return self.model_copy(update={"sampled": None}) if beside else self
+        """The evaluation that accuracies are based on: greedy if samples are drawn beside greedy answers."""
+        has_both = self.sampled is not None and self.sampled.beside_greedy
+        return self.model_copy(update={"sampled": None}) if has_both else self
 
     @property
     def samples(self) -> Evaluation | None:
-        """The samples beside the greedy answers; None where there are none."""
+        """The samples beside greedy answers; None without them."""
         if self.sampled is None or not self.sampled.beside_greedy:
             return None
-        own = self.sampled.model_copy(update={"beside_greedy": False})
-        return self.model_copy(update={"sampled": own, "token_budgets": []})
+        sampled_only = self.sampled.model_copy(update={"beside_greedy": False})
+        return self.model_copy(update={"sampled": sampled_only, "token_budgets": []})
 
     @field_validator("token_budgets")
     @classmethod

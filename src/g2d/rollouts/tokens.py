@@ -1,5 +1,8 @@
-"""The tokens that are trained on: those that were drawn, and made from text where there is text alone, as in files of
-0.1.0 and pairs from elsewhere, which count as ended (docs/architecture.md, Trained is what was sampled)."""
+"""Tokens for training: the sampled ones, or made from text if only text was recorded.
+
+The latter are files of 0.1.0 and pairs from other sources, which count as ended (docs/architecture.md, Trained is what
+was sampled).
+"""
 
 from __future__ import annotations
 
@@ -17,29 +20,35 @@ if TYPE_CHECKING:
 
 
 def with_token_ids(rollouts: pd.DataFrame, base: Policy) -> pd.DataFrame:
-    """Rollouts with prompt_ids and completion_ids in every row, arrays of int32; M0's tokenizer is loaded only where
-    some are missing. Raises a ValueError where the tokens are of another tokenizer."""
+    """Rollouts with prompt_ids and completion_ids in every row, as arrays of int32.
+
+    M0's tokenizer is only loaded if some are missing. Raises a ValueError if the tokens are from another tokenizer.
+    """
     import numpy as np
     import pandas as pd
 
-    known = rollouts["completion_ids"].notna() if "completion_ids" in rollouts else pd.Series(False, rollouts.index)
-    _require_own(rollouts.loc[known, "tokenizer_sha256"] if known.any() else (), base, "the rollouts")
-    if known.all():
+    has_tokens = (
+        rollouts["completion_ids"].notna() if "completion_ids" in rollouts else pd.Series(False, rollouts.index)
+    )
+    _require_own(rollouts.loc[has_tokens, "tokenizer_sha256"] if has_tokens.any() else (), base, "the rollouts")
+    if has_tokens.all():
         return rollouts
-    (tokenizer, end), bare = _tokenizer(base), rollouts[~known]
+    (tokenizer, end), bare = _tokenizer(base), rollouts[~has_tokens]
     texts = [plain_ids(tokenizer, text) for text in bare["completion_text"]]
     answers = zip(texts, bare["finish_reason"] == "stop", strict=True)
     made = (token_ids(tokenizer, bare["prompt_text"]), [ids + [end] * ended for ids, ended in answers])
     rows = rollouts.reset_index(drop=True).assign(tokenizer_sha256=tokenizer_sha256(base.base))
     for name, ids in zip(IDS, made, strict=True):
         column = rows[name] if name in rows else pd.Series(None, rows.index, dtype="object")
-        fresh = pd.Series([np.array(row, dtype=np.int32) for row in ids], rows.index[~known.to_numpy()], dtype="object")
-        rows[name] = column.where(known.to_numpy(), fresh)
+        fresh = pd.Series(
+            [np.array(row, dtype=np.int32) for row in ids], rows.index[~has_tokens.to_numpy()], dtype="object"
+        )
+        rows[name] = column.where(has_tokens.to_numpy(), fresh)
     return rows.set_index(rollouts.index)
 
 
 def pairs_with_token_ids(pairs: Sequence[Pair], base: Policy) -> list[Pair]:
-    """Pairs with prompt_ids, chosen_ids and rejected_ids, as `with_token_ids`."""
+    """Pairs with prompt_ids, chosen_ids and rejected_ids; see `with_token_ids`."""
     bare = [pair for pair in pairs if "chosen_ids" not in pair]
     _require_own((pair["tokenizer_sha256"] for pair in pairs if "chosen_ids" in pair), base, "the pairs")
     if not bare:
@@ -65,13 +74,13 @@ def _require_own(digests: Iterable[str], base: Policy, what: str) -> None:
 
 
 def _tokenizer(base: Policy) -> tuple[PreTrainedTokenizerBase, int]:
-    """M0's tokenizer, and the token that closes a turn."""
+    """Load M0's tokenizer and find the token that closes a turn."""
     tokenizer = load_tokenizer(base)
     return tokenizer, closing_token(tokenizer, end_tokens(base, tokenizer))
 
 
 def closing_token(tokenizer: PreTrainedTokenizerBase, ends: Iterable[int]) -> int:
-    """The token by which the model's template closes a turn of the assistant; Gemma's is not its `eos_token`."""
+    """Token with which the model's template closes an assistant turn; Gemma's is not its `eos_token`."""
     turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
     tokens: list[int] = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
     ends = frozenset(ends)

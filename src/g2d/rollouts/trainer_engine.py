@@ -1,9 +1,10 @@
-"""vLLM in a process of its own, beside each of several processes that train: vLLM begins a process group, and a process
-that trains with others is in one already.
+"""vLLM in a subprocess of each process of a distributed training.
 
-    python -m g2d.rollouts.trainer_engine TRAINER SOCKET       started by each of these
+vLLM starts a process group, but a process of a distributed training is already in one.
 
-It sees its trainer's GPU alone, reads adapters from folders, and ends with its trainer.
+    python -m g2d.rollouts.trainer_engine TRAINER SOCKET       started by each training process
+
+The subprocess sees only its trainer's GPU, reads adapters from folders, and exits with its trainer.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from g2d.jobs.launchers import of_a_launcher
 from g2d.jobs.orphans import name_of, when_ends
 from g2d.jobs.usage import Elsewhere, charge
 from g2d.policies.policy import Policy
-from g2d.rollouts.remote_engine import Holder, RemoteEngine
+from g2d.rollouts.remote_engine import EngineServer, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.vllm_engine import VllmEngine
 
 
-class EngineAside(RemoteEngine):
-    """A `VllmEngine` in a process of its own."""
+class SubprocessEngine(RemoteEngine):
+    """Client of a `VllmEngine` in a subprocess."""
 
     def __init__(self, policy: Policy, settings: EngineSettings, **keywords: Any) -> None:
         self._charged = 0.0  # CPU seconds
@@ -43,52 +44,52 @@ class EngineAside(RemoteEngine):
         self.ask("open", policy, settings, keywords)
 
     def start_for(self, prompt_texts: Iterable[str], max_completion_length: int) -> None:
-        """As `VllmEngine`."""
+        """See `VllmEngine`."""
         self.ask("start_for", prompt_texts, max_completion_length)
 
     def use_adapter(self, folder: str | Path | None) -> None:
-        """As `VllmEngine`."""
+        """See `VllmEngine`."""
         self.ask("use_adapter", folder)
 
     def draw(self, *arguments: Any) -> Any:
-        """As `VllmEngine`."""
+        """See `VllmEngine`."""
         return self.ask("draw", *arguments)
 
     def close(self) -> None:
-        """End the process."""
+        """End the subprocess."""
         self.connection.close()
         self._process.wait()
-        charge(Elsewhere(-self._charged, 0))  # which the wait has put on the bill
+        charge(Elsewhere(-self._charged, 0))  # `wait` has counted them again
 
     def pay(self, spent: Elsewhere) -> None:
-        """Charge the CPU seconds: the trainer has its GPU on the bill."""
+        """Record only the CPU seconds: the trainer already counts the GPU."""
         charge(Elsewhere(spent.cpu_s, 0))
         self._charged += spent.cpu_s
 
 
 def _environment() -> dict[str, str]:
-    """This process's, with its own GPU as the only one and without what makes it one of several."""
+    """Copy the environment, with only this process's GPU visible and without the variables of a distributed launch."""
     foreign = of_a_launcher()
-    own = {name: value for name, value in os.environ.items() if name not in foreign}
+    environment = {name: value for name, value in os.environ.items() if name not in foreign}
     number = int(os.environ.get("LOCAL_RANK", "0"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return own | {"CUDA_VISIBLE_DEVICES": visible.split(",")[number] if visible else str(number)}
+    return environment | {"CUDA_VISIBLE_DEVICES": visible.split(",")[number] if visible else str(number)}
 
 
-class Aside(Holder):
-    """The process beside the trainer."""
+class VllmSubprocess(EngineServer):
+    """Server in the subprocess."""
 
     def open(self, policy: Policy, settings: EngineSettings, keywords: dict[str, Any]) -> None:
-        """Hold the engine."""
+        """Start the engine."""
         self.engine = VllmEngine(policy, settings, **keywords)
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):  # the trainer has them too, and finishes its step
+    for number in (signal.SIGINT, signal.SIGTERM):  # the trainer gets them too, and finishes its step
         signal.signal(number, signal.SIG_IGN)
     with suppress(EOFError, OSError):
-        # Its end of the sockets alone would not do: what the trainer has forked may hold it.
+        # Closing the socket is not a reliable signal: children of the trainer may hold it open.
         when_ends(sys.argv[1], lambda: os._exit(0))
-        Aside("vLLM beside the trainer: ").answer(Connection(int(sys.argv[2])))
+        VllmSubprocess("vLLM beside the trainer: ").answer(Connection(int(sys.argv[2])))
     sys.stdout.flush()
     os._exit(0)

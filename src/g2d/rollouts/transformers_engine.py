@@ -1,8 +1,8 @@
 """Completions from a transformers model in this process, on a GPU or a CPU.
 
-Models with a cache of keys and values alone are decoded by `g2d.rollouts.continuous_batching`, on a GPU with
-`engine.cuda_graph` by replaying a CUDA graph (`decode_graph`); others by their own `generate`, in batches of similar
-length. Tokens are drawn by `g2d.rollouts.sampling`.
+Models that only cache keys and values are decoded by `g2d.rollouts.continuous_batching`, with `engine.cuda_graph` on a
+GPU by replaying a CUDA graph (`decode_graph`). Others use their `generate`, in batches of similar length.
+`g2d.rollouts.sampling` chooses the tokens.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class TransformersEngine(ModelEngine):
-    """Generates with a model held in this process.
+    """Generates with a model in this process.
 
     Args:
-        cuda_graph: take steps of fixed shapes and replay them as CUDA graphs, if the model is on a GPU. They hold the
-            addresses of the weights, which may change their numbers in place only.
-        divided: other processes have parts of the model, and as many prompts.
+        cuda_graph: take steps of fixed shapes and replay them as CUDA graphs, if the model is on a GPU. Graphs hold
+            the addresses of the weights, so weights may only be changed in place.
+        divided: the model is sharded over processes, which all get the same number of prompts.
     """
 
     name = "transformers"
@@ -46,13 +46,13 @@ class TransformersEngine(ModelEngine):
         cuda_graph: bool = False,
         divided: bool = False,
     ) -> None:
-        self.model: Any = model  # transformers' annotations have no `generate`
+        self.model: Any = model  # transformers' annotations lack `generate`
         limit = getattr(self.model.config, "max_position_embeddings", None)
         super().__init__(tokenizer, end_ids, (self.model.name_or_path, limit))
         self.tokenizer.padding_side = "left"
         self._fixed = FixedRows() if cuda_graph and self.model.device.type == "cuda" else None
         self.divided = divided
-        # Without the model's own defaults, such as a penalty on repetition.
+        # Ignore the model's defaults, such as a repetition penalty.
         self.model.generation_config = GenerationConfig()
 
     @classmethod
@@ -62,8 +62,8 @@ class TransformersEngine(ModelEngine):
         return cls(load_model(policy), tokenizer, end_tokens(policy, tokenizer), cuda_graph=cuda_graph)
 
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
-        """`decoding.batch_size` at a time."""
-        # Longest prompts first, so that too little memory shows at once.
+        """Sample in batches of `decoding.batch_size`."""
+        # Longest prompts first, so that a lack of memory shows early.
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]), reverse=True)
         samples = [(i, j) for i in order for j in range(decoding.samples_per_prompt)]
         drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[0]], at[1]), samples)
@@ -74,10 +74,12 @@ class TransformersEngine(ModelEngine):
         return [[with_reason(drawn[i, j]) for j in range(decoding.samples_per_prompt)] for i in range(len(prompts))]
 
     def draw(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[int]]:
-        """A completion of every tokenized prompt, for a trainer: its tokens, the end of the turn included. Random
-        numbers belong to a name."""
-        alike = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read once
-        samples = [(alike[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
+        """Sample one completion per tokenized prompt, for a trainer; tokens include the end of the turn.
+
+        Random numbers depend on the names.
+        """
+        first_of = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read equal prompts once
+        samples = [(first_of[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
         drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[1]], 0), samples)
         return [drawn[sample] for sample in samples]
 
@@ -88,17 +90,21 @@ class TransformersEngine(ModelEngine):
         stream: Callable[[Sample], np.ndarray],
         samples: Sequence[Sample],
     ) -> dict[Sample, list[int]]:
-        """The tokens of every sample, the one that ended it included."""
+        """Sample the tokens of every sample, including the token that ends it."""
         drawn: dict[Sample, list[int]] = {}
-        with torch.inference_mode(not self.divided):  # weights put together in there could not be written again
+        with torch.inference_mode(not self.divided):  # inference mode would make gathered shards read-only
             if is_supported(self.model):
                 batch = ContinuousBatch(self.model, prompts, decoding, stream, self.end_ids, self._fixed)
                 return batch.complete(samples)
             for start in range(0, len(samples), decoding.batch_size):
-                own = samples[start : start + decoding.batch_size]
-                encoded = self.tokenizer.pad({"input_ids": [list(prompts[i]) for i, _ in own]}, return_tensors="pt")
+                batch_samples = samples[start : start + decoding.batch_size]
+                encoded = self.tokenizer.pad(
+                    {"input_ids": [list(prompts[i]) for i, _ in batch_samples]}, return_tensors="pt"
+                )
                 width = encoded["input_ids"].shape[1]
-                uniforms = torch.from_numpy(np.stack([stream(sample) for sample in own])).to(self.model.device)
+                uniforms = torch.from_numpy(np.stack([stream(sample) for sample in batch_samples])).to(
+                    self.model.device
+                )
                 generated = self.model.generate(
                     **encoded.to(self.model.device),
                     do_sample=False,  # the processor leaves one candidate
@@ -108,7 +114,7 @@ class TransformersEngine(ModelEngine):
                     pad_token_id=self.tokenizer.pad_token_id,
                     synced_gpus=self.divided,
                 )
-                for sample, tokens in zip(own, generated[:, width:].tolist(), strict=True):
+                for sample, tokens in zip(batch_samples, generated[:, width:].tolist(), strict=True):
                     end = next((i for i, token in enumerate(tokens) if token in self.end_ids), len(tokens) - 1)
                     drawn[sample] = tokens[: end + 1]
         return drawn
@@ -117,7 +123,7 @@ class TransformersEngine(ModelEngine):
 def only_the_chosen(
     tokens: torch.Tensor, logits: torch.Tensor, *, uniforms: torch.Tensor, width: int, decoding: Decoding
 ) -> torch.Tensor:
-    """A logits processor that leaves the token `choose_tokens` draws; prompts are padded to `width`."""
+    """Logits processor that leaves only the token from `choose_tokens`; prompts are padded to `width`."""
     at = uniforms[:, tokens.shape[1] - width]
     chosen = choose_tokens(logits, at, decoding.temperature, decoding.top_p)
     return torch.full_like(logits, -torch.inf).scatter_(-1, chosen.unsqueeze(-1), 0.0)

@@ -1,7 +1,7 @@
 """Completions from vLLM in this process: one call per set of prompts, continuous batching, cached prefixes.
 
-vLLM sees tokens only. Each prompt has a seed from (seed, problem), so a rollout does not depend on other prompts: on a
-CPU in float32 bit for bit (a test says so), in bfloat16 on a GPU but for near-ties.
+vLLM only sees tokens. Each prompt has a seed from (seed, problem), so a rollout does not depend on other prompts: bit
+for bit on a CPU in float32 (a test checks it), and except for near-ties on a GPU in bfloat16.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from g2d.rollouts.free_memory import require_free
 from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings
 
-CONTEXT_STEP = 256  # tokens: the context is rounded up, since a new start costs more
-SEQUENCES = 256  # that vLLM prepares for by default
-CPU_BATCH = 8192  # tokens of prompts read at once
-CPU_BLOCK = 128  # tokens; vLLM's on a CPU
-MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's own choice is most of the machine
+CONTEXT_STEP = 256  # tokens; the context is rounded up to avoid restarts
+SEQUENCES = 256  # concurrent sequences that vLLM prepares for by default
+CPU_BATCH = 8192  # prompt tokens per step on a CPU
+CPU_BLOCK = 128  # tokens per cache block of vLLM on a CPU
+MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's default is most of the machine's memory
 
 
 class VllmEngine(ModelEngine):
-    """Generates with a vLLM engine in this process; a ValueError if the weights are not those of the policy's record.
+    """Generates with a vLLM engine in this process; a ValueError if the weights do not match the policy's record.
 
-    It starts with the first `generate`, when the length of the prompts is known, and again where a later call needs a
+    It starts with the first `generate`, when the length of the prompts is known, and restarts if a later call needs a
     longer context.
 
     Args:
-        adapter_rank: expect adapters of this rank from `use_adapter`; None for the policy's own adapter only.
+        adapter_rank: rank of the adapters for `use_adapter`; None if only the policy's adapter is used.
         memory_utilization: share of the GPU's memory, if not the one in `settings`.
-        most_sequences: completions at once, if fewer than vLLM would prepare memory and CUDA graphs for; further ones
-            wait.
-        longest_completion: have room for one of so many tokens from the first start on.
+        most_sequences: most concurrent completions, if fewer than vLLM's default, which determines its memory and CUDA
+            graphs; further ones wait.
+        longest_completion: reserve room for a completion of this many tokens from the start.
     """
 
     name = "vllm"
@@ -67,7 +67,7 @@ class VllmEngine(ModelEngine):
         self.merges = merges_adapters(self.settings)
         self._rounds = self.settings.adapters == "merge_bfloat16"
         self._llm: Any = None
-        self._room = 0  # tokens of prompt and completion together that the running engine can hold
+        self._room = 0  # tokens of prompt and completion that the running engine can hold
         self._merged: TemporaryDirectory[str] | None = None
         self._adapter: Any = None
         self._adapters_seen = 0
@@ -79,7 +79,7 @@ class VllmEngine(ModelEngine):
             self.use_adapter(policy.adapter)
 
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
-        """In one call: `decoding.batch_size` is left to vLLM."""
+        """Sample in one call; vLLM chooses the batch size, not `decoding.batch_size`."""
         outputs = self._complete(prompts, names, decoding)
         samples = [output.outputs for output in outputs]
         if given_up := {one.finish_reason for several in samples for one in several} - {"stop", "length"}:
@@ -93,8 +93,10 @@ class VllmEngine(ModelEngine):
         decoding: Decoding,
         log_probabilities: int | None = None,
     ) -> list[Any]:
-        """vLLM's own outputs, in order. Sample j of a prompt is drawn with the seed of its name + j.
-        `log_probabilities` is 0 for those of the tokens drawn, with the temperature."""
+        """Return vLLM's outputs, in order. Sample j of a prompt uses the seed of its name + j.
+
+        `log_probabilities=0` adds the log-probabilities of the sampled tokens, after temperature.
+        """
         self._reach(prompts, decoding.max_completion_length)
         from vllm import SamplingParams
 
@@ -118,8 +120,8 @@ class VllmEngine(ModelEngine):
     def draw(
         self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding
     ) -> tuple[list[list[int]], list[list[float]]]:
-        """A completion of every tokenized prompt, for a trainer: its tokens, the end of the turn included, and the
-        log-probability of each under the distribution that it was drawn from. Random numbers belong to a name."""
+        """Sample one completion per tokenized prompt, for a trainer: its tokens, including the end of the turn, and
+        their log-probabilities under the sampling distribution. Random numbers depend on the names."""
         outputs = self._complete(prompts, names, decoding, log_probabilities=0)
         drawn = [output.outputs[0] for output in outputs]
         log_probabilities = [
@@ -129,8 +131,10 @@ class VllmEngine(ModelEngine):
         return [list(sample.token_ids) for sample in drawn], log_probabilities
 
     def use_adapter(self, folder: str | Path | None) -> None:
-        """Generate with the adapter in a folder from now on, which is read again; None: with M0. A ValueError if the
-        engine was not made for adapters, or for smaller ones."""
+        """Load the adapter in a folder and generate with it from now on; None: generate with M0.
+
+        Raises a ValueError if the engine does not support adapters, or only smaller ones.
+        """
         if folder is None:
             self._adapter = None
             return
@@ -141,21 +145,21 @@ class VllmEngine(ModelEngine):
         prepare_environment()
         from vllm.lora.request import LoRARequest
 
-        # A new number for every version: vLLM caches weights and prefixes by it.
+        # A new number for every version: vLLM caches weights and prefixes by number.
         self._adapters_seen += 1
         self._adapter = LoRARequest(f"adapter-{self._adapters_seen}", self._adapters_seen, str(Path(folder).resolve()))
         if self._llm is not None:
             self._llm.llm_engine.add_lora(self._adapter)
 
     def start_for(self, requests: Iterable[Request], max_completion_length: int) -> None:
-        """Start the engine now, large enough for the prompt of every request and its completion."""
+        """Start the engine, large enough for the prompt of every request and its completion."""
         self._reach(self.tokens_of(requests), max_completion_length)
 
     def start(self, context: int) -> None:
-        """Start the engine for prompts and completions of together `context` tokens.
+        """Start the engine with room for `context` tokens of prompt and completion.
 
-        A process has one engine: a running one is closed first. vLLM also seeds the random numbers of the process, so a
-        caller with random state of its own starts the engine first.
+        A process has at most one engine: a running one is closed first. vLLM also seeds the random generators of the
+        process, so a caller with random state should start the engine first.
         """
         if VllmEngine._running is not None:
             VllmEngine._running.close()
@@ -171,11 +175,11 @@ class VllmEngine(ModelEngine):
             "model": self._weights(),
             "skip_tokenizer_init": True,
             "load_format": "safetensors",  # pickled weights can run code on loading
-            # Merged weights stay in float32, unless asked: to the nearest, most of a small adapter would be lost.
+            # Merged weights stay in float32 unless configured otherwise: rounding would lose most of a small adapter.
             "dtype": "bfloat16" if gpu and (self._merged is None or self._rounds) else "float32",
             "max_model_len": context,
             "enable_prefix_caching": True,
-            "generation_config": "vllm",  # every value of the decoding is given with the request
+            "generation_config": "vllm",  # use no default of the model
             "logprobs_mode": "processed_logprobs",
             "seed": 0,
             "disable_log_stats": True,
@@ -184,7 +188,7 @@ class VllmEngine(ModelEngine):
             arguments["gpu_memory_utilization"] = self.memory_utilization
             arguments["tensor_parallel_size"] = self.settings.tensor_parallel_size
         else:
-            # vLLM's CPU build cannot rewind a random generator, which it does for prompts that are read in parts.
+            # vLLM's CPU build cannot rewind a random generator, as needed for prompts that are read in chunks.
             arguments |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(context, CPU_BATCH)}
             arguments["enforce_eager"] = True  # compiling takes longer than a small model's whole harvest
             arguments["kv_cache_memory_bytes"] = cpu_cache_bytes(self.policy.base, sequences, context)
@@ -197,12 +201,12 @@ class VllmEngine(ModelEngine):
         VllmEngine._running = self
 
     def forget_prompts(self) -> None:
-        """Empty the cache of prefixes, as it is after a start."""
+        """Empty the prefix cache, as after a start."""
         if self._llm is not None:
             self._llm.reset_prefix_cache()
 
     def close(self) -> None:
-        """Free the memory of the engine; it starts again when it is next asked."""
+        """Free the engine's memory; it restarts on the next use."""
         if self._llm is None:
             return
         from vllm.distributed import cleanup_dist_env_and_memory
@@ -212,7 +216,7 @@ class VllmEngine(ModelEngine):
         cleanup_dist_env_and_memory()
 
     def _reach(self, prompts: Sequence[Sequence[int]], budget: int) -> None:
-        """Start the engine, or start it again, with room for the longest prompt and its completion."""
+        """Start or restart the engine if it lacks room for the longest prompt and its completion."""
         longest, (_, limit) = max(map(len, prompts)), self.context
         if longest + budget > self._room or self._llm is None:
             needed = longest + max(budget, self.longest_completion)
@@ -220,8 +224,7 @@ class VllmEngine(ModelEngine):
             self.start(roomy if limit is None else min(roomy, limit))
 
     def _weights(self) -> str:
-        """Folder of the weights to load: M0's, those trained in their place, or a merged copy that lives as long as
-        this object."""
+        """Folder of the weights to load: M0, fully trained weights, or a temporary merged copy."""
         if self.policy.adapter is None or not self.merges:
             return self.policy.model_folder
         if self._merged is None:
@@ -237,8 +240,10 @@ class VllmEngine(ModelEngine):
 
 
 def cpu_cache_bytes(base: str | Path, sequences: int, context: int) -> int:
-    """Bytes of the keys and values of so many sequences of `context` tokens in float32, at most a GiB: vLLM's CPU build
-    fills all of it with zeros at every start, which takes seconds for a GiB."""
+    """Bytes of keys and values for `sequences` sequences of `context` tokens in float32, at most 1 GiB.
+
+    vLLM's CPU build fills the cache with zeros at every start, which takes seconds per GiB.
+    """
     config = read_json(Path(base) / "config.json")
     try:
         heads = config["num_attention_heads"]
@@ -246,34 +251,37 @@ def cpu_cache_bytes(base: str | Path, sequences: int, context: int) -> int:
         layers, heads = config["num_hidden_layers"], config.get("num_key_value_heads") or heads
     except KeyError:  # a configuration with other names
         return MOST_CPU_CACHE
-    blocks = sequences * -(-context // CPU_BLOCK) + 1  # the first one is vLLM's own
+    blocks = sequences * -(-context // CPU_BLOCK) + 1  # vLLM uses the first block itself
     return int(min(MOST_CPU_CACHE, blocks * CPU_BLOCK * 2 * layers * heads * width * 4))
 
 
 def prepare_environment() -> None:
-    """Set what vLLM reads when it is imported; existing variables are kept."""
-    # An engine in a process of its own would import the job's script again.
+    """Set variables that vLLM reads on import; existing ones are kept."""
+    # An engine subprocess would import the job's script again.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     if not on_gpu():
         import torch._dynamo.config
 
-        # vLLM would compile the ranking of log-probabilities: seconds in every process, and it needs a C++ compiler.
+        # vLLM would compile the ranking of log-probabilities, which takes seconds per process and a C++ compiler.
         torch._dynamo.config.disable = True
         # Bound threads of two jobs would share the same cores.
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 
 def on_gpu() -> bool:
-    """Whether there is a GPU to generate on."""
+    """Return whether a GPU is available."""
     import torch
 
     return torch.cuda.is_available()
 
 
 def merges_adapters(settings: EngineSettings) -> bool:
-    """Whether a policy's own adapter is merged; `auto` merges on a CPU, where that is three times faster than applying
-    it, and applies it on a GPU, where a merged float32 copy of an 8B model would take 32 GB."""
+    """Return whether a policy's adapter is merged.
+
+    `auto` merges on a CPU, where merged weights are three times faster than an adapter. It does not merge on a GPU,
+    where a merged float32 copy of an 8B model would take 32 GB.
+    """
     return settings.adapters in ("merge", "merge_bfloat16") or (settings.adapters == "auto" and not on_gpu())
 
 

@@ -1,7 +1,7 @@
-"""Declaration of configuration keys: type, default, bounds, unit, one sentence, the paper's value. Beside it: messages
-about mistakes in keys (`mistakes`), numbers on the command line (`arguments`), a cache (`cached_method`).
+"""Declaration of configuration keys: type, default, bounds, unit, one sentence, the paper's value.
 
-Every room declares the keys that it reads; `g2d.experiment.config` puts the sections together.
+Each room declares the keys that it reads; `g2d.experiment.config` combines the sections. This package also has messages
+about invalid keys (`mistakes`), numbers on the command line (`arguments`) and a cache (`cached_method`).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from pydantic import (
 
 
 class ConfigError(ValueError):
-    """A mistake in the configuration, with file, key and fix."""
+    """An error in the configuration, with file, key and fix."""
 
 
 def refuse(mistakes: Iterable[str]) -> None:
-    """Raise a ConfigError that has every mistake in a line, if there is any."""
+    """Raise a ConfigError with one line per mistake, if there are any."""
     if lines := list(mistakes):
         raise ConfigError("\n".join(lines))
 
 
 class Section(BaseModel):
-    """A group of keys: frozen, and closed to unknown keys."""
+    """A group of keys; frozen, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -56,13 +56,14 @@ class Section(BaseModel):
     @field_validator("*", mode="after")
     @classmethod
     def _check_size(cls, value: Any) -> Any:
-        for item in _items(value):  # numbers that YAML has as text
+        for item in _items(value):  # numbers that YAML read as text
             if isinstance(item, (int, float)) and abs(item) > LARGEST:
                 raise ValueError(_too_large(item))
         return value
 
     def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
-        """The keys as parameters of a job, which is stale when they change; neutral ones are left out (`key`)."""
+        """The keys as parameters of a job, which becomes stale when they change; neutral values are left out (see
+        `key`)."""
         return self.model_dump(mode="json", include=only, exclude=without, context=PARAMS)
 
     @model_serializer(mode="wrap")
@@ -79,7 +80,7 @@ class Section(BaseModel):
         return kept | {name: self.number(name) for name in numbers}
 
     def number(self, name: str) -> int:
-        """The value of a key; where that is auto, the number that jobs have for it among their parameters."""
+        """Value of a key; for auto, the number that represents it in the parameters of jobs."""
         value = getattr(self, name)
         return int(self._extra(name)[AUTO] if value == AUTO else value)
 
@@ -97,7 +98,7 @@ class MistakeInKeyError(ValueError):
 
 
 def _items(value: Any) -> list[Any]:
-    """The items of a list, or the value itself."""
+    """Items of a list, or the value as the only item."""
     return list(value) if is_list(value) else [value]
 
 
@@ -106,7 +107,7 @@ def is_list(value: Any) -> bool:
 
 
 def repeated(values: Iterable[Any]) -> bool:
-    """Whether some of the values are the same."""
+    """Return whether any value occurs twice."""
     values = list(values)
     return len(set(values)) != len(values)
 
@@ -118,7 +119,7 @@ def _too_large(number: float) -> str:
 LARGEST = 2**31 - 1
 AUTO = "auto"
 NO_TRUTH_VALUE = "is what YAML makes of yes, no, on, off, true and false: quote a text, or write a number"
-PARAMS = {"for": "params"}  # the serialisation context of `Section.params`
+PARAMS = {"for": "params"}  # serialisation context of `Section.params`
 NO_NEUTRAL: Any = object()
 
 
@@ -132,12 +133,12 @@ def key(
     auto: int | None = None,
     **bounds: Any,
 ) -> Any:
-    """A configuration key: its default, one sentence, its unit and what the paper used.
+    """Declare a configuration key: its default, one sentence, its unit and the paper's value.
 
     Args:
-        neutral: the value with which results are as before the key existed. With it the key is left out of the
+        neutral: the value that gives the same results as before the key existed. With it the key is left out of the
             parameters of jobs, so that no finished result becomes stale. It must be the default.
-        auto: the number that stands for the value auto in the parameters of jobs, where it changes no result.
+        auto: the number that represents the value auto in the parameters of jobs, if auto changes no result.
     """
     extra: dict[str, Any] = {n: v for n, v in (("unit", unit), ("paper", paper), (AUTO, auto)) if v is not None}
     if neutral is not NO_NEUTRAL:
@@ -149,9 +150,9 @@ def key(
     return Field(default, description=doc, json_schema_extra=extra, **bounds)
 
 
-# Part of file names, which may have 255 bytes.
+# Used in file names, which are limited to 255 bytes.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Steps = Annotated[int, Field(ge=0)]
-Rows = Annotated[int, Field(ge=1)] | Literal["auto"]  # of a pass
+Rows = Annotated[int, Field(ge=1)] | Literal["auto"]  # rows per pass
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]

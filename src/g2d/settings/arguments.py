@@ -1,4 +1,4 @@
-"""Numbers on the command line."""
+"""Types for numbers on the command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def at_least(low: int, kind: type[int] | type[float] = float, *, above: bool = False) -> Callable[[str], Any]:
-    """An argparse type: a finite number of at least `low`, or above it."""
+    """Return an argparse type for a finite number that is at least `low`, or above it."""
 
     def convert(text: str) -> Any:
         try:

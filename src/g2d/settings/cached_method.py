@@ -1,4 +1,4 @@
-"""A cache for methods of sections, which are frozen."""
+"""A cache for methods of frozen sections."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Found = TypeVar("Found")
 
 
 def cached_method(method: Callable[Concatenate[Owner, Given], Found]) -> Callable[Concatenate[Owner, Given], Found]:
-    """Cache a method's results by owner and arguments, as long as the owner lives; exceptions are not cached.
+    """Cache a method's results by owner and arguments while the owner is alive; exceptions are not cached.
 
-    Owners are compared by identity, which is faster than by value. Results must not be changed.
+    Owners are compared by identity, which is faster than by value. Results must not be modified.
     """
-    known: dict[int, dict[Any, Found]] = {}
+    caches: dict[int, dict[Any, Found]] = {}
 
     @functools.wraps(method)
     def ask(self: Owner, *given: Given.args, **named: Given.kwargs) -> Found:
-        if id(self) not in known:
-            known[id(self)] = {}
-            weakref.finalize(self, known.pop, id(self))
-        results, arguments = known[id(self)], (given, tuple(sorted(named.items())))
+        if id(self) not in caches:
+            caches[id(self)] = {}
+            weakref.finalize(self, caches.pop, id(self))
+        results, arguments = caches[id(self)], (given, tuple(sorted(named.items())))
         if arguments not in results:
             results[arguments] = method(self, *given, **named)
         return results[arguments]

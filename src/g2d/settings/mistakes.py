@@ -1,4 +1,4 @@
-"""pydantic's errors about a section as lines that name the key and the fix."""
+"""Convert pydantic's errors about a section into lines that name the key and the fix."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from pydantic import ValidationError
 
 from g2d.settings import MistakeInKeyError, Section, is_list
 
-DISCRIMINATORS = ("source", "regime", "reward")  # keys that tell the types of a section apart
+DISCRIMINATORS = ("source", "regime", "reward")  # keys that select the type of a section
 
 
 def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
-    """A section with other values for some of its keys, whose names validators find as `changed` in their context; a
-    ValueError has a line per mistake, each beginning with `where`, the path of the section."""
+    """Copy a section with other values for some keys; validators find their names as `changed` in the context.
+
+    Raises a ValueError with one line per mistake, each starting with `where`, the path of the section.
+    """
     values = common.model_dump() | dict(own)
     try:
         return type(common).model_validate(values, context={"changed": own.keys()})
@@ -26,15 +28,15 @@ def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
 
 
 def messages(error: ValidationError, values: Any, root: type[Section]) -> list[str]:
-    """pydantic's errors about the values of a section, whose type is `root`, as lines that name the key and the fix."""
-    found: dict[tuple[tuple[Any, ...], int | None], list[dict[str, Any]]] = {}
+    """Convert pydantic's errors about a section of type `root` into lines that name the key and the fix."""
+    items_by_path: dict[tuple[tuple[Any, ...], int | None], list[dict[str, Any]]] = {}
     for number, item in enumerate(error.errors()):
         path, of_a_union = _written_path(item, values)
-        found.setdefault((path, None if of_a_union else number), []).append(dict(item))
+        items_by_path.setdefault((path, None if of_a_union else number), []).append(dict(item))
     lines = []
-    for (path, alone), items in found.items():
-        # pydantic has an error for every type that a value may have: they are joined, or the deeper ones are kept.
-        if alone is None and any(other != path and other[: len(path)] == path for other, _ in found):
+    for (path, alone), items in items_by_path.items():
+        # pydantic reports an error for each type of a union: join them, or keep the most specific ones.
+        if alone is None and any(other != path and other[: len(path)] == path for other, _ in items_by_path):
             continue
         where = ".".join(map(str, (*path, *_key_within(items[0]))))
         sentences = " or ".join(dict.fromkeys(_sentence(item, root) for item in items))
@@ -43,22 +45,22 @@ def messages(error: ValidationError, values: Any, root: type[Section]) -> list[s
 
 
 def _key_within(item: Mapping[str, Any]) -> tuple[str, ...]:
-    """The key of a mistake where pydantic names the section alone."""
+    """Key of a mistake for which pydantic only names the section."""
     error = item.get("ctx", {}).get("error")
     if isinstance(error, MistakeInKeyError):
         return (error.name,)
     return (item["ctx"]["discriminator"].strip("'"),) if item["type"].startswith("union_tag") else ()
 
 
-A_LINE = 300  # characters of a list of keys in a message
+A_LINE = 300  # longest list of keys in a message, in characters
 
 
 def _sentence(item: Mapping[str, Any], root: type[Section]) -> str:
-    """The mistake in words; several lines where a validator has found several."""
+    """Describe a mistake; one line for each that a validator reports."""
     if item["type"] == "extra_forbidden":
-        known = _known_keys(item["loc"][:-1], root)
-        close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
-        listed = ", ".join(known)
+        keys = _known_keys(item["loc"][:-1], root)
+        close = difflib.get_close_matches(str(item["loc"][-1]), keys, n=1)
+        listed = ", ".join(keys)
         short = len(listed) < A_LINE
         choice = f"known keys here: {listed}" if short else "config/README.md lists the keys of this section"
         return f"unknown key; {f'did you mean {close[0]}?' if close else choice}"
@@ -72,7 +74,7 @@ def _sentence(item: Mapping[str, Any], root: type[Section]) -> str:
 
 
 def _written_path(item: Mapping[str, Any], values: Any) -> tuple[tuple[Any, ...], bool]:
-    """The keys that lead to a mistake, without pydantic's labels of types, and whether its value may have several."""
+    """Path of keys to a mistake, without pydantic's type labels, and whether its value is a union."""
     path: list[Any] = []
     of_a_union = False
     for position, part in enumerate(item["loc"]):
@@ -88,7 +90,7 @@ def _written_path(item: Mapping[str, Any], values: Any) -> tuple[tuple[Any, ...]
 
 
 def _known_keys(path: tuple[Any, ...], root: type[Section]) -> list[str]:
-    """Keys of the sections that may stand at a path of pydantic's."""
+    """Keys of the sections that are allowed at a path of pydantic's."""
     kinds: list[Any] = [root]
     for part in path:
         kinds = [inner for kind in kinds for inner in _inside(kind, part)]
@@ -96,7 +98,7 @@ def _known_keys(path: tuple[Any, ...], root: type[Section]) -> list[str]:
 
 
 def _inside(kind: Any, part: Any) -> Iterator[Any]:
-    """The types of a value under a key, a name, a number, or pydantic's label of a type."""
+    """Types of a value under a key, a name, an index, or pydantic's label of a type."""
     if _is_section(kind):
         if part in kind.model_fields:
             yield from _one_of(kind.model_fields[part].annotation)
@@ -108,7 +110,7 @@ def _inside(kind: Any, part: Any) -> Iterator[Any]:
 
 
 def _one_of(annotation: Any) -> Iterator[Any]:
-    """The types of an annotation."""
+    """Members of a union, or the annotation itself."""
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from _one_of(get_args(annotation)[0])
@@ -124,6 +126,6 @@ def _is_section(kind: Any) -> bool:
 
 
 def section_types(annotation: Any) -> list[type[Section]]:
-    """The sections that a key may hold, in a mapping too."""
+    """Section types that a key may hold, directly or in a mapping."""
     kinds = [inner for kind in _one_of(annotation) for inner in (get_args(kind) or [kind])]
     return [kind for inner in kinds for kind in _one_of(inner) if _is_section(kind)]

@@ -1,1 +1,1 @@
-"""What has become of a grid: which jobs there are, which have finished, run or failed, and what is to come."""
+"""State of a grid: which jobs there are, which have finished, run or failed, and which remain."""

@@ -17,7 +17,7 @@ from g2d.status.screen import screen
 from g2d.status.snapshot import Grid, Snapshot
 
 CLEAR = "\033[H\033[2J"
-UNCUT = 1_000_000  # lines and columns where the output is no terminal
+UNCUT = 1_000_000  # lines and columns if the output is no terminal
 
 
 def register(subparsers: Any) -> None:
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise FileNotFoundError(f"no results folder at {results}: run this where Snakemake runs, or name the folder")
     if not (results / "config.yaml").is_file():
         raise FileNotFoundError(f"{results}/config.yaml is not there: no run has begun in this folder")
-    gc.set_threshold(1_000_000)  # none of ten thousand records is garbage, and looking takes as long as reading them
+    gc.set_threshold(1_000_000)  # ten thousand records are no garbage, and collecting takes as long as reading them
     grid = Grid(results)
     try:
         while True:
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         if arguments.watch is None:
             raise
-        return 0  # which is how a watch ends
+        return 0  # Ctrl-C ends a watch
 
 
 def _print(snapshot: Snapshot, *, as_json: bool, again: bool) -> None:

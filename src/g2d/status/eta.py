@@ -1,8 +1,8 @@
-"""What is left of a grid: its GPU-hours or CPU hours, and when it will be done.
+"""Remaining GPU-hours or CPU hours of a grid, and when it will be done.
 
-Jobs that hold a GPU where there is one are estimated as `snakemake -n` does (`g2d.forecast.hours`), all others as the
-progress line does (`g2d.forecast.rates.Pace`). A training that has begun counts for the steps that are left. On a core
-every job is taken to use one.
+GPU jobs are estimated as in `snakemake -n` (`g2d.forecast.hours`), all others as in the progress line
+(`g2d.forecast.rates.Pace`). A training in progress counts with its remaining steps. On CPUs every job is assumed to
+use one core.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ from g2d.status.states import JobState
 
 @dataclass(frozen=True, slots=True)
 class Eta:
-    """What is left."""
+    """Remaining work."""
 
     device_hours: tuple[Line, ...]  # by stage
-    device: Device  # whose hours they are
-    seconds: float | None  # until all is done, with as many jobs at once as now; None where nothing runs
+    device: Device  # the device of these hours
+    seconds: float | None  # until all is done, with as many parallel jobs as now; None if nothing runs
     at_once: int  # jobs that run now
-    not_counted: tuple[str, ...]  # stages to come that `seconds` does not include, as they were not measured
+    not_counted: tuple[str, ...]  # remaining stages without measurements, which `seconds` excludes
 
 
 def eta(plan: Plan, states: Sequence[JobState], now: float) -> Eta:
-    """What is left of a grid, given all its jobs and the seconds since the epoch."""
-    known = _Known(plan, states)
+    """Estimate the remaining work of a grid, given all its jobs and the seconds since the epoch."""
+    measured = _Known(plan, states)
     on_device: list[GpuJob] = []
     seconds, not_counted = 0.0, dict[str, None]()
     for state in states:
         if state.state == "finished":
             continue
-        if known.is_on_device(state.job):
-            job = known.work(state.job)
-            hours = hours_of(job, known.means)
+        if measured.is_on_device(state.job):
+            job = measured.work(state.job)
+            hours = hours_of(job, measured.means)
             expected = None if hours is None else 3600 * hours
-            share = known.share_left(state, expected, now)
+            share = measured.share_left(state, expected, now)
             on_device.append(replace(job, units=job.units * share))
             if expected is None:
                 not_counted[job.stage] = None
         else:
-            expected = known.pace.seconds(*known.paced(state.job))
-            share = known.share_left(state, expected, now)
+            expected = measured.pace.seconds(*measured.paced(state.job))
+            share = measured.share_left(state, expected, now)
         seconds += (expected or 0.0) * share
     at_once = sum(state.state == "running" for state in states)
-    lines = tuple(estimate(on_device, known.rates))
-    return Eta(lines, known.device, seconds / at_once if at_once else None, at_once, tuple(not_counted))
+    lines = tuple(estimate(on_device, measured.rates))
+    return Eta(lines, measured.device, seconds / at_once if at_once else None, at_once, tuple(not_counted))
 
 
 def _device(plan: Plan, states: Sequence[JobState]) -> Device:
-    """What the jobs have run on, or else what there is here."""
+    """Return the device of the jobs so far, or else of this machine."""
     attempts = [recorded.attempt for state in states for recorded in state.attempts]
     elsewhere = any(one.process is not None and one.process.slurm_job for one in attempts)
     if any(one.cost.device not in ("cpu", "unknown") for one in attempts):
@@ -65,7 +65,7 @@ def _device(plan: Plan, states: Sequence[JobState]) -> Device:
 
 
 class _Known:
-    """How much every job has to do, and how fast those were that have finished here."""
+    """Work of every job, and rates of the jobs that finished here."""
 
     def __init__(self, plan: Plan, states: Sequence[JobState]) -> None:
         self.plan = plan
@@ -91,11 +91,11 @@ class _Known:
         self.means = mean_rates(self.rates)
 
     def is_on_device(self, job: GridJob) -> bool:
-        """Whether it holds a GPU where there is one."""
+        """Whether it uses a GPU if there is one."""
         return job.holds_device and not self.plan.is_embedded(model_of(job.wildcards))
 
     def work(self, job: GridJob) -> GpuJob:
-        """How much a job that trains or generates has to do, whatever its seed."""
+        """Return the work of a job that trains or generates, whatever its seed."""
         w = job.wildcards
         same = (job.rule, model_of(w), *map(w.get, ("variant", "regime", "g", "k", "shards", "benchmark")))
         if same not in self._work:
@@ -103,15 +103,14 @@ class _Known:
         return self._work[same]
 
     def paced(self, job: GridJob) -> tuple[str, float, str]:
-        """Rule, work relative to an average job of its rule, and model."""
+        """Return rule, work relative to an average job of the rule, and model."""
         if not job.holds_device:
             return job.rule, 1.0, ""
         work = self.work(job)
         return job.stage, work.units / self._average[job.stage], work.model
 
     def share_left(self, state: JobState, expected: float | None, now: float) -> float:
-        """What part of a job is left: by its steps where they are known, else by the seconds that it was expected to
-        take."""
+        """Return the remaining share of a job, by its steps if known, else by its expected duration."""
         if state.position is not None:
             step, steps = state.position
             if state.job.rule.endswith("_auto"):  # its steps are those of a segment

@@ -1,4 +1,4 @@
-"""A snapshot as text on one screen, cut to the terminal, the most urgent first."""
+"""Print a snapshot as text, cut to the terminal, the most urgent first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS: tuple[State, ...] = ("finished", "running", *TROUBLE, "waiting")
 
 
 def screen(snapshot: Snapshot, width: int, height: int) -> str:
-    """At most `height` lines of `width` characters; lists that are too long say how many jobs they leave out."""
+    """Return at most `height` lines of `width` characters; lists that are cut say how many jobs they omit."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.now))
     done = f"{snapshot.counts['finished']} of {len(snapshot.states)} jobs finished"
     table = [f"{snapshot.title}: {done} ({at}, {plain(str(snapshot.results))})", *_table(snapshot)]
@@ -32,7 +32,7 @@ def screen(snapshot: Snapshot, width: int, height: int) -> str:
 
 
 def _table(snapshot: Snapshot) -> Iterator[str]:
-    """A row for every stage in progress, and one line each for the finished and for the waiting stages."""
+    """One row for every stage in progress, and one line each for finished and waiting stages."""
     shown = [state for state in COLUMNS if snapshot.counts[state]]
     whole: dict[State, list[str]] = {"finished": [], "waiting": []}
     rows = []
@@ -67,14 +67,14 @@ def _trouble(state: JobState, snapshot: Snapshot) -> str:
     last = state.last
     assert last is not None
     when = time.strftime("%d %b %H:%M", time.localtime(last.updated))
-    what = {"silent": f"no sign of life since {when}", "missing": f"ended well {when}, its files are not there"}
-    said = what.get(state.state, f"{state.state} {when}")
+    phrases = {"silent": f"no sign of life since {when}", "missing": f"ended well {when}, its files are not there"}
+    text = phrases.get(state.state, f"{state.state} {when}")
     if len(state.attempts) > 1:
-        said += f", attempt {len(state.attempts)}"
+        text += f", attempt {len(state.attempts)}"
     if state.kept_step:
-        said += f", kept up to step {state.kept_step}"
+        text += f", kept up to step {state.kept_step}"
     words = snapshot.words(state) if state.state != "missing" else ""
-    return f"{_named(state)}: {said}" + (f": {words}" if words else "")
+    return f"{_named(state)}: {text}" + (f": {words}" if words else "")
 
 
 def _named(state: JobState) -> str:
@@ -82,7 +82,7 @@ def _named(state: JobState) -> str:
 
 
 def _shared(room: int, first: int, second: int) -> tuple[int, int]:
-    """Lines of two lists that are shown: all if there is room for them and their headings, else half of it at least."""
+    """Lines to show of two lists: all if both fit with their headings, else at least half the room for each."""
     room -= (first > 0) + (second > 0)
     of_first = min(first, max(1, room - second, (room + 1) // 2))
     return of_first, min(second, max(1, room - of_first))
@@ -95,26 +95,27 @@ def _listed(lines: Sequence[str], total: int, what: str) -> Iterator[str]:
 
 
 def hours_to_go(lines: Sequence[Line], price: Price | None = None, device: Device = CARD) -> Iterator[str]:
-    """One line with the hours that are left, in money too where an hour of a card has one price; none where no job
-    trains or generates with a real model."""
+    """Return a line with the remaining hours and their price, if known; none if no job trains or generates with a
+    real model.
+    """
     if not lines:
         return
     known_from = (line.source.removeprefix("at most; ") for line in lines if line.hours is not None)
     sources = dict.fromkeys(source.partition(" (")[0] for source in known_from)
     unknown = [line.stage for line in lines if line.hours is None]
     more = f" and what was not measured: {', '.join(unknown)}" if unknown else ""
-    known = sum(line.hours or 0.0 for line in lines)
-    paid = price.of_any(known) if price and device.is_card else ""
-    yield f"to go: about {known:.1f} {device.unit}{paid} ({'; '.join(sources) or 'not measured yet'}){more}"
+    total = sum(line.hours or 0.0 for line in lines)
+    paid = price.of_any(total) if price and device.is_card else ""
+    yield f"to go: about {total:.1f} {device.unit}{paid} ({'; '.join(sources) or 'not measured yet'}){more}"
 
 
 def _foot(snapshot: Snapshot) -> Iterator[str]:
     spent, to_go = snapshot.spent, snapshot.eta
     hours = [f"{spent.gpu:.1f} GPU-hours"] if spent.gpu or (to_go.device_hours and to_go.device.is_card) else []
-    hours += [f"{span(3600 * spent.cpu)} without a GPU"] if spent.cpu or not hours else []
+    hours += [f"{span(3600 * spent.cpu)} on CPUs"] if spent.cpu or not hours else []
     hours += [f"{span(3600 * spent.unknown)} on what is not recorded yet"] if spent.unknown else []
-    vain = f", of which {span(3600 * spent.in_vain)} in vain" if spent.in_vain * 3600 >= 1 else ""
-    yield f"spent: {', '.join(hours)}{vain}"
+    wasted = f", of which {span(3600 * spent.in_vain)} wasted" if spent.in_vain * 3600 >= 1 else ""
+    yield f"spent: {', '.join(hours)}{wasted}"
     yield from hours_to_go(to_go.device_hours, snapshot.price, to_go.device)
     yield from snapshot.looks
     left = len(snapshot.states) - snapshot.counts["finished"]

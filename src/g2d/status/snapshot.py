@@ -22,21 +22,21 @@ from g2d.plain import plain
 from g2d.status.eta import Eta, eta
 from g2d.status.states import STATES, TROUBLE, JobState, Records, State, job_states
 
-TAIL = 8192  # bytes at the end of a log that are looked at
+TAIL = 8192  # bytes to read at the end of a log
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Device-hours of all attempts, also of those that failed or whose jobs are no longer asked for."""
+    """Device-hours of all attempts, also of failed ones and of jobs that are no longer part of the grid."""
 
     gpu: float
     cpu: float  # a machine without a GPU counts as one device
-    unknown: float  # of attempts that run or were killed and had not recorded their device
-    in_vain: float  # those of all three that no result came of
+    unknown: float  # of attempts without a recorded device: they run, or were killed
+    in_vain: float  # wasted hours among these
 
 
 def spent(attempts: Sequence[Attempt]) -> Spent:
-    """What all attempts have cost."""
+    """Return the cost of all attempts."""
     by_device = {"gpu": 0.0, "cpu": 0.0, "unknown": 0.0}
     for attempt in attempts:
         device = attempt.cost.device
@@ -55,9 +55,9 @@ class Snapshot:
     states: Sequence[JobState]
     spent: Spent
     eta: Eta
-    is_locked: bool  # by a Snakemake that works in the folder, or by one that was killed
+    is_locked: bool  # by a running or a killed Snakemake
     price: Price | None  # of a device-hour
-    looks: Sequence[str]  # what the next look costs, and the chance that it settles what is open; of a race
+    looks: Sequence[str]  # cost and chance of success of the next interim analysis
     unreadable: Sequence[str]  # records of attempts, with the reason
 
     @property
@@ -68,18 +68,18 @@ class Snapshot:
     @property
     def stages(self) -> dict[str, Counter[State]]:
         """Jobs by state for every stage, in the order in which stages run; shards count as jobs."""
-        found: dict[str, Counter[State]] = {}
+        by_stage: dict[str, Counter[State]] = {}
         for state in self.states:
-            found.setdefault(state.job.stage, Counter())[state.state] += 1
-        return found
+            by_stage.setdefault(state.job.stage, Counter())[state.state] += 1
+        return by_stage
 
     def of(self, *wanted: State) -> list[JobState]:
-        """The jobs in some states, ordered by state, then by their last change, the newest first."""
+        """Return the jobs in some states, ordered by state, then by their last change, newest first."""
         chosen = [state for state in self.states if state.state in wanted]
         return sorted(chosen, key=lambda state: (wanted.index(state.state), -(state.last.updated if state.last else 0)))
 
     def words(self, state: JobState) -> str:
-        """The last line with text in it of a job's log, as `plain` text; "" if there is none or it cannot be read."""
+        """Return the last non-empty line of a job's log, as `plain` text; "" if it cannot be read."""
         log = log_of(Path(state.attempts[-1].file), self.results / "attempts") if state.attempts else None
         if log is None:
             return ""
@@ -93,7 +93,7 @@ class Snapshot:
         return next((line for line in map(plain, reversed(text.splitlines())) if line), "")
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, with the keys of docs/status.md."""
+        """Return everything, with the keys of docs/status.md."""
         to_go = self.eta
         kind = "gpu" if to_go.device.is_card else "cpu"
         return {
@@ -150,15 +150,15 @@ class Grid:
     def look(self) -> Snapshot:
         """Read the current state."""
         self._read_config()
-        found = self.records.read()
-        states = job_states(self.results, self.jobs, found)
+        records = self.records.read()
+        states = job_states(self.results, self.jobs, records)
         now = time.time()
         return Snapshot(
             results=self.results,
             title=plain(self.config.title),
             now=now,
             states=states,
-            spent=spent([recorded.attempt for attempts in found.values() for recorded in attempts]),
+            spent=spent([recorded.attempt for attempts in records.values() for recorded in attempts]),
             eta=eta(self.plan, states, now),
             is_locked=is_locked(self.results.resolve().parent),
             price=self.config.price_per_device_hour,
@@ -167,7 +167,7 @@ class Grid:
         )
 
     def _read_config(self) -> None:
-        """Read the configuration again where a new run has written one or a look asks for other jobs."""
+        """Read the configuration again if a new run has written one or an interim analysis adds jobs."""
         file = self.results / "config.yaml"
         recorded = [file.stat().st_mtime, *sorted(self.results.glob("looks/**/look*.json"))]
         if recorded != self._recorded:

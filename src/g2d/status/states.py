@@ -1,7 +1,7 @@
-"""The state of every job, from the files of a results folder alone.
+"""State of every job, derived only from the files of a results folder.
 
-A job has finished when its files are there; before that, the records of its attempts tell (`g2d.jobs.attempts`). An
-attempt on another machine that has fallen silent is reported as silent, not as failed.
+A job has finished if its outputs exist; until then the records of its attempts tell its state (`g2d.jobs.attempts`).
+An attempt on another machine that stopped reporting is silent, not failed.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ class Records:
     _over: dict[str, Recorded] = field(default_factory=dict)
 
     def read(self) -> dict[tuple[str, str], list[Recorded]]:
-        """By stage and job, the attempts, oldest first."""
+        """Return the attempts by stage and job, oldest first."""
         self.unreadable = []
-        found: dict[tuple[str, str], list[Recorded]] = {}
+        by_job: dict[tuple[str, str], list[Recorded]] = {}
         for path in _json_files(self.folder):
             recorded = self._over.get(path)
             if recorded is None:
                 try:
                     recorded = Recorded(path, read_attempt(path))
-                except FileNotFoundError:  # deleted since it was listed
+                except FileNotFoundError:  # deleted in the meantime
                     continue
                 except (OSError, ValueError) as error:
                     self.unreadable.append(str(error))
                     continue
                 if recorded.attempt.status != "running":
                     self._over[path] = recorded
-            found.setdefault(recorded.attempt.cost.key, []).append(recorded)
-        for attempts in found.values():
+            by_job.setdefault(recorded.attempt.cost.key, []).append(recorded)
+        for attempts in by_job.values():
             attempts.sort(key=lambda recorded: recorded.attempt.started)
-        return found
+        return by_job
 
 
 def _json_files(folder: Path) -> Iterator[str]:
-    """JSON files below a folder; `Path.rglob` takes three times as long. Drafts begin with a dot."""
+    """List JSON files below a folder, three times as fast as `Path.rglob`. Drafts begin with a dot."""
     for place, _, files in os.walk(folder):
         yield from (f"{place}/{name}" for name in files if name.endswith(".json") and not name.startswith("."))
 
@@ -80,7 +80,7 @@ class JobState:
     job: GridJob
     state: State
     attempts: tuple[Recorded, ...] = ()
-    kept_step: int | None = None  # of the newest checkpoint, of a training that does not run
+    kept_step: int | None = None  # step of the newest checkpoint, if the training does not run
 
     @property
     def last(self) -> Attempt | None:
@@ -89,8 +89,9 @@ class JobState:
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """The current step of a training, of its newest checkpoint where it does not run, and the last; None where no
-        file has them."""
+        """Return current and last step of a training, from its newest checkpoint if it does not run; None if
+        unknown.
+        """
         if self.last is None or self.last.progress is None:
             return None
         step = self.last.progress.step if self.state == "running" else self.kept_step
@@ -100,7 +101,7 @@ class JobState:
 def job_states(
     results: Path, jobs: Sequence[GridJob], records: Mapping[tuple[str, str], list[Recorded]]
 ) -> list[JobState]:
-    """The state of every job of a grid, from the records that `Records.read` found."""
+    """Return the state of every job of a grid, from the records of `Records.read`."""
     return [_state(str(results), job, tuple(records.get((job.stage, job.name), ()))) for job in jobs]
 
 
@@ -120,14 +121,14 @@ def _state(results: str, job: GridJob, attempts: tuple[Recorded, ...]) -> JobSta
 
 
 def _is_there(results: str, job: GridJob) -> bool:
-    exists = os.path.exists  # of thousands of files: a Path for each takes as long again
+    exists = os.path.exists  # for thousands of files, `Path` doubles the time
     if all(exists(_inside(results, output)) for output in job.outputs):
         return True
     return job.merged_into is not None and exists(_inside(results, job.merged_into))
 
 
 def _inside(results: str, path: str) -> str:
-    """A path that begins with `results/`, in a folder with another name or place."""
+    """Return the real path of a path that begins with `results/`."""
     return f"{results}/{path.removeprefix('results/')}"
 
 

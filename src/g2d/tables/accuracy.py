@@ -1,4 +1,4 @@
-"""Tables 1 and 3: the accuracy and cost of every policy, of every ablation, and of GRPO's variants at equal compute."""
+"""Tables 1 and 3: the accuracy and cost of every policy and every ablation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,6 @@ from g2d.tables.frames import Rows, columns, mean, table_of
 ACCURACY = f"{ROW} n_seeds n_problems accuracy std_over_seeds standard_error ci_low ci_high device_hours"
 MAIN_COLUMNS = columns(ACCURACY, "device_hours_without_calibration")
 ABLATION_COLUMNS = columns(ACCURACY, "tokens n_pairs gradient_steps change")
-EQUAL_COMPUTE_COLUMNS = columns(
-    *(ROW, "n_seeds accuracy ci_low ci_high tokens device_hours"),
-    "reference_K reference_accuracy reference_tokens reference_device_hours difference",
-)
 
 
 @table_of(MAIN_COLUMNS)
@@ -74,43 +70,6 @@ def ablation_table(
         for name in ("tokens", "n_pairs", "gradient_steps"):
             row[name] = mean(measured.get(key, {}).get(name) for key in policies)
         yield row | {"change": changed if regime in descriptions else "reference"}
-
-
-@table_of(EQUAL_COMPUTE_COLUMNS)
-def equal_compute_table(
-    evaluations: Evaluations,
-    device_hours: Mapping[PolicyKey, float],
-    measured: Mapping[PolicyKey, Mapping[str, float | None]],
-) -> Rows:
-    """Other regimes against GRPO as it is, at equal compute: by G, the largest K that generated no more tokens.
-
-    The reference is GRPO alone at its largest K with the same group size, or its smallest one; where even the smallest
-    K of a regime generated more, there is no row. Without entries of `regimes` the others are the ablations of GRPO.
-    """
-    whole = any(key.role == "entry" for key, _ in evaluations)
-
-    def keep(key: PolicyKey) -> bool:
-        return (key.kind == "grpo" and key.role != "auto") or (whole and key.role in ("dpo", "entry"))
-
-    grouped = by_policy(evaluations, keep)
-    found: dict[tuple[str, str], dict[tuple[str, int], list[dict[str, Any]]]] = {}  # rows by K, by regime and G
-    for at in sorted(grouped, key=lambda at: at[0].k):
-        (policy, benchmark), policies = at, grouped[at]
-        row = accuracy_row(policies, device_hours, benchmark)
-        row["tokens"] = mean(measured[key]["tokens"] for key in policies)
-        regimes = found.setdefault((policy.model, benchmark), {})
-        size = policy.group_size or min(key.group_size for key, _ in grouped if key.group_size)  # K=0 has none
-        regimes.setdefault((policy.regime, size), []).append(row)
-    for regimes in found.values():
-        alone = {size: regimes.pop((name, size))[-1] for name, size in list(regimes) if name == "grpo"}
-        for (_, size), own in regimes.items() if alone else []:
-            reference = alone.get(size, alone[min(alone)] if whole else None)
-            if reference is None:
-                continue
-            if affordable := [row for row in own if row["tokens"] <= reference["tokens"]]:
-                best, beside = affordable[-1], ("K", "accuracy", "tokens", "device_hours")
-                compared = {f"reference_{name}": reference[name] for name in beside}
-                yield best | compared | {"difference": round(best["accuracy"] - reference["accuracy"], 12)}
 
 
 def accuracy_row(

@@ -1,7 +1,7 @@
-"""Which tables and figures a grid has: their titles, where the reports show them, and when there are any.
+"""The tables and figures of a grid: titles, sections of the page, and the configurations that have them.
 
 The rules and the page loop over it. A new table is a function in a module of this package, a line here that names the
-function and what it reads, and a caption in `workflow/report/`, which explains the columns.
+function and what it reads, and a caption in `captions.yaml`.
 """
 
 from __future__ import annotations
@@ -15,23 +15,20 @@ from typing import Any
 from g2d.experiment import grid
 from g2d.experiment.arms import asked_for
 from g2d.experiment.config import Config
-from g2d.experiment.printed import is_of_bridging
 
-# Headings of Snakemake's report.
-RESULTS, ROLLOUTS, COST, PAPER, ADVICE = "1. Results", "2. Rollouts", "3. Cost", "4. The paper", "5. Advice"
 # Headings of the page, in its order; the first is for tables without one of their own.
 OTHERS = "Tables"
-SWEEP = "The sweep"
+SWEEP = "Hyperparameter sweep"
 TRAINING = "Online training"
-CONTAMINATION = "Memory or reasoning"
+CONTAMINATION = "Contamination check"
 OPEN_ENDED = "Open-ended prompts"
-POWER = "What this grid can see"
-RACE = "Looks"
-SYNTHESIS = "Over models and benchmarks"
-FRONTIER = "The frontier"
-GAINS = "Where a gain comes from"
-BILL = "The bill"
-BESIDE = "Beside the papers"
+POWER = "Statistical power"
+RACE = "Interim analyses"
+SYNTHESIS = "Meta-analysis"
+FRONTIER = "Pareto frontier"
+GAINS = "Decomposition of gains"
+BILL = "Cost"
+BESIDE = "Published results"
 ADVISED = "Advice"
 DISPUTES = "Verifier disagreements"
 SECTIONS = (
@@ -52,11 +49,6 @@ def _frontier(config: Config) -> bool:
     return bool(asked_for(config, "entry") or config.frontier) and bool(grid.policies(config))
 
 
-def _equal_compute(config: Config) -> bool:
-    found = grid.evaluated_arms(config).values()
-    return any(arm.role == "entry" or (arm.role == "ablation" and arm.regime == "grpo") for arm in found)
-
-
 def _open_ended(config: Config) -> bool:
     return config.open_ended is not None
 
@@ -70,11 +62,10 @@ def _synthesis(config: Config) -> bool:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: `results/tables/{name}.csv`, the same as a page, and its caption `workflow/report/{name}.rst`."""
+    """A table: `results/tables/{name}.csv`."""
 
     name: str
     title: str
-    chapter: str  # of Snakemake's report
     function: str = ""  # computes it: "module:function" of this package; empty where its rule has a script of its own
     reads: str = ""  # its arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
     section: str = OTHERS  # of the page
@@ -94,118 +85,107 @@ class Figure:
 
     name: str
     title: str
-    chapter: str  # of Snakemake's report
-    caption: str = ""  # in `workflow/report/`, where the name is a table's too
+    caption: str = ""  # in `captions.yaml`, if a table has the same name
 
     @property
     def caption_name(self) -> str:
-        """Name of its caption in Snakemake's report."""
+        """Name of its caption."""
         return self.caption or self.name
 
 
-# Of every table: what a reader sees, then what makes it.
+# For each table, first what a reader sees, then how it is made.
 # fmt: off
 TABLES = (
-    Table("main", "Table 1: accuracy and cost", RESULTS,
+    Table("main", "Table 1: accuracy and cost",
           "accuracy:main_table", "answers device_hours calibrated"),
-    Table("comparisons", "Which differences are real: paired tests", RESULTS,
+    Table("comparisons", "Paired tests between policies",
           "families:comparison_table", "answers"),
-    Table("margins", "How much worse than the best every K can be", RESULTS,
+    Table("margins", "Non-inferiority of each K",
           "families:margin_table", "answers margin"),
-    Table("synthesis", "One effect over models and benchmarks", RESULTS,
+    Table("synthesis", "Effect of K over models and benchmarks",
           "synthesis:synthesis_table", "answers", section=SYNTHESIS, enabled=_synthesis),
-    Table("looks", "Every comparison at every look", RESULTS,
+    Table("looks", "Comparisons at each interim analysis",
           "looks:looks_table", "config looks", section=RACE, enabled=lambda config: config.looks is not None),
-    Table("power", "The smallest difference and margin that can be seen", RESULTS,
+    Table("power", "Smallest detectable difference and margin",
           "power:power_table", "answers margin", section=POWER),
-    Table("variance", "Where the variance of differences comes from", RESULTS,
+    Table("variance", "Variance components",
           "power:variance_table", "answers", section=POWER),
-    Table("decomposition", "Where a gain comes from", RESULTS,
+    Table("decomposition", "Gains by finishing, format and reasoning",
           "parts:decomposition_table", "answers", section=GAINS),
-    Table("budgets", "Accuracy by token budget", RESULTS,
+    Table("budgets", "Accuracy by token budget",
           "parts:budget_table", "answers", section=GAINS),
-    Table("drift", "What else changed: distance from M0", RESULTS,
+    Table("drift", "Answer length and KL divergence from M0",
           "drift:drift_table", "answers drifted", section=GAINS),
-    Table("equal_gain", "Is online training closer to M0 at equal gain?", RESULTS,
+    Table("equal_gain", "KL divergence from M0 at equal gain, online and offline",
           "drift:equal_gain_table", "answers drifted", section=GAINS,
           enabled=lambda config: config.drift is not None and bool(grid.policies(config))),
-    Table("harvest", "Table 2: informativeness of the harvest", ROLLOUTS,
+    Table("harvest", "Table 2: informativeness of the harvests",
           "harvest:harvest_table", "summaries counts"),
-    Table("correlations", "Table 2: correlation with accuracy", ROLLOUTS,
+    Table("correlations", "Table 2: correlation of informativeness with accuracy",
           "harvest:correlation_table", "points"),
-    Table("ablations", "Table 3: ablations", RESULTS,
+    Table("ablations", "Table 3: ablations",
           "accuracy:ablation_table", "answers device_hours changes measured"),
-    Table("calibration", "Table 4: difficulty calibration", ROLLOUTS,
+    Table("calibration", "Table 4: difficulty by level",
           "harvest:calibration_table", "levels"),
-    Table("disputes", "Verifier: disputed answers", ROLLOUTS,
+    Table("disputes", "Disputed answers",
           "harvest:dispute_table", "judged", section=DISPUTES),
-    Table("cost", "The bill by policy and stage", COST,
+    Table("cost", "Cost by policy and stage",
           "bills:cost_table", "billed attempts price", section=BILL),
-    Table("published", "The paper's Table 1 beside this grid's", PAPER,
+    Table("published", "Table 1 of the paper and of this grid",
           "paper:published_table", "main config", section=BESIDE),
-    Table("bridging", "Bridging Offline and Online RL, Table 1, beside this grid's", PAPER,
-          "paper:bridging_table", "main config", section=BESIDE, enabled=is_of_bridging),
-    Table("attempts", "What the grid really cost, failed attempts included", COST,
+    Table("attempts", "Cost of all attempts, failed ones included",
           "bills:attempt_table", "attempts", section=BILL),
-    Table("factorial", "Level x temperature: the cells", ROLLOUTS,
+    Table("factorial", "Difficulty by level and temperature",
           "harvest:factorial_table", "temperatures", enabled=_factorial, rule="make_factorial"),
-    Table("factorial_effects", "Level x temperature: the effects", ROLLOUTS,
-          "harvest:factorial_effect_table", "temperatures", enabled=_factorial, rule="make_factorial"),
-    Table("frontier", "The frontier: accuracy against cost", RESULTS,
+    Table("frontier", "Accuracy against cost",
           "frontier:frontier_table", "answers paid margin calibrated price", section=FRONTIER, enabled=_frontier),
-    Table("matched", "What else the tokens of G2D could buy", RESULTS,
-          "frontier:matched_table", "answers paid", section=FRONTIER, enabled=_frontier),
-    Table("regimes", "What every regime took and gave", RESULTS,
+    Table("regimes", "Cost and accuracy by regime",
           "bills:regime_table", "answers device_hours spent",
           enabled=lambda config: bool(asked_for(config, "entry")) and bool(grid.policies(config))),
-    Table("controls", "What a control gets of the gain", RESULTS,
+    Table("controls", "Gains with control rewards",
           "controls:controls_table", "answers controls seen",
           enabled=lambda config: bool(grid.controls(config)) and bool(grid.policies(config))),
-    Table("equal_compute", "Regimes at equal compute", RESULTS,
-          "accuracy:equal_compute_table", "answers device_hours measured", enabled=_equal_compute),
-    Table("samples", "Several answers: pass@k and maj@n", RESULTS,
+    Table("samples", "pass@k and maj@n",
           "samples:sample_table", "sampled equal", enabled=lambda config: bool(grid.sample_files(config)),
           rule="make_sample_table"),
-    Table("auto", "Warm-up that stops by itself: its probes", ROLLOUTS,
+    Table("auto", "Probes of the automatic warm-up",
           "harvest:auto_table", "probes", enabled=lambda config: bool(grid.auto_warmups(config))),
-    Table("saturation", "Where online training saturates", RESULTS,
+    Table("saturation", "Saturation of online training",
           "dynamics:saturation_table", "answers", section=TRAINING, enabled=grid.has_curves),
-    Table("training", "Step by step", RESULTS,
+    Table("training", "Training curves",
           "dynamics:training_table", "logs", section=TRAINING, enabled=_training, rule="make_training_tables"),
-    Table("collapses", "Entropy and length: which trainings collapsed", RESULTS,
+    Table("collapses", "Collapse of entropy and length",
           "dynamics:collapse_table", "logs collapse_share", section=TRAINING, enabled=_training,
           rule="make_training_tables"),
-    Table("selection", "Which checkpoint was selected", RESULTS,
+    Table("selection", "Checkpoint selection",
           "choices:selection_table", "selections", section=TRAINING,
           enabled=lambda config: bool(grid.selecting(config)) and bool(grid.policies(config))),
-    Table("sweep", "What every regime was tuned to", RESULTS,
+    Table("sweep", "Values tried and chosen",
           "choices:sweep_table", "candidates", section=SWEEP,
           enabled=lambda config: config.sweep is not None and bool(config.sweep.regimes), rule="make_sweep_table"),
-    Table("contamination", "Memory or reasoning: questions completed word for word", RESULTS,
+    Table("contamination", "Questions completed word for word",
           "contamination:contamination_table", "continued questions fresh shown_share", section=CONTAMINATION,
           enabled=lambda config: config.contamination is not None, rule="make_contamination_table"),
-    Table("win_rates", "Whose replies are preferred to those of M0", RESULTS,
+    Table("win_rates", "Win rate against M0",
           "win_rates:win_rate_table", "replies prompts", section=OPEN_ENDED, enabled=_open_ended,
           rule="make_win_rates"),
-    Table("scenarios", "One kind of prompts, or both: Table 3 of arXiv 2506.21495 beside this grid", PAPER,
-          "paper:scenario_table", "main_csv win_rates online_prompts", section=OPEN_ENDED, enabled=_open_ended,
-          rule="make_win_rates"),
     *(
-        Table(name, title, ADVICE, section=ADVISED, rule=rule, enabled=lambda config: config.probe.compare)
+        Table(name, title, section=ADVISED, rule=rule, enabled=lambda config: config.probe.compare)
         for name, title, rule in (
-            ("advice", "Advice: which K", "advise"),
-            ("advice_levels", "Advice: which levels", "advise"),
+            ("advice", "Advice: choice of K", "advise"),
             ("advice_hours", "Advice: device-hours", "advise"),
-            ("advice_check", "Advice: what the grid showed", "check_advice"),
+            ("advice_check", "Advice: predictions and results", "check_advice"),
         )
     ),
 )
 # fmt: on
+# Tables of earlier versions, which docs/recipes.md computes.
+REMOVED = ("matched", "equal_compute", "bridging", "scenarios", "factorial_effects", "advice_levels")
 FIGURES = (
-    Figure("accuracy", "Figure 2: accuracy against K", RESULTS),
-    Figure("informativeness", "Figure 3: informativeness against K", ROLLOUTS),
-    Figure("gains", "Where a gain comes from", RESULTS),
-    Figure("budgets", "Accuracy against the token budget", RESULTS, caption="budgets_figure"),
+    Figure("accuracy", "Figure 2: accuracy against K"),
+    Figure("informativeness", "Figure 3: informativeness against K"),
+    Figure("gains", "Gains by finishing, format and reasoning"),
+    Figure("budgets", "Accuracy against the token budget", caption="budgets_figure"),
 )
 
 
@@ -226,12 +206,19 @@ def tables_of_rule(config: Config, rule: str) -> list[Table]:
 
 
 def left_over(config: Config, folder: Path) -> list[Path]:
-    """Tables and their pages in a folder that this configuration does not have: those of another one, now stale. The
-    advice's are not among them: `snakemake advice` makes them for every configuration."""
-    advised = {table.name for table in TABLES if table.chapter == ADVICE}
-    gone = [table.name for table in TABLES if table.name not in advised | tables_of(config).keys()]
-    files = (folder / f"{name}.{ending}" for name in gone for ending in ("csv", "html"))
+    """Files in a folder of tables that this configuration does not have: tables of another configuration or of an
+    earlier version, and the pages that earlier versions made. The advice is not among them: `snakemake advice` makes it
+    for every configuration."""
+    advised = {table.name for table in TABLES if table.section == ADVISED}
+    names = (*(table.name for table in TABLES), *REMOVED)
+    gone = [name for name in names if name not in advised | tables_of(config).keys()]
+    files = [folder / f"{name}.csv" for name in gone] + [folder / f"{name}.html" for name in names]
     return [file for file in files if file.exists()]
+
+
+def figure(name: str) -> Figure:
+    """The figure of that name; KeyError without one."""
+    return {one.name: one for one in FIGURES}[name]
 
 
 def section_of(name: str) -> str:

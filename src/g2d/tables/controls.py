@@ -17,7 +17,7 @@ from g2d.tables.frames import Rows, columns, estimate, mean, table_of
 CONTROL_COLUMNS = columns(
     *(ROW, "reward truth n_seeds n_problems rewarded right accuracy base_accuracy truth_accuracy"),
     "gain gain_low gain_high p_gain truth_gain truth_gain_low truth_gain_high p_truth share share_low share_high",
-    "difference difference_low difference_high p_value family_size p_holm minimum_detectable",
+    "difference difference_low difference_high p_value family_size p_holm",
     reward="object",
 )
 
@@ -83,7 +83,6 @@ def _tested(answers: Paired, family: Sequence[tuple[Row, Row]], base: Row) -> Ro
             **estimate("share", share.share, (share.low, share.high)),
             **_corrected("difference", difference),
             **{"p_value": difference.p_value, "p_holm": difference.p_holm},
-            **{"minimum_detectable": difference.minimum_detectable},
         }
 
 

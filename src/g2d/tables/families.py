@@ -31,7 +31,7 @@ ALIKE = ("dpo", "auto")  # DPO on pairs of a harvest, whatever K and G: their se
 COMPARISON_COLUMNS = columns(
     *(BY_BENCHMARK, "reference reference_K reference_group_size n_seeds n_problems difference ci_low ci_high"),
     "family family_size family_low family_high standard_error p_value p_holm",
-    "gained lost minimum_detectable",
+    "gained lost",
 )
 
 

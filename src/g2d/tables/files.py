@@ -26,7 +26,6 @@ READ_FOR = {
     "judged": ("harvested", "answers", "records"),
     "logs": ("logs", "ages"),
     "main": ("answers", "records", "costs"),
-    "win_rates": ("replies", "records"),
 }
 
 
@@ -113,5 +112,4 @@ _PARTS: Mapping[str, Callable[[Config], Mapping[Any, str] | Pairs]] = {
     "ages": lambda config: _in_folders(chain.from_iterable(grid.trajectories(config).values()), "rollouts.parquet"),
     "replies": lambda config: _in_folders(_replied(config), "open-ended/rollouts.parquet"),
     "looks": lambda config: ((file, file) for file in (config.reached.files if config.reached else ())),
-    "main_csv": lambda config: {"main": "results/tables/main.csv"},
 }

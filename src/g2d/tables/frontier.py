@@ -1,4 +1,4 @@
-"""The frontier of accuracy against cost, on every axis of cost, and what else a budget could have bought."""
+"""The Pareto frontier of accuracy and cost, for each measure of cost."""
 
 from __future__ import annotations
 
@@ -26,11 +26,6 @@ FRONTIER_COLUMNS = columns(
     *(BY_BENCHMARK, "axis cost cost_low cost_high cost_without_calibration n_seeds accuracy ci_low ci_high"),
     "status beaten_by beaten_by_K beaten_by_group_size beaten beaten_low beaten_high chance p_on p_beaten",
     "behind_any margin_shown_any margin p_enough enough cheapest_enough",
-)
-MATCHED_COLUMNS = columns(
-    "model benchmark K group_size tokens_generated accuracy",
-    "other other_K other_group_size other_tokens_generated other_accuracy",
-    "difference ci_low ci_high family_size family_low family_high p_value p_corrected",
 )
 
 
@@ -91,37 +86,6 @@ def _standing(found: Standing, names: Sequence[Mapping[str, Any]]) -> dict[str, 
     by = {} if found.beaten_by is None else names[found.beaten_by]
     row |= {"beaten_by": by.get("policy"), "beaten_by_K": by.get("K"), "beaten_by_group_size": by.get("group_size")}
     return {name: value for name, value in row.items() if name != "margin"}
-
-
-@table_of(MATCHED_COLUMNS)
-def matched_table(evaluations: Evaluations, costs: Mapping[PolicyKey, Mapping[str, float]]) -> Rows:
-    """At the tokens of every G2D policy, the best policy of every other regime that generated no more. It is picked by
-    its accuracy, so intervals and p-values are corrected (Bonferroni) over all that could have been picked:
-    family_size."""
-    grouped = _on_the_picture(evaluations)
-    for (_, benchmark), rows in by_grid(at for at in grouped if at[0].role != "base").items():
-        answers = Paired(grouped, rows)
-        spent = {at: float(_costs(grouped[at], costs, "tokens_generated").mean()) for at in rows}
-        accuracies = {at: own.mean() for at, own in answers.accuracies.items()}
-        warmed = [at for at in rows if at[0].role == "dpo" and at[0].k > 0]
-        others = [at for at in rows if at not in warmed]
-        candidates = [(at, other) for at in warmed for other in others if spent[other] <= spent[at]]
-        picked: dict[tuple[Row, str], Row] = {}
-        for at, other in candidates:
-            best = picked.setdefault((at, other[0].regime), other)
-            if accuracies[other] > accuracies[best]:
-                picked[at, other[0].regime] = other
-        for (at, _), other in picked.items():
-            found = answers.compare(other, at, len(candidates))
-            name = named(grouped[other], benchmark)
-            beside = {"": name["policy"], "_K": name["K"], "_group_size": name["group_size"]}
-            beside |= {"_tokens_generated": spent[other], "_accuracy": accuracies[other]}
-            yield (
-                named(grouped[at], benchmark)
-                | {"tokens_generated": spent[at], "accuracy": accuracies[at], "p_corrected": found.p_holm}
-                | {f"other{cell}": value for cell, value in beside.items()}
-                | asdict(found)
-            )
 
 
 def _on_the_picture(evaluations: Evaluations) -> Grouped:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from g2d.analysis.calibration import LEVEL_COLUMNS
 from g2d.analysis.correlations import permutation_p, ranks_within, within_correlation
-from g2d.analysis.factorial import METRICS, factorial_cells, factorial_effects
+from g2d.analysis.factorial import METRICS, factorial_cells
 from g2d.analysis.informativeness import Informativeness, informative_parts
 from g2d.analysis.statistics import mean_interval, standard_deviation
 from g2d.experiment.keys import HarvestKey, PolicyKey
@@ -32,9 +32,8 @@ HARVEST_COLUMNS = columns(
     *(f"{metric}_low {metric}_high" for metric in CORRELATED_METRICS),
 )
 POINT_COLUMNS = columns("model group_size K seed benchmark accuracy", *CORRELATED_METRICS)
-CORRELATION_COLUMNS = columns(
-    "model benchmark metric pooling n pearson_r ci_low ci_high p_value permutation_p spearman_rho"
-)
+CORRELATION_COLUMNS = columns("model benchmark metric pooling n pearson_r ci_low ci_high permutation_p spearman_rho")
+FEWEST_TESTED = 5  # harvests: of four, no order of K has a two-sided p below 8 %
 AUTO_COLUMNS = columns("model group_size seed") | PROBE_COLUMNS
 
 
@@ -105,11 +104,12 @@ def _correlations(points: pd.DataFrame, model: Hashable, benchmark: Hashable, po
         subjects = known.groupby(["model", "seed"]).ngroup().to_numpy()
         x, y = known[metric].to_numpy(), known["accuracy"].to_numpy()
         found = within_correlation(x, y, subjects)
+        tested = len(known[["model", "group_size", "K"]].drop_duplicates()) >= FEWEST_TESTED
         ranked = within_correlation(ranks_within(x, subjects), ranks_within(y, subjects), subjects)
         yield {
             **{"model": model, "benchmark": benchmark, "metric": metric, "pooling": pooling, "n": found.n},
-            **{"pearson_r": found.r, "ci_low": found.low, "ci_high": found.high, "p_value": found.p},
-            "permutation_p": None if found.r is None else permutation_p(known, metric, "accuracy"),
+            **{"pearson_r": found.r, "ci_low": found.low, "ci_high": found.high},
+            "permutation_p": permutation_p(known, metric, "accuracy") if tested and found.r is not None else None,
             "spearman_rho": ranked.r,
         }
 
@@ -134,19 +134,12 @@ def calibration_table(tables: Mapping[str, pd.DataFrame]) -> Rows:
 
 
 CELL_COLUMNS = columns("model level temperature n", *METRICS, "all_wrong all_correct")
-EFFECT_COLUMNS = columns("model metric source level temperature effect ci_low ci_high share", level="Int64")
 
 
 @table_of(CELL_COLUMNS)
 def factorial_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> Rows:
     """`factorial_cells` of every model, from its rollouts by temperature."""
     yield from ({"model": model, **row} for model, own in rollouts.items() for row in factorial_cells(own))
-
-
-@table_of(EFFECT_COLUMNS)
-def factorial_effect_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> Rows:
-    """`factorial_effects` of every model, from its rollouts by temperature."""
-    yield from ({"model": model, **row} for model, own in rollouts.items() for row in factorial_effects(own))
 
 
 DISPUTE_COLUMNS = columns("source problem_id reference_answer extracted_answer verdict n_rollouts")

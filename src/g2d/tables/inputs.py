@@ -30,7 +30,6 @@ from g2d.regimes.auto_stop import PROBE_COLUMNS
 from g2d.regimes.training_rollouts import read_ages
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
 from g2d.tables import catalogue
-from g2d.tables.accuracy import MAIN_COLUMNS
 from g2d.tables.bills import calibration_of, costs_of, read_log, spent_on
 from g2d.tables.choices import CANDIDATE_COLUMNS, SWEEP_COLUMNS, sweep_bills
 from g2d.tables.controls import seen_in_training
@@ -82,7 +81,6 @@ class Inputs:
     continued = _Part(read_rollouts, ("problem_id", "completion_text", "verdict"))  # by model and benchmark
     questions = _Part(read_problems)  # by benchmark: those whose beginnings were continued
     main = cached_property(lambda self: self.build("main"))  # Table 1
-    win_rates = cached_property(lambda self: self.build("win_rates"))  # the table of that name
 
     def __init__(self, folder: Path, config: Config, whole: bool = False, threads: int = 1) -> None:
         self.folder, self.config, self.whole, self.threads = folder, config, whole, threads
@@ -135,12 +133,6 @@ class Inputs:
     def prompts(self) -> dict[str, str]:
         """By the name of a policy, the kinds of prompts that it was trained on."""
         return {key.regime: prompts_behind(self.config, key.regime) for key in grid.policies(self.config)}
-
-    @cached_property
-    def online_prompts(self) -> dict[str, str]:
-        """The same by the labels of M0 and of what is trained on fresh rollouts."""
-        own = [key for key in grid.policies(self.config) if key.trained_online or key.role == "base"]
-        return {key.label: self.prompts[key.regime] for key in own}
 
     @cached_property
     def device_hours(self) -> dict[PolicyKey, float]:
@@ -226,8 +218,3 @@ class Inputs:
             for last, stops in grid.trajectories(self.config).items()
             if last in logs
         }
-
-    @cached_property
-    def main_csv(self) -> pd.DataFrame:
-        """Table 1 as it was written."""
-        return read_table(self.folder / "tables/main.csv", MAIN_COLUMNS)

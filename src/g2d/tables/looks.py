@@ -66,7 +66,6 @@ def plan_of(config: Config, model: str) -> Plan:
         error=looks.error,
         futility=looks.futility,
         alike=tuple(key.name for key in own if key.role in ALIKE),
-        waiting=tuple(key.name for key in own if key.role == "dpo" and key.k in looks.waiting),
         without_seeds=tuple(key.name for key in own if key.role == "base"),
     )
 
@@ -112,7 +111,10 @@ def require_plan(config: Config, results: str | Path = "results") -> None:
         return
     try:
         before = read_json(file)
-    except (OSError, ValueError) as error:
+        for own in before["models"].values():
+            if not own.get("waiting"):
+                own.pop("waiting", None)  # what earlier versions wrote
+    except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"{file}: looks were taken by it, and it cannot be read ({error}): put it back") from None
     if key := _first_difference({name: before.get(name) for name in now}, now):
         raise ConfigError(

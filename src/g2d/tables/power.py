@@ -23,7 +23,7 @@ SEED_SDS = (0.005, 0.01, 0.02)  # of accuracies: half a point, one, two
 POINTS = {sd: f"{100 * sd:g}" for sd in SEED_SDS}
 POWER_COLUMNS = columns(
     "model benchmark against family_size n_problems n_seeds this_grid seed_sd",
-    *("difference", *(f"difference_sd_{points}" for points in POINTS.values())),
+    *("difference difference_low difference_high", *(f"difference_sd_{points}" for points in POINTS.values())),
     *("margin", *(f"margin_sd_{points}" for points in POINTS.values())),
     "target problems_needed",
 )
@@ -44,8 +44,8 @@ def power_table(evaluations: Evaluations, target: float) -> Rows:
     """
     for (model, benchmark), (known, answers) in _alike(evaluations).items():
         _, n_seeds, n_problems = answers.shape
-        components = power.decompose(answers).components
-        yield from _rows(model, benchmark, components, known, power.Design(n_seeds, n_problems, len(answers)), target)
+        found, design = power.decompose(answers), power.Design(n_seeds, n_problems, len(answers))
+        yield from _rows(model, benchmark, found, known, design, target)
 
 
 @table_of(POWER_COLUMNS)
@@ -58,7 +58,8 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
     alike = sum(policy.role in ALIKE for policy in policies)
     for benchmark, n in n_problems.items() if alike > 1 else ():
         design = power.Design(len(config.seeds), n, alike)
-        yield from _rows(model, benchmark, power.ASSUMED, [(policy, benchmark) for policy in policies], design, target)
+        assumed = power.Decomposition(power.ASSUMED, math.nan, math.nan, math.nan)
+        yield from _rows(model, benchmark, assumed, [(policy, benchmark) for policy in policies], design, target)
 
 
 @table_of(VARIANCE_COLUMNS)
@@ -115,10 +116,15 @@ def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], n
 
 
 def _rows(
-    model: str, benchmark: str, components: power.Components, known: Iterable[Row], design: power.Design, target: float
+    model: str, benchmark: str, found: power.Decomposition, known: Iterable[Row], design: power.Design, target: float
 ) -> Rows:
+    components = found.components
     by_sd = {points: replace(components, policy_seed=sd**2) for sd, points in POINTS.items()}
     own = None if math.isnan(components.policy_seed) else components
+    least, most = (
+        None if math.isnan(sd) else replace(components, policy_seed=sd**2)
+        for sd in (found.seed_sd_low, found.seed_sd_high)
+    )
     sees = partial(power.smallest_difference, own or by_sd["1"])
     for against, family in family_sizes(known).items():
         for n_seeds in sorted({*SEEDS, design.n_seeds}):
@@ -128,6 +134,8 @@ def _rows(
                 **{"n_problems": design.n_questions, "n_seeds": n_seeds, "this_grid": n_seeds == design.n_seeds},
                 "seed_sd": own and own.seed_sd,
                 "difference": own and power.smallest_difference(own, at),
+                "difference_low": least and power.smallest_difference(least, at, shared=False),
+                "difference_high": most and power.smallest_difference(most, at),
                 "margin": own and power.smallest_margin(own, at),
                 **{f"difference_sd_{points}": power.smallest_difference(by_sd[points], at) for points in by_sd},
                 **{f"margin_sd_{points}": power.smallest_margin(by_sd[points], at) for points in by_sd},

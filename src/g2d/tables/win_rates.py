@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 import scipy
 
-from g2d.analysis.comparisons import POWER, Comparison, compare, corrected
+from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.analysis.crossed import SeedPool
+from g2d.analysis.power import POWER
 from g2d.analysis.win_rates import length_controlled, preferences, raw, share_longer
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import Grouped, Row, by_grid, by_policy, m0_of, named
@@ -86,8 +87,8 @@ def _of_model(aligned: Grouped, prompts: Mapping[str, str]) -> Rows:
 
 
 def _detectable(found: Comparison) -> float:
-    """The distance from 1/2 that is found with the usual power at the corrected level. `compare`'s own is for answers
-    that are right or wrong; `corrected` may end an interval at 1/2, so `found` is not from there."""
+    """The distance from 1/2 that is found with the usual power at the corrected level. `corrected` may end an interval
+    at 1/2, so `found` is not from there."""
     reach = (found.family_high - found.family_low) / 2
     return float(reach + scipy.stats.norm.ppf(POWER) * found.standard_error)
 

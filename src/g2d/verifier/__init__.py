@@ -1,4 +1,4 @@
-"""Verifier: text of a completion in, a `Verdict` out."""
+"""Verifier: completion text in, `Verdict` out."""
 
 from g2d.verifier.extraction import last_boxed
 from g2d.verifier.limits import Limits

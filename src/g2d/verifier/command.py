@@ -1,9 +1,9 @@
-"""`g2d verify IN.jsonl OUT.jsonl`: judge completions from anywhere.
+"""`g2d verify IN.jsonl OUT.jsonl`: judge completions from any source.
 
-Each row has `answer` and `completion`, and may have `finish_reason`; it comes out with `verdict`, `reward`,
-`extracted_answer` and `second_opinion` added. "-" is standard input or output. OUT.jsonl is replaced when the last row
-is judged and may be IN.jsonl: unless a row is malformed, which would be lost. A row whose answer is `NaN`, `Infinity`
-or the text "nan" is malformed.
+Each input row needs `answer` and `completion` and may have `finish_reason`. The output row adds `verdict`, `reward`,
+`extracted_answer` and `second_opinion`. "-" is standard input or output. OUT.jsonl is replaced after the last row and
+may be IN.jsonl; if a row is malformed, IN.jsonl is kept so that the row is not lost. A row whose answer is `NaN`,
+`Infinity` or the text "nan" is malformed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
 from g2d.verifier.verifier import Verifier
 
-ADDED = ("verdict", "reward", "extracted_answer", "second_opinion")  # columns, from a `Judgement`
-CHUNK_BYTES = 2**20  # of lines that are judged at a time
-MAX_LINE = 64 * 2**20  # bytes; a longer line is no row but another kind of file
+ADDED = ("verdict", "reward", "extracted_answer", "second_opinion")  # columns taken from a `Judgement`
+CHUNK_BYTES = 2**20  # bytes of lines judged per batch
+MAX_LINE = 64 * 2**20  # bytes; a longer line means that the file is not JSONL
 
 
 def register(subparsers: Any) -> None:
@@ -55,13 +55,13 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify a file; 0 if every row was judged, 1 if some were malformed."""
+    """Verify a file; return 0 if every row was judged, 1 if some were malformed."""
     malformed, numbers = 0, count(1)
     verdicts: Counter[str] = Counter()
     disputed: Counter[str] = Counter()
     limits = Limits(deadline_s=arguments.deadline)
     piped, printed = arguments.input == "-", arguments.output == "-"
-    place = None if printed else require_replaceable(arguments.output)  # before anything is read
+    place = None if printed else require_replaceable(arguments.output)  # fail before reading any input
     in_place = not piped and place is not None and place.exists() and place.samefile(arguments.input)
     with (
         open(0 if piped else arguments.input, "rb", closefd=not piped) as source,
@@ -101,8 +101,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def parse_row(line: bytes) -> dict[str, Any]:
-    """A row whose answer and completion are strings; an answer that is a number is written out. A ValueError says what
-    is wrong with any other."""
+    """Parse a row and check that answer and completion are strings; a numeric answer becomes text.
+
+    Raises a ValueError that says what is wrong with a malformed row.
+    """
     if len(line) > MAX_LINE:
         raise ValueError(f"longer than {MAX_LINE >> 20} MiB: write one JSON object a line")
     row = parse_line(line, surrogates=True)
@@ -125,13 +127,13 @@ def parse_row(line: bytes) -> dict[str, Any]:
 
 
 def dump(row: dict[str, Any]) -> str:
-    """One line of JSON; escaped to ASCII only where a lone surrogate has no UTF-8."""
+    """One line of JSON, escaped to ASCII only if a lone surrogate cannot be encoded as UTF-8."""
     text = json.dumps(row, ensure_ascii=False)
     return json.dumps(row) if re.search("[\ud800-\udfff]", text) else text
 
 
 def summary(verdicts: Counter[str], disputed: Counter[str], malformed: int) -> str:
-    """A few lines: rows, verdicts in order of frequency, and how many of each the second opinion contradicts."""
+    """Counts of rows and of each verdict, most frequent first, and the verdicts that the second opinion contradicts."""
     total = verdicts.total()
     lines = [f"{total} rows judged" + (f", {malformed} malformed" if malformed else "")]
     lines += [f"{count:>9}  {count / total:6.1%}  {verdict}" for verdict, count in verdicts.most_common()]

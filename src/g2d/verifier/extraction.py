@@ -1,8 +1,8 @@
-r"""The answer of a completion: the content of its last `\boxed{...}`; and checks of reference answers.
+r"""The answer of a completion, which is the content of its last `\boxed{...}`; and checks of reference answers.
 
-Only a terminated last box is an answer: text that was cut inside its last box has none, even after a complete earlier
-box. Math-Verify's own extraction also accepts answers without a box and boxes without an end, so it is not used.
-Linear in the length of the text, without recursion.
+Only a terminated box is an answer: a text that ends inside its last box has none, even if an earlier box is complete.
+Math-Verify's own extraction is not used because it accepts answers without a box and unterminated boxes. The search
+takes linear time and no recursion.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from decimal import Decimal
 
-# `\\boxed` is what remains of `\boxed` after one round of escaping too many; graders in use accept it.
+# `\\boxed` is `\boxed` with one escape too many; other graders accept it too.
 BOX = r"\\{1,2}(?:boxed|fbox)(?![A-Za-z])\s*"
 _COMMAND = re.compile(r"\\(?:boxed|fbox)")
 _TOKEN = re.compile(rf"(?P<box>{BOX})(?P<brace>{{)?|\\[\s\S]|[{{}}]")
@@ -20,21 +20,20 @@ _END_OF_MATH = re.compile(r"(?P<end>\\\)|\\\]|[$\n])|\\[\s\S]")
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Content of the last `\boxed{...}` or `\fbox{...}`, by the position of its opening; None if there is none, or if
-    the text ends inside it.
+    r"""Content of the `\boxed{...}` or `\fbox{...}` that opens last; None if there is none or the text ends inside it.
 
-    Braces are balanced and `\{`, `\}` are not braces. A box inside a box belongs to the outer one:
-    `\boxed{\boxed{5}}` holds `\boxed{5}`, and `\boxed{1 \boxed{5}` ends inside one. An open box reaches at most to the
-    end of its formula or line. A box without braces (`\boxed 5$`) reaches to the end of its formula, and
-    is unterminated if the text ends first.
+    Braces are balanced, and `\{`, `\}` are not braces. A nested box belongs to the outer one: `\boxed{\boxed{5}}` holds
+    `\boxed{5}`, and `\boxed{1 \boxed{5}` is unterminated. An open box ends at the latest at the end of its formula or
+    line. A box without braces (`\boxed 5$`) extends to the end of its formula and is unterminated if the text ends
+    first.
     """
-    found = _COMMAND.search(text)
-    if found is None:
+    first_box = _COMMAND.search(text)
+    if first_box is None:
         return None
-    open_braces: list[int | None] = []  # where the content of a box starts; None for an ordinary brace
+    open_braces: list[int | None] = []  # start of each box's content; None for an ordinary brace
     last_opening = content_start = content_end = -1
     braced = False
-    for match in _TOKEN.finditer(text, max(found.start() - 1, 0)):
+    for match in _TOKEN.finditer(text, max(first_box.start() - 1, 0)):
         if match["box"] is not None:
             last_opening, braced = match.end(), match["brace"] is not None
             if braced:
@@ -65,8 +64,10 @@ def written_out(number: float) -> str:
 
 
 def require_answer(text: str) -> str:
-    r"""The same text; a ValueError if it is "nan", a missing number as text. "inf" and "infinity" are allowed:
-    Math-Verify reads them as `\infty`, an answer of MATH."""
+    r"""Return the text; raise a ValueError for "nan", a missing number written as text.
+
+    "inf" and "infinity" are allowed: Math-Verify reads them as `\infty`, which is an answer in MATH.
+    """
     if text.strip().lstrip("+-").lower() == "nan":
         raise ValueError(f"{text!r} is a missing number, not an answer")
     return text

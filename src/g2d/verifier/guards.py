@@ -1,8 +1,8 @@
-r"""Guards: objections to known errors of Math-Verify where it finds two answers equal.
+r"""Guards: objections to known errors of Math-Verify when it finds two answers equal.
 
-An answer is correct if Math-Verify finds it equal to the reference and no guard objects. Not guarded, because the right
-reading depends on the question: `10` and `10\%` are equal (GSM8K writes percentages without the sign), and so are
-`(1,2)` and `1,2`.
+An answer is correct if Math-Verify finds it equal to the reference and no guard objects. Two cases have no guard
+because the right reading depends on the question: `10` equals `10\%` (GSM8K writes percentages without the sign), and
+`(1,2)` equals `1,2`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import sympy
 
 _BASE = re.compile(r"(?<![\\A-Za-z_0-9])[0-9]+_\{?([0-9]+)\}?")
 _SPACE = r"(?:\s|~|\\[,;:!> ]|\\q?quad|\\text\{\s*\})"
-# Not `\frac 1 2` or `x^2 3`: the first number must be a term of its own.
+# The first number must be a term: `\frac 1 2` and `x^2 3` do not match.
 _SIDE_BY_SIDE = re.compile(rf"(?:^|[-+=(\[{{,;<>]){_SPACE}*[0-9.]*[0-9]{_SPACE}+[0-9]")
 
-# Below a number that is a term of its own: not `x^2_n` or `\frac{1}{2}_n`.
+# A subscript of a number that is a term: `x^2_n` and `\frac{1}{2}_n` do not match.
 _BELOW_NUMBER = re.compile(
     rf"(?<![\\A-Za-z_0-9^{{}}])\{{?[0-9]+\}}?{_SPACE}*_{_SPACE}*"
     r"(\{(?:[^{}]|\{[^{}]*\})*\}|\\[A-Za-z]+(?:\s*\{[^{}]*\})?|[^\s{}\\])"
@@ -28,39 +28,42 @@ _BASE_IN_WORDS = re.compile("(?:base)?(?:[0-9]+|two|three|four|five|six|seven|ei
 
 _NAN = re.compile(r"(?<![A-Za-z])nan(?![A-Za-z])", re.IGNORECASE)
 
-# Of two numbers that Math-Verify finds equal, as a share of the larger.
+# Largest difference of two numbers that count as equal, as a share of the larger.
 RELATIVE_TOLERANCE = 0.01
 
 
 def bases_differ(reference: str, answer: str) -> bool:
-    """`11_2` and `11_3`: Math-Verify ignores the base. An answer without a base has the reference's."""
-    expected, found = sorted(_BASE.findall(reference)), sorted(_BASE.findall(answer))
-    return bool(expected and found) and expected != found
+    """Reject `11_3` for `11_2`: Math-Verify ignores the base. An answer without a base is read in the reference's
+    base."""
+    expected, answered = sorted(_BASE.findall(reference)), sorted(_BASE.findall(answer))
+    return bool(expected and answered) and expected != answered
 
 
 def subscripts_differ(reference: str, answer: str) -> bool:
-    r"""`10` and `10_{\text{million}}`: Math-Verify drops what stands below a number. Bases are another guard's."""
-    expected, found = (
+    r"""Reject `10_{\text{million}}` for `10`: Math-Verify drops subscripts of numbers. `bases_differ` handles bases."""
+    expected, answered = (
         sorted(_FONT.sub("", below) for below in _BELOW_NUMBER.findall(side)) for side in (reference, answer)
     )
-    return expected != found and any(not _BASE_IN_WORDS.fullmatch(below) for below in (*expected, *found))
+    return expected != answered and any(not _BASE_IN_WORDS.fullmatch(below) for below in (*expected, *answered))
 
 
 def numbers_side_by_side(reference: str, answer: str) -> bool:
-    """`2 3` for 5: Math-Verify adds numbers with space between them, as mixed numbers."""
+    """Reject `2 3` for 5: Math-Verify adds numbers separated by space, as in a mixed number."""
     if not (_SIDE_BY_SIDE.search(reference) or _SIDE_BY_SIDE.search(answer)):
         return False
     return re.sub(_SPACE, "", reference) != re.sub(_SPACE, "", answer)
 
 
 def not_a_number(reference: str, answer: str) -> bool:
-    """A `nan` on either side, which Math-Verify finds equal to itself as a word."""
+    """Reject `nan` on either side: Math-Verify reads it as a word, which equals itself."""
     return bool(_NAN.search(reference) or _NAN.search(answer))
 
 
 def undefined(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
-    r"""`12:00` and `1:00`: both divide by zero, so Math-Verify finds them equal; the same text is equal.
-    Readings are Math-Verify's, the text last."""
+    """Reject `1:00` for `12:00`: both divide by zero, so Math-Verify finds them equal. Identical text is equal.
+
+    Arguments are Math-Verify's readings, with the text last.
+    """
     return reference[-1] != answer[-1] and any(
         isinstance(reading, (sympy.Basic, sympy.MatrixBase)) and reading.has(sympy.nan, sympy.zoo)
         for reading in (*reference, *answer)
@@ -68,15 +71,15 @@ def undefined(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
 
 
 def magnitudes_differ(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
-    r"""`\frac{1}{2^{60}}` and `\frac{1}{2^{61}}`: Math-Verify compares the difference with zero, by a tolerance."""
+    r"""Reject `\frac{1}{2^{61}}` for `\frac{1}{2^{60}}`: Math-Verify compares with an absolute tolerance."""
     a, b = _value(reference), _value(answer)
-    if a is None or b is None or max(abs(a), abs(b)) >= 1:  # the tolerance matters for small numbers
+    if a is None or b is None or max(abs(a), abs(b)) >= 1:  # an absolute tolerance only matters for small numbers
         return False
     return bool(abs(a - b) > RELATIVE_TOLERANCE * max(abs(a), abs(b)))
 
 
 def at_least_one(readings: Sequence[Any]) -> bool:
-    """Whether a reading is a number of absolute value 1 or more, which cannot be a share."""
+    """Return whether a reading is a number of absolute value 1 or more, so cannot be a proportion."""
     value = _value(readings)
     return value is not None and bool(abs(value) >= 1)
 
@@ -97,9 +100,9 @@ _SPARE = "qwzvukhjt"
 
 
 def with_capitals_renamed(reference: str, answer: str) -> tuple[str, str] | None:
-    """Both answers with another letter for every capital that is beside its small letter in one: `R` beside `r`.
+    """Rename each capital that also occurs as a small letter in the same answer: `R` next to `r`.
 
-    None where there is no such letter, or no unused letter.
+    Returns None if there is no such letter, or no unused letter to rename it to.
     """
     if reference == reference.lower() and answer == answer.lower():
         return None

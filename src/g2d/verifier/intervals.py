@@ -1,7 +1,8 @@
 r"""Solved inequalities as intervals: `x < -5 \text{ or } x \ge 7` for $(-\infty,-5)\cup[7,\infty)$.
 
-Math-Verify compares a relation with a set only if the reference is the relation. Here the reference is an interval or a
-union of intervals, and the answer is a solved inequality: one letter compared with numbers.
+Math-Verify compares a relation with a set only if the reference is the relation. This module handles the other case:
+the reference is an interval or a union of intervals, and the answer is a solved inequality that compares one letter
+with numbers.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ Solution = tuple[Any, sympy.Set]  # a letter and its values
 _OR = re.compile(r"\\text\s*\{\s*or\s*\}|\\(?:lor|vee)(?![A-Za-z])|(?<![A-Za-z\\])or(?![A-Za-z])")
 _AND = re.compile(r"\\text\s*\{\s*and\s*\}|\\(?:land|wedge)(?![A-Za-z])|(?<![A-Za-z\\])and(?![A-Za-z])")
 _RELATION = re.compile(r"[<>≤≥≠]|\\(?:[lg]eq?|[lg]t|neq?)(?![A-Za-z])")
-MAX_PARTS = 8  # of an answer
+MAX_PARTS = 8  # per answer
 
 
 def same_interval(reference: Sequence[Any], answer: str, read: Reader, equal: Callable[[Any, Any], bool]) -> bool:
-    """Whether an answer is a solved inequality whose solution is the interval that Math-Verify reads in the reference;
-    `read` has its readings of LaTeX, `equal` compares two sets."""
+    """Return whether an answer is a solved inequality whose solution is the reference's interval.
+
+    `reference` holds Math-Verify's readings, `read` parses LaTeX, and `equal` compares two sets.
+    """
     letter, interval = None, reference[0] if reference else None
     if isinstance(interval, sympy.Eq) and isinstance(interval.rhs, sympy.Set):
         letter, interval = interval.lhs, interval.rhs  # x \in [1,2]
@@ -50,24 +53,24 @@ def _solve(latex: str, read: Reader) -> Solution | None:
 
 
 def _solved(readings: Sequence[Any]) -> Solution | None:
-    """One inequality, or a chain of them."""
+    """Solve one inequality or a chain of them."""
     reading = readings[0] if readings else None
     relations = reading._unsorted_args if isinstance(reading, And) else [reading]
     return _combined(sympy.Intersection, map(_ray, relations))
 
 
 def _combined(combine: Callable[..., sympy.Set], solutions: Iterable[Solution | None]) -> Solution | None:
-    """The combination of solutions of the same letter; None if one is missing or of another letter."""
-    known: list[Solution] = []
+    """Combine solutions for the same letter; None if one is missing or for another letter."""
+    combined: list[Solution] = []
     for solution in solutions:
-        if solution is None or (known and known[0][0] != solution[0]):
+        if solution is None or (combined and combined[0][0] != solution[0]):
             return None
-        known.append(solution)
-    return known[0][0], combine(*(values for _, values in known))
+        combined.append(solution)
+    return combined[0][0], combine(*(values for _, values in combined))
 
 
 def _ray(relation: Any) -> Solution | None:
-    """The values for which one letter is less than, greater than or different from a number."""
+    """Values for which one letter is less than, greater than or different from a number."""
     if not isinstance(relation, Relational) or isinstance(relation, sympy.Eq):
         return None
     if not _is_letter(relation.lhs):
@@ -86,5 +89,5 @@ def _ray(relation: Any) -> Solution | None:
 
 
 def _is_letter(side: Any) -> bool:
-    r"""A symbol, or a function like f(x)."""
+    """Return whether a side is a symbol or a function like f(x)."""
     return isinstance(side, (sympy.Symbol, sympy.core.function.AppliedUndef))

@@ -1,4 +1,4 @@
-"""Limits of one verification; beyond them the verdict is `timeout` or `limit`."""
+"""Limits of one verification; exceeding them gives the verdict `timeout` or `limit`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on one item; every answer of MATH, MATH-500 and GSM8K is far below the defaults."""
+    """Limits of one item; every answer of MATH, MATH-500 and GSM8K is far below the defaults."""
 
-    deadline_s: float = 5.0  # CPU seconds of the worker, so that a busy machine does not change verdicts
-    wall_s: float = 60.0  # seconds on the clock, for a worker that waits
+    deadline_s: float = 5.0  # CPU seconds of the worker, so verdicts do not depend on the load of the machine
+    wall_s: float = 60.0  # wall-clock seconds, for a worker that hangs without using CPU
     memory_bytes: int = 1024 * MIB  # resident memory of a worker; an idle one holds 80 MiB
     max_completion_chars: int = 4_000_000  # longer completions are not searched for an answer
     max_answer_chars: int = 2_000  # longer answers are not parsed
     max_nesting: int = 16  # answers with deeper brackets are not parsed
 
     def allow(self, answer: str) -> bool:
-        """Whether an answer is small enough to be parsed."""
+        """Return whether an answer is small enough to parse."""
         return len(answer) <= self.max_answer_chars and nesting(answer) <= self.max_nesting
 
 
@@ -28,7 +28,7 @@ _BRACKET = re.compile(r"[{(\[]|[)\]}]")
 
 
 def nesting(text: str) -> int:
-    """Depth of brackets of any kind; half-open intervals keep `[1,2)` balanced."""
+    """Nesting depth of brackets of any kind; a half-open interval `[1,2)` is balanced."""
     depth = deepest = 0
     for match in _BRACKET.finditer(text):
         depth = depth + 1 if match.group() in "{([" else max(depth - 1, 0)

@@ -1,7 +1,7 @@
-r"""Normalisation of answers before Math-Verify parses them: text in, text out, for reference and answer.
+"""Normalisation of reference and answer before Math-Verify parses them: text in, text out.
 
-Every step changes how an answer is written and not its meaning. The second opinion does not use this module, since it
-would share its mistakes. Patterns match in linear time.
+Each step changes the notation and keeps the meaning. The second opinion does not use this module, so that it does not
+share its mistakes. All patterns match in linear time.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _SPACE = r"(?:\s|~|\\[,;:!> ])"
 
 
 def normalise(answer: str) -> str:
-    r"""An answer as it is parsed.
+    r"""Normalise an answer for parsing.
 
     >>> normalise(r"\boxed{\bigl(12\,345, 2\mathrm{i}\bigr)}.")
     '(12345, 2 i)'
     """
     if _PLAIN.fullmatch(answer):
-        return answer  # as most answers are
+        return answer  # fast path for most answers
     text = unwrap(without_final_punctuation(without_end_tokens(answer)))
     text = without_inner_boxes(without_final_punctuation(text))
     for step in (
@@ -36,14 +36,14 @@ def normalise(answer: str) -> str:
         with_imaginary_unit,
     ):
         text = step(text)
-    return re.sub(r"\s+", " ", text).strip()  # Math-Verify's patterns take seconds for long runs of space
+    return re.sub(r"\s+", " ", text).strip()  # Math-Verify's patterns take seconds on long runs of space
 
 
 _END_TOKEN = re.compile(r"(?:<[|｜][A-Za-z_▁]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>)\s*\Z")
 
 
 def without_end_tokens(text: str) -> str:
-    """`42<|im_end|>` is 42: the end of a turn was decoded as text."""
+    """Remove end-of-turn tokens that were decoded as text: `42<|im_end|>` is 42."""
     while text.rstrip().endswith(">") and (token := _END_TOKEN.search(text, max(len(text) - 60, 0))):
         text = text[: token.start()]
     return text
@@ -56,7 +56,7 @@ _BOLD = re.compile(r"\\(?:textbf|mathbf|boldsymbol|bm)\s*\{([^{}A-Za-z]*)\}")
 
 
 def unwrap(text: str) -> str:
-    r"""The content of a box, braces, `\(...\)` or bold type around all of it: Math-Verify reads `{5}` as a set."""
+    r"""Remove a box, braces, `\(...\)` or bold type around the whole answer: Math-Verify reads `{5}` as a set."""
     text = text.strip()
     while True:
         if (opening := _WRAPPER.match(text)) and _closing(text, opening.end()) == len(text) - 1:
@@ -70,7 +70,7 @@ def unwrap(text: str) -> str:
 
 
 def _closing(text: str, start: int) -> int:
-    """Position of the brace that closes the one before `start`; -1 if there is none."""
+    """Position of the brace that closes the one before `start`; -1 if it stays open."""
     depth = 1
     for match in _BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(match.group(), 0)
@@ -101,10 +101,10 @@ _BOX_OR_BRACE = re.compile(rf"(?P<box>{BOX}\{{?)|\\[\s\S]|[{{}}]")
 
 
 def without_inner_boxes(text: str) -> str:
-    r"""`x=\boxed{3}` is `x=3`, and `2\boxed{a+b}` is `2(a+b)`: a frame groups what it holds."""
+    r"""Replace inner boxes by their grouped content: `x=\boxed{3}` is `x=3`, `2\boxed{a+b}` is `2(a+b)`."""
     if "box" not in text:
         return text
-    open_groups = [""]  # what is written so far, in each group that is open
+    open_groups = [""]  # text so far in each open group
     openings = [""]
     position = 0
     for match in _BOX_OR_BRACE.finditer(text):
@@ -125,9 +125,9 @@ def without_inner_boxes(text: str) -> str:
 
 
 def _framed(before: str, content: str) -> str:
-    """The content of a box as it has to be written after the text before it."""
+    """Content of a box, in the form that the preceding text requires."""
     if re.search(r"(?:[_^]|\\[A-Za-z]+)\s*\Z", before[-40:]):
-        return f"{{{content}}}"  # an argument
+        return f"{{{content}}}"  # argument of a command or script
     is_sum = re.search(r"[^\s+-][\s]*[+-]", content) and not re.search(r"[,;=<>]|\\(?:le|ge|ne|lt|gt|in)", content)
     return f"({content})" if is_sum else f" {content} "
 
@@ -137,7 +137,7 @@ _TIE = re.compile("~(?!=)")
 
 
 def with_known_signs(text: str) -> str:
-    """Commands for signs, and spaces for ties, as Math-Verify needs them."""
+    """Replace Unicode signs by LaTeX commands and ties by spaces, for Math-Verify."""
     return _TIE.sub(" ", text if text.isascii() else text.translate(_SIGNS))
 
 
@@ -145,7 +145,7 @@ _SIZE = re.compile(r"\\(?:[bB]igg?[lrm]?|scriptstyle|textstyle|limits)(?![A-Za-z
 
 
 def without_sizes(text: str) -> str:
-    r"""Drop `\big`, `\Biggl` and other commands of layout; `\bigcup` stays."""
+    r"""Drop `\big`, `\Biggl` and other layout commands; `\bigcup` stays."""
     return _SIZE.sub("", text)
 
 
@@ -173,7 +173,7 @@ def with_braced_roots(text: str) -> str:
         return text
     text = _BARE_ROOT.sub(lambda root: rf"\sqrt{{{root['digits']}}}" if root["digits"] else r"\sqrt ", text)
     written = list(text)
-    opened: list[int | None] = []  # where a radicand opens; None for other brackets
+    opened: list[int | None] = []  # positions where a radicand opens; None for other brackets
     for bracket in _ROOT_OR_BRACKET.finditer(text):
         if bracket.group() != ")":
             opened.append(bracket.end() - 1 if bracket["root"] else None)
@@ -189,7 +189,7 @@ _PERCENT_WORD = re.compile(
 
 
 def with_percent_sign(text: str) -> str:
-    r"""`50\%` for `50\text{ percent}` and `50 per cent`; Math-Verify drops a spaced word without dividing."""
+    r"""Write `50\text{ percent}` and `50 per cent` as `50\%`: Math-Verify drops the word without dividing by 100."""
     return _PERCENT_WORD.sub(r"\\%", text) if "cent" in text or "%" in text else text
 
 
@@ -223,7 +223,7 @@ def _as_mixed_number(mixed: re.Match[str]) -> str:
     return rf"{mixed['before']}{mixed['whole']}\frac{{{mixed['top']}}}{{{mixed['bottom']}}}"
 
 
-# A number that is a term of its own, in groups of three digits: not `\frac 1 234`, `x^2 345` or `3 100/101`.
+# Groups of three digits in a number that is a term: `\frac 1 234`, `x^2 345` and `3 100/101` do not match.
 _THOUSANDS = re.compile(
     rf"(?P<before>(?:\A|[-+=(\[{{;<>$]|,\s){_SPACE}{{0,3}})"
     rf"(?P<number>[1-9][0-9]{{0,2}}(?:{_SPACE}[0-9]{{3}})+)(?![0-9/]|{_SPACE}*[0-9/])"
@@ -232,7 +232,8 @@ _SPACED_GROUPS = re.compile(r"(?<![0-9])[0-9]{1,3}(?:\s?,\s?\\!\s?[0-9]{3})+(?![
 
 
 def with_whole_thousands(text: str) -> str:
-    r"""`12\,345` and `12 345` are one number; Math-Verify multiplies or adds its groups. `12,\!345` is `12,345`."""
+    r"""Join thousands: `12\,345` and `12 345` are one number, but Math-Verify multiplies or adds the groups. `12,\!345`
+    is `12,345`."""
     text = _SPACED_GROUPS.sub(lambda groups: re.sub(r"\s", "", groups[0]), text)
     text = text.replace(r",\!", ",").replace("{,}", ",")
     return _THOUSANDS.sub(lambda match: match["before"] + re.sub(_SPACE, "", match["number"]), text)

@@ -1,7 +1,7 @@
 """A pool of worker processes that judge pairs of answers within limits.
 
-A pair that exceeds its deadline or its memory ends its worker; another takes its place and the batch goes on. Workers
-start at the first batch. A pool is for one thread at a time and for the process that started it (`Verifier`).
+A pair that exceeds its deadline or memory ends its worker; a new worker continues the batch. Workers start with the
+first batch. A pool may be used by one thread at a time, in the process that created it (see `Verifier`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from g2d.verifier.verdict import Verdict
 
 Pair = tuple[str | Entry, str]  # reference, answer
 
-START_S = 120.0  # for importing sympy, from a cold network file system
-REAP_S = 5.0  # for the exit of a process that has closed its pipe
+START_S = 120.0  # seconds to import sympy from a cold network file system
+REAP_S = 5.0  # seconds for a process to exit after it has closed its pipe
 CHUNK = 32  # pairs per message
 PACKAGE_ROOT = Path(__file__).parents[2]
 
 
 class VerifierError(RuntimeError):
-    """A worker could not be started; the message has its output."""
+    """A worker could not be started; the message includes its output."""
 
 
 class Pool:
-    """Up to `size` workers that share a batch."""
+    """Up to `size` workers that share each batch."""
 
     def __init__(self, size: int, limits: Limits) -> None:
         if size < 1:
@@ -54,7 +54,7 @@ class Pool:
             for done in [threads.submit(batch.work, worker) for worker in serving]:
                 done.result()
         except BaseException:
-            # After Ctrl-C within a batch, late replies must not be read by the next batch.
+            # After Ctrl-C in a batch, the next batch must not read late replies.
             batch.given_up = True
             for worker in [*self.workers]:
                 worker.process.kill()
@@ -65,24 +65,24 @@ class Pool:
         return [batch.verdicts[i] for i in range(len(pairs))]
 
     def close(self) -> None:
-        """End the workers. The next batch would start new ones."""
+        """Stop the workers; the next batch starts new ones."""
         while self.workers:
             self.workers.pop().end()
 
     def abandon(self) -> None:
-        """Leave the workers to the parent process, in the child of a fork."""
+        """Drop the workers without stopping them: in a forked child they belong to the parent."""
         while self.workers:
             self.workers.pop().abandon()
 
 
 def default_workers() -> int:
-    """Cores of this process, divided by the ranks of a distributed run on this machine."""
+    """Cores available to this process, divided by the local ranks of a distributed run."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 class _Batch:
-    """Pairs to judge. A thread serves each worker, with a few of those that wait at a time."""
+    """Pairs to judge; one thread per worker sends them in small chunks."""
 
     def __init__(self, pool: Pool, pairs: Sequence[Pair]) -> None:
         self.pool, self.pairs = pool, pairs
@@ -92,7 +92,7 @@ class _Batch:
         self.given_up = False
 
     def work(self, worker: _Worker | None) -> None:
-        """Have pairs judged until none waits, by this worker or by a new one."""
+        """Judge chunks of pairs until none is left, with this worker or a replacement."""
         while not self.given_up and (chunk := self._take()):
             worker = worker or self._hire()
             worker.ask([self.pairs[i] for i in chunk])
@@ -106,9 +106,9 @@ class _Batch:
                 worker = None
 
     def _take(self) -> deque[int]:
-        """The next pairs: fewer towards the end of the batch, so that no worker waits for another."""
+        """Take the next pairs; chunks shrink towards the end of the batch so that the workers finish together."""
         chunk: deque[int] = deque()
-        with suppress(IndexError):  # no more are waiting
+        with suppress(IndexError):  # the queue is empty
             for _ in range(max(1, min(CHUNK, len(self.waiting) // (2 * self.pool.size)))):
                 chunk.append(self.waiting.popleft())
         return chunk
@@ -118,14 +118,14 @@ class _Batch:
         self.pool.workers.append(worker)
         if not worker.reply(START_S):
             self.pool.workers.remove(worker)
-            said = worker.end() or "no output"
-            raise VerifierError(f"a verifier worker did not start (exit {worker.process.returncode}): {said}")
+            stderr = worker.end() or "no output"
+            raise VerifierError(f"a verifier worker did not start (exit {worker.process.returncode}): {stderr}")
         return worker
 
     def _blame(self, chunk: deque[int], worker: _Worker) -> None:
-        """Settle the pair that ended a worker, which is the first without a verdict; or have it tried once more."""
+        """Decide the pair that ended a worker, the first without a verdict, or schedule it for a second try."""
         code = worker.process.returncode
-        if code == 0:  # it ended itself, after a pair that exceeded the memory limit
+        if code == 0:  # the worker exited after a pair that exceeded the memory limit
             return
         if not worker.hung_up or code == -signal.SIGPROF:
             self.verdicts[chunk.popleft()] = "timeout"
@@ -136,14 +136,14 @@ class _Batch:
 
 
 class _Worker:
-    """A child process, connected to its standard input."""
+    """A worker process and the connection to its standard input."""
 
     def __init__(self, limits: Limits) -> None:
         command = [sys.executable, "-P", "-W", "ignore", "-m", "g2d.verifier.worker"]
         paths = [str(PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.wall_s = limits.wall_s
-        self.imported = False  # reasoning-gym
-        self.patience_s = limits.wall_s  # for each verdict on the pairs that were sent last
+        self.imported = False  # whether this worker has imported reasoning-gym
+        self.patience_s = limits.wall_s  # seconds to wait for each verdict of the last chunk
         self.connection, theirs = Pipe()
         with theirs:
             self.process = subprocess.Popen(
@@ -152,21 +152,21 @@ class _Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                # The order of a set of symbols must not differ from run to run.
+                # Keeps the order of sets of symbols the same in every run.
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
             )
         self.hung_up = False
 
     def ask(self, pairs: list[Pair]) -> None:
-        """Send pairs; their verdicts are the next replies. The first entries have the worker import reasoning-gym."""
+        """Send pairs; the next replies are their verdicts. The first `Entry` makes the worker import reasoning-gym."""
         imports = not self.imported and any(isinstance(reference, Entry) for reference, _ in pairs)
         self.patience_s = self.wall_s + (START_S if imports else 0)
         self.imported = self.imported or imports
-        with suppress(OSError):  # the worker ended, which `reply` reports
+        with suppress(OSError):  # the worker exited, which `reply` reports
             self.connection.send_bytes(json.dumps(pairs).encode())
 
     def reply(self, patience_s: float) -> Any:
-        """The next message; None if there is none in so many seconds, or if the worker hung up."""
+        """The next message; None after `patience_s` seconds or if the worker closed the connection."""
         try:
             return json.loads(self.connection.recv_bytes()) if self.connection.poll(patience_s) else None
         except (EOFError, OSError):
@@ -174,17 +174,17 @@ class _Worker:
             return None
 
     def end(self) -> str:
-        """End the process; the end of its stderr."""
+        """Stop the process and return the end of its stderr."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=REAP_S if self.hung_up else 0)
-        self.process.kill()  # nothing where it has ended
-        said = self.process.communicate()[1].decode(errors="replace")
+        self.process.kill()  # no effect if it has exited
+        stderr = self.process.communicate()[1].decode(errors="replace")
         self.connection.close()
-        return said.strip()[-2000:]
+        return stderr.strip()[-2000:]
 
     def abandon(self) -> None:
-        """Leave the child to the parent process."""
+        """Close this process's copies of the pipes; the child belongs to the parent process."""
         assert self.process.stderr is not None
         self.process.stderr.close()
         self.connection.close()
-        self.process.returncode = 0  # so that it is not waited for
+        self.process.returncode = 0  # keeps `subprocess` from waiting for it

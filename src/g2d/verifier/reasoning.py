@@ -1,7 +1,8 @@
-"""Verdicts on problems of reasoning-gym: the task's `score_answer` judges the boxed answer, and only 1.0 is correct.
+"""Verdicts on problems of reasoning-gym: the task's `score_answer` judges the boxed answer; only a score of 1.0 is
+correct.
 
-Some tasks evaluate the answer as Python. A completion must not run code, so their `eval` reads literals, and what they
-give to sympy's `parse_expr`, which evaluates as well, has to be a formula of known names.
+Some tasks evaluate the answer as Python, and a completion must not run code. So their `eval` is replaced by
+`ast.literal_eval`, and text for sympy's `parse_expr`, which also evaluates, must be a formula with allowed names.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ _NAMES = frozenset(
 
 
 class Entry(NamedTuple):
-    """A problem of reasoning-gym as the reference of a completion."""
+    """A problem of reasoning-gym as a reference answer."""
 
-    literal: str  # task, config and entry (question, answer, metadata), as a Python literal
+    literal: str  # Python literal with task, config and entry (question, answer, metadata)
 
 
 def judge(entry: str, answer: str) -> Verdict:
-    """The verdict on an answer to the problem in this literal; raises what the task's `score_answer` raises."""
+    """Judge an answer to the problem in this literal; raises whatever the task's `score_answer` raises."""
     problem = _read(entry)
     if problem["task"] in FORMULAS and not _is_formula(answer):
         return "parse_error"
@@ -51,13 +52,13 @@ def judge(entry: str, answer: str) -> Verdict:
 
 @cache
 def prepare() -> None:
-    """Import reasoning-gym, which takes seconds, and have it evaluate only literals."""
+    """Import reasoning-gym (takes seconds) and restrict its `eval` to literals."""
     for module in EVALUATING:
         setattr(import_module(f"reasoning_gym.{module}"), "eval", ast.literal_eval)  # noqa: B010
 
 
 def _is_formula(answer: str) -> bool:
-    """Whether `parse_expr` cannot do more than arithmetic with a text: no strings, no attributes, no other names."""
+    """Return whether `parse_expr` can only do arithmetic with a text: no strings, attributes or unlisted names."""
     names = _NAME.findall(answer)
     return (
         _FORMULA.fullmatch(answer) is not None

@@ -1,8 +1,8 @@
-r"""A second opinion on whether an answer equals its reference, without Math-Verify and sympy.
+"""A second opinion on whether an answer equals its reference, independent of Math-Verify and sympy.
 
-Both are normalised as strings, as in the MATH and Minerva graders, and read as exact numbers where they are numbers,
-alone or in tuples, lists, intervals, vectors and matrices. It decides no reward: the share of disagreements estimates
-the label noise. True and False where the normal forms are certain, else None.
+Both are normalised as strings, as in the MATH and Minerva graders. Numbers are compared exactly, also inside tuples,
+lists, intervals, vectors and matrices. The result is True or False if the normal forms are certain, else None. It does
+not affect rewards; the disagreement rate estimates the label noise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 
 from g2d.verifier.units import Unit, find_unit, of_price
 
-# A decimal within this share of the other number may be a rounded one.
+# A decimal this close to the other number (as a share of it) may be a rounded value.
 DOUBT = Fraction(1, 100)
 MAX_DIGITS = 1_000  # longer numbers are compared as strings
 
@@ -25,30 +25,30 @@ class Answer:
     """Normal form of an answer."""
 
     body: str  # LaTeX without spaces, layout and units
-    name: str | None  # of a leading `x=` or `x\in`
-    unit: Unit | None  # canonical; None if there is none or an unknown one
+    name: str | None  # variable of a leading `x=` or `x\in`
+    unit: Unit | None  # canonical; None if absent or not recognised
     percent: bool  # whether a percent sign was dropped
-    base: str | None  # of a number, written behind it
+    base: str | None  # subscript of a number
 
 
 def second_opinion(reference: str, answer: str) -> bool | None:
-    """Whether an answer equals the reference; None if normalised strings and numbers cannot decide."""
-    expected, found = normalise(reference), normalise(answer)
-    if None not in (expected.name, found.name) and expected.name != found.name:
+    """Return whether an answer equals the reference; None if the normalised strings and numbers cannot decide."""
+    expected, given = normalise(reference), normalise(answer)
+    if None not in (expected.name, given.name) and expected.name != given.name:
         return None
-    if None not in (expected.unit, found.unit) and expected.unit != found.unit:
+    if None not in (expected.unit, given.unit) and expected.unit != given.unit:
         # 10 cm are not 10 m, but 80 cents may be $0.80.
-        return False if same(expected.body, found.body) else None
-    if expected.base != found.base:
-        # `11` for `11_2` may be meant in base 2; 11 in base 2 and in base 3 differ.
-        return False if None not in (expected.base, found.base) else None
-    if expected.percent != found.percent:
-        return _same_percentage(expected, found)
-    return same(expected.body, found.body)
+        return False if same(expected.body, given.body) else None
+    if expected.base != given.base:
+        # `11` may be `11_2` written without its base, but 11 in base 2 is not 11 in base 3.
+        return False if None not in (expected.base, given.base) else None
+    if expected.percent != given.percent:
+        return _same_percentage(expected, given)
+    return same(expected.body, given.body)
 
 
 def _same_percentage(expected: Answer, found: Answer) -> bool | None:
-    """One of two answers has a percent sign."""
+    """Compare two answers if exactly one has a percent sign."""
     literal = same(expected.body, found.body)
     if literal:
         # 10 may be a percentage without its sign.
@@ -59,7 +59,7 @@ def _same_percentage(expected: Answer, found: Answer) -> bool | None:
     return _close(*((a / 100, b) if expected.percent else (a, b / 100)), rounded=True)
 
 
-GAP = "\N{OPEN BOX}"  # stands for space between digits, where it separates numbers
+GAP = "\N{OPEN BOX}"  # placeholder for space that separates numbers
 _SPACE = re.compile(r"\\[!,;:> ]|~|\s")
 _SIDE_BY_SIDE = re.compile(rf"(?<=[0-9])(?:{_SPACE.pattern})+(?=[0-9])")
 _GROUPED = re.compile(rf"(?<![0-9])[0-9]{{1,3}}(?:(?:{_SPACE.pattern})[0-9]{{3}})+(?![0-9/])")
@@ -91,7 +91,7 @@ def normalise(text: str) -> Answer:
     dollar = frozenset({("dollar", 1)}) if r"\$" in text else None
     text = text.replace(r"\$", "")
     unwrapped, unit = _split_words(text)
-    if not dollar or of_price(unit):  # else `\$10 m`, which keeps its m
+    if not dollar or of_price(unit):  # else `\$10 m`: keep the m
         text, unit = unwrapped, dollar or unit
     text, degrees = _DEGREES.subn("", text)
     if degrees:
@@ -117,7 +117,7 @@ def normalise(text: str) -> Answer:
 
 
 def _split_words(text: str) -> tuple[str, Unit | None]:
-    r"""Unwrap `\text{...}`; a known unit behind a number is dropped and returned, other words stay."""
+    r"""Unwrap `\text{...}` and split off a known unit behind a number; other words stay."""
     match = re.search(rf"(?<=[0-9}}\s!,)]){_WORDS.pattern}(?:\^\{{?([0-9])\}}?)?[\s.]*$", text)
     if match and re.search("[0-9]", text[: match.start()]):
         unit = find_unit(f"{match[1]}^{match[2]}" if match[2] else match[1])
@@ -134,9 +134,9 @@ _MATRIX = re.compile(r"\\begin\{(?:small)?matrix\}(.*)\\end\{(?:small)?matrix\}"
 
 
 def same(expected: str, found: str) -> bool | None:
-    """Compare two normal forms: whole, as numbers, as words, or part by part."""
+    """Compare two normal forms as strings, numbers or words, or part by part."""
     if "nan" in (expected.casefold(), found.casefold()):
-        return False  # not a number, and equal to none
+        return False  # equal to nothing
     if expected == found:
         return True if expected else None
     a, b = number(expected), number(found)
@@ -175,7 +175,7 @@ def _decimal(text: str) -> Fraction | None:
 
 
 def _close(a: Fraction, b: Fraction, rounded: bool) -> bool | None:
-    """Whether two numbers are equal; a decimal may be a rounded one."""
+    """Return whether two numbers are equal; None if one may be a rounded decimal."""
     if a == b:
         return True
     return None if rounded and abs(a - b) <= DOUBT * max(abs(a), abs(b)) else False
@@ -183,7 +183,7 @@ def _close(a: Fraction, b: Fraction, rounded: bool) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The entries of a composite, by kind of bracket; lists and sets have no order."""
+    """Entries of a composite and its kind of bracket; lists and sets are unordered."""
 
     bracket: str
     entries: tuple[str, ...]
@@ -208,9 +208,9 @@ def _parts(body: str) -> _Parts | None:
 
 
 def _same_parts(a: _Parts, b: _Parts) -> bool | None:
-    vectors = {a.bracket, b.bracket} in ({"()", "column"}, {"()", "row"})  # a vector may be written like a point
+    vectors = {a.bracket, b.bracket} in ({"()", "column"}, {"()", "row"})  # a vector may be written as a point
     if a.bracket != b.bracket and not vectors:
-        # [1,2] and (1,2) differ for certain; (1,2), \{1,2\} and 1,2 are a matter of convention.
+        # [1,2] is never (1,2), but (1,2), \{1,2\} and 1,2 may mean the same.
         return False if a.ordered and b.ordered and len(a.entries) == len(b.entries) == 2 else None
     if a.ordered and len(a.entries) == len(b.entries):
         opinions = [same(x, y) for x, y in zip(a.entries, b.entries, strict=True)]
@@ -221,16 +221,16 @@ def _same_parts(a: _Parts, b: _Parts) -> bool | None:
 
 
 def _same_members(a: tuple[str, ...], b: tuple[str, ...]) -> bool | None:
-    """Compare without order, by keys, since an answer may list a thousand numbers."""
+    """Compare as sets of keys, in linear time because an answer may list a thousand numbers."""
     keys, other_keys = {_key(entry) for entry in a}, {_key(entry) for entry in b}
     if keys == other_keys:
-        # `D, A, E` may be an ordering.
+        # Three or more words in another order may be a different ordering.
         return None if len(keys) > 2 and a != b and all(map(_is_word, a)) else True
     return False if all(map(_is_certain, a + b)) else None
 
 
 def _key(body: str) -> Hashable:
-    """Equal for entries that are equal."""
+    """Key that is the same for equal entries."""
     if (value := number(body)) is not None:
         return value
     if (parts := _parts(body)) is not None:
@@ -240,7 +240,7 @@ def _key(body: str) -> Hashable:
 
 
 def _is_certain(body: str) -> bool:
-    """Whether another key is another value: not for expressions with several forms and rounded decimals."""
+    """Return whether different keys imply different values; not so for rounded decimals and most expressions."""
     if (parts := _parts(body)) is not None:
         return all(map(_is_certain, parts.entries))
     return _is_word(body) or (number(body) is not None and "." not in body)
@@ -257,15 +257,15 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _wraps(text: str) -> bool:
-    """Whether the first bracket closes with the last character, unlike in `(1,2),(3,4)`."""
+    """Return whether the first bracket closes with the last character, unlike in `(1,2),(3,4)`."""
     return next((i for i, depth in enumerate(_depths(text)) if depth == 0), None) == len(text) - 1
 
 
 def _depths(text: str) -> Iterator[int]:
-    """Number of brackets that are open behind each character."""
+    """Number of open brackets after each character."""
     return accumulate((char in _OPEN) - (char in _CLOSE) for char in text)
 
 
 def _is_word(body: str) -> bool:
-    # One or two letters may be variables, and so may be products of them; a word is longer or a choice like (A).
+    # One or two small letters may be variables or a product; a word is longer, or a choice like (A).
     return bool(re.fullmatch(r"\([A-Za-z]\)|[A-Z]|[A-Za-z]{3,}", body))

@@ -1,7 +1,7 @@
-r"""Parts around an answer's value: a name on its left, and a qualifier of its letters on its right.
+r"""Text around an answer's value: a name on its left and a qualifier on its right.
 
-`k_{\max}(n) = 2n+1` is `2n+1` with a name, `2k\pi, k \in \mathbb{Z}` is `2k\pi` with a qualifier. Math-Verify reads
-some of the names and none of the qualifiers.
+`k_{\max}(n) = 2n+1` is `2n+1` with a name; `2k\pi, k \in \mathbb{Z}` is `2k\pi` with a qualifier. Math-Verify handles
+some names and no qualifiers.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _POWER = re.compile(r"\^\s*(?!\{?\s*(?:\\prime|\*|'))")
 
 
 def split_name(latex: str) -> tuple[str, str] | None:
-    r"""The name and the value of `A_{\min} = 1/2` or `f(80) = 12.5`; None for `x^2 = 5`, chains and lists."""
-    found = _NAMED.fullmatch(latex) if "=" in latex else None
-    if found is None or _RELATION.search(found["value"]):
+    r"""Split `A_{\min} = 1/2` or `f(80) = 12.5` into name and value; None for `x^2 = 5`, chains and lists."""
+    named = _NAMED.fullmatch(latex) if "=" in latex else None
+    if named is None or _RELATION.search(named["value"]):
         return None
-    before_argument = found["name"].removesuffix(found["argument"] or "")
+    before_argument = named["name"].removesuffix(named["argument"] or "")
     if _POWER.search(before_argument):
         return None
-    return re.sub(r"\\(?:left|right|text|mathrm|mbox|operatorname)(?![A-Za-z])|[\s{}]", "", found["name"]), found[
+    return re.sub(r"\\(?:left|right|text|mathrm|mbox|operatorname)(?![A-Za-z])|[\s{}]", "", named["name"]), named[
         "value"
     ]
 
@@ -43,7 +43,7 @@ _MAY_QUALIFY = re.compile(r"\\in(?![A-Za-z])|∈|\\forall|for|where|with")
 
 
 def names_differ(reference: str, answer: str) -> bool:
-    """`f(80) = 5` and `f(8) = 5`: two numbers whose names have different indices or arguments."""
+    """Reject `f(8) = 5` for `f(80) = 5`: two numbers whose names differ in an index or argument."""
     own, other = split_name(reference), split_name(answer)
     if own is None or other is None or own[0].casefold() == other[0].casefold():
         return False
@@ -55,7 +55,7 @@ _PERCENT = re.compile(r"\s*\\?%\Z")
 
 
 def without_percent(latex: str) -> str | None:
-    """An answer without its final percent sign; None where it has none at its end, or others."""
+    """Drop a final percent sign; None if there is none or another one remains."""
     bare = _PERCENT.sub("", latex)
     return bare if bare != latex and "%" not in bare else None
 
@@ -83,7 +83,8 @@ _NAMES_OF_SETS = {"integer": "Z", "real": "R", "natural": "N", "rational": "Q"} 
 
 
 def split_qualifier(latex: str) -> tuple[str, str | None] | None:
-    r"""The part before `, k \in \mathbb{Z}`, `\forall k` or `\text{ for all integers } k`, and the set if known.
+    r"""Split off `, k \in \mathbb{Z}`, `\forall k` or `\text{ for all integers } k`; return the rest and the set if
+    known.
 
     None without a qualifier or without a part before it: `x \in \mathbb{R}` is an answer.
     """
@@ -92,17 +93,17 @@ def split_qualifier(latex: str) -> tuple[str, str | None] | None:
     for start in _START.finditer(latex):
         head = re.sub(r"(?:\\q?quad|\\[,;: ]|[\s,;(\[])+\Z", "", latex[: start.start()])
         tail = " ".join(_TEXT.sub(r" \1 ", latex[start.start() :]).replace("$", " ").split())
-        found = _QUALIFIER.fullmatch(re.sub(r"\A(?:[\s,;(\[]|\\q?quad|\\[,;: ])+|[\s.)\]]+\Z", "", tail))
-        if found is None or not (found["opening"] or found["all"] or found["set"]):
+        qualifier = _QUALIFIER.fullmatch(re.sub(r"\A(?:[\s,;(\[]|\\q?quad|\\[,;: ])+|[\s.)\]]+\Z", "", tail))
+        if qualifier is None or not (qualifier["opening"] or qualifier["all"] or qualifier["set"]):
             continue
-        letters = re.split(r"\s*,\s*", found["letters"])
+        letters = re.split(r"\s*,\s*", qualifier["letters"])
         if head and len(set(letters)) == len(letters) and not re.search(r"(?:[:|{=<>]|\\mid)\Z", head):
-            return head, _set(found)
+            return head, _set(qualifier)
     return None
 
 
 def _set(found: re.Match[str]) -> str | None:
-    """One letter for a set of numbers; None for part of one, or without one."""
+    """Letter of the set of numbers; None for a part of a set, or if no set is named."""
     named = found["set"] or found["kind"] or found["kind_of_one"] or found["kind_of_many"]
     if named is None or found["part"]:
         return None

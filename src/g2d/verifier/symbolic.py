@@ -1,7 +1,7 @@
-"""Math-Verify, called strictly: one boxed answer, no anchors, no timeouts of its own, gold before answer.
+"""Strict use of Math-Verify: one boxed answer, no anchors, no timeouts, gold before answer.
 
-It runs in a worker process (`g2d.verifier.worker`), which has the deadline: Math-Verify's SIGALRM timeouts work in
-whole seconds, in a main thread alone, and do not interrupt C code.
+It runs in a worker process that enforces the deadline (`g2d.verifier.worker`). Math-Verify's own timeouts use SIGALRM:
+they work in whole seconds, only in the main thread, and do not interrupt C code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from g2d.verifier.normalise import normalise
 from g2d.verifier.verdict import Verdict
 from g2d.verifier.words import letters_differ, same_words
 
-# Calls without a timeout log a warning.
+# Math-Verify logs a warning for calls without a timeout.
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)
 
 _BOXED = LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)
@@ -39,19 +39,19 @@ def judge(reference: str, answer: str) -> Verdict:
         return "correct"
     if same_words(gold.latex, target.latex) is not None:
         return "incorrect"
-    # Math-Verify returns the string alone where it cannot parse it.
+    # If Math-Verify cannot parse the answer, its only reading is the string.
     return "incorrect" if any(not isinstance(reading, str) for reading in readings(gold, target)[1]) else "parse_error"
 
 
 def agree(gold: Prepared, target: Prepared) -> bool:
-    """Whether an answer equals the reference and no guard objects."""
+    """Return whether an answer equals the reference and no guard objects."""
     if guards.not_a_number(gold.latex, target.latex):
         return False
     if same_words(gold.latex, target.latex):
         return True
-    expected, found = readings(gold, target)
+    expected, answered = readings(gold, target)
     if not (
-        _equal(list(expected), list(found))
+        _equal(list(expected), list(answered))
         or same_interval(expected, target.latex, partial(read, keep_units=True), _equal)
     ):
         return False
@@ -63,16 +63,16 @@ def agree(gold: Prepared, target: Prepared) -> bool:
         or letters_differ(gold.latex, target.latex)
         or statements.names_differ(gold.latex, target.latex)
         or (None not in (gold.numbers, target.numbers) and gold.numbers != target.numbers)
-        or guards.undefined(expected, found)
-        or guards.magnitudes_differ(expected, found)
+        or guards.undefined(expected, answered)
+        or guards.magnitudes_differ(expected, answered)
         or _case_differs(gold, target)
     )
 
 
 def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prepared]]:
-    r"""The two answers without their names, and without the percent sign of one of them.
+    r"""Yield both answers without their names, then without the percent sign of one of them.
 
-    A sign that the reference does not have is dropped from numbers of 1 or more: 12.5 may be `12.5\%`, 0.5 is 50 %.
+    If only the answer has a sign, it is dropped if the reference is 1 or more: `12.5\%` is 12.5, but 0.5 is 50 %.
     """
     own, other = (statements.split_name(side.latex) for side in (gold, target))
     if (own or other) and (own is None or other is None or own[0] == other[0]):
@@ -80,22 +80,22 @@ def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prep
         yield gold, target
     if units.differ(gold.tail, target.tail):
         return
-    expected, found = (statements.without_percent(side.latex) for side in (gold, target))
-    if expected is not None and found is None:
+    expected, answered = (statements.without_percent(side.latex) for side in (gold, target))
+    if expected is not None and answered is None:
         yield prepare(expected), target
-    elif found is not None and expected is None and guards.at_least_one(read(gold.latex, keep_units=False)):
-        yield gold, prepare(found)
+    elif answered is not None and expected is None and guards.at_least_one(read(gold.latex, keep_units=False)):
+        yield gold, prepare(answered)
 
 
 def readings(gold: Prepared, target: Prepared) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Math-Verify's readings of both."""
-    # Where a tail is part of the mathematics, both sides keep theirs.
+    """Math-Verify's readings of both answers."""
+    # If a tail may be part of the mathematics, keep both tails.
     keep_units = not (gold.tail.is_label and target.tail.is_label)
     return read(gold.latex, keep_units), read(target.latex, keep_units)
 
 
 def _case_differs(gold: Prepared, target: Prepared) -> bool:
-    """`R/r` is not 1, but Math-Verify reads capitals as small letters."""
+    """Reject 1 for `R/r`: Math-Verify does not distinguish capitals from small letters."""
     renamed = guards.with_capitals_renamed(gold.latex, target.latex)
     return renamed is not None and not _equal(*(list(read(latex, keep_units=True)) for latex in renamed))
 
@@ -106,7 +106,7 @@ def _equal(gold: Any, target: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A normalised answer, its tail (dropped here, or by Math-Verify), and the set of numbers of its qualifier."""
+    """A normalised answer, its tail (removed here or by Math-Verify), and the set of numbers in its qualifier."""
 
     latex: str
     tail: units.Tail
@@ -115,7 +115,7 @@ class Prepared:
 
 @lru_cache(maxsize=4096)
 def prepare(answer: str) -> Prepared:
-    """Normalise, drop a qualifier, and find the tail: words behind a number, or what Math-Verify drops."""
+    """Normalise, drop a qualifier, and find the tail: words behind a number, or text that Math-Verify drops."""
     latex = normalise(answer)
     if qualified := statements.split_qualifier(latex):
         return replace(prepare(qualified[0]), numbers=qualified[1])
@@ -130,22 +130,24 @@ def prepare(answer: str) -> Prepared:
 
 @lru_cache(maxsize=4096)
 def read(latex: str, keep_units: bool) -> tuple[Any, ...]:
-    """Math-Verify's readings of an answer: a sympy object where it parses, and the normalised string."""
+    """Math-Verify's readings of an answer: a sympy object if it parses, and the normalised string."""
     config = _BOXED_WITH_UNITS if keep_units else _BOXED
     return tuple(parse(rf"\boxed{{{latex}}}", extraction_config=[config], parsing_timeout=None))
 
 
-# Nearly all of Math-Verify's time goes into ANTLR. This depends on pinned versions, and correctness does not on it.
+# ANTLR takes nearly all of Math-Verify's time. The speed-up relies on pinned versions; correctness does not.
 
 
 def parse_in_two_stages() -> None:
-    """Make Math-Verify's parser faster, in all of this process, without changing what it reads."""
+    """Speed up Math-Verify's parser in this process, without changing its results."""
     _Latex2Sympy.create_parser = in_two_stages(_Latex2Sympy.create_parser)
 
 
 def in_two_stages(create_parser: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    """Try ANTLR's SLL prediction first, whose decisions stay in a table, and the default, LL, only where that fails:
-    ANTLR guarantees that SLL either gives the tree that LL gives or reports a syntax error."""
+    """Try ANTLR's SLL prediction, which caches its decisions, and fall back to LL if it fails.
+
+    ANTLR guarantees that SLL either gives the same tree as LL or reports a syntax error.
+    """
 
     def create(self: Any, latex: str) -> Any:
         parser = create_parser(self, latex)

@@ -1,8 +1,8 @@
-r"""Tails of quantities: whether the end of an answer is a unit, and which.
+r"""Tails of quantities: whether the end of an answer is a unit, and which one.
 
-Math-Verify drops a trailing unit before it parses, from a list with single letters and common words: `2s` becomes 2,
-`a + b + c` becomes `a +`, `5\text{ or six}` becomes 5, and 10 cm equals 10 m. Here a tail is a unit only where that is
-certain.
+Before parsing, Math-Verify drops trailing units from a list that includes single letters and common words: `2s` becomes
+2, `a + b + c` becomes `a +`, `5\text{ or six}` becomes 5, and 10 cm equals 10 m. This module treats a tail as a unit
+only if that is certain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAMES = """
     second s sec / minute min / hour h hr / day / week / month / year yr / decade / century centuries /
     cent penny pennies ¢ / dollar usd buck / euro eur / gbp / yen jpy / rupee inr /
     degree deg / radian rad / am / pm / percent
-"""  # of every unit its canonical name first
+"""  # the first name of a unit is its canonical one
 _UNITS = {
     alias + plural: unit
     for unit, *others in map(str.split, _NAMES.split("/"))
@@ -31,7 +31,7 @@ _UNITS["inches"] = "inch"
 _COMPOUND = {"mph": "mile per hour", "kmh": "km per hour", "kmph": "km per hour"}
 _POWER_BEFORE = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _POWER_BEHIND = {"squared": 2, "cubed": 3}
-_ABBREVIATES = re.compile("(?<![A-Za-z])(?:M|MM|G)(?![A-Za-z])")  # million, grand: no metres and no grams
+_ABBREVIATES = re.compile("(?<![A-Za-z])(?:M|MM|G)(?![A-Za-z])")  # million or grand, not metres or grams
 
 _SIGNS = {r"\$": "dollar", r"\circ": "degree", "°": "degree", "%": "percent"}
 _CURRENCIES = {r"\$": "dollar", "$": "dollar", "€": "euro", r"\euro": "euro", "£": "gbp", r"\pounds": "gbp"}
@@ -50,7 +50,7 @@ _SIGN = "|".join(re.escape(sign) for sign in _CURRENCIES) + r"|\\text\s*\{\s*(?:
 _PRICE = re.compile(
     rf"(?:(?P<minus>-?)(?P<before>{_SIGN})\s*)?(?P<number>{_SINGLE_NUMBER.pattern})(?P<behind>{_SIGN})?\s*"
 )
-# The table of words that change the value of the number before them, or may.
+# Words that may change the value of the number before them.
 _CARDINAL = (
     "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen|"
     "(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|[a-z]*illi(?:on|ard)"
@@ -80,15 +80,15 @@ class Tail:
     """The end of an answer that would be dropped."""
 
     text: str  # as written, without spaces
-    is_label: bool  # whether it names a unit or the things counted, so that it can be dropped
-    unit: Unit | None = None  # if it is known
+    is_label: bool  # whether it names a unit or the things counted, so can be dropped
+    unit: Unit | None = None  # if recognised
 
 
 NO_TAIL = Tail("", True)
 
 
 def read_tail(quantity: str, tail: str, is_price: bool) -> Tail:
-    r"""Classify the tail that Math-Verify drops from a quantity, which is a price if it has a `\$`."""
+    r"""Classify the tail that Math-Verify drops from a quantity; `is_price` if the quantity has a `\$`."""
     written = "".join(tail.split())
     if not written:
         return NO_TAIL
@@ -98,7 +98,7 @@ def read_tail(quantity: str, tail: str, is_price: bool) -> Tail:
         spaced = _GROUP.sub(r" \g<words> ", tail)
         read = Tail(written, not (changes_value(words) or changes_value(spaced)), find_unit(words))
     elif (bare := _BARE.fullmatch(tail)) and _is_numeric(quantity):
-        # `2s` and `15 + 55 m` are expressions, `2 s` are two seconds; `3 students` are three, whatever they are.
+        # `2s` and `15 + 55 m` are expressions; `2 s` is two seconds; `3 students` is three of anything.
         is_letter = len(bare["words"].strip()) == 1
         spaced_number = bool(bare["space"]) and bool(_SINGLE_NUMBER.fullmatch(quantity))
         is_label = not changes_value(bare["words"]) and (spaced_number or not is_letter)
@@ -109,7 +109,7 @@ def read_tail(quantity: str, tail: str, is_price: bool) -> Tail:
 
 
 def changes_value(words: str) -> bool:
-    """Whether words behind a number change its value, or may: `million`, `squared`, `thirds`, `sin x`, `M`."""
+    """Return whether words behind a number may change its value: `million`, `squared`, `thirds`, `sin x`, `M`."""
     if find_unit(words) is not None:
         return False
     plain = unicodedata.normalize("NFKC", words)
@@ -119,46 +119,46 @@ def changes_value(words: str) -> bool:
 
 
 def of_price(unit: Unit | None) -> bool:
-    r"""Whether a unit may stand behind a price: `\$5 per day`, and not the m of `\$5 m`."""
+    r"""Return whether a unit can follow a price: `\$5 per day` yes, the m of `\$5 m` no."""
     return unit is None or all(name == "dollar" or power < 0 for name, power in unit)
 
 
 def split_label(latex: str) -> tuple[str, Tail] | None:
-    r"""A single number and the words behind it, if they name what is counted: `18 dollars`, `\text{3 red eggs}`, `18€`.
+    r"""Split a single number from words that name the things counted: `18 dollars`, `\text{3 red eggs}`, `18€`.
 
-    None where the words may be mathematics: `18 xyz`, `2 sin x`, `5 or six`, `3 million`, `10 percent`.
+    None if the words may be mathematics: `18 xyz`, `2 sin x`, `5 or six`, `3 million`, `10 percent`.
     """
     price = _PRICE.fullmatch(latex)
     if price and "$" not in price["number"] and (price["before"] is None) != (price["behind"] is None):
         currency = _CURRENCIES[re.sub(r"\\text|[{}\s]", "", price["before"] or price["behind"])]
         return (price["minus"] or "") + price["number"].strip(), Tail("", True, frozenset({(currency, 1)}))
-    found = _LABELLED.fullmatch(latex)
-    if found is None:
+    labelled = _LABELLED.fullmatch(latex)
+    if labelled is None:
         return None
-    words = found["words"]
+    words = labelled["words"]
     unit = find_unit(words)
     if unit == _PERCENT or (unit is None and (changes_value(words) or not _is_word(words.split()[0].lower()))):
         return None
-    if "$" in found["number"]:
+    if "$" in labelled["number"]:
         if not of_price(unit):
             return None
         unit = _DOLLAR
-    return found["number"].strip(), Tail("".join(words.lower().split()), True, unit)
+    return labelled["number"].strip(), Tail("".join(words.lower().split()), True, unit)
 
 
 def _is_word(letters: str) -> bool:
-    """Whether letters are a word and not a product: at least three, and not consecutive in the alphabet."""
+    """Return whether letters form a word rather than a product: at least three, not consecutive in the alphabet."""
     return len(letters) >= 3 and letters not in _ALPHABET
 
 
 def read_symbol(latex: str) -> Tail:
-    """The unit of a sign, where there is only one."""
+    """Unit of the only sign in an answer; no tail if there are none or several."""
     named = [unit for sign, unit in _SIGNS.items() if sign in latex]
     return Tail("", True, frozenset({(named[0], 1)})) if len(named) == 1 else NO_TAIL
 
 
 def find_unit(words: str) -> Unit | None:
-    """Canonical form of a unit: `square feet` and `ft^2` are foot to the second, `m/s` is meter per second."""
+    """Canonical form of a unit: `square feet` and `ft^2` are foot squared, `m/s` is meter per second."""
     if _ABBREVIATES.search(words):
         return None
     phrase = (
@@ -171,29 +171,29 @@ def find_unit(words: str) -> Unit | None:
         .strip()
     )
     phrase = _COMPOUND.get(phrase, phrase).replace("/", " per ")
-    found: dict[str, int] = {}
+    powers: dict[str, int] = {}
     sign = factor = 1
     for word in re.sub(r"\s*\^\s*", "^", phrase).split():
         name, _, power = word.partition("^")
         if name == "per":
             sign = -1
-        elif name in _POWER_BEHIND and found:
-            found[next(reversed(found))] *= _POWER_BEHIND[name]
+        elif name in _POWER_BEHIND and powers:
+            powers[next(reversed(powers))] *= _POWER_BEHIND[name]
         elif name in _POWER_BEFORE:
             factor = _POWER_BEFORE[name]
         elif name in _UNITS and power in ("", "1", "2", "3"):
-            found[_UNITS[name]] = sign * factor * int(power or 1)
+            powers[_UNITS[name]] = sign * factor * int(power or 1)
             factor = 1
         else:
             return None
-    return frozenset(found.items()) or None
+    return frozenset(powers.items()) or None
 
 
 def differ(reference: Tail, answer: Tail) -> bool:
-    """Whether both have a unit, and not the same."""
+    """Return whether both have a unit and the units differ."""
     return None not in (reference.unit, answer.unit) and reference.unit != answer.unit
 
 
 def _is_numeric(quantity: str) -> bool:
-    """Whether a quantity has no letters outside commands, so that a word behind it is not a factor."""
+    """Return whether a quantity has digits and no letters outside commands, so a word behind it is not a factor."""
     return not re.search(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", quantity)) and bool(re.search(r"[0-9]", quantity))

@@ -1,4 +1,4 @@
-"""From completions to judgements: find the answer, check its size, judge each distinct pair once."""
+"""Judge completions: extract the answer, check its size, compare each distinct pair once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from g2d.verifier.verdict import NO_REFERENCE, Judgement, Verdict
 
 CACHE_SIZE = 2**16  # judgements, a few hundred bytes each
 
-# Math-Verify compares these as integers (a property test), so no worker is needed.
+# Math-Verify compares these as integers (checked by a property test), so they need no worker.
 _SMALL_INTEGER = re.compile(r"-?[0-9]{1,15}")
 
 
 class Verifier:
-    """Judges completions with a pool of workers; a context manager, and usable from any thread.
+    """Judges completions with a pool of workers. It is a context manager and thread-safe.
 
-    Verdicts do not depend on the order of the items, on the number of workers or on earlier batches.
+    Verdicts do not depend on the order of the items, the number of workers or earlier batches.
     """
 
     def __init__(self, workers: int = 1, limits: Limits | None = None) -> None:
@@ -40,23 +40,23 @@ class Verifier:
     def verify(
         self, items: Sequence[tuple[str | Entry | None, str]], finish_reasons: Sequence[str | None] | None = None
     ) -> list[Judgement]:
-        """A judgement of every completion, in order; a VerifierError if no worker can be started.
+        """Judge completions, in order; raises a VerifierError if no worker can be started.
 
         Args:
-            items: (reference answer, completion text); the reference may be written with or without a box, an `Entry`
-                where the task of reasoning-gym judges, and None where there is none.
-            finish_reasons: why each completion ended; "length" tells `truncated` from `no_boxed`.
+            items: (reference answer, completion text). The reference may have a box. It is an `Entry` if the task of
+                reasoning-gym judges, and None if the problem has no right answer.
+            finish_reasons: why each completion ended; "length" distinguishes `truncated` from `no_boxed`.
         """
         reasons = [None] * len(items) if finish_reasons is None else finish_reasons
         if len(reasons) != len(items):
             raise ValueError(f"{len(items)} items but {len(reasons)} finish reasons")
-        found = [self._extract(*item, reason) for item, reason in zip(items, reasons, strict=True)]
+        extracted = [self._extract(*item, reason) for item, reason in zip(items, reasons, strict=True)]
         with self._lock:
-            judged = self._judge(dict.fromkeys(entry for entry in found if isinstance(entry, tuple)))
-        return [judged[entry] if isinstance(entry, tuple) else entry for entry in found]
+            judged = self._judge(dict.fromkeys(entry for entry in extracted if isinstance(entry, tuple)))
+        return [judged[entry] if isinstance(entry, tuple) else entry for entry in extracted]
 
     def _extract(self, reference: str | Entry | None, text: str, finish_reason: str | None) -> Pair | Judgement:
-        """The pair of answers to compare, or the judgement where there is none."""
+        """The pair of answers to compare, or the judgement if there is nothing to compare."""
         if reference is None:
             return Judgement(NO_REFERENCE, None)
         if len(text) > self.limits.max_completion_chars:
@@ -85,12 +85,12 @@ class Verifier:
         return judged
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         with self._lock:
             self._pool.close()
 
     def _after_fork(self) -> None:
-        """In a child process: the workers are the parent's, and another thread may have held the lock."""
+        """Reset a forked child: the workers are the parent's, and another thread may have held the lock."""
         self._lock = threading.Lock()
         self._pool.abandon()
 
@@ -124,7 +124,7 @@ def verify_batch(
 
 @cache
 def shared_verifier(workers: int = 1, limits: Limits | None = None) -> Verifier:
-    """This process's verifier with these settings, made at the first call and closed at exit."""
+    """This process's verifier with these settings, created on first use and closed at exit."""
     verifier = Verifier(workers, limits)
     atexit.register(verifier.close)
     return verifier

@@ -1,12 +1,13 @@
 r"""Answers that are words, orderings of letters, or lists of them, compared as strings.
 
-Math-Verify multiplies the letters of a word, so it finds `(E)(D)ACB` and `DAECB` equal. The reference decides:
+Math-Verify multiplies the letters of a word, so it finds `(E)(D)ACB` and `DAECB` equal. The reference decides how the
+answer is compared:
 
-- a word: two letters or more inside `\text`, three or more side by side, or two or more capitals (`DAECB`, `B A`);
-- a list of words or of capitals. It is an ordering if it is in brackets, or if it has three members or more that are
-  not in alphabetical order (`D, A, E`); otherwise its order does not matter (`A, C`).
+- a word: two letters or more inside `\text`, three or more in a row, or two or more capitals (`DAECB`, `B A`);
+- a list of words or capitals. Its order counts if it is in brackets, or if it has three or more members that are
+  not in alphabetical order (`D, A, E`); otherwise the order does not matter (`A, C`).
 
-Two small letters (`ab`), and small letters with space between them (`x y z`), stay products.
+Two small letters (`ab`) and small letters separated by space (`x y z`) remain products.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _BRACKETED = re.compile(r"[(\[][^()\[\]]*[)\]]")
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """The members of a reference in words, and whether their order counts; an ordering of capitals has its letters."""
+    """Members of a reference in words, and whether their order counts; `letters`: an ordering of single capitals."""
 
     members: tuple[str, ...]
     ordered: bool
@@ -40,18 +41,20 @@ class _Words:
 
 
 def same_words(reference: str, answer: str) -> bool | None:
-    """Whether an answer is the reference's word or list of words; None where the reference is neither."""
+    """Return whether an answer is the reference's word or list of words; None if the reference is neither."""
     expected = _read(reference)
     if expected is None:
         return None
-    found = tuple(spelled for part in _JOINT.split(_plain(answer)) if (spelled := _spelled(part)))
+    spelled_answer = tuple(spelled for part in _JOINT.split(_plain(answer)) if (spelled := _spelled(part)))
     if expected.letters:
-        found = tuple("".join(found))
-    return found == expected.members if expected.ordered else Counter(found) == Counter(expected.members)
+        spelled_answer = tuple("".join(spelled_answer))
+    return (
+        spelled_answer == expected.members if expected.ordered else Counter(spelled_answer) == Counter(expected.members)
+    )
 
 
 def letters_differ(reference: str, answer: str) -> bool:
-    r"""`DAECB` and `E \cdot DACB`: the reference is words, and the answer has other letters or another order."""
+    r"""Reject `E \cdot DACB` for `DAECB`: the reference is words, and the answer's letters or their order differ."""
     return _read(reference) is not None and _letters(reference) != _letters(answer)
 
 
@@ -76,7 +79,7 @@ def _read(reference: str) -> _Words | None:
 
 
 def _plain(latex: str) -> str:
-    r"""An answer without `\text`, braces and layout; space of any kind is a blank."""
+    r"""Drop `\text`, braces and layout; any space becomes a blank."""
     return " ".join(_SPACE.sub(" ", _LAYOUT.sub("", _without_text(latex))).split())
 
 
@@ -87,7 +90,7 @@ def _without_text(latex: str) -> str:
 
 
 def _spelled(plain: str) -> str:
-    """Without the space, points and brackets around and between letters, and without hyphens between words."""
+    """Drop space, points and brackets between letters and hyphens between words; lower case."""
     return re.sub(r"[\s.()\[\]]", "", _HYPHEN.sub("", plain)).casefold()
 
 

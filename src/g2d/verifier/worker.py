@@ -1,8 +1,7 @@
-"""A verifier worker: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES`, whose standard input is a `Connection`.
+"""A verifier worker: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES`, with a `Connection` as standard input.
 
-The parent sends lists of [reference, answer] as JSON, where a reference that is a list is an `Entry`, and the worker
-one message for each pair, in order. It is a fresh
-interpreter, so it inherits no torch, CUDA or threads.
+The parent sends lists of [reference, answer] as JSON (a reference that is a list is an `Entry`), and the worker sends
+one message per pair, in order. It is a fresh interpreter, so it inherits no torch, CUDA or threads.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from g2d.verifier.verdict import Verdict
 
 
 def main() -> None:
-    """Serve until the parent hangs up, or until a pair has exceeded the memory limit."""
+    """Serve until the parent closes the connection or a pair exceeds the memory limit."""
     deadline_s, memory_bytes = float(sys.argv[1]), int(sys.argv[2])
-    # The parent handles Ctrl-C and SIGTERM, which a scheduler sends to every process of a job: a training needs
-    # the worker until its step is finished. SIGPROF must kill, even if the parent ignores it.
+    # The parent handles Ctrl-C and SIGTERM. A scheduler sends SIGTERM to every process of a job, but a training needs
+    # this worker until its step is finished. SIGPROF must kill, even if the parent ignores it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -32,19 +31,19 @@ def main() -> None:
 
     parse_in_two_stages()
 
-    # Math-Verify takes a failed allocation for a failed comparison, so the limit is on the peak; the address space
-    # bounds single allocations far beyond it.
+    # Math-Verify treats a failed allocation as a failed comparison, so the peak is checked; the address space limit
+    # only stops single huge allocations.
     _restrict(resource.RLIMIT_AS, 2 * memory_bytes)
     _restrict(resource.RLIMIT_CORE, 0)
 
     def bounded(judge: Callable[[str, str], Verdict], reference: str, answer: str) -> Verdict:
-        # The kernel ends this process when the pair has used up its CPU time, also in C code.
+        # The kernel ends this process when the pair exceeds its CPU time, even inside C code.
         signal.setitimer(signal.ITIMER_PROF, deadline_s)
         try:
             return judge(reference, answer)
         except (MemoryError, RecursionError):
             return "limit"
-        except Exception:  # Math-Verify and sympy raise many types on text that is no mathematics
+        except Exception:  # Math-Verify and sympy raise many types on text that is not mathematics
             return "parse_error"
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
@@ -54,7 +53,7 @@ def main() -> None:
 
     parent = Connection(os.dup(0))
     send("ready")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # nobody reads from here on
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the parent reads stderr only at the start
     while True:
         try:
             pairs = json.loads(parent.recv_bytes())
@@ -73,7 +72,7 @@ def main() -> None:
 
 
 def peak_memory() -> int:
-    """Largest resident size of this program so far, in bytes; `ru_maxrss` would include the parent's on Linux."""
+    """Largest resident size of this process so far, in bytes; `ru_maxrss` would include the parent's on Linux."""
     try:
         with open("/proc/self/status", "rb") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith(b"VmHWM:"))

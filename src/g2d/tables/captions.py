@@ -1,0 +1,67 @@
+"""Captions of tables and figures (`captions.yaml`), with the settings of a configuration filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+
+from g2d.experiment.config import Config
+from g2d.plain import plain
+from g2d.rollouts.settings import SampledEvaluation
+
+FILE = Path(__file__).with_name("captions.yaml")
+
+
+def captions(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the `caption` and the `definitions` of each name, as plain text with code in backticks.
+
+    Raises:
+        KeyError: `captions.yaml` has no such name.
+    """
+    written = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, finalize=_visible)
+    environment.globals = _names(config)
+
+    def filled(text: str) -> str:
+        return " ".join(environment.from_string(text).render().split())
+
+    return {
+        name: {
+            "caption": filled(written[name]["caption"]),
+            "definitions": {term: filled(text) for term, text in written[name].get("definitions", {}).items()},
+        }
+        for name in names
+    }
+
+
+def _names(config: Config) -> dict[str, Any]:
+    """Return what the templates can name."""
+    n_seeds = len(config.seeds)
+    at_most = "up to " if config.looks else ""
+
+    def over(units: str) -> str:
+        return f"seeds and {units}" if n_seeds > 1 else f"{units}, for these weights"
+
+    return {
+        "config": config,
+        "benchmark": next(iter(config.benchmarks)),  # of the figures
+        "seeds": f"{at_most}{n_seeds} seed{'s' if n_seeds > 1 else ''}",
+        "over": over,
+        "these_weights": "" if n_seeds > 1 else ", for these weights",
+        "sampling": _sampling(config.evaluation.answers.sampled),
+    }
+
+
+def _sampling(sampled: SampledEvaluation | None) -> str:
+    if sampled is None:
+        return "greedy pass@1"
+    mean = f"mean of {sampled.n} samples" if sampled.n > 1 else "one sample"
+    return f"{mean} at temperature {sampled.temperature:g}"
+
+
+def _visible(value: Any) -> Any:
+    return plain(value, lines=True) if isinstance(value, str) else value

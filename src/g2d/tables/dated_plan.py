@@ -1,0 +1,111 @@
+"""The dated plan of a grid: its primary comparison, written to `results/plan.json` before the first training.
+
+Every entry has its date, the number of evaluations of trained policies that were finished, and a digest of itself. No
+job depends on the file, and nothing else shows the date, so equal results still have equal files. The interim analyses
+of a race have a plan of their own (`g2d.tables.looks`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from g2d.experiment import grid
+from g2d.experiment.config import Config
+from g2d.experiment.race import PLAN, whole
+from g2d.experiment.sections import Frontier
+from g2d.jobs.files import read_json, write_json
+from g2d.problems.settings import DEVELOPMENT
+from g2d.settings import ConfigError
+from g2d.tables.families import families
+
+PRIMARY = "DPO against K=0"  # the family that answers how much online RL is enough
+NOT_PLANNED = frozenset({"title", "demonstration", "price_per_device_hour"})  # keys that change no comparison
+
+
+def primary(config: Config) -> dict[str, Any]:
+    """Return the primary comparison of every model: one family of tests on the first benchmark, and the margin within
+    which a policy is good enough. Without the family `PRIMARY` it is the first one there is."""
+    benchmark = next(iter(config.benchmarks))
+    found = {}
+    for model in grid.trained_models(config):
+        policies = dict.fromkeys(key.over_seeds for key in grid.policies(whole(config)) if key.model == model)
+        known = dict(families([(key, benchmark) for key in policies]))
+        name = PRIMARY if PRIMARY in known else next(iter(known), None)
+        if name is not None:
+            pairs = [[policy.name, reference.name] for (policy, _), (reference, _) in known[name]]
+            found[model] = {"family": name, "policies_and_references": pairs}
+    return {"benchmark": benchmark, "margin": (config.frontier or Frontier()).margin, "models": found}
+
+
+def planned(config: Config) -> dict[str, Any]:
+    """Return what an entry records of a configuration."""
+    settings = {name: value for name, value in config.identity.items() if name not in NOT_PLANNED}
+    return {"primary": primary(config), "seeds": list(config.seeds), "config_sha256": _digest(settings)}
+
+
+def write_plan(config: Config, results: str | Path = "results") -> None:
+    """Write `plan.json`. A changed configuration replaces what was planned until a trained policy has been evaluated,
+    and adds an entry from then on; the same one changes nothing."""
+    entries, plan = read_plan(results), planned(config)
+    if entries and entries[-1]["plan"] == plan:
+        return
+    evaluations = _finished_evaluations(results)
+    entry = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "evaluations": evaluations, "plan": plan}
+    kept = entries if evaluations else []
+    write_json(Path(results, PLAN), {"entries": [*kept, entry | {"sha256": _digest(entry)}]})
+
+
+def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
+    """Read the entries of `plan.json`, first to last; none without the file.
+
+    Raises:
+        ConfigError: the file cannot be read, or an entry is not as it was written.
+    """
+    file = Path(results, PLAN)
+    if not file.exists():
+        return []
+    try:
+        entries: list[dict[str, Any]] = read_json(file)["entries"]
+        right = all(_digest(_without_digest(entry)) == entry["sha256"] for entry in entries)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{file}: cannot be read ({error}): put it back as it was") from None
+    if not right:
+        raise ConfigError(f"{file}: an entry was changed after it was written (its sha256 differs): put it back")
+    return entries
+
+
+def plan_words(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Say what was planned when, and what is exploratory; nothing without entries."""
+    if not entries or not entries[-1]["plan"]["primary"]["models"]:
+        return ""
+    first, last = entries[0], entries[-1]
+    compared, n = last["plan"]["primary"], last["evaluations"]
+    names = " or ".join(dict.fromkeys(own["family"] for own in compared["models"].values()))
+    words = f"{names} on {compared['benchmark']}, with a margin of {100 * compared['margin']:g} points"
+    if first["evaluations"] or first["plan"]["primary"] != compared:
+        since = f"when {n} evaluation{'s' if n > 1 else ''} of trained policies had finished"
+        return f"The primary comparison ({words}) was set {since} ({PLAN}): all comparisons are exploratory."
+    changed = f" Seeds or other settings changed after {n} evaluations of trained policies." if len(entries) > 1 else ""
+    return (
+        f"The primary comparison, planned before any trained policy was evaluated ({PLAN}), is {words}; all other "
+        f"comparisons are exploratory.{changed}"
+    )
+
+
+def _finished_evaluations(results: str | Path) -> int:
+    """Count the benchmarks that trained policies have answered."""
+    return sum(file.stem != DEVELOPMENT for file in Path(results).glob("*/seed*/**/eval/*.parquet"))
+
+
+def _without_digest(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name != "sha256"}
+
+
+def _digest(value: Mapping[str, Any]) -> str:
+    """SHA-256 of a value as canonical JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

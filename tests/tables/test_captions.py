@@ -1,0 +1,82 @@
+"""Captions: each is short, fits the settings of the grid, and says only what was done."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from g2d.experiment.config import Config, load
+from g2d.tables.captions import FILE, captions
+from tests.race import race_config, race_values
+from tests.tables.test_catalogue import OPEN_ENDED, SMALL
+
+NAMES = list(yaml.safe_load(FILE.read_text(encoding="utf-8")))
+RICH: dict[str, Any] = SMALL | {
+    "training_set": {"n": 10},
+    "contamination": {},
+    "drift": {},
+    "sweep": {"development": 5},
+    "evaluation": {"sampled": {"n": 4, "beside_greedy": True}, "token_budgets": [32, 64]},
+    "rewards": {"polite": {"reward": "scratch_model"}},
+    "open_ended": OPEN_ENDED,
+}
+
+
+def caption(name: str, **keys: Any) -> str:
+    config = keys.pop("config", None) or Config.model_validate(RICH | keys)
+    return str(captions(config, [name])[name]["caption"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_caption_has_at_most_three_sentences_and_is_filled_in(name: str) -> None:
+    [found] = captions(Config.model_validate(RICH), [name]).values()
+    text = found["caption"]
+    assert len(re.findall(r"\.(?= [A-Z`]|$)", text)) <= 3
+    for filled in (text, *found["definitions"].values()):
+        assert filled.endswith(".")
+        assert filled.count("`") % 2 == 0
+        assert not re.search(r"[{}]|None|\(s\)", filled)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_with_one_seed_no_caption_speaks_of_other_seeds(name: str) -> None:
+    one, two = (caption(name, seeds=seeds) for seeds in ([3], [3, 4]))
+    assert not re.search(r"seeds and (problems|questions|prompts)", one)
+    if "over seeds and " in two:
+        assert "for these weights" in one
+
+
+@pytest.mark.parametrize("name", ["main", "accuracy", "harvest"])
+def test_with_interim_analyses_no_caption_says_that_all_policies_have_all_seeds(name: str) -> None:
+    assert "up to 3 seeds" in caption(name, config=race_config())
+    listed = caption(name, config=load(race_values() | {"seeds": [1, 2, 3]}))
+    assert "3 seeds" in listed
+    assert "up to 3 seeds" not in listed
+
+
+@pytest.mark.parametrize(
+    ("sampled", "expected"),
+    [
+        (None, "greedy pass@1"),
+        ({"n": 4, "beside_greedy": True}, "greedy pass@1"),
+        ({"n": 4}, "mean of 4 samples at temperature"),
+        ({"n": 1}, "one sample at temperature"),
+    ],
+)
+def test_table_1_says_which_answers_its_accuracies_are_of(sampled: dict[str, Any] | None, expected: str) -> None:
+    assert expected in caption("main", evaluation={"sampled": sampled})
+    assert "samples" in caption("main", evaluation={"sampled": {"n": 4}})
+    assert "sample" not in caption("main", evaluation={"sampled": {"n": 4, "beside_greedy": True}})
+
+
+@pytest.mark.parametrize(("levels", "expected"), [([2], "level 2."), ([2, 3], "levels 2, 3.")])
+def test_one_level_is_one_level(levels: list[int], expected: str) -> None:
+    assert caption("calibration", calibration={"levels": levels}).endswith(expected)
+
+
+def test_a_name_without_a_caption_is_an_error() -> None:
+    with pytest.raises(KeyError, match="toy"):
+        captions(Config.model_validate(SMALL), ["toy"])

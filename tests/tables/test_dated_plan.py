@@ -1,0 +1,84 @@
+"""The dated plan: written before the first evaluation, kept afterwards, and read as it was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from g2d.experiment.config import load
+from g2d.jobs.files import read_json, write_json
+from g2d.settings import ConfigError
+from g2d.tables.dated_plan import plan_words, primary, read_plan, write_plan
+from tests.race import race_values
+
+LISTED = race_values() | {"seeds": [1, 2]}
+
+
+def evaluated(results: Path, seed: int) -> None:
+    file = results / f"m/seed{seed}/dpo/g2/k2/eval/arithmetic.parquet"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    (file.parent / "development.parquet").touch()  # chooses, and is no evaluation
+
+
+def test_the_primary_comparison_is_dpo_at_every_k_against_k_0_on_the_first_benchmark() -> None:
+    found = primary(load(LISTED))
+    pairs = [["m/dpo/g2/k2", "m/dpo/g0/k0"], ["m/dpo/g2/k4", "m/dpo/g0/k0"]]
+    expected = {"family": "DPO against K=0", "policies_and_references": pairs}
+    assert found == {"benchmark": "arithmetic", "margin": 0.1, "models": {"m": expected}}
+
+
+def test_without_k_0_it_is_the_first_family() -> None:
+    found = primary(load(LISTED | {"warmup": LISTED["warmup"] | {"steps": [2, 4]}}))
+    assert found["models"]["m"]["family"] == "DPO against M0"
+
+
+def test_a_change_replaces_the_plan_before_evaluations_and_is_added_after_them(tmp_path: Path) -> None:
+    write_plan(load(LISTED | {"frontier": {"margin": 0.05}}), tmp_path)
+    write_plan(load(LISTED), tmp_path)
+    (first,) = read_plan(tmp_path)
+    assert (first["evaluations"], first["plan"]["primary"]["margin"]) == (0, 0.1)
+    before = (tmp_path / "plan.json").read_bytes()
+    evaluated(tmp_path, 1)
+    write_plan(load(LISTED | {"title": "another title"}), tmp_path)
+    assert (tmp_path / "plan.json").read_bytes() == before
+    write_plan(load(LISTED | {"seeds": [1, 2, 3]}), tmp_path)
+    kept, second = read_plan(tmp_path)
+    assert kept == first
+    assert (second["evaluations"], second["plan"]["seeds"]) == (1, [1, 2, 3])
+
+
+def test_the_words_say_what_was_planned_before_the_evaluations(tmp_path: Path) -> None:
+    assert plan_words(read_plan(tmp_path)) == ""
+    write_plan(load(LISTED), tmp_path)
+    planned = plan_words(read_plan(tmp_path))
+    assert "planned before" in planned
+    assert "DPO against K=0 on arithmetic, with a margin of 10 points" in planned
+    evaluated(tmp_path, 1)
+    evaluated(tmp_path, 2)
+    write_plan(load(LISTED | {"seeds": [1, 2, 3]}), tmp_path)
+    changed = plan_words(read_plan(tmp_path))
+    assert changed.startswith(planned)
+    assert "2 evaluations" in changed
+    write_plan(load(LISTED | {"frontier": {"margin": 0.05}}), tmp_path)
+    assert "all comparisons are exploratory" in plan_words(read_plan(tmp_path))
+
+
+def test_a_folder_that_was_evaluated_without_a_plan_says_so(tmp_path: Path) -> None:
+    evaluated(tmp_path, 1)
+    write_plan(load(LISTED), tmp_path)
+    assert "set when 1 evaluation of" in plan_words(read_plan(tmp_path))
+
+
+def test_an_entry_that_was_edited_is_refused(tmp_path: Path) -> None:
+    write_plan(load(LISTED), tmp_path)
+    file = tmp_path / "plan.json"
+    record = read_json(file)
+    record["entries"][0]["date"] = "2020-01-01T00:00:00+00:00"
+    write_json(file, record)
+    with pytest.raises(ConfigError, match=r"plan\.json.*sha256"):
+        read_plan(tmp_path)
+    file.write_text("[]")
+    with pytest.raises(ConfigError, match=r"plan\.json"):
+        write_plan(load(LISTED), tmp_path)
