@@ -14,7 +14,7 @@ PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 demo: $(VENV)/.ready
 	$(BIN)/snakemake --cores 2 --logger g2d
 
-# A small pretrained model, from a Python package: an evening on two cores.
+# A small pretrained model, from a Python package: 1.5 to 3 hours on two cores.
 smollm2: $(VENV)/.ready-smollm2
 	$(BIN)/snakemake --cores 2 --logger g2d --configfile config/smollm2.yaml
 

@@ -56,6 +56,12 @@ def test_a_value_has_the_digits_of_its_measure(tmp_path: Path) -> None:
     assert [str(row[1].text) for row in read_cells(written(tmp_path, table)).rows] == ["0.431", "0.500", "412"]
 
 
+def test_bounds_of_a_text_have_the_digits_of_the_largest(tmp_path: Path) -> None:
+    table = pd.DataFrame({"family": ["DPO", "GRPO"], "family_low": [-0.0391, 0.1], "family_high": [0.3412, 0.2]})
+    cells = read_cells(written(tmp_path, table)).rows
+    assert "[-0.039, 0.341]" in cells[0][0].text
+
+
 def test_sorting_compares_the_values_of_the_file(tmp_path: Path) -> None:
     cells = read_cells(written(tmp_path, pd.DataFrame({"x": [0.123456789, None]})))
     assert [row[0].key for row in cells.rows] == ["0.123456789", ""]

@@ -7,7 +7,7 @@ The half width at level alpha of the mean d of a (seeds, questions) array is
 with Q the variance from questions beyond the noise of single answers, S the variance from seeds with that noise, and
 each quantile at the degrees of freedom of its own estimate (Zou and Donner 2008, "Construction of confidence limits
 about effect measures", eq. 3). The p-value of d is the alpha at which h(alpha) = |d|, so test and interval agree.
-docs/analysis.md ("The test") says how variances between few seeds are pooled, and has the simulations behind it.
+docs/simulations.md has the simulations of how variances between few seeds are pooled.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def resample(
 def mean_interval(values: np.ndarray, weights: np.ndarray | None = None) -> tuple[float, float]:
     """Return the t interval of 95 % of a mean over crossed seeds and questions, or over questions with one seed.
 
-    The variance is `crossed_variance`; docs/analysis.md has the coverage in simulations.
+    The variance is `crossed_variance`; docs/simulations.md has the coverage in simulations.
 
     Args:
         values: (n_seeds, n_questions), finite.
@@ -118,7 +118,7 @@ def shrunk_together(rows: np.ndarray) -> np.ndarray:
     noise; NaN stays where a row has no value in a resample, and each row has some.
 
     The highest of several estimates is biased upwards, so the rows' means are shrunk towards their mean, and their
-    resamples with them (empirical Bayes, as Stein's estimator; Efron and Morris 1973; simulated in docs/analysis.md).
+    resamples with them (empirical Bayes, as Stein's estimator; Efron and Morris 1973; docs/simulations.md).
     """
     centers = np.nanmean(rows, axis=1, keepdims=True)
     scatter = float(((centers - centers.mean()) ** 2).sum())

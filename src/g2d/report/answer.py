@@ -30,7 +30,7 @@ from g2d.report.phrases import (
     time_unit,
 )
 
-MOST_SCATTER = 3  # ratio of standard deviations up to which pooled tests keep 5 % (docs/analysis.md)
+MOST_SCATTER = 3  # ratio of standard deviations up to which pooled tests keep 5 % (docs/simulations.md)
 At = tuple[str, int, int]  # a policy: its label, K, and group size or 0
 
 

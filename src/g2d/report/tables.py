@@ -51,6 +51,9 @@ def cells_of(frame: pd.DataFrame) -> Table:
     hidden = {column for columns in qualified.values() for column in columns}
     own = sorted((column for column in frame.columns if column not in hidden), key=_place)
     digits = {column: decimals(frame[column]) for column in own if _is_number(frame[column])}
+    of_bounds = {
+        column: decimals(frame[[*bounds]].stack()) for column, bounds in qualified.items() if column not in digits
+    }
     by_measure = frame.groupby("measure") if {"measure", "value"} <= set(frame.columns) else ()
     of_measures: dict[Any, int] = {measure: decimals(rows["value"]) for measure, rows in by_measure}
     constant = [column for column in own if _is_constant(frame[[column, *qualified.get(column, ())]])]
@@ -58,7 +61,7 @@ def cells_of(frame: pd.DataFrame) -> Table:
     records = frame.head(MAX_ROWS).to_dict("records")
 
     def cell(row: Mapping[Any, Any], column: str) -> Cell:
-        of_column = digits.get(column, 0)
+        of_column = digits.get(column, of_bounds.get(column, 0))
         shown = of_measures.get(row.get("measure"), of_column) if column == "value" else of_column
         return _cell(row, column, qualified.get(column, ()), shown)
 
