@@ -1,7 +1,7 @@
 """A race: the comparisons of a grid, tested after each look at more seeds, with one error over all looks.
 
 Within a family each look tests in Hochberg's steps, each at the level of its group-sequential boundary (Tamhane, Xi and
-Gou 2021, "Group sequential Holm and Hochberg procedures"). docs/analysis.md ("Interim analyses") explains the procedure.
+Gou 2021, "Group sequential Holm and Hochberg procedures"). docs/analysis.md ("Interim analyses") explains it.
 """
 
 from __future__ import annotations
