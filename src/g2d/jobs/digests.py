@@ -21,8 +21,8 @@ from g2d.plain import say
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
 MARK = ".snakemake_timestamp"  # the age of a folder that is an output
-# Folders in `results` that are not job outputs.
-NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "report.html"}
+# Entries of `results` that are no output of a job.
+NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "report.html"}
 
 
 def digest_file(log: str | Path) -> Path:

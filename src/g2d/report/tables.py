@@ -52,7 +52,9 @@ def cells_of(frame: pd.DataFrame) -> Table:
     own = sorted((column for column in frame.columns if column not in hidden), key=_place)
     digits = {column: decimals(frame[column]) for column in own if _is_number(frame[column])}
     of_bounds = {
-        column: decimals(frame[[*bounds]].stack()) for column, bounds in qualified.items() if column not in digits
+        column: decimals(pd.Series(frame[[*bounds]].to_numpy().ravel()))
+        for column, bounds in qualified.items()
+        if column not in digits
     }
     by_measure = frame.groupby("measure") if {"measure", "value"} <= set(frame.columns) else ()
     of_measures: dict[Any, int] = {measure: decimals(rows["value"]) for measure, rows in by_measure}
