@@ -24,12 +24,6 @@ TABLE_PARAMS = {
 }
 
 
-def table_file(table):
-    """Where a table is written. Table 1 is in Snakemake's report too."""
-    file = f"results/tables/{table.name}.csv"
-    return in_report(file, "Tables", table.title, "main") if table.name == "main" else file
-
-
 for name, what in TABLE_RULES.items():
     parts = dict(JOBS[name,].inputs) if (name,) in JOBS else {}
     checked = parts.pop("checked", [])  # benchmarks, before a table shows what was chosen

@@ -24,3 +24,9 @@ def in_report(file, category, title, caption=None):
         return {"what": title} | ({"caption": captions(CONFIG, [caption])[caption]["caption"]} if caption else {})
 
     return report(file, category=category, labels=labels)
+
+
+def table_file(table):
+    """The file of a table. Table 1 is in Snakemake's report too."""
+    file = f"results/tables/{table.name}.csv"
+    return in_report(file, "Tables", table.title, "main") if table.name == "main" else file
