@@ -102,7 +102,7 @@ def test_what_follows_an_older_checkpoint_keeps_passes_that_are_not_by_length(
     job = TrainingJob(tiny_policy(), [], DPO, lora=NO_DROPOUT, seed=0, work=tmp_path, resume_from=before)
     checkpoints = Checkpoints(tmp_path, {}, Meter("tests", "train_dpo"))
     assert divide(job, checkpoints, DPO.on_card(1, 8), (4, 8)) == Division(2, True)
-    plain = {"tokens": 0, "shared_prompts": False, "autocast": False}
+    plain = {"tokens": 0, "shared_prompts": False, "autocast": False, "whole_logits": False}
     assert checkpoints.division == {"rows": 2, "checkpointing": True} | plain
 
 

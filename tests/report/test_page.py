@@ -179,7 +179,7 @@ def test_what_is_looked_up_stands_in_sections_that_open(browser: Browser, page: 
     with opened(browser, page) as (tab, _):
         assert tab.locator("#table-main").is_visible()
         assert tab.locator("#table-cost").is_hidden()
-        tab.locator('nav a[href="#the-bill"]').click()
+        tab.locator('nav a[href="#cost"]').click()
         tab.locator("#table-cost").wait_for(state="visible")
 
 
