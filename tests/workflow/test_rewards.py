@@ -12,12 +12,12 @@ import pytest
 from g2d.experiment import grid
 from g2d.experiment.config import load
 from g2d.experiment.grid import controls
-from g2d.graph.catalogue import TABLES
 from g2d.jobs.files import read_json
 from g2d.problems import read_problems
 from g2d.rewards.model import Scorer
 from g2d.rollouts.pairs import read_pairs
 from g2d.settings import ConfigError
+from g2d.tables.catalogue import TABLES
 from tests.rewards.models import reward_model
 from tests.rewards.test_plugin import install
 from tests.workflow.conftest import Project

@@ -7,11 +7,11 @@ CALIBRATION_COST = "results/{model}/calibration/cost.json"
 
 rule calibrate:
     input:
-        planned("calibrate", ""),
+        plan.base_files,
         policy="results/{model}/base/policy.json",
         pool=TRAINING_POOL,
-        shards=planned("calibrate", "shards"),
-        costs=planned("calibrate", "costs"),
+        shards=partial(plan.shards, "calibration", f"{CALIBRATION_SHARD}.parquet", CALIBRATION_COST),
+        costs=partial(plan.shards, "calibration", f"{CALIBRATION_SHARD}.cost.json", CALIBRATION_COST),
     output:
         rollouts="results/{model}/calibration/rollouts.parquet",
         cost=CALIBRATION_COST,
@@ -23,7 +23,7 @@ rule calibrate:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=gpus,
+        gpu=plan.generating_gpus,
     params:
         version=VERSIONS["calibrate"],
         settings=plan.calibration_settings,
@@ -80,11 +80,11 @@ TEMPERATURE_COST = "results/{model}/calibration/t{temperature}/cost.json"
 
 use rule calibrate as calibrate_temperature with:
     input:
-        planned("calibrate_temperature", ""),
+        plan.base_files,
         policy="results/{model}/base/policy.json",
         pool=TRAINING_POOL,
-        shards=planned("calibrate_temperature", "shards"),
-        costs=planned("calibrate_temperature", "costs"),
+        shards=partial(plan.shards, "calibration", f"{TEMPERATURE_SHARD}.parquet", TEMPERATURE_COST),
+        costs=partial(plan.shards, "calibration", f"{TEMPERATURE_SHARD}.cost.json", TEMPERATURE_COST),
     output:
         rollouts="results/{model}/calibration/t{temperature}/rollouts.parquet",
         cost=TEMPERATURE_COST,

@@ -6,7 +6,7 @@ CONTAMINATION = CONFIG.contamination or Contamination()
 
 rule continue_questions:
     input:
-        planned("continue_questions", ""),
+        plan.base_files,
         policy="results/{model}/base/policy.json",
         problems="results/problems/{benchmark}.jsonl",
         shards=[],
@@ -22,7 +22,7 @@ rule continue_questions:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=gpus,
+        gpu=plan.generating_gpus,
     params:
         version=VERSIONS["continue_questions"],
         settings={"contamination": CONTAMINATION.params(without={"benchmarks"})},

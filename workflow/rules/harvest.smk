@@ -7,13 +7,16 @@ HARVEST_COST = "results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json"
 
 rule harvest_rollouts:
     input:
-        planned("harvest_rollouts", ""),
-        policy=planned("harvest_rollouts", "policy"),
+        plan.policy_files,
+        policy=lambda w: f"{plan.warmed_up(w)}/policy.json",
         problems="results/{model}/calibration/train.jsonl",
-        judged=planned("harvest_rollouts", "judged"),
-        reward=planned("harvest_rollouts", "reward"),
-        shards=planned("harvest_rollouts", "shards"),
-        costs=planned("harvest_rollouts", "costs"),
+        judged=plan.judged,
+        reward=plan.reward_files,
+        shards=partial(plan.shards, "harvest", f"{HARVEST_SHARD}.parquet", HARVEST_COST),
+        costs=lambda w: [
+            *(plan.judged(w, "cost.json") or [plan.warmed_up_cost(w)]),
+            *plan.shards("harvest", f"{HARVEST_SHARD}.cost.json", HARVEST_COST, w),
+        ],
     output:
         rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         cost=HARVEST_COST,
@@ -25,7 +28,7 @@ rule harvest_rollouts:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=gpus,
+        gpu=plan.generating_gpus,
     params:
         version=VERSIONS["harvest_rollouts"],
         settings=plan.harvest_settings,

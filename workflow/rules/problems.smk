@@ -1,15 +1,9 @@
 # The training pool and the benchmarks, in one format, checked for overlap.
 
 
-SOURCES = {
-    name: given(problem_files(source), f"results/logs/load_problems/{name}.log")
-    for name, source in CONFIG.problem_sources.items()
-}
-
-
 rule load_problems:
     input:
-        lambda w: SOURCES[w.set],
+        lambda w: given(problem_files(CONFIG.problem_sources[w.set]), f"results/logs/load_problems/{w.set}.log"),
     output:
         problems="results/problems/{set}.jsonl",
         manifest="results/problems/{set}.manifest.json",

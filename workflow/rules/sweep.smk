@@ -28,7 +28,9 @@ if held_out(CONFIG):
 
 rule choose_settings:
     input:
-        evaluations=planned("choose_settings", "evaluations"),
+        evaluations=lambda w: [
+            f"results/{key.folder}/eval/development.parquet" for key in candidates_of(w.model, w.swept)
+        ],
     output:
         choice="results/{model}/sweep/{swept}.json",
         candidates="results/{model}/sweep/{swept}.csv",

@@ -11,10 +11,11 @@ for regime, stops in [*((one, False) for one in REGIMES.values()), *((one, True)
         name:
             name
         input:
-            planned(name, ""),
-            **{one: planned(name, one) for one in shape.inputs},
+            plan.base_files,
+            *([unpack(plan.harvested)] if regime.phase == "offline" else []),
+            **shape.inputs,
             base="results/{model}/base/policy.json",
-            choice=planned(name, "choice"),
+            choice=plan.choice(regime.configured_in),
         output:
             **{
                 file.partition(".")[0]: f"{folder}/{file}" if "." in file else directory(f"{folder}/{file}")
@@ -36,7 +37,7 @@ for regime, stops in [*((one, False) for one in REGIMES.values()), *((one, True)
             "../../envs/g2d.yaml"
         threads: CONFIG.training.threads
         resources:
-            gpu=gpus,
+            gpu=plan.training_gpus,
         params:
             version=VERSIONS[name],
             settings=shape.settings,

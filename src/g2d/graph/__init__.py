@@ -1,1 +1,0 @@
-"""The table of jobs of a grid: what each is made from, and what it leaves."""
