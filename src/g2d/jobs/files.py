@@ -325,6 +325,11 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     return enumerate(text[:-1].split("\n"), 1)
 
 
+def json_sha256(value: Any) -> str:
+    """Return the SHA-256 of a value as JSON with sorted keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
 def sha256(path: str | Path) -> str:
     """Hex digest of a file's content."""
     with open(path, "rb") as file:

@@ -6,8 +6,6 @@ on equal software and CPUs have equal files on any machine.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +16,7 @@ from typing import Any
 from g2d import __version__
 from g2d.experiment.config import Config
 from g2d.experiment.stages import VERSIONS
+from g2d.jobs.files import json_sha256
 from g2d.jobs.kernels import kernels
 from g2d.policies.policy import Policy
 from g2d.problems.settings import OF_THE_RUN
@@ -117,8 +116,7 @@ def packages() -> dict[str, str]:
 
 def config_digest(config: Config) -> str:
     """SHA-256 of the settings that results depend on."""
-    canonical = json.dumps(config.identity, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return json_sha256(config.identity)
 
 
 def commit(file: str | Path) -> dict[str, Any]:

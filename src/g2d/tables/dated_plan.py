@@ -7,8 +7,6 @@ of a race have a plan of their own (`g2d.tables.looks`).
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +16,7 @@ from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.race import PLAN, whole
 from g2d.experiment.sections import Frontier
-from g2d.jobs.files import read_json, write_json
+from g2d.jobs.files import json_sha256, read_json, write_json
 from g2d.problems.settings import DEVELOPMENT
 from g2d.settings import ConfigError
 from g2d.tables.families import families
@@ -28,24 +26,24 @@ NOT_PLANNED = frozenset({"title", "demonstration", "price_per_device_hour"})  # 
 
 
 def primary(config: Config) -> dict[str, Any]:
-    """Return the primary comparison of every model: one family of tests on the first benchmark, and the margin within
-    which a policy is good enough. Without the family `PRIMARY` it is the first one there is."""
+    """Return the primary comparison of every model: a family of tests on the first benchmark, `PRIMARY` or else the
+    first family, and the margin within which a policy is good enough."""
     benchmark = next(iter(config.benchmarks))
-    found = {}
+    comparisons = {}
     for model in grid.trained_models(config):
         policies = dict.fromkeys(key.over_seeds for key in grid.policies(whole(config)) if key.model == model)
-        known = dict(families([(key, benchmark) for key in policies]))
-        name = PRIMARY if PRIMARY in known else next(iter(known), None)
+        by_name = dict(families([(key, benchmark) for key in policies]))
+        name = PRIMARY if PRIMARY in by_name else next(iter(by_name), None)
         if name is not None:
-            pairs = [[policy.name, reference.name] for (policy, _), (reference, _) in known[name]]
-            found[model] = {"family": name, "policies_and_references": pairs}
-    return {"benchmark": benchmark, "margin": (config.frontier or Frontier()).margin, "models": found}
+            pairs = [[policy.name, reference.name] for (policy, _), (reference, _) in by_name[name]]
+            comparisons[model] = {"family": name, "policies_and_references": pairs}
+    return {"benchmark": benchmark, "margin": (config.frontier or Frontier()).margin, "models": comparisons}
 
 
 def planned(config: Config) -> dict[str, Any]:
     """Return what an entry records of a configuration."""
     settings = {name: value for name, value in config.identity.items() if name not in NOT_PLANNED}
-    return {"primary": primary(config), "seeds": list(config.seeds), "config_sha256": _digest(settings)}
+    return {"primary": primary(config), "seeds": list(config.seeds), "settings_sha256": json_sha256(settings)}
 
 
 def write_plan(config: Config, results: str | Path = "results") -> None:
@@ -57,7 +55,7 @@ def write_plan(config: Config, results: str | Path = "results") -> None:
     evaluations = _finished_evaluations(results)
     entry = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "evaluations": evaluations, "plan": plan}
     kept = entries if evaluations else []
-    write_json(Path(results, PLAN), {"entries": [*kept, entry | {"sha256": _digest(entry)}]})
+    write_json(Path(results, PLAN), {"entries": [*kept, entry | {"sha256": json_sha256(entry)}]})
 
 
 def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
@@ -71,10 +69,10 @@ def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
         return []
     try:
         entries: list[dict[str, Any]] = read_json(file)["entries"]
-        right = all(_digest(_without_digest(entry)) == entry["sha256"] for entry in entries)
+        unchanged = all(json_sha256(_without_digest(entry)) == entry["sha256"] for entry in entries)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error}): put it back as it was") from None
-    if not right:
+    if not unchanged:
         raise ConfigError(f"{file}: an entry was changed after it was written (its sha256 differs): put it back")
     return entries
 
@@ -85,7 +83,7 @@ def plan_words(entries: Sequence[Mapping[str, Any]]) -> str:
         return ""
     first, last = entries[0], entries[-1]
     compared, n = last["plan"]["primary"], last["evaluations"]
-    names = " or ".join(dict.fromkeys(own["family"] for own in compared["models"].values()))
+    names = " or ".join(dict.fromkeys(model["family"] for model in compared["models"].values()))
     words = f"{names} on {compared['benchmark']}, with a margin of {100 * compared['margin']:g} points"
     if first["evaluations"] or first["plan"]["primary"] != compared:
         since = f"when {n} evaluation{'s' if n > 1 else ''} of trained policies had finished"
@@ -104,8 +102,3 @@ def _finished_evaluations(results: str | Path) -> int:
 
 def _without_digest(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in entry.items() if name != "sha256"}
-
-
-def _digest(value: Mapping[str, Any]) -> str:
-    """SHA-256 of a value as canonical JSON."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
