@@ -31,7 +31,7 @@ def configuration(models: int, seeds: int) -> dict[str, object]:
     steps = [0, *range(100, 901, 100)]
     return values | {
         "seeds": list(range(seeds)),
-        "models": {f"model-{number}": model for number in range(models)},
+        "models": {f"model-{number}": model | {"id": f"some/model-{number}"} for number in range(models)},
         "warmup": values["warmup"] | {"steps": steps, "horizon": 1000},
         "ablations": {},
     }
