@@ -44,21 +44,21 @@ class WholeLogits(torch.autograd.Function):
         probs = log_probs.exp_()
         entropy = torch.special.entr(probs).sum(dim=-1) if "entropy" in outputs else None
         ctx.save_for_backward(weight, targets, probs, chosen if entropy is None else entropy)
-        ctx.temperature, ctx.of_hidden = temperature, hidden.dtype
+        ctx.temperature, ctx.hidden_dtype = temperature, hidden.dtype
         ctx.mark_non_differentiable(*(values for values in (log_sum_sq, mean_logits, is_top1) if values is not None))
         return chosen, entropy, log_sum_sq, mean_logits, is_top1
 
     @staticmethod
-    def backward(ctx: Any, of_chosen: torch.Tensor | None, of_entropy: torch.Tensor | None, *_: Any) -> Any:
+    def backward(ctx: Any, grad_chosen: torch.Tensor | None, grad_entropy: torch.Tensor | None, *_: Any) -> Any:
         """Return the gradient of the states only."""
         weight, targets, probs, entropy = ctx.saved_tensors
-        of_chosen = torch.zeros(len(probs)) if of_chosen is None else of_chosen.float()
-        gradient = (probs * -of_chosen[:, None]).scatter_add_(1, targets[:, None], of_chosen[:, None])
-        if of_entropy is not None:
+        grad_chosen = torch.zeros(len(probs)) if grad_chosen is None else grad_chosen.float()
+        gradient = (probs * -grad_chosen[:, None]).scatter_add_(1, targets[:, None], grad_chosen[:, None])
+        if grad_entropy is not None:
             inner = torch.special.entr(probs).addcmul_(probs, entropy[:, None], value=-1)
-            gradient.addcmul_(inner, of_entropy.float()[:, None])
+            gradient.addcmul_(inner, grad_entropy.float()[:, None])
         gradient.div_(ctx.temperature)
-        return torch.mm(gradient.to(weight.dtype), weight).to(ctx.of_hidden), None, None, None, None
+        return torch.mm(gradient.to(weight.dtype), weight).to(ctx.hidden_dtype), None, None, None, None
 
 
 @contextmanager
