@@ -7,11 +7,11 @@ CALIBRATION_COST = "results/{model}/calibration/cost.json"
 
 rule calibrate:
     input:
-        plan.base_files,
+        planned("calibrate", ""),
         policy="results/{model}/base/policy.json",
         pool=TRAINING_POOL,
-        shards=partial(plan.shards, "calibration", f"{CALIBRATION_SHARD}.parquet", CALIBRATION_COST),
-        costs=partial(plan.shards, "calibration", f"{CALIBRATION_SHARD}.cost.json", CALIBRATION_COST),
+        shards=planned("calibrate", "shards"),
+        costs=planned("calibrate", "costs"),
     output:
         rollouts="results/{model}/calibration/rollouts.parquet",
         cost=CALIBRATION_COST,
@@ -23,7 +23,7 @@ rule calibrate:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=plan.generating_gpus,
+        gpu=gpus,
     params:
         version=VERSIONS["calibrate"],
         settings=plan.calibration_settings,
@@ -80,11 +80,11 @@ TEMPERATURE_COST = "results/{model}/calibration/t{temperature}/cost.json"
 
 use rule calibrate as calibrate_temperature with:
     input:
-        plan.base_files,
+        planned("calibrate_temperature", ""),
         policy="results/{model}/base/policy.json",
         pool=TRAINING_POOL,
-        shards=partial(plan.shards, "calibration", f"{TEMPERATURE_SHARD}.parquet", TEMPERATURE_COST),
-        costs=partial(plan.shards, "calibration", f"{TEMPERATURE_SHARD}.cost.json", TEMPERATURE_COST),
+        shards=planned("calibrate_temperature", "shards"),
+        costs=planned("calibrate_temperature", "costs"),
     output:
         rollouts="results/{model}/calibration/t{temperature}/rollouts.parquet",
         cost=TEMPERATURE_COST,

@@ -9,12 +9,12 @@ EVALUATION_COST = "results/{policy}/eval/{benchmark}.cost.json"
 
 rule evaluate:
     input:
-        plan.policy_files,
+        planned("evaluate", ""),
         policy="results/{policy}/policy.json",
         benchmark="results/problems/{benchmark}.jsonl",
         leakage="results/problems/{benchmark}.leakage.json",
-        shards=partial(plan.shards, "evaluation", f"{EVALUATION_SHARD}.parquet", EVALUATION_COST),
-        costs=partial(plan.shards, "evaluation", f"{EVALUATION_SHARD}.cost.json", EVALUATION_COST),
+        shards=planned("evaluate", "shards"),
+        costs=planned("evaluate", "costs"),
     output:
         rollouts="results/{policy}/eval/{benchmark}.parquet",
         cost=EVALUATION_COST,
@@ -26,7 +26,7 @@ rule evaluate:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=plan.generating_gpus,
+        gpu=gpus,
     params:
         version=VERSIONS["evaluate"],
         settings=partial(plan.evaluation_settings, "answers"),
@@ -52,12 +52,12 @@ use rule evaluate as evaluate_shard with:
 # Samples in addition to greedy answers, if configured.
 use rule evaluate as draw_samples with:
     input:
-        plan.policy_files,
+        planned("draw_samples", ""),
         policy="results/{policy}/policy.json",
         benchmark="results/problems/{benchmark}.jsonl",
         leakage="results/problems/{benchmark}.leakage.json",
-        shards=partial(plan.shards, "evaluation", f"{SAMPLE_SHARD}.parquet", SAMPLE_COST),
-        costs=partial(plan.shards, "evaluation", f"{SAMPLE_SHARD}.cost.json", SAMPLE_COST),
+        shards=planned("draw_samples", "shards"),
+        costs=planned("draw_samples", "costs"),
     output:
         rollouts="results/{policy}/samples/{benchmark}.parquet",
         cost=SAMPLE_COST,
@@ -85,9 +85,9 @@ use rule draw_samples as draw_samples_shard with:
 
 rule measure_drift:
     input:
-        plan.policy_files,
+        planned("measure_drift", ""),
         policy="results/{policy}/policy.json",
-        base=lambda w: plan.base_files(w)[0],
+        base=planned("measure_drift", "base"),
         benchmark="results/problems/{benchmark}.jsonl",
         leakage="results/problems/{benchmark}.leakage.json",
     output:

@@ -7,16 +7,13 @@ HARVEST_COST = "results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json"
 
 rule harvest_rollouts:
     input:
-        plan.policy_files,
-        policy=lambda w: f"{plan.warmed_up(w)}/policy.json",
+        planned("harvest_rollouts", ""),
+        policy=planned("harvest_rollouts", "policy"),
         problems="results/{model}/calibration/train.jsonl",
-        judged=plan.judged,
-        reward=plan.reward_files,
-        shards=partial(plan.shards, "harvest", f"{HARVEST_SHARD}.parquet", HARVEST_COST),
-        costs=lambda w: [
-            *(plan.judged(w, "cost.json") or [plan.warmed_up_cost(w)]),
-            *plan.shards("harvest", f"{HARVEST_SHARD}.cost.json", HARVEST_COST, w),
-        ],
+        judged=planned("harvest_rollouts", "judged"),
+        reward=planned("harvest_rollouts", "reward"),
+        shards=planned("harvest_rollouts", "shards"),
+        costs=planned("harvest_rollouts", "costs"),
     output:
         rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         cost=HARVEST_COST,
@@ -28,7 +25,7 @@ rule harvest_rollouts:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=plan.generating_gpus,
+        gpu=gpus,
     params:
         version=VERSIONS["harvest_rollouts"],
         settings=plan.harvest_settings,

@@ -11,11 +11,10 @@ for regime, stops in [*((one, False) for one in REGIMES.values()), *((one, True)
         name:
             name
         input:
-            plan.base_files,
-            *([unpack(plan.harvested)] if regime.phase == "offline" else []),
-            **shape.inputs,
+            planned(name, ""),
+            **{one: planned(name, one) for one in shape.inputs},
             base="results/{model}/base/policy.json",
-            choice=plan.choice(regime.configured_in),
+            choice=planned(name, "choice"),
         output:
             **{
                 file.partition(".")[0]: f"{folder}/{file}" if "." in file else directory(f"{folder}/{file}")
@@ -37,7 +36,7 @@ for regime, stops in [*((one, False) for one in REGIMES.values()), *((one, True)
             "../../envs/g2d.yaml"
         threads: CONFIG.training.threads
         resources:
-            gpu=plan.training_gpus,
+            gpu=gpus,
         params:
             version=VERSIONS[name],
             settings=shape.settings,
