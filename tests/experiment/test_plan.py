@@ -7,11 +7,9 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
-from snakemake.iocontainers import Wildcards
 
 from g2d.experiment.config import Config, load
 from g2d.experiment.grid import policies
-from g2d.experiment.plan import Plan
 from g2d.experiment.prompt_counts import prompts_asked
 from g2d.forecast.hours import GpuJob, gpu_job
 from g2d.graph.build import build
@@ -28,11 +26,6 @@ def configured(**changes: Any) -> Config:
     return load(MINIMAL | {"seeds": [0], "warmup": {"steps": [0, 2, 4, 6], "horizon": 8}} | changes)
 
 
-def at(k: int, **others: Any) -> Wildcards:
-    values = {"model": "demo", "seed": "0", "g": "2" if k else "0", "k": str(k), "variant": "", "regime": "dpo"}
-    return Wildcards(fromdict=values | others)
-
-
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -40,6 +33,10 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def job(config: Config, output: str, after: bool = False) -> Job:
     return build(config, after).makers[f"results/{output}"]
+
+
+def settings_of(config: Config, policy: str) -> Any:
+    return job(config, f"{policy}/policy.json").params["settings"]
 
 
 def test_at_k_0_the_harvested_policy_is_m0() -> None:
@@ -62,7 +59,7 @@ def test_a_chain_continues_the_k_before_and_a_finished_k_the_one_it_really_had()
     assert sixth.inputs["checkpoint"] == [f"results/{folder}/k4/checkpoint"]
     assert sixth.inputs["costs"] == [calibration, f"results/{folder}/k4/cost.json"]
     assert job(config, f"{folder}/k2/policy.json").inputs["costs"] == [calibration]
-    settings = Plan(config).grpo_settings(at(6))
+    settings = sixth.params["settings"]
     done = Policy(f"{folder}/k6", "demo", "grpo", "m", continued_from=3, settings=settings)
     write_policy(f"results/{folder}/k6/policy.json", done)
     again = configured()
@@ -89,7 +86,8 @@ def test_grpo_that_trl_drew_or_dropout_made_noise_of_is_trained_again_and_nothin
     engine: str, dropout: float, ratio: str, more: dict[str, str]
 ) -> None:
     warmup = {"steps": [0, 2, 4, 6], "horizon": 8, "ratio": ratio}
-    settings = Plan(configured(engine={"name": engine}, lora={"dropout": dropout}, warmup=warmup)).grpo_settings(at(6))
+    config = configured(engine={"name": engine}, lora={"dropout": dropout}, warmup=warmup)
+    settings = settings_of(config, "demo/seed0/grpo/g2/k6")
     others = {name: settings[name] for name in settings.keys() - {"warmup", "lora", "prompt"}}
     assert others == {"engine": engine} | more
 
@@ -102,8 +100,8 @@ def test_masks_by_the_advantages_of_scalar_rewards_are_trained_again_and_no_othe
 ) -> None:
     rewards = {"taste": {"reward": "scratch_model"}, "coin": {"reward": "random"}}
     own = {"steps": [2], "reward": reward, "warmup": {"mask_uniform_groups": masked}}
-    plan = Plan(configured(rewards=rewards, ablations={"own": own}, lora={"dropout": 0}, engine={"name": "vllm"}))
-    settings = plan.grpo_settings(at(2, variant="own/"))
+    config = configured(rewards=rewards, ablations={"own": own}, lora={"dropout": 0}, engine={"name": "vllm"})
+    settings = settings_of(config, "demo/seed0/own/grpo/g2/k2")
     assert settings["reward"]["reward"] == rewards[reward]["reward"]
     assert {name: settings[name] for name in settings.keys() - {"warmup", "lora", "prompt", "reward", "engine"}} == more
 
@@ -152,9 +150,8 @@ def test_pairs_of_a_control_are_matched_to_a_k_or_to_the_fewest() -> None:
 
 def test_an_entry_depends_on_its_own_keys_and_not_on_its_other_k() -> None:
     entry = {"regime": "rft", "epochs": 2, "start": "warmup"}
-    both = Plan(configured(regimes={"right": entry})), Plan(configured(regimes={"right": entry | {"steps": [4]}}))
-    wildcards = Wildcards(fromdict={"model": "demo", "seed": "0", "g": "2", "k": "4", "regime": "right"})
-    first, second = (plan.offline_settings(wildcards) for plan in both)
+    both = configured(regimes={"right": entry}), configured(regimes={"right": entry | {"steps": [4]}})
+    first, second = (settings_of(config, "demo/seed0/right/g2/k4") for config in both)
     assert first == second
     assert first["rft"] == {
         **{"start": "warmup", "per_prompt": None, "epochs": 2, "learning_rate": 5e-5, "lr_schedule": "cosine"},

@@ -9,13 +9,13 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
+from g2d.experiment.plan import Plan
 
 from g2d.experiment import grid
 from g2d.experiment.checks import tuning_keys
 from g2d.experiment.config import Config, load
 from g2d.experiment.grid import candidate_policies
 from g2d.experiment.keys import PolicyKey
-from g2d.experiment.plan import Plan
 from g2d.experiment.sweep import Candidate, candidates, with_choice, with_choices
 from g2d.forecast.hours import GpuJob, gpu_job
 from g2d.graph.build import build

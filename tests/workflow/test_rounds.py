@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from g2d.experiment.plan import Plan
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config, load
-from g2d.experiment.plan import Plan
 from g2d.graph.build import grid_jobs
 from g2d.settings import ConfigError
 from tests.workflow.test_regimes import ROUNDS

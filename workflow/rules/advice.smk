@@ -25,8 +25,8 @@ rule draw_probe:
     params:
         version=VERSIONS["draw_probe"],
         prompts=CONFIG.probe.prompts,
-        settings=partial(plan.settings, ["harvest", "prompt"]),
-        engine=plan.engine,
+        settings=param("draw_probe", "settings"),
+        engine=param("draw_probe", "engine"),
     message:
         "Probe {wildcards.model} at {wildcards.variant}K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}, "
         "with {params.prompts} prompts"

@@ -26,8 +26,8 @@ rule calibrate:
         gpu=gpus,
     params:
         version=VERSIONS["calibrate"],
-        settings=plan.calibration_settings,
-        engine=plan.engine,
+        settings=param("calibrate", "settings"),
+        engine=param("calibrate", "engine"),
     message:
         "Calibrate the difficulty of every level for {wildcards.model}"
     script:
@@ -62,10 +62,7 @@ rule select_training_set:
     threads: 1
     params:
         version=VERSIONS["select_training_set"],
-        settings=lambda w: {
-            "calibration": plan.for_model(w.model).calibration.params(only={"levels", "window"}),
-            "training_set": plan.for_model(w.model).training_set.params(),
-        },
+        settings=param("select_training_set", "settings"),
     message:
         "Choose the training levels of {wildcards.model} and draw its training set"
     script:
@@ -92,6 +89,9 @@ use rule calibrate as calibrate_temperature with:
         "results/logs/calibrate/{model}/t{temperature}.log",
     benchmark:
         "results/benchmarks/calibrate/{model}/t{temperature}.tsv"
+    params:
+        settings=param("calibrate_temperature", "settings"),
+        engine=param("calibrate_temperature", "engine"),
     message:
         "Calibrate the difficulty of every level for {wildcards.model} at temperature {wildcards.temperature}"
 

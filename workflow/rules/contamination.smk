@@ -25,8 +25,8 @@ rule continue_questions:
         gpu=gpus,
     params:
         version=VERSIONS["continue_questions"],
-        settings={"contamination": CONTAMINATION.params(without={"benchmarks"})},
-        engine=plan.engine,
+        settings=param("continue_questions", "settings"),
+        engine=param("continue_questions", "engine"),
     message:
         "Have {wildcards.model} continue the questions of {wildcards.benchmark}"
     script:

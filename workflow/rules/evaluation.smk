@@ -29,8 +29,8 @@ rule evaluate:
         gpu=gpus,
     params:
         version=VERSIONS["evaluate"],
-        settings=partial(plan.evaluation_settings, "answers"),
-        engine=plan.engine,
+        settings=param("evaluate", "settings"),
+        engine=param("evaluate", "engine"),
     message:
         "Evaluate {wildcards.policy} on {wildcards.benchmark}"
     script:
@@ -66,7 +66,8 @@ use rule evaluate as draw_samples with:
     benchmark:
         "results/benchmarks/draw_samples/{policy}/{benchmark}.tsv"
     params:
-        settings=partial(plan.evaluation_settings, "samples"),
+        settings=param("draw_samples", "settings"),
+        engine=param("draw_samples", "engine"),
     message:
         "Draw samples of {wildcards.policy} on {wildcards.benchmark}"
 
@@ -104,7 +105,7 @@ rule measure_drift:
         gpu=1,
     params:
         version=VERSIONS["measure_drift"],
-        settings=plan.drift_settings,
+        settings=param("measure_drift", "settings"),
     message:
         "Measure how far {wildcards.policy} is from M0 on {wildcards.benchmark}"
     script:

@@ -28,8 +28,8 @@ rule harvest_rollouts:
         gpu=gpus,
     params:
         version=VERSIONS["harvest_rollouts"],
-        settings=plan.harvest_settings,
-        engine=plan.engine,
+        settings=param("harvest_rollouts", "settings"),
+        engine=param("harvest_rollouts", "engine"),
     message:
         "Harvest rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"
@@ -67,7 +67,7 @@ rule build_pairs:
     threads: 1
     params:
         version=VERSIONS["build_pairs"],
-        settings=partial(plan.settings, ["prompt", "pairs"]),
+        settings=param("build_pairs", "settings"),
     message:
         "Pair the rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"
@@ -84,7 +84,7 @@ use rule build_pairs as build_several_pairs with:
         "results/benchmarks/build_several_pairs/{model}/seed{seed}/{variant}g{g}/k{k}-{n}.tsv"
     params:
         version=VERSIONS["build_several_pairs"],
-        settings=plan.several_pairs_settings,
+        settings=param("build_several_pairs", "settings"),
     message:
         "Draw up to {wildcards.n} pairs per prompt of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"

@@ -52,8 +52,8 @@ rule draw_replies:
         gpu=gpus,
     params:
         version=VERSIONS["draw_replies"],
-        settings=partial(plan.reply_settings, "judged_by"),
-        engine=plan.engine,
+        settings=param("draw_replies", "settings"),
+        engine=param("draw_replies", "engine"),
     message:
         "Have {wildcards.policy} reply to the held-out prompts"
     script:

@@ -46,6 +46,9 @@ use rule evaluate as answer_development with:
         "results/logs/answer_development/{policy}.log",
     benchmark:
         "results/benchmarks/answer_development/{policy}.tsv"
+    params:
+        settings=param("answer_development", "settings"),
+        engine=param("answer_development", "engine"),
     message:
         "Have {wildcards.policy} answer the development problems"
 
@@ -67,6 +70,7 @@ use rule draw_replies as reply_to_development with:
     benchmark:
         "results/benchmarks/reply_to_development/{policy}.tsv"
     params:
-        settings=partial(plan.reply_settings, "reward"),
+        settings=param("reply_to_development", "settings"),
+        engine=param("reply_to_development", "engine"),
     message:
         "Have {wildcards.policy} reply to the open-ended development prompts"

@@ -7,7 +7,7 @@ needs. Nothing here reads results but what `g2d.graph.finished` names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from itertools import chain, product
 from typing import Any
 
@@ -15,12 +15,12 @@ from g2d.experiment import grid
 from g2d.experiment.arms import Arm, Point, arms, harvests_read, online_arm, teacher_folder, teacher_of
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey
-from g2d.experiment.plan import Plan
 from g2d.experiment.race import whole
 from g2d.experiment.requirements import fetched_models
-from g2d.experiment.sweep import development_of, held_out, sweep_seed
+from g2d.experiment.sweep import development_of, held_out, sweep_seed, with_candidates
 from g2d.graph.finished import continued_step, n_shards
 from g2d.graph.job import Files, Job, Jobs, Wildcards, job_of, model_of, problems_of
+from g2d.graph.params import Params
 from g2d.graph.summaries import summaries
 from g2d.policies import embedded
 from g2d.policies.settings import CONVERTED, MADE, model_files
@@ -32,7 +32,7 @@ from g2d.rewards.scratch_model import ScratchRewardModel
 from g2d.settings import Section
 from g2d.settings.cached_method import cached_method
 
-Settings = Callable[[Wildcards], Any]  # a param of a job, by its wildcards
+Settings = Callable[[], Any]  # computes a param of a job when it is asked for
 
 
 @cached_method
@@ -54,7 +54,9 @@ def grid_jobs(config: Config) -> list[Job]:
 
 class _Stages:
     def __init__(self, config: Config, after: bool) -> None:
-        self.config, self.plan, self.after = config, Plan(config), after
+        self.config, self.after = config, after
+        self.with_candidates = with_candidates(config)
+        self.params_of = cache(partial(Params, self.with_candidates))
         self.seeds = list(dict.fromkeys([*config.seeds, *([sweep_seed(config)] if config.sweep else [])]))
         self.candidates = grid.candidate_policies(config)
 
@@ -129,26 +131,26 @@ class _Stages:
 
     def calibration(self, model: str) -> Iterator[Job]:
         """Yield the jobs that measure how hard each level is for M0 and choose the problems to train on."""
-        folder, settings, kind = f"results/{model}/calibration", self.plan.calibration_settings, "calibration"
+        folder, params, kind = f"results/{model}/calibration", self.params_of(model), "calibration"
         given: dict[str, Files] = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
         given["pool"] = self.pool
-        yield from self._generation("calibrate", given, f"{folder}/rollouts", {"model": model}, settings, kind)
+        yield from self._generation(
+            "calibrate", given, f"{folder}/rollouts", {"model": model}, params.calibration, kind
+        )
         for temperature in list(grid.factorial_files(self.config, model))[1:]:
             at, wildcards = f"{folder}/t{temperature}/rollouts", {"model": model, "temperature": temperature}
+            settings = partial(params.calibration, temperature)
             yield from self._generation("calibrate_temperature", given, at, wildcards, settings, kind)
-        own = self.config.for_model(model)
-        chosen = {"calibration": own.calibration.params(only={"levels", "window"})}
-        chosen["training_set"] = own.training_set.params()
         given = {"rollouts": f"{folder}/rollouts.parquet", "pool": self.pool}
         made = {"levels": f"{folder}/levels.csv", "problems": _training_set(model)}
-        yield job_of("select_training_set", given, made, _fixed({"settings": chosen}), model=model)
+        yield job_of("select_training_set", given, made, _stated(settings=params.training_set), model=model)
 
     # -------------------------------------------------------------------------------------------------------- policies
 
     def trainings(self, *phases: Phase) -> Iterator[Job]:
         """Yield the trainings of some phases, including those that a finished training continued."""
         for model, seed in product(grid.trained_models(self.config), self.seeds):
-            for arm in arms(self.plan.config, model).values():
+            for arm in arms(self.with_candidates, model).values():
                 points = _points(arm) if arm.phase in phases else []
                 for point in points:  # which grows on the way
                     job = self.training(model, seed, arm, point)
@@ -165,11 +167,13 @@ class _Stages:
             wildcards["regime"] = last
         if arm.phase == "offline" or (regime.section and not stops):
             wildcards["variant"] = variant + slash
-        w, settings, choices = Wildcards(**wildcards), self.settings_of(arm), self.plan.choices(arm, model)
+        params = self.params_of(model)
+        settings = partial(params.training, arm, point)
+        choices = [f"results/{model}/sweep/{name}.json" for name in params.choices(arm)]
         continues = arm.before(g, k) if arm.phase == "online" and not stops else None
         if self.after and arm.phase == "online" and not stops:
-            continues = continued_step(f"{folder}/policy.json", partial(settings, w), choices, continues)
-        read = [_harvest(model, seed, *own) for own in harvests_read(arms(self.plan.config, model), arm, point)]
+            continues = continued_step(f"{folder}/policy.json", settings, choices, continues)
+        read = [_harvest(model, seed, *own) for own in harvests_read(arms(self.with_candidates, model), arm, point)]
         outputs: dict[str, Files] = {}
         if arm.phase == "offline":
             given = self.harvested(model, seed, arm, point, read)
@@ -194,21 +198,13 @@ class _Stages:
             "devices": self.config.for_model(model).training.processes,
         }
         rule = f"train_{regime.name}{'_auto' if stops else ''}"
-        return Job(rule, w, given, outputs, _stated(settings=settings), **more)
-
-    def settings_of(self, arm: Arm) -> Settings:
-        """Return the function that gives the settings of a training."""
-        if arm.phase != "online":
-            return self.plan.offline_settings
-        if REGIMES[arm.regime].section:
-            return self.plan.auto_settings if arm.stops else self.plan.grpo_settings
-        return self.plan.auto_entry_settings if arm.stops else self.plan.online_entry_settings
+        return Job(rule, Wildcards(**wildcards), given, outputs, _stated(settings=settings), **more)
 
     def fresh(self, model: str, seed: int, arm: Arm, replayed: list[str], before: list[str]) -> dict[str, Files]:
         """Return the inputs of a training on fresh rollouts, given the folders of the harvest that it replays
         and of the K before it."""
         start = [] if arm.start is None else self.made(_policy(model, seed, *arm.start))
-        taught = teacher_of(arms(self.plan.config, model), arm)
+        taught = teacher_of(arms(self.with_candidates, model), arm)
         teacher = [] if taught is None else self.made(_policy(model, seed, *taught))
         behind = [file.rpartition("/")[0] for file in [*start[:1], *teacher[:1]]]
         if isinstance(getattr(arm.settings, "teacher", None), Section):
@@ -218,7 +214,7 @@ class _Stages:
             return {"problems": _training_set(model), "start": start, "teacher": teacher, "costs": bills}
         return {
             "problems": self.prompts_asked(model, arm),
-            "reward": made_files(self.plan.judge_of(arm) or TRUTH),
+            "reward": made_files(self.params_of(model).judge_of(arm) or TRUTH),
             "checkpoint": [f"{folder}/checkpoint" for folder in before],
             "start": start,
             "harvest": [f"{folder}/rollouts.parquet" for folder in replayed],
@@ -239,7 +235,7 @@ class _Stages:
                 "matched": [f"{other}/pairs.jsonl" for other in matched],  # to the smallest of which it is cut
             }
         if regime.consumes == "pairs":
-            return {"pairs": pairs}
+            return {"pairs": pairs, "rollouts": [], "problems": []}
         needed = [pairs] if arm.settings.needs_pairs else []
         return {"rollouts": f"{folder}/rollouts.parquet", "problems": _training_set(model), "pairs": needed}
 
@@ -263,15 +259,15 @@ class _Stages:
 
     def selections(self) -> Iterator[Job]:
         """Yield the answers of checkpoints to development prompts, shared by all selections, and the selections."""
-        owners, tried, plan = grid.selecting(self.config), grid.checkpoints(self.config), self.plan
+        owners, tried = grid.selecting(self.config), grid.checkpoints(self.config)
         kinds = {key: grid.chosen_by(self.config, owners[key.regime]) for key in tried}
         for folder, kind in dict.fromkeys((own.folder, k) for key in tried for own in tried[key] for k in kinds[key]):
-            stem = f"results/{folder}/development/{kind}"
+            stem, params = f"results/{folder}/development/{kind}", self.params_of(folder.partition("/")[0])
             if kind == "verifiable":
-                settings = partial(plan.evaluation_settings, "answers")
+                settings = partial(params.evaluation, "answers")
                 yield from self._answers("answer_development", folder, stem, settings, benchmark=DEVELOPMENT)
             else:
-                judge, settings = made_files(plan.judge_of_replies("reward")), partial(plan.reply_settings, "reward")
+                judge, settings = made_files(params.judge_of_replies("reward")), partial(params.replies, "reward")
                 own: dict[str, Any] = {"problems": OPEN_ENDED_DEVELOPMENT, "reward": judge}
                 yield from self._answers("reply_to_development", folder, stem, settings, **own)
         weights, weights_config = self.config.lora.files
@@ -301,33 +297,33 @@ class _Stages:
 
     def harvests(self) -> Iterator[Job]:
         """Yield the harvests of the frozen pi_K, and the pairs in them."""
-        plan = self.plan
         for key, numbers in self._harvests_read().items():
-            folder, online = f"results/{key.folder}", online_arm(arms(plan.config, key.model), key.variant)
+            folder, online = f"results/{key.folder}", online_arm(arms(self.with_candidates, key.model), key.variant)
             wildcards, given, bills = self._drawn_from(key, online)
-            judge, again, own = plan.judge_of(online), self._judges_again(key), {}
+            params, again, own = self.params_of(key.model), self._judges_again(key), {}
+            judge = params.judge_of(online)
             given |= {"judged": [], "reward": made_files(judge or TRUTH)}
             if again:
                 given["judged"], bills = [f"{again}/rollouts.parquet"], [f"{again}/cost.json"]
                 own = {"settled": True, "devices": int(judge is not None and reward_of(judge)[0].gpu)}
             kind = "" if again else "harvest"
+            settings = partial(params.harvest, online)
             yield from self._generation(
-                "harvest_rollouts", given, f"{folder}/rollouts", wildcards, plan.harvest_settings, kind, bills, **own
+                "harvest_rollouts", given, f"{folder}/rollouts", wildcards, settings, kind, bills, **own
             )
             given = {"base": f"results/{key.model}/base/policy.json", "rollouts": f"{folder}/rollouts.parquet"}
             given["problems"] = _training_set(key.model)
             made = {"pairs": f"{folder}/pairs.jsonl", "informativeness": f"{folder}/informativeness.json"}
-            settings = partial(plan.settings, ["prompt", "pairs"])
-            yield job_of("build_pairs", given, made, _stated(settings=settings), **wildcards)
+            yield job_of("build_pairs", given, made, _stated(settings=params.pairs), **wildcards)
             for n in sorted(numbers):
-                state, made = _stated(settings=plan.several_pairs_settings), {"pairs": f"{folder}/pairs-{n}.jsonl"}
+                state, made = _stated(settings=params.several_pairs), {"pairs": f"{folder}/pairs-{n}.jsonl"}
                 yield job_of("build_several_pairs", given, made, state, **wildcards, n=str(n))
 
     def _harvests_read(self) -> dict[HarvestKey, set[int]]:
         """Return the harvests of the grid, with the numbers of pairs per prompt above 1 that are drawn from each."""
         found: dict[HarvestKey, set[int]] = {key: set() for key in grid.harvests(self.config)}
         for model, seed in product(grid.trained_models(self.config), self.seeds):
-            own = arms(self.plan.config, model)
+            own = arms(self.with_candidates, model)
             for arm, point in [(one, at) for one in own.values() for at in _points(one)]:
                 for place, (variant, at) in enumerate(harvests_read(own, arm, point)):
                     numbers = found.setdefault(HarvestKey(model, *at, seed, variant), set())
@@ -340,7 +336,7 @@ class _Stages:
 
     def _judges_again(self, key: HarvestKey) -> str | None:
         """Return the folder of the main grid's harvest of M0, if this one is the same rollouts under another reward."""
-        found = arms(self.plan.config, key.model)
+        found = arms(self.with_candidates, key.model)
         other = online_arm(found, key.variant).reward is not None
         again = other and key.k == 0 and 0 in found["grpo"].settings.steps
         return _harvest(key.model, key.seed, "", (key.group_size, 0)) if again else None
@@ -362,9 +358,9 @@ class _Stages:
         """Yield the answers of policies to the benchmarks, and of a sweep's candidates to the development problems."""
         answered = [(key.folder, DEVELOPMENT) for _, key in self.candidates]
         answered += [(key.folder, name) for key in grid.policies(self.config) for name in self.config.benchmarks]
-        settings = partial(self.plan.evaluation_settings, "answers")
         for folder, name in answered:
             stem = f"results/{folder}/eval/{name}"
+            settings = partial(self.params_of(folder.partition("/")[0]).evaluation, "answers")
             yield from self._answers("evaluate", folder, stem, settings, "evaluation", benchmark=name)
 
     def choices(self) -> Iterator[Job]:
@@ -377,15 +373,16 @@ class _Stages:
 
     def measurements(self) -> Iterator[Job]:
         """Yield the jobs that generate only for tables."""
-        config, plan = self.config, self.plan
+        config = self.config
         for key, name in grid.drawn_beside(config):
-            stem, settings = f"results/{key.folder}/samples/{name}", partial(plan.evaluation_settings, "samples")
+            stem = f"results/{key.folder}/samples/{name}"
+            settings = partial(self.params_of(key.model).evaluation, "samples")
             yield from self._answers("draw_samples", key.folder, stem, settings, "evaluation", benchmark=name)
         for key, name in grid.drifts(config):
             stem, (base, *_) = f"results/{key.folder}/drift/{name}", self.base_files(key.model)
             given = self._asked(key.folder, benchmark=name) | {"base": base}
             made = {"answers": f"{stem}.parquet", "cost": f"{stem}.cost.json"}
-            state = _stated(settings=plan.drift_settings)
+            state = _stated(settings=self.params_of(key.model).drift)
             yield job_of("measure_drift", given, made, state, devices=1, policy=key.folder, benchmark=name)
         continued = {
             "contamination": config.contamination.params(without={"benchmarks"}) if config.contamination else {}
@@ -394,18 +391,19 @@ class _Stages:
             given = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
             stem, wildcards = f"results/{model}/contamination/{name}/rollouts", {"model": model, "benchmark": name}
             given |= {"problems": problems_of(name)}
-            yield from self._generation("continue_questions", given, stem, wildcards, lambda _: continued)
+            yield from self._generation("continue_questions", given, stem, wildcards, lambda: continued)
         for key in grid.policies(config) if config.open_ended else ():
-            judge, settings = made_files(plan.judge_of_replies("judged_by")), partial(plan.reply_settings, "judged_by")
+            params = self.params_of(key.model)
+            judge, settings = made_files(params.judge_of_replies("judged_by")), partial(params.replies, "judged_by")
             stem = f"results/{key.folder}/open-ended/rollouts"
             yield from self._answers("draw_replies", key.folder, stem, settings, problems=HELD_OUT, reward=judge)
 
     def probes(self) -> Iterator[Job]:
         """Yield the probes: a few prompts harvested at each K of the first seed, for the advice before the grid."""
-        settings = partial(self.plan.settings, ["harvest", "prompt"])
         for key in grid.probes(self.config):
-            wildcards, given, bills = self._drawn_from(key, arms(self.plan.config, key.model)["grpo"])
+            wildcards, given, bills = self._drawn_from(key, arms(self.with_candidates, key.model)["grpo"])
             stem = f"results/{key.probe_folder}/rollouts"
+            settings = partial(self.params_of(key.model).sections, "harvest", "prompt")
             yield from self._generation("draw_probe", given, stem, wildcards, settings, bills=bills)
 
     # ------------------------------------------------------------------------------------------------------------ jobs
@@ -448,13 +446,14 @@ class _Stages:
             kind: the key of `engine.shards` that says how many there are; "" if it is drawn whole.
             bills: of what it is drawn from.
         """
-        engine = self.config.for_model(model_of(wildcards)).engine
+        model = model_of(wildcards)
+        engine = self.config.for_model(model).engine
         cost = f"{stem.removesuffix('/rollouts')}{'/' if stem.endswith('/rollouts') else '.'}cost.json"
         count = getattr(engine.shards, kind) if kind else 1
         if kind and self.after:
             count = n_shards(cost, f"{stem}.shards", count)
         shards = [f"{stem}.shards/{number}-of-{count}" for number in range(1, count + 1)] if count > 1 else []
-        state = _stated(settings=settings, engine=self.plan.engine)
+        state = _stated(settings=settings, engine=lambda: self.params_of(model).engine)
         own: dict[str, Any] = {"devices": engine.tensor_parallel_size if engine.name == "vllm" else 1} | more
         for number, shard in enumerate(shards, 1):
             made = {"rollouts": f"{shard}.parquet", "cost": f"{shard}.cost.json"}
@@ -467,13 +466,13 @@ class _Stages:
         yield job_of(rule, given, {"rollouts": f"{stem}.parquet", "cost": cost}, state, **own, **wildcards)
 
 
-def _stated(**functions: Settings) -> Callable[[Wildcards], dict[str, Any]]:
-    """Return the function that makes the params of a job from its wildcards."""
-    return lambda w: {name: function(w) for name, function in functions.items()}
+def _stated(**functions: Settings) -> Callable[[], dict[str, Any]]:
+    """Return the function that computes the params of a job."""
+    return lambda: {name: function() for name, function in functions.items()}
 
 
 def _fixed(params: dict[str, Any]) -> Settings:
-    return lambda _: params
+    return lambda: params
 
 
 def _stem(file: str) -> str:

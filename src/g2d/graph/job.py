@@ -33,7 +33,7 @@ class Job:
     Args:
         inputs: files by their name in the rule, "" for those without one.
         outputs: files by their name in the rule.
-        state: returns the params that depend on the configuration, by its wildcards.
+        state: computes the params that depend on the configuration.
         arm: the arm whose policy it trains.
         continues: the K of the checkpoint that it goes on from.
         devices: GPUs that it holds, if there are any.
@@ -45,7 +45,7 @@ class Job:
     wildcards: Wildcards
     inputs: Mapping[str, Files]
     outputs: Mapping[str, Files]
-    state: Callable[[Wildcards], dict[str, Any]] = field(default=lambda _: {}, repr=False)
+    state: Callable[[], dict[str, Any]] = field(default=dict, repr=False)
     arm: Arm | None = None
     continues: int | None = None
     devices: int = 0
@@ -65,7 +65,7 @@ class Job:
     @cached_property
     def params(self) -> dict[str, Any]:
         """The params that depend on the configuration: a job with others is stale."""
-        return self.state(self.wildcards)
+        return self.state()
 
     @property
     def stage(self) -> str:
@@ -99,7 +99,7 @@ def job_of(
     rule: str,
     inputs: Mapping[str, Files],
     outputs: Mapping[str, Files],
-    state: Callable[[Wildcards], dict[str, Any]] = lambda _: {},
+    state: Callable[[], dict[str, Any]] = dict,
     /,
     **more: Any,
 ) -> Job:
