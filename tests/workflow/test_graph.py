@@ -17,6 +17,7 @@ from g2d.graph.job import Job, flat, key_of
 from tests.workflow import forked
 from tests.workflow.conftest import REPOSITORY, Project
 from tests.workflow.test_dry_run import everything
+from tests.workflow.test_regimes import ENTRIES, with_entries, with_hot
 
 SHIPPED = sorted((REPOSITORY / "config").glob("*.yaml"))
 
@@ -76,7 +77,12 @@ def test_the_table_of_a_shipped_grid_is_what_snakemake_plans(project: Project, f
 def test_the_table_of_every_kind_of_grid_is_what_snakemake_plans(
     project: Project, micro_config: dict[str, Any]
 ) -> None:
-    for name, values in {"micro": micro_config, "everything": everything(micro_config)}.items():
+    kinds = {
+        "micro": micro_config,
+        "everything": everything(micro_config),
+        "entries": with_entries(with_hot(micro_config), **ENTRIES),
+    }
+    for name, values in kinds.items():
         file = project.root / f"{name}.yaml"
         file.write_text(yaml.safe_dump(values))
         require_equal(project, file)

@@ -165,7 +165,7 @@ class _Stages:
         wildcards = {"model": model, "seed": str(seed), "g": str(g), "k": str(k)}
         if regime.section != "warmup":
             wildcards["regime"] = last
-        if arm.phase == "offline" or (regime.section and not stops):
+        if arm.phase == "offline" or (arm.phase == "online" and regime.section and not stops):
             wildcards["variant"] = variant + slash
         params = self.params_of(model)
         settings = partial(params.training, arm, point)
