@@ -31,5 +31,5 @@ def test_the_files_of_the_walk_exist() -> None:
     architecture = (REPOSITORY / "docs/architecture.md").read_text()
     walk = architecture.partition("## A walk")[2].partition("\n## ")[0]
     files = set(re.findall(r"`([a-z_]+/[\w/]+(?:\.py|\.smk|\.yaml)|workflow/Snakefile)`", walk))
-    assert "regimes/grpo_trainer.py" in files
+    assert "regimes/grpo/trainer.py" in files
     assert [file for file in files if not any((REPOSITORY / room / file).is_file() for room in ("", "src/g2d"))] == []

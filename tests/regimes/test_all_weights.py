@@ -20,18 +20,17 @@ from g2d.policies import Policy, load_model
 from g2d.policies.policy import as_json
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes.adapters import save_trained
-from g2d.regimes.auto_stop import train_until_decline
-from g2d.regimes.checkpoints import MANIFEST, TrainingStoppedError, empty
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.kto import Kto, train_kto
-from g2d.regimes.rft import Rft, chosen_completions, train_rft
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.training import starting_model
-from g2d.regimes.warmup import AutoStop
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.offline.group_dpo import GroupDpo, train_group_dpo
+from g2d.regimes.offline.kto import Kto, train_kto
+from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.run.auto_stop import train_until_decline
+from g2d.regimes.run.checkpoints import MANIFEST, TrainingStoppedError, empty
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.training import AutoStop, starting_model
+from g2d.regimes.run.weights import save_trained
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.settings import EngineSettings, Harvest

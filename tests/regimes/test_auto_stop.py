@@ -15,8 +15,9 @@ from g2d.jobs.files import read_json, sha256
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes import auto_stop
-from g2d.regimes.auto_stop import (
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.run import auto_stop
+from g2d.regimes.run.auto_stop import (
     PROBES,
     Probe,
     _History,
@@ -26,10 +27,9 @@ from g2d.regimes.auto_stop import (
     summarised,
     train_until_decline,
 )
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.warmup import AutoStop
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.training import AutoStop
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy

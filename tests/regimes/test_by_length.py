@@ -10,17 +10,19 @@ import pytest
 import torch
 
 from g2d.policies.settings import Lora
-from g2d.regimes import division, offline, online
-from g2d.regimes.by_length import cut, dealt, regrouped, rows_of
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.division import Division
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.groups import Group, in_passes
-from g2d.regimes.grpo_generation import EngineGeneration
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.pair_trainer import PairTrainer
-from g2d.regimes.processes import NotTheFirstError
-from g2d.regimes.rft import Rft, train_rft
+from g2d.regimes.grpo.generation import EngineGeneration
+from g2d.regimes.offline import training as offline
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.offline.groups import Group, in_passes
+from g2d.regimes.offline.pair_trainer import PairTrainer
+from g2d.regimes.offline.rft import Rft, train_rft
+from g2d.regimes.run import microbatches as division
+from g2d.regimes.run import online
+from g2d.regimes.run.by_length import cut, dealt, regrouped, rows_of
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.microbatches import Division
+from g2d.regimes.run.processes import NotTheFirstError
 from tests.models import tiny_policy
 from tests.regimes.test_processes import dpo as job_of
 from tests.regimes.test_processes import in_two

@@ -26,9 +26,9 @@ from g2d.memory.passes import Counted
 from g2d.policies import Policy, embedded, load_model
 from g2d.policies.pretrained import resolve_base
 from g2d.policies.settings import Lora
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.distillation import Distillation, train_distillation
-from g2d.regimes.job import TrainingJob
+from g2d.regimes.on_policy.distillation import Distillation, train_distillation
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.settings import EngineSettings
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
@@ -80,7 +80,7 @@ class Seen:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    from g2d.regimes.distillation_trainer import DistillationOnGivenRollouts  # TRL imports vLLM for it
+    from g2d.regimes.on_policy.distillation_trainer import DistillationOnGivenRollouts  # TRL imports vLLM for it
 
     found, step = Seen(), DistillationOnGivenRollouts.training_step
 

@@ -10,11 +10,11 @@ import pytest
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import read_json, write_json
 from g2d.policies.settings import Lora
-from g2d.regimes.checkpoints import DIVISION, Checkpoints, TrainingStoppedError
-from g2d.regimes.division import Division, divide
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.rft import Rft, train_rft
+from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.offline.rft import Rft, train_rft
+from g2d.regimes.run.checkpoints import DIVISION, Checkpoints, TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.microbatches import Division, divide
 from tests.models import tiny_policy
 from tests.regimes.test_resume import EVERY_STEP, adapter, dpo, terminated_after
 from tests.regimes.test_training import WARMUP, easy, warm_up
@@ -25,7 +25,7 @@ NO_DROPOUT = Lora(dropout=0.0)
 
 
 def on_a_card(patch: pytest.MonkeyPatch, memory: tuple[int, int] | None) -> None:
-    patch.setattr("g2d.regimes.division.card_memory", lambda: memory)
+    patch.setattr("g2d.regimes.run.microbatches.card_memory", lambda: memory)
 
 
 def division(work: Path) -> Division:

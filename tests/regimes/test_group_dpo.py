@@ -10,11 +10,11 @@ import pytest
 
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.group_dpo import GroupDpo, harvested_groups, train_group_dpo
-from g2d.regimes.groups import Group
-from g2d.regimes.job import TrainingJob
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.offline.group_dpo import GroupDpo, harvested_groups, train_group_dpo
+from g2d.regimes.offline.groups import Group
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
 from tests.models import tiny_policy
 from tests.regimes.test_groups import PROBLEMS, rollouts
 from tests.regimes.test_resume import adapter, saving, terminated_after

@@ -16,12 +16,12 @@ import torch
 from g2d.policies import Policy, load_base, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt, conversation
-from g2d.regimes.adapters import merged, with_own_adapter
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.grpo_generation import EngineGeneration
-from g2d.regimes.grpo_trainer import Grpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.generation import EngineGeneration
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.grpo.trainer import Grpo
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.weights import merged, with_own_adapter
 from g2d.rollouts import transformers_engine
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.transformers_engine import TransformersEngine
@@ -151,7 +151,7 @@ def test_rollouts_are_drawn_without_dropout(tmp_path: Path, monkeypatch: pytest.
     """By the adapter of step 2: those of step 3 are the same whatever dropout that step is trained with, also if the
     adapter is applied and not merged, as on a GPU: a merged one has no dropout."""
     if applied:
-        monkeypatch.setattr("g2d.regimes.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
+        monkeypatch.setattr("g2d.regimes.run.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
     warm_up(tmp_path / "start", tiny_policy(), 2)
     start = tmp_path / "start/checkpoint"
     sure, noisy = (

@@ -17,9 +17,9 @@ from g2d.jobs.files import read_json, write_json
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.kto import Judged, Kto, judged_rollouts, train_kto, weights
+from g2d.regimes.offline.kto import Judged, Kto, judged_rollouts, train_kto, weights
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
 from tests.frames import spelled, text_of
 from tests.models import adapted, completion_logprobs, tiny_policy
 from tests.regimes.test_resume import adapter, saving, terminated_after

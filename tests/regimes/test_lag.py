@@ -14,13 +14,13 @@ from pydantic import ValidationError
 from g2d.experiment.config import load
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import DiskError, read_json, sha256
-from g2d.regimes import grpo_generation
-from g2d.regimes.checkpoints import MANIFEST, TrainingStoppedError
-from g2d.regimes.grpo import GRPO
-from g2d.regimes.grpo_generation import EngineGeneration
-from g2d.regimes.grpo_trainer import Grpo
-from g2d.regimes.lag import ADAPTERS, overlap_s
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo import generation as grpo_generation
+from g2d.regimes.grpo.generation import EngineGeneration
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.lag import ADAPTERS, overlap_s
+from g2d.regimes.grpo.train import GRPO
+from g2d.regimes.grpo.trainer import Grpo
+from g2d.regimes.run.checkpoints import MANIFEST, TrainingStoppedError
 from g2d.rollouts.settings import EngineSettings
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL

@@ -17,13 +17,13 @@ from g2d.jobs.cost import Meter, Progress
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.problem import Problem
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.group_dpo import GroupDpo, harvested_groups
-from g2d.regimes.groups import Group
-from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.kto import judged_rollouts
-from g2d.regimes.messages import TYPE, read_message, write_message
-from g2d.regimes.rft import right_completions
+from g2d.regimes.distributed.messages import TYPE, read_message, write_message
+from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.offline.group_dpo import GroupDpo, harvested_groups
+from g2d.regimes.offline.groups import Group
+from g2d.regimes.offline.kto import judged_rollouts
+from g2d.regimes.offline.rft import right_completions
+from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.rewards.catalogue import reward_settings
 from tests.regimes.test_groups import PROBLEMS, rollouts
 
@@ -83,7 +83,14 @@ def test_what_json_does_not_have_is_refused(tmp_path: Path, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["os:system", "subprocess:Popen", "g2d.jobs.files:sha256", "g2d.regimes.messages:Path", "g2d.nowhere:Class"]
+    "name",
+    [
+        "os:system",
+        "subprocess:Popen",
+        "g2d.jobs.files:sha256",
+        "g2d.jobs.files:Path",
+        "g2d.nowhere:Class",
+    ],
 )
 def test_a_file_from_somebody_else_calls_nothing(tmp_path: Path, name: str) -> None:
     (tmp_path / "message.json").write_text(json.dumps({TYPE: name, "args": "true"}))

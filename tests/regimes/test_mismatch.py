@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from g2d.experiment.config import load
 from g2d.policies.policy import load_base
-from g2d.regimes import grpo_generation
-from g2d.regimes.grpo import GRPO
-from g2d.regimes.grpo_trainer import Grpo, above_cap, masked_log_ratios, within_second_moment
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo import generation as grpo_generation
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import GRPO
+from g2d.regimes.grpo.trainer import Grpo, above_cap, masked_log_ratios, within_second_moment
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 from tests.regimes.test_off_policy import log_probabilities, warm_up, watch  # noqa: F401 -- a fixture
@@ -252,7 +252,7 @@ def test_logits_in_float32_are_those_of_the_key(
     tmp_path: Path, watch: Any, monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ) -> None:  # fmt: skip
     """Of a bfloat16 model; a rounded logit has no more than 8 bits."""
-    monkeypatch.setattr("g2d.regimes.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
+    monkeypatch.setattr("g2d.regimes.run.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
     kinds: dict[bool, torch.dtype] = {}
 
     for float32 in (False, True):

@@ -16,12 +16,12 @@ from trl import GRPOConfig, GRPOTrainer
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import sha256
 from g2d.policies.settings import Lora
-from g2d.regimes.auto_stop import train_until_decline
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.grpo_trainer import REFERENCE, Grpo, mixed_groups
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.grpo.trainer import REFERENCE, Grpo, mixed_groups
+from g2d.regimes.run.auto_stop import train_until_decline
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy
 from tests.regimes.test_resume import saving, terminated_after

@@ -10,8 +10,8 @@ import yaml
 from pydantic import ValidationError
 
 from g2d.experiment.config import Config, load
-from g2d.regimes.grpo import GRPO, completions_tokens
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import GRPO, completions_tokens
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 

@@ -26,15 +26,17 @@ from g2d.jobs.files import read_json
 from g2d.jobs.launchers import forget_launcher
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import Lora
-from g2d.regimes import processes
-from g2d.regimes.checkpoints import TrainingStoppedError, require_intact, step_of
-from g2d.regimes.distillation import Distillation, train_distillation
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.launch import launched
-from g2d.regimes.processes import (
+from g2d.regimes.distributed.launch import launched
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.offline.group_dpo import GroupDpo, train_group_dpo
+from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
+from g2d.regimes.on_policy.distillation import Distillation, train_distillation
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.run import processes
+from g2d.regimes.run.checkpoints import TrainingStoppedError, require_intact, step_of
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.processes import (
     NotTheFirstError,
     Processes,
     is_first,
@@ -45,9 +47,7 @@ from g2d.regimes.processes import (
     require_same_strategy,
     share,
 )
-from g2d.regimes.rft import Rft, chosen_completions, train_rft
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.stopping import StopRequests
+from g2d.regimes.run.stopping import StopRequests
 from tests.models import tiny_policy
 from tests.regimes.test_distillation import SETTINGS as DISTILLATION
 from tests.regimes.test_group_dpo import VALUES, in_groups
@@ -98,7 +98,7 @@ def divided(function: str, *arguments: Any, **keywords: Any) -> Any:
     from accelerate.utils import DistributedType
     from torch.distributed.tensor import DTensor
 
-    from g2d.regimes import training
+    from g2d.regimes.run import training
 
     made, prepare, load = PartialState.__init__, Accelerator.prepare, training.load_base
 
@@ -155,7 +155,7 @@ def in_half_precision() -> Iterator[None]:
     """DPO as on a GPU: M0 in bfloat16, the adapter in float32, autocast."""
     import torch
 
-    from g2d.regimes import offline
+    from g2d.regimes.offline import training as offline
 
     arguments, model = offline.trainer_arguments, offline.starting_model
     with pytest.MonkeyPatch.context() as patch:

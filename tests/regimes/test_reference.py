@@ -18,14 +18,14 @@ from trl.trainer import dpo_trainer, kto_trainer
 from g2d.jobs.files import read_json, write_json
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.kto import Judged, Kto, train_kto
-from g2d.regimes.offline import own_rows
-from g2d.regimes.pair_trainer import PairTrainer, desensitised, pair_losses, policy_weights
-from g2d.regimes.rft import Rft, chosen_completions, train_rft
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.offline.group_dpo import GroupDpo, train_group_dpo
+from g2d.regimes.offline.kto import Judged, Kto, train_kto
+from g2d.regimes.offline.pair_trainer import PairTrainer, desensitised, pair_losses, policy_weights
+from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.run.by_length import own_rows
+from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.pairs import Pair
 from tests.models import adapted, completion_logprobs, tiny_policy
 from tests.regimes.test_group_dpo import VALUES, in_groups

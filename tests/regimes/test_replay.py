@@ -17,12 +17,12 @@ from g2d.analysis.dynamics import steps_of
 from g2d.experiment.config import load
 from g2d.jobs.cost import Meter
 from g2d.policies.policy import tokenizer_sha256
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.grpo import GRPO
-from g2d.regimes.grpo_trainer import Grpo
-from g2d.regimes.replay import Completion, ReplayBuffer, Successes, with_replayed
-from g2d.regimes.training_rollouts import read_ages
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.replay import Completion, ReplayBuffer, Successes, with_replayed
+from g2d.regimes.grpo.train import GRPO
+from g2d.regimes.grpo.trainer import Grpo
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import Rollout, write_rollouts
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL

@@ -18,16 +18,16 @@ from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.files import read_json, sha256, write_json
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.regimes.checkpoints import (
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.run.checkpoints import (
     MANIFEST,
     Checkpointing,
     Checkpoints,
     TrainingStoppedError,
     require_intact,
 )
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.stopping import stop_requests
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.stopping import stop_requests
 from tests.models import tiny_policy
 from tests.regimes.test_training import WARMUP, easy, pairs, warm_up
 from tests.workflow import forked
@@ -346,7 +346,7 @@ def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from g2d.regimes import checkpoints
+from g2d.regimes.run import checkpoints
 from tests.regimes import test_resume
 
 step, where, base, work = int(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4])

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.jobs.cost import Meter
-from g2d.regimes import fresh
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.prompt_choice import METRICS, AskedGroup, PromptChoice, PromptKeys, prompt_order
+from g2d.regimes.on_policy import rollouts as fresh
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.prompts import METRICS, AskedGroup, PromptChoice, PromptKeys, prompt_order
 from tests.regimes.test_resume import adapter, saving, terminated_after
 from tests.regimes.test_semi_online_dpo import DYNAMIC, NO_DROPOUT, rows_of, semi_online
 from tests.regimes.test_training import WARMUP, easy, warm_up

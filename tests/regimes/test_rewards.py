@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from g2d.problems.prompts import Prompt
-from g2d.regimes import checkpoints
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.training import write_metrics
+from g2d.regimes.run import checkpoints
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.training import write_metrics
 from g2d.rewards import catalogue
 from g2d.rewards.controls import Majority, Random
 from g2d.rewards.reward import Judgement, Reward

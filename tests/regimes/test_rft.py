@@ -11,9 +11,9 @@ import pytest
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.rft import Example, Rft, chosen_completions, right_completions, train_rft
+from g2d.regimes.offline.rft import Example, Rft, chosen_completions, right_completions, train_rft
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.pairs import build_pairs
 from tests.frames import spelled, text_of
 from tests.models import completion_logprobs, tiny_policy

@@ -16,14 +16,14 @@ from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes import fresh
-from g2d.regimes.auto_stop import train_until_decline
-from g2d.regimes.checkpoints import TrainingStoppedError, require_intact
-from g2d.regimes.fresh import FreshRollouts, seed_after, sync_period
-from g2d.regimes.groups import groups
-from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.prompt_choice import prompt_order
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.offline.groups import groups
+from g2d.regimes.on_policy import rollouts as fresh
+from g2d.regimes.on_policy.rollouts import FreshRollouts, seed_after, sync_period
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.run.auto_stop import train_until_decline
+from g2d.regimes.run.checkpoints import TrainingStoppedError, require_intact
+from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.prompts import prompt_order
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.pairs import build_pairs

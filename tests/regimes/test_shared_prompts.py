@@ -16,13 +16,14 @@ from trl.trainer.utils import add_fused_lm_head
 
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.regimes import division, shared_prompts
-from g2d.regimes.checkpoints import Checkpoints
-from g2d.regimes.division import Division
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.shared_prompts import Packed, packed, share_prompts
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.run import microbatches as division
+from g2d.regimes.run import shared_prompts
+from g2d.regimes.run.checkpoints import Checkpoints
+from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.microbatches import Division
+from g2d.regimes.run.shared_prompts import Packed, packed, share_prompts
 from tests.models import tiny_policy
 from tests.regimes.test_resume import dpo
 from tests.regimes.test_semi_online_dpo import semi_online

@@ -19,12 +19,12 @@ from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation, render
 from g2d.problems.synthetic import generate
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.grpo import completions_tokens, train_grpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.prompt_choice import prompt_order
-from g2d.regimes.training import write_metrics
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import completions_tokens, train_grpo
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.prompts import prompt_order
+from g2d.regimes.run.training import write_metrics
 from g2d.report.provenance import steps_without_loss
 from g2d.rollouts.pairs import Pair
 from g2d.rollouts.tokens import pairs_with_token_ids
@@ -167,7 +167,7 @@ def test_the_nll_of_m0_is_added_to_the_first_loss(tmp_path: Path, loss: str, at_
 
 def test_a_loss_that_is_not_finite_is_logged_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And becomes null in the metrics, which the page warns of; transformers would log a mean of earlier losses."""
-    from g2d.regimes import pair_trainer
+    from g2d.regimes.offline import pair_trainer
 
     logsigmoid = pair_trainer.logsigmoid
 

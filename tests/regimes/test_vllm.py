@@ -15,13 +15,14 @@ from g2d.jobs.files import sha256
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes.auto_stop import probe_rollouts, train_until_decline
-from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.grpo_generation import EngineGeneration
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.prompt_choice import prompt_order
-from g2d.regimes.warmup import AutoStop, Warmup
+from g2d.regimes.grpo.generation import EngineGeneration
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.run.auto_stop import probe_rollouts, train_until_decline
+from g2d.regimes.run.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.prompts import prompt_order
+from g2d.regimes.run.training import AutoStop
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.settings import EngineSettings, Harvest

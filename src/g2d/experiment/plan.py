@@ -20,7 +20,7 @@ from g2d.policies.policy import Policy, read_policy
 from g2d.policies.settings import MADE, EmbeddedModel, ScratchModel
 from g2d.problems.settings import OPEN_ENDED
 from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.prompt_choice import PromptMix
+from g2d.regimes.run.prompts import PromptMix
 from g2d.rewards.catalogue import TRUTH, ByKind, made_files, reward_of, reward_params
 from g2d.rollouts.settings import Evaluation, Sampling
 from g2d.settings import Section
