@@ -29,7 +29,7 @@ from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import Prompt, conversation
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.on_policy.rollouts import FreshRollouts
+from g2d.regimes.on_policy.rollouts import OnPolicyRollouts
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.prompts import prompt_order
@@ -192,9 +192,9 @@ def main() -> None:
                 timed(VllmEngine, "complete", "generation"),
                 timed(EngineGeneration, "sync_weights", "hand-over"),
                 timed(semi_online_dpo, "save_trained", "hand-over"),
-                timed(FreshRollouts, "_take", "hand-over"),
-                timed(FreshRollouts, "engine", "hand-over"),  # transformers: the adapter put into a copy of M0
-                timed(FreshRollouts, "rollouts_for", "rows"),  # what is left of it
+                timed(OnPolicyRollouts, "_take", "hand-over"),
+                timed(OnPolicyRollouts, "engine", "hand-over"),  # transformers: the adapter put into a copy of M0
+                timed(OnPolicyRollouts, "rollouts_for", "rows"),  # what is left of it
                 timed(Verifier, "verify", "judging"),
                 timed(grpo_trainer.Grpo, "_generate", "generation"),
                 timed(Trainer, "train", "training"),  # what is left of it; loading and building are outside

@@ -24,7 +24,7 @@ from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy
-from tests.regimes.test_resume import saving, terminated_after
+from tests.regimes.test_resume import assert_resumes, saving, terminated_after
 from tests.regimes.test_training import easy
 
 PLAIN = {"steps": [0, 4, 8], "horizon": 8, "learning_rate": 1e-2, "max_completion_length": 12}
@@ -432,12 +432,7 @@ def test_stopped_on_the_way_it_equals_an_uninterrupted_run(
     tmp_path: Path, own: dict[str, Any], signal_after: int, ends_at: int
 ) -> None:
     own, k = own | {"horizon": 12, "steps": [12]}, 12 if ends_at == 8 else 6
-    straight = warm_up(tmp_path / "straight", own, k)
-    with terminated_after(signal_after), pytest.raises(TrainingStoppedError, match=f"at step {ends_at} of {k}"):
-        warm_up(tmp_path / "stopped", own, k)
-    assert warm_up(tmp_path / "stopped", own, k) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
-    pd.testing.assert_frame_equal(rollouts(tmp_path / "stopped"), rollouts(tmp_path / "straight"))
+    assert_resumes(lambda work: warm_up(work, own, k), tmp_path, ends_at, after=signal_after)
 
 
 @pytest.mark.parametrize("own", [V2_I2, MOVING | {"reset_optimizer": True}, MOVING | {"reference_every": 3}], ids=str)

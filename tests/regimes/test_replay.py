@@ -21,14 +21,13 @@ from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.replay import Completion, ReplayBuffer, Successes, with_replayed
 from g2d.regimes.grpo.train import GRPO
 from g2d.regimes.grpo.trainer import Grpo
-from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import Rollout, write_rollouts
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 from tests.models import tiny_policy
 from tests.regimes.test_off_policy import adapter, gradient, log_probabilities, rollouts, warm_up, watch
-from tests.regimes.test_resume import terminated_after
+from tests.regimes.test_resume import assert_resumes
 from tests.regimes.test_training import easy
 
 __all__ = ["watch"]  # the fixture
@@ -170,12 +169,7 @@ def test_the_bill_has_what_is_drawn_and_the_log_what_is_trained_on(tmp_path: Pat
 def test_stopped_on_the_way_it_equals_an_uninterrupted_run(tmp_path: Path, own: dict[str, Any]) -> None:
     period = own.get("updates_per_generation", 1) ** 2
     own, k = own | {"schedule": "chain", "horizon": 4 * period, "steps": [4 * period]}, 4 * period
-    straight = warm_up(tmp_path / "straight", own, k)
-    with terminated_after(period), pytest.raises(TrainingStoppedError, match=f"at step {2 * period} of {k}"):
-        warm_up(tmp_path / "stopped", own, k)
-    assert warm_up(tmp_path / "stopped", own, k) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
-    pd.testing.assert_frame_equal(rollouts(tmp_path / "stopped"), rollouts(tmp_path / "straight"))
+    assert_resumes(lambda work: warm_up(work, own, k), tmp_path, 2 * period, after=period)
     warm_up(tmp_path / "first", own, 2 * period)
     warm_up(tmp_path / "second", own, k, resume_from=tmp_path / "first/checkpoint")
     assert adapter(tmp_path / "second") == adapter(tmp_path / "straight")
@@ -251,12 +245,7 @@ def test_successes_are_in_their_groups_and_in_no_bill(tmp_path: Path, watch: Any
 def test_with_successes_stopped_on_the_way_it_equals_an_uninterrupted_run(tmp_path: Path) -> None:
     kwargs: dict[str, Any] = {**of_every_other_problem(tmp_path / "harvest")}
     own = RLEP | {"horizon": 4, "steps": [4]}
-    straight = warm_up(tmp_path / "straight", own, 4, **kwargs)
-    with terminated_after(1), pytest.raises(TrainingStoppedError, match="at step 2 of 4"):
-        warm_up(tmp_path / "stopped", own, 4, **kwargs)
-    assert warm_up(tmp_path / "stopped", own, 4, **kwargs) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
-    pd.testing.assert_frame_equal(rollouts(tmp_path / "stopped"), rollouts(tmp_path / "straight"))
+    assert_resumes(lambda work: warm_up(work, own, 4, **kwargs), tmp_path, 2)
 
 
 # ------------------------------------------------------------------------------------------------------------- the keys

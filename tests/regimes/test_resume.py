@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,6 +63,25 @@ def terminated_after(last: int, by: signal.Signals = signal.SIGTERM) -> Iterator
 
 def adapter(work: Path) -> str:
     return sha256(work / "adapter/adapter_model.safetensors")
+
+
+def assert_resumes(
+    train: Callable[[Path], list[dict[str, Any]]], folder: Path, *steps: int, after: int | None = None
+) -> list[dict[str, Any]]:
+    """A run that is stopped at each of these steps ends with the log, adapter and rollouts of an uninterrupted one.
+
+    The signal comes `after` a step; without it, in the step before. Returns the log.
+    """
+    straight = train(folder / "straight")
+    for step in steps:
+        with terminated_after(after or step - 1), pytest.raises(TrainingStoppedError, match=f"at step {step} of"):
+            train(folder / "stopped")
+    assert train(folder / "stopped") == straight
+    assert adapter(folder / "stopped") == adapter(folder / "straight")
+    if (folder / "straight/rollouts.parquet").exists():
+        frames = [pd.read_parquet(folder / name / "rollouts.parquet") for name in ("straight", "stopped")]
+        pd.testing.assert_frame_equal(*frames)
+    return straight
 
 
 def dpo(work: Path, *, settings: Dpo = DPO, saving: Checkpointing = EVERY_STEP, **kwargs: Any) -> list[dict[str, Any]]:
@@ -126,11 +146,7 @@ def test_dpo_from_the_warmed_up_policy_keeps_policy_and_reference_apart(tmp_path
     """With the reference adapter in the checkpoint, the trainer would load only that one and start over."""
     grpo(tmp_path / "warm", k=2)
     start = Policy("tiny/warm", "tiny", "grpo", base=tiny_policy().base, adapter=str(tmp_path / "warm/adapter"))
-    straight = dpo(tmp_path / "straight", start=start)
-    with terminated_after(3), pytest.raises(TrainingStoppedError):
-        dpo(tmp_path / "stopped", start=start)
-    assert dpo(tmp_path / "stopped", start=start) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    assert_resumes(partial(dpo, start=start), tmp_path, 4)
 
 
 @pytest.mark.parametrize("chained", [False, True])
@@ -141,14 +157,9 @@ def test_grpo_stopped_on_the_way_equals_an_uninterrupted_run(tmp_path: Path, cha
         start = tmp_path / "first/checkpoint"
     texts = WARMUP.model_copy(update={"keep_rollouts": "completions"})
     arguments: dict[str, Any] = {"k": 5, "warmup": texts, "resume_from": start}
-    straight = grpo(tmp_path / "straight", **arguments)
-    with terminated_after(3), pytest.raises(TrainingStoppedError, match="SIGTERM at step 4 of 5, which is kept"):
-        grpo(tmp_path / "stopped", **arguments)
-    assert grpo(tmp_path / "stopped", **arguments) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
-    frames = [pd.read_parquet(tmp_path / name / "rollouts.parquet") for name in ("straight", "stopped")]
-    pd.testing.assert_frame_equal(*frames)
-    assert frames[1].groupby("step").size().to_dict() == dict.fromkeys(range(3 if chained else 1, 6), 16)
+    assert_resumes(partial(grpo, **arguments), tmp_path, 4)
+    rollouts = pd.read_parquet(tmp_path / "stopped/rollouts.parquet")
+    assert rollouts.groupby("step").size().to_dict() == dict.fromkeys(range(3 if chained else 1, 6), 16)
     assert require_intact(tmp_path / "stopped/checkpoint")["step"] == 5
 
 

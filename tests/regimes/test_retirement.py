@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.jobs.cost import Meter
-from g2d.regimes.on_policy import rollouts as fresh
+from g2d.regimes.on_policy import rollouts as on_policy
 from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.prompts import METRICS, AskedGroup, PromptChoice, PromptKeys, prompt_order
 from tests.regimes.test_resume import adapter, saving, terminated_after
@@ -131,7 +131,7 @@ def test_semi_online_dpo_goes_on_with_the_same_bits(
     tmp_path: Path, sync_every: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped anywhere, and continued at a K within an interval: what is asked hangs on the hand-overs alone."""
-    monkeypatch.setattr(fresh, "TOGETHER", 3 * 4 * 4)  # three updates
+    monkeypatch.setattr(on_policy, "TOGETHER", 3 * 4 * 4)  # three updates
     changes = {"sync_every": sync_every, "lora": NO_DROPOUT, "problems": PROBLEMS, **DYNAMIC}
     meter = Meter("tests", "train_semi_online_dpo")
     straight = semi_online(tmp_path / "straight", meter=meter, **changes)

@@ -29,7 +29,7 @@ from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import tiny_policy
 from tests.regimes.test_processes import in_two, meter
-from tests.regimes.test_resume import terminated_after
+from tests.regimes.test_resume import assert_resumes, terminated_after
 from tests.regimes.test_semi_online_dpo import rows_of, semi_online
 from tests.regimes.test_training import easy
 from tests.shared import NEEDS_VLLM
@@ -196,11 +196,7 @@ def test_in_semi_online_dpo_it_answers_for_the_policy_it_was_handed(tmp_path: Pa
     """A run that vLLM generates for, stopped and continued; what it answers is what a harvest of the adapter would."""
     base = tiny_policy(heads=1)
     changes = {"sync_every": 2, "base": base, "engine": VLLM, "lora": SURE}
-    straight = semi_online(tmp_path / "straight", k=4, **changes)
-    with terminated_after(2), pytest.raises(TrainingStoppedError):
-        semi_online(tmp_path / "stopped", k=4, **changes)
-    assert semi_online(tmp_path / "stopped", k=4, **changes) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    assert_resumes(lambda work: semi_online(work, k=4, **changes), tmp_path, 3)
 
     semi_online(tmp_path / "to-2", k=2, **changes)
     policy = replace(base, adapter=str(tmp_path / "to-2/adapter"))

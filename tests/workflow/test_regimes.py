@@ -479,7 +479,7 @@ TOY = '''
 
 from typing import Any, Literal
 
-from g2d.regimes.run.microbatches import Division, longest
+from g2d.regimes.run.microbatches import MicroBatches, longest
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.offline.training import read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
@@ -507,7 +507,7 @@ def read(job: TrainingJob, inputs: Any) -> list[dict[str, Any]]:
 
 
 def train(job: TrainingJob) -> Trained:
-    def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
         from trl import SFTConfig, SFTTrainer
 
         return SFTTrainer(args=SFTConfig(**arguments, packing=False), **parts)

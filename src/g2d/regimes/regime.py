@@ -216,7 +216,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
     completions_per_generation = completions_per_step
 
-    def on_fresh_rollouts(self: Any, updates: int, **own: Any) -> Training:
+    def on_policy_workload(self: Any, updates: int, **own: Any) -> Training:
         """Workload on a card, with `updates` updates between syncs."""
         per_update = self.prompts_per_update * self.responses
         at_once = per_update * updates

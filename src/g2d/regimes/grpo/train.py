@@ -21,7 +21,7 @@ from g2d.regimes.grpo.replay import ReplayBuffer, Successes, replay_words
 from g2d.regimes.regime import Regime
 from g2d.regimes.run.checkpoints import MANIFEST
 from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.microbatches import Division, share_prompts_as_chosen
+from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
 from g2d.regimes.run.online import ROLLOUTS, begin, completions_tokens, read_prompts, train_to_k
 from g2d.regimes.run.processes import share
 from g2d.regimes.run.prompts import PromptChoice, choice_words, order, problem_at, times_before
@@ -42,7 +42,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     """Train M0 to step K; see `g2d.regimes.run.online.begin` and `train_to_k`."""
     warmup: Warmup = job.settings
     problems: Sequence[Problem] = job.data
-    checkpoints, division = begin(job)
+    checkpoints, microbatches = begin(job)
 
     from datasets import Dataset
 
@@ -58,7 +58,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     choice = PromptChoice.of(len(problems), job.seed, warmup)
     replay = _replay(job)
 
-    arguments = _arguments(job, checkpoints.draft, division)
+    arguments = _arguments(job, checkpoints.draft, microbatches)
     tokenizer = load_tokenizer(job.base)
     ends = end_tokens(job.base, tokenizer)
     rollouts = TrainingRollouts(
@@ -81,7 +81,7 @@ def train_grpo(job: TrainingJob) -> Trained:
         generation=generation,
         rollouts=rollouts,
         n_problems=len(problems),
-        order=_order(warmup, division),
+        order=_order(warmup, microbatches),
         choice=choice,
         row=lambda n: _row(job, problems[problem_at(n, len(problems), job.seed)], n // len(problems)),
         replay=replay,
@@ -129,13 +129,13 @@ def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
     }
 
 
-def _order(warmup: Warmup, division: Division) -> Order | None:
+def _order(warmup: Warmup, microbatches: MicroBatches) -> Order | None:
     """How to sort an update's completions before dividing them into passes; None: TRL's random order."""
     from g2d.regimes.run.by_length import by_length, by_prompt
 
-    if division.tokens:
+    if microbatches.tokens:
         return by_length
-    return by_prompt if division.shared_prompts and not warmup.depends_on_passes else None
+    return by_prompt if microbatches.shared_prompts and not warmup.depends_on_passes else None
 
 
 def _replay(job: TrainingJob) -> ReplayBuffer | Successes | None:
@@ -151,18 +151,18 @@ def _replay(job: TrainingJob) -> ReplayBuffer | Successes | None:
     return Successes(harvest, replay.successes, warmup.max_completion_length, group_size, job.seed)
 
 
-def _arguments(job: TrainingJob, draft: Path, division: Division) -> Any:
+def _arguments(job: TrainingJob, draft: Path, microbatches: MicroBatches) -> Any:
     from trl import GRPOConfig
 
     warmup, group_size = job.settings, job.group_size
-    passes = share(warmup.completions_per_step(group_size) // division.rows, "warmup.gradient_accumulation_steps")
+    passes = share(warmup.completions_per_step(group_size) // microbatches.rows, "warmup.gradient_accumulation_steps")
     return GRPOConfig(
-        **trainer_arguments(draft, job.seed, job.tracking, warmup, **division.arguments),
+        **trainer_arguments(draft, job.seed, job.tracking, warmup, **microbatches.arguments),
         **warmup.objective_arguments,
         **warmup.mismatch_arguments,
         max_steps=warmup.steps_to(job.k),
         num_generations=group_size,
-        per_device_train_batch_size=division.rows,
+        per_device_train_batch_size=microbatches.rows,
         gradient_accumulation_steps=passes,
         steps_per_generation=warmup.updates_per_generation * passes,
         num_iterations=warmup.iterations,

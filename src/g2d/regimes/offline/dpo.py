@@ -14,7 +14,7 @@ from g2d.memory.workload import Training
 from g2d.regimes.offline.training import train_offline
 from g2d.regimes.regime import Regime
 from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.microbatches import Division, longest
+from g2d.regimes.run.microbatches import MicroBatches, longest
 from g2d.rollouts.pairs import Pair, read_pairs, subsample
 from g2d.rollouts.tokens import pairs_with_token_ids
 from g2d.settings import Rows, Section, Steps, key
@@ -127,7 +127,7 @@ def train_dpo(job: TrainingJob) -> Trained:
     dpo: Dpo = job.settings
     rows = [{name: pair[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")} for pair in job.data]
 
-    def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
         from trl import DPOConfig
 
         from g2d.regimes.offline.pair_trainer import PairTrainer
@@ -139,9 +139,15 @@ def train_dpo(job: TrainingJob) -> Trained:
             ld_alpha=dpo.ld_alpha if dpo.ld_alpha < 1 else None,
             disable_dropout=False,  # TRL's default would disable the paper's LoRA dropout
             precompute_ref_log_probs=dpo.precompute_reference,
-            precompute_ref_batch_size=division.rows,
+            precompute_ref_batch_size=microbatches.rows,
         )
-        return PairTrainer(loss=dpo.loss, nll_weight=dpo.nll_weight, division=division, args=configured, **parts)
+        return PairTrainer(
+            loss=dpo.loss,
+            nll_weight=dpo.nll_weight,
+            microbatches=microbatches,
+            args=configured,
+            **parts,
+        )
 
     lengths = longest(
         (row["prompt_ids"] for row in rows), (row[side] for row in rows for side in ("chosen_ids", "rejected_ids"))

@@ -20,7 +20,7 @@ from g2d.regimes.offline.groups import ROLLOUTS_AT_ONCE, Group, GroupLoss, Rollo
 from g2d.regimes.offline.training import origin_words, passes_words, read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.microbatches import Division, longest
+from g2d.regimes.run.microbatches import MicroBatches, longest
 from g2d.regimes.run.prompts import prompt_order
 from g2d.regimes.run.training import OptimizerKeys
 from g2d.rollouts.pairs import require_known_problems
@@ -98,14 +98,14 @@ def train_group_dpo(job: TrainingJob) -> Trained:
         selected = [all_groups[i] for i in order[step * per_update : (step + 1) * per_update]]
         return selected, len(selected), {"pairs": sum(len(group.pairs) for group in selected)}
 
-    def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
         from trl import DPOConfig
 
         from g2d.regimes.offline.group_trainer import GroupTrainer
 
         fixed = {"num_train_epochs": 1, "max_steps": steps}
         configured = DPOConfig(**arguments | fixed, beta=group_dpo.beta, disable_dropout=False)
-        return GroupTrainer(args=configured, updates=updates, loss=group_dpo, division=division, **parts)
+        return GroupTrainer(args=configured, updates=updates, loss=group_dpo, microbatches=microbatches, **parts)
 
     rows = [{"update": step} for step in range(steps)]
     completions = [group.completions for group in all_groups]

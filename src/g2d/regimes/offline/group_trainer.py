@@ -18,7 +18,7 @@ from trl.trainer.utils import pad
 
 from g2d.regimes.offline.groups import Group, GroupLoss, in_passes, pair_weights
 from g2d.regimes.offline.training import FixedReference, PretokenizedMixin
-from g2d.regimes.run.microbatches import Division
+from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import gathered, n_processes
 
 MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")
@@ -35,8 +35,8 @@ class OnGroups:
     `gradient_accumulation_steps` are 1. Processes divide the passes, and each of them gets all groups.
     """
 
-    def __init__(self, *args: Any, updates: Updates, division: Division, **kwargs: Any) -> None:
-        self.updates, self.division = updates, division
+    def __init__(self, *args: Any, updates: Updates, microbatches: MicroBatches, **kwargs: Any) -> None:
+        self.updates, self.microbatches = updates, microbatches
         self._sums: Counter[str] = Counter()  # over the passes of an update
         super().__init__(*args, **kwargs)
 
@@ -46,7 +46,7 @@ class OnGroups:
         for name, value in record.items():
             self._metrics["train"][name].append(value)
         total = torch.zeros((), device=self.accelerator.device)
-        passes = list(in_passes(found, self.division.rows, self.division.tokens))
+        passes = list(in_passes(found, self.microbatches.rows, self.microbatches.tokens))
         for passing, of_others in own_passes(passes, self.accelerator.process_index):
             total += Trainer.training_step(self, model, self.batch_of(passing, of_others, found, asked))
         if not found:

@@ -16,7 +16,7 @@ from g2d.problems import Problem
 from g2d.regimes.offline.training import origin_words, passes_words, read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.microbatches import Division, longest
+from g2d.regimes.run.microbatches import MicroBatches, longest
 from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import require_known_problems, uniform
 from g2d.rollouts.rollout import IDS
@@ -131,7 +131,7 @@ def train_kto(job: TrainingJob) -> Trained:
     n_wrong = len(rows) - n_right
     right, wrong = weights(n_right, n_wrong, kto.balance)
 
-    def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
         from trl import KTOConfig, KTOTrainer
 
         from g2d.regimes.offline.training import FixedReference, PretokenizedMixin

@@ -16,7 +16,7 @@ from g2d.problems import Problem
 from g2d.regimes.offline.training import origin_words, passes_words, read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.microbatches import Division, longest
+from g2d.regimes.run.microbatches import MicroBatches, longest
 from g2d.rollouts.labels import labels
 from g2d.rollouts.pairs import Pair, read_pairs, require_known_problems, uniform
 from g2d.rollouts.rollout import IDS
@@ -145,7 +145,7 @@ def train_rft(job: TrainingJob) -> Trained:
         for asked, answered in ((example["prompt_ids"], example["completion_ids"]) for example in examples)
     ]
 
-    def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
         from trl import SFTConfig, SFTTrainer
 
         from g2d.regimes.run.by_length import PassesByLength
@@ -154,7 +154,7 @@ def train_rft(job: TrainingJob) -> Trained:
             def weigh(self, batch: dict[str, Any], own: int, weight: float) -> None:
                 batch["labels"][own:] = IGNORED  # the loss is a mean over the tokens of a gradient step
 
-        return ExampleTrainer(division=division, args=SFTConfig(**arguments, packing=False), **parts)
+        return ExampleTrainer(microbatches=microbatches, args=SFTConfig(**arguments, packing=False), **parts)
 
     lengths = longest(*([example[name] for example in examples] for name in ("prompt_ids", "completion_ids")))
     statistics = {"n_completions": len(rows)}

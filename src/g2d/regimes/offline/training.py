@@ -18,7 +18,7 @@ from g2d.policies.settings import lora_config
 from g2d.problems import Problem, read_problems
 from g2d.regimes.run.checkpoints import Checkpoints, train
 from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.microbatches import Lengths, divide, recorded, share_prompts_as_chosen
+from g2d.regimes.run.microbatches import Lengths, choose_microbatches, recorded, share_prompts_as_chosen
 from g2d.regimes.run.processes import share
 from g2d.regimes.run.training import (
     evaluation_mode,
@@ -56,7 +56,7 @@ def train_offline(
         rows: rows of the trainer's data set.
         data: training data as JSON, which identifies the job of a checkpoint.
         found: statistics of the data, for the record of the policy.
-        trainer: creates the TRL trainer from the common configuration arguments, the division into passes, and the
+        trainer: creates the TRL trainer from the common configuration arguments, the micro-batches, and the
             common keywords of trainers; it may import TRL.
         responses: most completions per prompt, if they pass through the model together.
 
@@ -68,20 +68,20 @@ def train_offline(
     everything = {**job.identity, **data, regime: settings.params(without={"steps"}), "start": start}
     checkpoints = Checkpoints(job.work, everything, job.meter)
     training: Training = settings.on_card(responses, lengths[1])
-    division = divide(job, checkpoints, training, lengths)
+    microbatches = choose_microbatches(job, checkpoints, training, lengths)
     update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
     if training.passes == "groups":  # the trainer makes the passes and divides them among processes
         micro_batch, accumulation = 1, 1
-    elif division.tokens:  # the trainer splits its process's rows of an update into passes
+    elif microbatches.tokens:  # the trainer splits its process's rows of an update into passes
         micro_batch, accumulation = share(update, f"{regime}: the rows of a step"), 1
     else:
-        passes = share(update // division.rows, f"{regime}.gradient_accumulation_steps")
-        micro_batch, accumulation = division.rows, passes
+        passes = share(update // microbatches.rows, f"{regime}.gradient_accumulation_steps")
+        micro_batch, accumulation = microbatches.rows, passes
 
     from datasets import Dataset
 
     arguments = {
-        **trainer_arguments(checkpoints.draft, job.seed, job.tracking, settings, **division.arguments),
+        **trainer_arguments(checkpoints.draft, job.seed, job.tracking, settings, **microbatches.arguments),
         "num_train_epochs": settings.epochs,
         "max_steps": settings.max_steps or -1,
         "per_device_train_batch_size": micro_batch,
@@ -90,7 +90,7 @@ def train_offline(
     }
     made = trainer(
         arguments,
-        division,
+        microbatches,
         model=starting_model(job.base, job.start, job.lora),
         train_dataset=Dataset.from_list([dict(row) for row in rows]),
         processing_class=load_tokenizer(job.base),

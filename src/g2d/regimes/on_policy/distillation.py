@@ -23,7 +23,7 @@ from g2d.regimes.run.weights import save_trained
 from g2d.settings import key
 
 if TYPE_CHECKING:
-    from g2d.regimes.on_policy.rollouts import FreshRollouts
+    from g2d.regimes.on_policy.rollouts import OnPolicyRollouts
 
 
 class Distillation(OptimizerKeys, OnlineEntry):
@@ -68,12 +68,12 @@ class Distillation(OptimizerKeys, OnlineEntry):
 
     def on_card(self, group_size: int, budget: int) -> Training:
         teacher = 0.0 if isinstance(self.teacher, str) else parameters(self.teacher)
-        return self.on_fresh_rollouts(1, reference=True, teacher=teacher)
+        return self.on_policy_workload(1, reference=True, teacher=teacher)
 
 
 def train_distillation(job: TrainingJob) -> Trained:
-    """Train on the teacher's distributions; see `g2d.regimes.on_policy.rollouts.train_on_fresh`."""
-    from g2d.regimes.on_policy.rollouts import train_on_fresh
+    """Train on the teacher's distributions; see `g2d.regimes.on_policy.rollouts.train_on_policy`."""
+    from g2d.regimes.on_policy.rollouts import train_on_policy
 
     teacher, base = job.teacher, job.base
     assert teacher is not None
@@ -82,10 +82,10 @@ def train_distillation(job: TrainingJob) -> Trained:
             f"{teacher.base}: its vocabulary is not that of {base.base}, whose tokens it would score: choose a teacher "
             "with the same tokenizer"
         )
-    return train_on_fresh(job, _trainer)
+    return train_on_policy(job, _trainer)
 
 
-def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], **parts: Any) -> Any:
+def _trainer(job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str, Any], **parts: Any) -> Any:
     from trl import DistillationConfig
 
     from g2d.regimes.on_policy.distillation_trainer import DistillationOnGivenRollouts
@@ -93,10 +93,10 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
     settings: Distillation = job.settings
 
     def updates(step: int) -> tuple[list[Group], int, dict[str, Any]]:
-        rollouts = fresh.rollouts_for(step, sync_weights)
+        rollouts = on_policy.rollouts_for(step, sync_weights)
         rows = zip(rollouts["problem_id"], rollouts["prompt_ids"], rollouts["completion_ids"], strict=True)
         sampled = [Group(name, tuple(asked.tolist()), (tuple(drawn.tolist()),), (), ()) for name, asked, drawn in rows]
-        return sampled, len(sampled), drawn_summary(rollouts) | fresh.metrics(step)
+        return sampled, len(sampled), drawn_summary(rollouts) | on_policy.metrics(step)
 
     def sync_weights(folder: Path) -> None:
         save_trained(trainer.accelerator.unwrap_model(trainer.model), folder)

@@ -48,7 +48,7 @@ WEIGHTS = "adapter_model.safetensors"
 ASIDE = "weights.safetensors"  # name in a checkpoint, since the trainer loads every adapter that it finds
 
 
-class FreshRollouts:
+class OnPolicyRollouts:
     """The rollouts of every update of a job, up to its K, sampled on demand.
 
     `start` generates until the first sync. Create this before the trainer, because vLLM seeds the random generators of
@@ -269,10 +269,10 @@ def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:
     return updates_per_pass if sync_every == "pass" else int(sync_every)
 
 
-def train_on_fresh(
+def train_on_policy(
     job: TrainingJob,
     make_trainer: Callable[..., Any],
-    restored: Callable[[Any, FreshRollouts], None] = lambda trainer, fresh: None,
+    restored: Callable[[Any, OnPolicyRollouts], None] = lambda trainer, on_policy: None,
 ) -> Trained:
     """Train M0, or the policy of `start`, for K updates; see `g2d.regimes.run.online.begin` and `train_to_k`.
 
@@ -284,44 +284,44 @@ def train_on_fresh(
     from datasets import Dataset
 
     settings, meter = job.settings, job.meter
-    checkpoints, division = begin(job)
+    checkpoints, microbatches = begin(job)
     if job.start is not None:
         job = replace(job, seed=seed_after(job.seed, job.start))
-    fresh = FreshRollouts(job)
+    on_policy = OnPolicyRollouts(job)
     try:
         arguments = {
-            **trainer_arguments(checkpoints.draft, job.seed, job.tracking, settings, **division.arguments),
+            **trainer_arguments(checkpoints.draft, job.seed, job.tracking, settings, **microbatches.arguments),
             "max_steps": settings.total_steps,
             "per_device_train_batch_size": 1,
             "gradient_accumulation_steps": 1,
         }
         trainer = make_trainer(
             job,
-            fresh,
+            on_policy,
             arguments,
             train_dataset=Dataset.from_list([{"update": step} for step in range(settings.total_steps)]),
             processing_class=load_tokenizer(job.base),
-            division=division,
+            microbatches=microbatches,
         )
         share_prompts_as_chosen(trainer, checkpoints)
         before = meter.tokens_generated
 
         def save(folder: Path) -> None:
             shutil.rmtree(folder / "ref", ignore_errors=True)  # the trainer would load it instead of our adapter
-            fresh.save(folder)
-            meter.tokens_generated = before + fresh.tokens_generated
+            on_policy.save(folder)
+            meter.tokens_generated = before + on_policy.tokens_generated
 
         def restore(folder: Path, *, own: bool = True) -> None:
-            fresh.restore(folder, own=own)
-            meter.tokens_generated = before + fresh.tokens_generated
+            on_policy.restore(folder, own=own)
+            meter.tokens_generated = before + on_policy.tokens_generated
             restore_token_count(trainer, folder)
-            restored(trainer, fresh)
+            restored(trainer, on_policy)
 
         if job.resume_from is not None:
             restore(job.resume_from, own=False)
         return train_to_k(job, trainer, checkpoints, save=save, restore=restore)
     finally:
-        fresh.close()
+        on_policy.close()
 
 
 def seed_after(seed: int, start: Policy) -> int:

@@ -24,7 +24,7 @@ from g2d.regimes.run.weights import copy_to_reference, load_weights, save_traine
 from g2d.settings import key
 
 if TYPE_CHECKING:
-    from g2d.regimes.on_policy.rollouts import FreshRollouts
+    from g2d.regimes.on_policy.rollouts import OnPolicyRollouts
 
 
 class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
@@ -94,23 +94,23 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
 
     def on_card(self, group_size: int, budget: int) -> Training:
         between = self.sync_every if isinstance(self.sync_every, int) else self.total_steps
-        return self.on_fresh_rollouts(between, reference=True, adapters=1 if self.reference == "base" else 2)
+        return self.on_policy_workload(between, reference=True, adapters=1 if self.reference == "base" else 2)
 
 
 def train_semi_online_dpo(job: TrainingJob) -> Trained:
-    """Train on pairs of fresh rollouts; see `g2d.regimes.on_policy.rollouts.train_on_fresh`."""
-    from g2d.regimes.on_policy.rollouts import train_on_fresh
+    """Train on pairs of fresh rollouts; see `g2d.regimes.on_policy.rollouts.train_on_policy`."""
+    from g2d.regimes.on_policy.rollouts import train_on_policy
 
     settings: SemiOnlineDpo = job.settings
 
-    def restored(trainer: Any, fresh: FreshRollouts) -> None:
-        if settings.reference == "sync" and fresh.adapter is not None:
-            load_weights(trainer.model, fresh.adapter, "ref", trainer.ref_model)
+    def restored(trainer: Any, on_policy: OnPolicyRollouts) -> None:
+        if settings.reference == "sync" and on_policy.adapter is not None:
+            load_weights(trainer.model, on_policy.adapter, "ref", trainer.ref_model)
 
-    return train_on_fresh(job, _trainer, restored)
+    return train_on_policy(job, _trainer, restored)
 
 
-def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], **parts: Any) -> Any:
+def _trainer(job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str, Any], **parts: Any) -> Any:
     from trl import DPOConfig
 
     from g2d.regimes.offline.group_trainer import GroupTrainer
@@ -118,11 +118,11 @@ def _trainer(job: TrainingJob, fresh: FreshRollouts, arguments: dict[str, Any], 
     settings: SemiOnlineDpo = job.settings
 
     def updates(step: int) -> Any:
-        rollouts = fresh.rollouts_for(step, sync_weights)
+        rollouts = on_policy.rollouts_for(step, sync_weights)
         names = rollouts["problem_id"].unique()
         whole, margin = settings.grpo_weight > 0, settings.margin
         pairable = groups(rollouts, names, which=settings.pairs, seed=job.seed, whole=whole, margin=margin)
-        return pairable, len(names), summary(rollouts, pairable) | fresh.metrics(step)
+        return pairable, len(names), summary(rollouts, pairable) | on_policy.metrics(step)
 
     def sync_weights(folder: Path) -> None:
         model = trainer.accelerator.unwrap_model(trainer.model)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from g2d.regimes.run.microbatches import Division
+from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import n_processes
 
 Batch = dict[str, Any]  # tensors whose first dimension is rows, and values shared by all rows
@@ -91,25 +91,25 @@ def own_rows(
 
 
 class PassesByLength(RowWeighting):
-    """Mixin for TRL trainers that splits a batch into several passes if `division.tokens` is set.
+    """Mixin for TRL trainers that splits a batch into several passes if `microbatches.tokens` is set.
 
     A micro-batch then holds all rows that a process has of an update; gradient and loss are summed over its passes.
     """
 
-    def __init__(self, *, division: Division, **arguments: Any) -> None:
-        self.division = division
+    def __init__(self, *, microbatches: MicroBatches, **arguments: Any) -> None:
+        self.microbatches = microbatches
         super().__init__(**arguments)
 
     def training_step(self, model: Any, inputs: Batch, num_items_in_batch: Any = None) -> torch.Tensor:
         """Run one training step, possibly in several passes."""
         step: Any = super().training_step  # type: ignore[misc]
-        if not self.division.tokens:
+        if not self.microbatches.tokens:
             return step(model, inputs, num_items_in_batch)
         n = self.rows(inputs)
         of_unit = inputs["attention_mask"].sum(dim=1).view(-1, n)  # a pair has two sequences
         lengths: list[int] = (of_unit.amax(dim=0) * len(of_unit)).tolist()
         # TRL gathers logged values by rows, so all processes need the same number of rows per pass.
-        passes = dealt(lengths, self.division.tokens, self.division.rows if n_processes() > 1 else None)
+        passes = dealt(lengths, self.microbatches.tokens, self.microbatches.rows if n_processes() > 1 else None)
         metrics = self._metrics["train"]  # type: ignore[attr-defined]
         before = {name: len(values) for name, values in metrics.items()}
         parts = [cut(rows_of(inputs, torch.tensor(rows), n), "attention_mask") for rows in passes]

@@ -44,7 +44,7 @@ class Checkpointing(Section):
 
 
 MANIFEST = "manifest.json"
-DIVISION = "division.json"  # in a checkpoint: the passes of its updates, if a card decided (`run.microbatches`)
+MICROBATCHES = "division.json"  # in a checkpoint: the passes of its updates, if a card decided (`run.microbatches`)
 KEPT = 2  # checkpoints to keep: if a machine fails before the newest is on disk, the previous one remains
 ENOUGH_TO_TELL = 10  # gradient steps after which a reward must have scored some completion
 
@@ -66,7 +66,7 @@ class Checkpoints:
         self.job = job_digest(job)
         self.meter = meter
         self.draft = folder / "trainer"  # the trainer writes here
-        self.division: Mapping[str, Any] | None = None
+        self.microbatches: Mapping[str, Any] | None = None
 
     def _newest_first(self) -> list[Path]:
         return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)
@@ -90,8 +90,8 @@ class Checkpoints:
 
     def add(self, draft: Path, step: int) -> None:
         """Add a checkpoint that the trainer has written, and delete the oldest."""
-        if self.division is not None:
-            write_json(draft / DIVISION, self.division)
+        if self.microbatches is not None:
+            write_json(draft / MICROBATCHES, self.microbatches)
         seal(draft, step, self.job, self.meter.spent())
         folder = self.folder / f"step-{step}"
         shutil.rmtree(folder, ignore_errors=True)

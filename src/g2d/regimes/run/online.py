@@ -14,7 +14,7 @@ from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import conversation, prompt_ids
 from g2d.regimes.run.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
 from g2d.regimes.run.job import Trained, TrainingJob
-from g2d.regimes.run.microbatches import Division, divide, recorded
+from g2d.regimes.run.microbatches import MicroBatches, choose_microbatches, recorded
 from g2d.regimes.run.processes import n_processes
 from g2d.regimes.run.prompts import VERIFIABLE
 from g2d.regimes.run.training import export_trained, read_log
@@ -42,7 +42,7 @@ def identity(job: TrainingJob) -> dict[str, Any]:
     }
 
 
-def begin(job: TrainingJob) -> tuple[Checkpoints, Division]:
+def begin(job: TrainingJob) -> tuple[Checkpoints, MicroBatches]:
     """Set up the checkpoints of a training to K and the passes of its updates.
 
     Raises a ValueError if `resume_from` is damaged, or a prompt and its completion do not fit the model.
@@ -57,7 +57,7 @@ def begin(job: TrainingJob) -> tuple[Checkpoints, Division]:
     }
     checkpoints = Checkpoints(job.work, everything, job.meter)
     lengths = require_prompts_fit(job), job.settings.max_completion_length
-    return checkpoints, divide(job, checkpoints, job.settings.on_card(job.group_size, lengths[1]), lengths)
+    return checkpoints, choose_microbatches(job, checkpoints, job.settings.on_card(job.group_size, lengths[1]), lengths)
 
 
 def train_to_k(job: TrainingJob, trainer: Any, checkpoints: Checkpoints, **own: Any) -> Trained:
