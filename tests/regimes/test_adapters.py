@@ -82,7 +82,7 @@ def test_what_an_adapter_calls_its_base(tmp_path: Path, base: str, settings: dic
 
 
 def test_the_order_of_a_set_leaves_no_trace_in_an_adapter(tmp_path: Path) -> None:
-    """PEFT keeps `target_modules` as a set, whose order is another one in every process."""
+    """PEFT keeps `target_modules` as a set. Its order differs between processes."""
     left = []
     for modules in (["q_proj", "v_proj", "up_proj"], ["up_proj", "q_proj", "v_proj"]):
         (tmp_path / "adapter_model.safetensors").touch()

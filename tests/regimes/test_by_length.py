@@ -95,7 +95,7 @@ def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]], logged:
 
 
 def set_microbatches(patch: pytest.MonkeyPatch, found: MicroBatches | None) -> None:
-    """What a card would have chosen."""
+    """Replace the choice of micro-batches."""
     for regime in (offline, online):
         patch.setattr(
             regime, "choose_microbatches", microbatches.choose_microbatches if found is None else lambda *_: found
@@ -117,12 +117,12 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    "own", [{}, {"precompute_reference": True, "loss": "ipo"}, {"use_weighting": True, "ld_alpha": 0.5}]
+    "keys", [{}, {"precompute_reference": True, "loss": "ipo"}, {"use_weighting": True, "ld_alpha": 0.5}]
 )
 def test_dpo_by_length_has_the_losses_and_gradients_of_equal_passes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passes: list[tuple[int, int]], own: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passes: list[tuple[int, int]], keys: dict[str, Any]
 ) -> None:
-    settings = DPO.model_copy(update=own)
+    settings = DPO.model_copy(update=keys)
     at_once = settings.model_copy(update={"per_device_batch_size": 8, "gradient_accumulation_steps": 1})
     by_eights = dpo(tmp_path / "eights", settings=at_once, lora=NO_DROPOUT)
     before = sum(rows * tokens for rows, tokens in passes)
@@ -155,7 +155,7 @@ def test_groups_by_length_learn_the_same(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    "own",
+    "keys",
     [
         {},
         {"updates_per_generation": 2, "loss": "dapo"},
@@ -163,14 +163,14 @@ def test_groups_by_length_learn_the_same(tmp_path: Path, monkeypatch: pytest.Mon
         {"iterations": 2},
     ],
 )
-def test_grpo_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: dict[str, Any]) -> None:
+def test_grpo_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]) -> None:
     draw = EngineGeneration.draw
 
     def of_many_lengths(self: Any, prompts: list[list[int]]) -> Any:
         return [ids[: 1 + i % 8] for i, ids in enumerate(draw(self, prompts)[0])], None
 
     monkeypatch.setattr(EngineGeneration, "draw", of_many_lengths)
-    warmup, logs = WARMUP.model_copy(update={"beta": 0.1} | own), []
+    warmup, logs = WARMUP.model_copy(update={"beta": 0.1} | keys), []
     for found in (MicroBatches(4, False), MicroBatches(4, False, tokens=1)):
         set_microbatches(monkeypatch, found)
         # On some CPUs every answer that is cut so is wrong: Math-Verify's rewards would teach nothing.
@@ -188,7 +188,7 @@ def test_a_training_by_length_that_was_stopped_ends_with_the_same_bits(
 
 
 def by_length_in_processes(work: Path, base: Any, meter: Any) -> list[dict[str, Any]]:
-    """By as many processes as call this."""
+    """Train in as many processes as call this."""
     with pytest.MonkeyPatch.context() as patch, suppress(NotTheFirstError):
         set_microbatches(patch, MicroBatches(2, False, tokens=4 * 26))
         return train_dpo(job_of(work / "dpo", base, DPO, n=22, meter=meter)).log

@@ -57,7 +57,7 @@ def test_a_quota_that_fills_keeps_the_checkpoint_before(
 def test_a_signal_that_comes_during_the_vote_waits_for_the_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
-    """A process that stopped alone would leave the others waiting for it at the next gradient."""
+    """If one process stopped, the others would wait for it at the next gradient."""
     requests: list[str] = []
 
     def vote(due: int, asked: int) -> list[int]:

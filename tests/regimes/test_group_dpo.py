@@ -1,4 +1,4 @@
-"""GroupDPO on a harvest: what it trains on, that it is TRL's DPO where there is one pair, and that it goes on."""
+"""GroupDPO on a harvest: training data, equality with TRL's DPO for one pair per prompt, and resuming."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_it_trains_on_every_pair_of_the_pairable_prompts_that_were_harvested() -
 
 
 def in_groups(n: int, base: Policy | None = None) -> list[Group]:
-    """The tests' pairs, each a group of its own."""
+    """One group for each of the tests' pairs."""
     return [
         Group(
             problem_id=str(i),

@@ -1,4 +1,4 @@
-"""Groups and their loss: laws that hold exactly, in float64, and TRL's own DPO where there is one pair a prompt."""
+"""Groups and their loss: exact laws in float64, and TRL's DPO for one pair per prompt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name
 
 
 def rollouts(**rewards: str) -> pd.DataFrame:
-    """Of every problem named, rollouts with these rewards, such as a="101"."""
+    """Return rollouts of each named problem with these rewards, such as a="101"."""
     rows = [
         (
             name,

@@ -1,4 +1,4 @@
-"""KTO: which rollouts it learns from in which order and weight, that its loss is the paper's, and that it goes on."""
+"""KTO: its rollouts with order and weights, the paper's loss, and resuming."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name
 
 
 def harvest() -> pd.DataFrame:
-    """Of a: a right text twice, a wrong one, both cut off. Of b: wrong. Of c: right. Of d: wrong, and right cut off."""
+    """Rollouts a: a right text twice, a wrong one, both cut off; b: wrong; c: right; d: wrong, and right cut off."""
     rows = [
         ("a", 0, "A", 1.0, "stop"),
         ("a", 1, "A", 1.0, "stop"),

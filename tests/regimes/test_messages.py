@@ -1,4 +1,4 @@
-"""What processes of a training write for each other: read back unchanged, and without a pickle."""
+"""Messages between the processes of a training are read back unchanged, and are no pickles."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_is_sent_is_what_is_received(tmp_path: Path, value: Any) -> None:
     ],
 )
 def test_what_was_read_from_a_harvest_can_be_sent(tmp_path: Path, read: Callable[[pd.DataFrame], Any]) -> None:
-    """In a file's frame the tokens are numpy's arrays."""
+    """A Parquet file returns tokens as numpy arrays."""
     rollouts(a="1100", b="1000").to_parquet(tmp_path / "rollouts.parquet")
     data = read(pd.read_parquet(tmp_path / "rollouts.parquet"))
     write_message(tmp_path / "message.json", data)

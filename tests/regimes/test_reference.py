@@ -279,7 +279,7 @@ def test_ipo_per_token_is_not_ipo_of_sums() -> None:
 def test_the_last_micro_batch_of_an_epoch_weighs_as_its_rows_do(
     tmp_path: Path, train: Callable[..., list[dict[str, Any]]], each: int
 ) -> None:
-    """With 4 pairs of 1 or 2 rows, the result does not depend on whether micro-batches hold 4 or 3 and 1."""
+    """The result for 4 pairs of 1 or 2 rows does not depend on whether micro-batches hold 4 or 3 and 1."""
     together = train(tmp_path / "together", n=4, shape=(4 * each, 1))[0]
     apart = train(tmp_path / "apart", n=4, shape=(3 * each, 2))[0]
     assert apart["loss"] == pytest.approx(together["loss"], rel=1e-4)

@@ -143,7 +143,7 @@ def test_dpo_stopped_anywhere_equals_an_uninterrupted_run(tmp_path: Path, straig
 
 
 def test_dpo_from_the_warmed_up_policy_keeps_policy_and_reference_apart(tmp_path: Path) -> None:
-    """With the reference adapter in the checkpoint, the trainer would load only that one and start over."""
+    """If the reference adapter were in the checkpoint, the trainer would load only that one and start over."""
     grpo(tmp_path / "warm", k=2)
     start = Policy("tiny/warm", "tiny", "grpo", base=tiny_policy().base, adapter=str(tmp_path / "warm/adapter"))
     assert_resumes(partial(dpo, start=start), tmp_path, 4)
@@ -278,7 +278,7 @@ def test_a_stopped_grpo_bills_what_led_to_its_result(tmp_path: Path, clock: Cloc
 
 
 def test_a_checkpoint_that_says_nothing_of_its_cost_is_used(stopped: Path, straight: Run, clock: Clock) -> None:
-    """In checkpoints of 0.1.0; the cost is then that of the last attempt."""
+    """Checkpoints of 0.1.0 lack it; the cost of the last attempt is then recorded."""
     for folder in stopped.glob("step-*"):
         manifest = read_json(folder / MANIFEST)
         assert manifest.pop("spent")["stage"] == "training"

@@ -1,4 +1,4 @@
-"""Rejection-sampling fine-tuning: what it trains on, that its loss is the completion's alone, and that it goes on."""
+"""Rejection-sampling fine-tuning: training data, a loss on completion tokens only, and resuming."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name
 
 
 def harvest() -> pd.DataFrame:
-    """Of a: the same right text twice, another one, a wrong and a cut-off one. Of b: wrong. Of c: one right."""
+    """Rollouts a: a right text twice, another, a wrong and a cut-off one; b: wrong; c: one right."""
     rows = [
         ("c", 0, "C", 1.0, "stop"),
         ("a", 3, "cut \\boxed{1} off", 1.0, "length"),
@@ -64,7 +64,7 @@ def test_a_harvest_without_a_right_completion_is_refused() -> None:
 
 @pytest.mark.parametrize("truncated_chosen", ["keep", "avoid"])
 def test_the_chosen_ones_are_those_of_dpo(truncated_chosen: Literal["keep", "avoid"]) -> None:
-    """One of every pairable prompt (a alone), and over the seeds all that a pair may choose, cut off or not."""
+    """Only prompt a is pairable. Over the seeds, every completion is chosen that a pair may have."""
     seen = set()
     for seed in range(40):
         built = build_pairs(harvest(), PROBLEMS, Prompt(), seed, truncated_chosen=truncated_chosen)
@@ -95,7 +95,7 @@ def rft(work: Path, n: int = 22, **settings: Any) -> list[dict[str, Any]]:
 
 
 def test_its_first_loss_is_that_of_the_completions_tokens_under_m0(tmp_path: Path) -> None:
-    """By hand: minus the mean log-probability of all completion tokens, the end of turn among them."""
+    """The loss is minus the mean log-probability of all completion tokens and the end of the turn."""
     log = rft(tmp_path, n=8, epochs=2)
     lost = [
         -score

@@ -1,4 +1,4 @@
-"""Semi-online DPO on a tiny model: its rollouts, its reference, and that it goes on with the same bits."""
+"""Semi-online DPO on a tiny model: rollouts, reference, and resuming with the same bits."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_never_handing_over_trains_on_the_pairs_of_the_harvest_of_m0(tmp_path: P
 
 
 def test_online_every_update_learns_from_the_policy_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What generates before update i is the adapter that a run to K = i leaves."""
+    """Before update i, the generator is the adapter of a run to K = i."""
     taken: list[tuple[int, str]] = []
     take = OnPolicyRollouts._take
 

@@ -71,7 +71,7 @@ PROMPTS = (6, 9, 4)
 
 
 def scored(model: Any, inputs: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
-    """The outputs, and the gradient of a sum of them in which every token has a weight of its own."""
+    """Outputs, and the gradient of their sum with a different weight for each token."""
     model.zero_grad()
     outputs = model(**inputs, fused_lm_head=True, use_cache=False)
     weights = torch.arange(outputs.log_probs.numel()).view(outputs.log_probs.shape) % 7 - 3.0
@@ -103,7 +103,7 @@ def test_a_shared_prompt_changes_neither_log_probabilities_nor_gradients(
 ) -> None:
     inputs = batch(PROMPTS, COMPLETIONS, left=left)
     inputs["labels"][4] = -100
-    # TRL's head and eager attention's softmax are in float32. In float64, padding on the left makes TRL's passes NaN.
+    # TRL's head and eager attention's softmax are in float32. Padding on the left makes TRL's passes NaN in float64.
     dtype, error = (torch.float64, 1e-6) if attention == "sdpa" and not left else (torch.float32, 1e-4)
     model = made(dtype=dtype, lora=lora, attn_implementation=attention)
     assert_same(model, inputs, rtol=error, atol=error)
@@ -114,7 +114,7 @@ def test_a_shared_prompt_changes_neither_log_probabilities_nor_gradients(
 )
 def test_other_architectures_in_float32(config: Any) -> None:
     config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.0
-    # GPT-2 has learned positions, which padding on the left would shift in TRL's passes.
+    # GPT-2 has learned positions; padding on the left would shift them in TRL's passes.
     assert_same(made(config, torch.float32), batch(PROMPTS, COMPLETIONS, left=False), rtol=1e-4, atol=1e-4)
 
 

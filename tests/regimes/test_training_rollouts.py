@@ -1,4 +1,4 @@
-"""What is kept of the rollouts of training, by configuration."""
+"""Contents of the record of training rollouts, by `keep_rollouts`."""
 
 from __future__ import annotations
 
