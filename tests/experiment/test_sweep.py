@@ -22,9 +22,9 @@ from g2d.graph.build import build
 from g2d.jobs.cost import Cost
 from g2d.problems import Problem
 from g2d.problems.subsets import hold_out
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
 from g2d.report.methods import sweep_sentences
 from g2d.settings import ConfigError
 from g2d.tables.choices import best, candidate_table, edge_of, sweep_bills

@@ -28,7 +28,7 @@ from g2d.policies.settings import BYTES, parameters
 from g2d.problems.generated import generate, levels_of
 from g2d.problems.prompts import Messages, conversation
 from g2d.problems.settings import Generated, SyntheticProblems
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
 
 SOURCE = "guess"
 
