@@ -1,6 +1,6 @@
 """A race: the comparisons of a grid, tested after each look at more seeds, with one error over all looks.
 
-Within a family each look tests in Hochberg's steps, each at the level of its group-sequential boundary (Tamhane, Xi and
+Within a family each look tests in Holm's steps, each at the level of its group-sequential boundary (Tamhane, Xi and
 Gou 2021, "Group sequential Holm and Hochberg procedures"). docs/analysis.md ("Interim analyses") explains it.
 """
 
@@ -21,6 +21,7 @@ from g2d.analysis.statistics import one_side
 
 Verdict = Literal["better", "worse", "within", "open", "given up"]
 Status = Literal["settled", "not worth going on", "open"]
+Steps = Literal["holm", "hochberg"]
 SETTLED = ("better", "worse", "within")
 LATER = 2.0  # the error is spent at this power of the information, since tests of few seeds find less than it says
 
@@ -46,6 +47,7 @@ class Plan:
     futility: float = 0.015  # a comparison with a smaller chance to be settled, per further seed, is given up
     alike: tuple[str, ...] = ()  # policies trained in the same way, whose seed variance is pooled
     without_seeds: tuple[str, ...] = ()  # M0
+    steps: Steps = "hochberg"  # of the tests within a family; plans without this field were written with Hochberg's
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -233,9 +235,9 @@ def _judged(
 
     p_values = {i: test.error.p_value() for i, test in tests.items()}
     p_margin = {i: test.p_margin for i, test in tests.items()}
-    different = stepped(p_values, n_different, level(plan.error))
+    different = stepped(plan.steps, p_values, n_different, level(plan.error))
     # Only one end of the margin can be wrong, so each is tested one-sided at the family's error.
-    within = stepped(p_margin, n_within, level(2 * plan.error))
+    within = stepped(plan.steps, p_margin, n_within, level(2 * plan.error))
     rank, rank_margin = _ranks(p_values, n_different), _ranks(p_margin, n_within)
     found = {}
     for i, test in tests.items():
@@ -272,18 +274,26 @@ def _judged(
     return found
 
 
-def stepped(p_values: Mapping[int, float], rejected: int, level: Callable[[int, int], float]) -> dict[int, float]:
-    """Hochberg's steps at one look: by comparison, the level at or below which its p-value is rejected, with so many of
-    the family `rejected` before; `level` is of a comparison's test at this look, with so many rejected.
+def stepped(
+    steps: Steps, p_values: Mapping[int, float], rejected: int, level: Callable[[int, int], float]
+) -> dict[int, float]:
+    """Return the level at or below which the p-value of each comparison is rejected at one look.
 
-    The largest k counts for which k p-values are at most their levels with all but k - 1 of the family left (Hochberg
-    1988, section 2).
+    Holm (1979) rejects one after another as long as the next p-value is at most its level. Hochberg (1988, section 2)
+    takes the largest k for which k p-values are at most their levels with all but k - 1 of the family left.
+
+    Args:
+        rejected: comparisons of the family that were rejected before.
+        level: of a comparison's test at this look, with so many rejected.
     """
-    for k in range(len(p_values), 0, -1):
-        levels = {i: level(i, rejected + k - 1) for i in p_values}
-        if sum(p_values[i] <= levels[i] for i in p_values) >= k:
-            return levels
-    return {i: level(i, rejected) for i in p_values}
+    numbers = range(len(p_values))
+    levels: dict[int, float] = {}
+    for before in reversed(numbers) if steps == "hochberg" else numbers:
+        levels = {i: level(i, rejected + before) for i in p_values}
+        more = sum(p_values[i] <= levels[i] for i in p_values) > before
+        if more == (steps == "hochberg"):
+            break
+    return levels
 
 
 def _ranks(p_values: Mapping[int, float], rejected: int) -> dict[int, int]:

