@@ -5,7 +5,7 @@ which every warmed-up one is tested against K=0, and all against M0; then one of
 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts whose p is drawn from a known distribution. Advice:
 probes of harvests of 1500 prompts at four K, which differ by much, by little or by chance alone.
 
-    python benchmarks/coverage.py [tests pooling entries synthesis table margins power accuracy harvest
+    python benchmarks/coverage.py [tests pooling entries synthesis table margins power accuracy clusters harvest
         advice saturation] [--runs 500]
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -65,6 +66,42 @@ def coverage(runs: int) -> None:
         covered = ((ends[:, 0] <= TRUTH) & (ends[:, 1] >= TRUTH)).mean()
         width = f"±{100 * np.diff(ends).mean() / 2:.1f} points"
         print(f"| {n_seeds} | {n_questions} | {100 * effect:.0f} points | {covered:.1%} | {width} |", flush=True)
+
+
+def of_clusters(rng: np.random.Generator, n_seeds: int, sizes: np.ndarray, alike: float) -> np.ndarray:
+    """Answers of two equally good policies, (2, n_seeds, n_questions), to clusters of questions: the share `alike` of
+    the variance of a latent ability is from clusters, half of it by policy, the rest from questions and answers."""
+    n = len(sizes)
+
+    def part(share: float, *shape: int) -> np.ndarray:
+        return math.sqrt(share) * rng.normal(size=shape)
+
+    common = np.repeat(part(alike / 2, n) + part(alike / 2, 2, n), sizes, axis=1)[:, None]
+    own = part((1 - alike) / 3, sizes.sum()) + part((1 - alike) / 3, 2, 1, sizes.sum())
+    latent = common + own + part((1 - alike) / 3, 2, n_seeds, sizes.sum())
+    return (latent < scipy.special.ndtri(TRUTH)).astype(float)
+
+
+def clusters(runs: int) -> None:
+    """Questions of one to nine a cluster: intervals and tests over questions and over clusters."""
+    print(
+        "| clusters | alike | seeds | accuracy: coverage, over questions | over clusters | half width | "
+        "equal policies differ, over questions | over clusters |"
+    )
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for n_clusters, alike, n_seeds in itertools.product((20, 100), (0.0, 0.8), (1, 3)):
+        sizes = np.resize([1, 3, 5, 7, 9], n_clusters)
+        names, rng, found, widths = np.repeat(np.arange(n_clusters), sizes), np.random.default_rng(0), [], []
+        for _ in range(runs):
+            policy, other = of_clusters(rng, n_seeds, sizes, alike)
+            ends = np.array([accuracy_interval(policy, own) for own in (None, names)])
+            covered = (ends[:, 0] <= TRUTH) & (ends[:, 1] >= TRUTH)
+            differ = [compare(policy, other, clusters=own).p_value <= LEVEL for own in (None, names)]
+            found.append((*covered, *differ))
+            widths.append(np.diff(ends)[1, 0] / 2)
+        cells = [f"{share:.1%}" for share in np.mean(found, axis=0)]
+        cells.insert(2, f"±{100 * np.mean(widths):.1f} points")
+        print(f"| {n_clusters} | {alike:.0%} | {n_seeds} | {' | '.join(cells)} |", flush=True)
 
 
 def grid(
@@ -433,6 +470,7 @@ if __name__ == "__main__":
         "margins": margins,
         "power": power,
         "accuracy": coverage,
+        "clusters": clusters,
         "harvest": correction,
         "advice": advice,
         "saturation": saturating,

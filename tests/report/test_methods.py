@@ -139,9 +139,9 @@ def test_sides_margins_and_families_are_named(paper: Config) -> None:
         "Families, models and benchmarks were not corrected for one another.",
         "one-sided bounds on what each other K is ahead, at 95 % for all K at once (Hsu 1984); a K was called enough "
         "where that is at most 2 points, a test of non-inferiority.",
-        "on the frontier where it was better than each policy that was not shown to cost more",
+        "By device-hours, a policy was called on the frontier if it was better than each policy that was not shown to "
+        "cost more",
         "costs were compared by 95 % t intervals of their differences over seeds",
-        "Axes were not corrected for one another.",
         "three families over all controls",
     ):
         assert said in text.replace("\\", "")

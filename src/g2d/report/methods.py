@@ -31,6 +31,7 @@ from g2d.problems.settings import (
     SyntheticProblems,
 )
 from g2d.regimes.catalogue import REGIMES
+from g2d.report.frontier import AXES
 from g2d.report.looks import SPENDING
 from g2d.report.phrases import choice, listed, nested, numbers, sentence, settings_of, span
 from g2d.rewards.catalogue import words_of
@@ -103,6 +104,7 @@ def methods(
             "enough_seeds": ENOUGH_SEEDS,
             "inflation": INFLATION,
             "margin": 100 * (config.frontier or Frontier()).margin,
+            "frontier_cost": AXES[(config.frontier or Frontier()).axis].words,
             "engine": " ".join(["vLLM", *vllm[:1]]) if config.engine.name == "vllm" else "transformers",
             "workflow": provenance["workflow"],
             "packages": [f"{label} {packages[name]}" for name, label in LABELS.items() if name in packages],

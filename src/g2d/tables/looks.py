@@ -19,9 +19,9 @@ from g2d.experiment.config import Config
 from g2d.experiment.race import PLAN, at_look, last_of, taken, whole
 from g2d.experiment.sections import Frontier, Looks
 from g2d.jobs.files import read_json, write_json
-from g2d.rollouts.rollout import read_rollouts
+from g2d.rollouts.rollout import CLUSTER, read_rollouts
 from g2d.settings import ConfigError
-from g2d.tables.evaluations import crossed
+from g2d.tables.evaluations import clusters_of, crossed
 from g2d.tables.families import ALIKE, CALLED, ENTRIES_AGAINST_COMMON, families
 from g2d.tables.frames import Rows, columns, table_of
 
@@ -204,8 +204,9 @@ def take(config: Config, number: int, results: str | Path = "results") -> dict[s
         for key in grid.policies(config):
             if key.name in plan.policies and (key.seed is not None or key.name in plan.without_seeds):
                 file = Path(results, key.folder, f"eval/{benchmark}.parquet")
-                answers.setdefault(key.name, {})[key] = read_rollouts(file, ("problem_id", "reward"))
-        look = take_look(plan, {name: crossed(own, benchmark) for name, own in answers.items()}, earlier)
+                answers.setdefault(key.name, {})[key] = read_rollouts(file, ("problem_id", "reward", CLUSTER))
+        clusters = clusters_of(next(iter(answers.values())))
+        look = take_look(plan, {name: crossed(own, benchmark) for name, own in answers.items()}, earlier, clusters)
         models[model] = look
     return {
         "look": number,
