@@ -47,12 +47,6 @@ def test_published_mix_of_levels_3_to_5_is_their_weighted_mean():
     assert 100 * mix["pass_at_1"] == pytest.approx(40.0, abs=0.05)
 
 
-def test_published_mix_of_levels_2_to_4_needs_a_level_2_that_is_harder_than_level_4():
-    """Levels 3 and 4 print 61.5 and 46.8 %: they mix to 40.3 % only if level 2 is below that, against all order."""
-    paper = published("table4").set_index("levels")["pass_at_1"]
-    assert paper["2-4"] < min(paper["3"], paper["4"])
-
-
 def test_every_mix_lies_between_its_levels():
     rollouts = to_frame(
         [r for level in (1, 2, 3) for i in range(level) for r in group(f"{level}.{i}", 2 * level, level=level)]

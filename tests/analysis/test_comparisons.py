@@ -123,30 +123,6 @@ def test_with_several_seeds_it_counts_all_sign_patterns(differences):
     assert sign_flip_p(np.array(differences, dtype=int)) == pytest.approx(extreme)
 
 
-def trial(
-    rng: np.random.Generator, n_seeds: int, n_questions: int, gain: float, seed_effect: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Answers of a policy and of M0 on questions of different difficulty; `gain` is the true difference."""
-    difficulty = rng.uniform(0.2, 0.7, (1, n_questions))
-    seeds = rng.normal(0, seed_effect, (n_seeds, 1))
-    own = rng.uniform(-0.15, 0.15, (1, n_questions))  # of this policy, whatever its seed
-    policy = rng.random((n_seeds, n_questions)) < difficulty + own + seeds + gain
-    return policy, rng.random((1, n_questions)) < difficulty
-
-
-@pytest.mark.parametrize(("n_seeds", "seed_effect"), [(1, 0.0), (2, 0.01), (5, 0.02)])
-def test_the_interval_of_a_difference_covers_and_the_test_keeps_its_level(n_seeds, seed_effect):
-    """At least, not exactly: few seeds are paid for with caution."""
-    rng = np.random.default_rng(0)
-    runs, covered, rejected = 300, 0, 0
-    for _ in range(runs):
-        found = compare(*trial(rng, n_seeds, 100, 0.1, seed_effect))
-        covered += found.ci_low <= 0.1 <= found.ci_high
-        rejected += compare(*trial(rng, n_seeds, 100, 0.0, seed_effect)).p_value < 0.05
-    assert binomtest(covered, runs, 0.95, alternative="less").pvalue > 0.001
-    assert binomtest(rejected, runs, 0.05, alternative="greater").pvalue > 0.001
-
-
 def trained(
     rng: np.random.Generator, n_seeds: int, spread: list[float], gain: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -248,31 +224,6 @@ def test_one_more_seed_of_the_same_experiment_never_costs_power(gain):
     assert np.diff(power).min() > -0.05, power
 
 
-def test_a_comparison_that_was_picked_keeps_its_5_percent_in_the_familys_interval():
-    rng = np.random.default_rng(9)
-    runs, single, simultaneous = 150, 0, 0
-    for _ in range(runs):
-        picked = max(family(rng, 1, [0.0] * 6, against_m0=False), key=lambda found: found.difference)
-        single += not picked.ci_low <= 0 <= picked.ci_high
-        simultaneous += not picked.family_low <= 0 <= picked.family_high
-    assert binomtest(simultaneous, runs, 0.05, alternative="greater").pvalue > 0.01
-    assert simultaneous < single
-
-
-def test_pooling_the_seeds_into_mcnemars_test_would_reject_far_too_often():
-    """The reason for testing by question: five seeds that agree are one observation, not five."""
-    rng = np.random.default_rng(2)
-    pooled = by_question = 0
-    runs = 200
-    for _ in range(runs):
-        differences = 5 * rng.choice([-1, 0, 1], size=100, p=[0.15, 0.7, 0.15])
-        gained, lost = int(differences[differences > 0].sum()), int(-differences[differences < 0].sum())
-        pooled += binomtest(gained, gained + lost, 0.5).pvalue < 0.05
-        by_question += sign_flip_p(differences) < 0.05
-    assert pooled / runs > 0.2
-    assert binomtest(by_question, runs, 0.05, alternative="greater").pvalue > 0.001
-
-
 def test_answers_that_cannot_be_paired_are_refused():
     with pytest.raises(ValueError, match=r"\(2, 3\) cannot be paired with \(3, 3\)"):
         compare(np.zeros((2, 3)), np.zeros((3, 3)))
@@ -344,16 +295,6 @@ def test_the_best_of_several_grpo_is_picked_too():
     keys = [policy("dpo", 0), policy("dpo", 150), policy("grpo", 300), policy("grpo", 300, group_size=4)]
     table = comparison_table({(key, "id"): solved(2) for key in keys}).query("reference == 'grpo'")
     assert list(table["family_size"]) == [4] * 4
-
-
-def test_the_familys_interval_agrees_with_the_corrected_p():
-    rng = np.random.default_rng(3)
-    evaluations = {(BASE, "id"): solved(20, of=60)}
-    evaluations |= {(policy("dpo", k), "id"): solved(int(rng.integers(15, 50)), of=60) for k in range(0, 180, 30)}
-    table = comparison_table(evaluations)
-    holds = (table["family_low"] < 0) & (table["family_high"] > 0)
-    assert set(holds) == {True, False}
-    assert (holds == (table["p_holm"] > 0.05)).all()
 
 
 def test_holm_corrects_over_k():
