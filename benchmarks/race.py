@@ -1,9 +1,9 @@
-"""A race against the design with all seeds: what it errs, what it decides and what it saves, on answers whose truth is
-known, through `g2d.analysis.looks.take_look`. Prints tables of docs/simulations.md.
+"""Errors, decisions and savings of a race against the design with all seeds, in simulations with known truth through
+`g2d.analysis.looks.take_look`. Prints tables of docs/simulations.md.
 
-Policies are compared with the first one. Accuracy is 70 %. A policy answers some questions of its own way with every
-seed, which gives its mean a standard deviation of .9 points that all looks share; 4 % of all answers are by chance; and
-its seeds differ in accuracy.
+Policies are compared with the first one. Accuracy is 70 %. A policy answers some questions in the same way with every
+seed (a standard deviation of its mean of .9 points, shared by all looks), 4 % of all answers are by chance, and its
+seeds differ in accuracy.
 
     python benchmarks/race.py [errors savings] [--runs 50]
 """
@@ -21,7 +21,7 @@ from g2d.analysis.looks import SETTLED, Asked, Compared, Look, Plan, take_look
 ACCURACY, QUESTIONS, MOST_SEEDS = 0.7, 500, 8
 SHARED, CHANCE = 0.009, 0.04  # sd of a mean over the questions; share of answers that are given afresh every time
 MARGIN = 5.0  # points
-COSTS = np.array([1.0, 1.5, 2.0, 3.0, 4.0])  # of a seed, one policy alone: 1, and its online steps
+COSTS = np.array([1.0, 1.5, 2.0, 3.0, 4.0])  # cost of a seed: 1, and its online steps
 TRUTHS = {  # points, by policy
     "all equal": (0, 0, 0, 0, 0),
     "one 3 ahead": (0, 0, 0, 3, 0),
@@ -79,8 +79,8 @@ def misses(looks: Iterable[Look], truth: Sequence[float]) -> bool:
 
 
 def hours(last: Look, chained: bool = False) -> float:
-    """Of all seeds that were made. In a chain a seed's online steps, all but 1 of its cost, are made once for the
-    largest K and give the checkpoints of all smaller ones."""
+    """Return the hours of all seeds. A chain makes the online steps of a seed (its cost minus 1) once, for the largest
+    K."""
     seeds = {int(own.policy): own.seeds for own in last.policies}
     if not chained:
         return float(sum(n * COSTS[i] for i, n in seeds.items()))
@@ -89,7 +89,7 @@ def hours(last: Look, chained: bool = False) -> float:
 
 
 def errors(runs: int) -> None:
-    """Races of equally good policies; and of those of which every second is exactly the margin ahead."""
+    """Races of equally good policies, and of policies of which every second is exactly the margin ahead."""
     print(
         "| policies | sd of seeds | equal: some policy differs | an interval misses | half are the margin ahead: errs |"
     )

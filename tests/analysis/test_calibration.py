@@ -120,7 +120,7 @@ def test_the_file_keeps_labels_and_flags(tmp_path, table):
 def test_prompts_without_mixed_outcomes_are_a_warning_that_says_what_to_change(
     successes: list[int], keys: list[str] | None
 ) -> None:
-    """About the levels that are trained on: level 2, where all outcomes are mixed, is not."""
+    """Only levels that are trained on count: all outcomes of level 2, which is not trained on, are mixed."""
     rows = [r for i, correct in enumerate(successes) for r in group(f"p{i}", correct, level=1)]
     rows += [r for i in range(20) for r in group(f"other{i}", 4, level=2)]
     warning = few_mixed(with_mixes(level_table(to_frame(rows)), [1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,9 +20,10 @@ from g2d.analysis.power import decompose
 from g2d.analysis.shares import share_of_gain
 from g2d.analysis.statistics import accuracy_interval, mean_interval
 from g2d.experiment.keys import PolicyKey
-from g2d.rollouts.rollout import to_frame
+from g2d.rollouts.rollout import read_rollouts, to_frame, write_rollouts
 from g2d.tables.accuracy import main_table
 from g2d.tables.families import comparison_table
+from g2d.tables.inputs import WITHOUT_TEXTS
 from tests.frames import rollout
 
 PAIRS = np.array(["a", "a", "b", "b"])
@@ -30,7 +32,7 @@ PAIRS = np.array(["a", "a", "b", "b"])
 def test_values_of_clusters_by_hand() -> None:
     values = np.array([[1.0, 0, 1, 1], [0, 0, 0, 1]])
     assert clustered(values, PAIRS) == pytest.approx(np.array([[0.5, 1], [0, 0.5]]))
-    # Of three questions and one: the deviations -.5 and .5 from the mean, over two questions per cluster.
+    # Clusters of three questions and one: deviations -.5 and .5 from the mean, over two questions per cluster.
     assert clustered(np.array([[1.0, 0, 0, 1]]), np.array([7, 7, 7, 2])) == pytest.approx(np.array([[0.75, 0.25]]))
     assert clustered(values, None) is values
 
@@ -107,6 +109,12 @@ def test_every_test_is_over_clusters() -> None:
     parts = [decompose(np.stack([truth, control]), clusters).components for clusters in (None, names)]
     assert parts[1].policy_question > 3 * parts[0].policy_question
     assert parts[1].policy_seed == pytest.approx(parts[0].policy_seed, abs=1e-4)
+
+
+def test_files_have_clusters_only_if_problems_do(tmp_path: Path) -> None:
+    for name, cluster in (("with", "c"), ("without", None)):
+        write_rollouts(tmp_path / name, [rollout("q", 0, cluster=cluster)])
+        assert ("cluster" in read_rollouts(tmp_path / name, WITHOUT_TEXTS)) == (cluster is not None)
 
 
 def test_tables_read_the_clusters_of_a_benchmark() -> None:

@@ -61,7 +61,7 @@ def test_all_orders_of_four_points_are_counted():
 
 
 def test_seeds_that_share_their_k_are_permuted_together():
-    """Every K has an effect of its own on both sides, unrelated: the naive p-value rejects far too often."""
+    """Every K has unrelated effects on both sides, so the naive p-value rejects far too often."""
     rng = np.random.default_rng(3)
     runs, naive, permuted = 200, 0, 0
     for _ in range(runs):

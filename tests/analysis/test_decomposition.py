@@ -39,9 +39,9 @@ def test_a_box_that_was_closed_before_the_cut_counts_as_finished():
 
 
 def test_a_gain_by_hand():
-    # From 1/2 x 1 x 1/2 to 1 x 1 x 1/2: finishing alone.
+    # 1/2 x 1 x 1/2 becomes 1 x 1 x 1/2: only finishing changes.
     assert contributions(np.array([0.5, 0.5, 0.25]), np.array([1, 1, 0.5])) == pytest.approx([0.25, 0, 0])
-    # From 1/2 x 1 x 1/2 to 1 x 1 x 1: half a step each way, (1/4 + 1/2) / 2.
+    # 1/2 x 1 x 1/2 becomes 1 x 1 x 1: half a step each way, (1/4 + 1/2) / 2.
     assert contributions(np.array([0.5, 0.5, 0.25]), np.array([1, 1, 1])) == pytest.approx([0.375, 0, 0.375])
 
 

@@ -1,4 +1,4 @@
-"""The frontier of accuracy against cost: what is said of it, by hand and in simulations."""
+"""The frontier of accuracy against cost: statuses by hand, as laws and in simulations."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_policy_is_cheaper_only_where_the_costs_of_its_seeds_say_so() -> None:
 
 @pytest.mark.parametrize("n_seeds", [3, 5])
 def test_of_eight_equally_cheap_policies_one_is_called_dearer_in_at_most_5_percent(n_seeds: int) -> None:
-    """With each pair at 5 % some good enough policy was dropped as dearer in 68 % (three seeds)."""
+    """If each pair is tested at 5 %, some good enough policy is dropped as dearer in 68 % (three seeds)."""
     rng, runs, wrong = np.random.default_rng(12), 300, 0
     same = Differences([np.repeat(one, n_seeds, axis=0) for one in answers(*[100] * 8)])
     for _ in range(runs):
@@ -165,7 +165,7 @@ def pools(own: list[np.ndarray]) -> SeedPool:
 def test_false_claims_about_the_frontier_are_rare(
     n_seeds: int, seed_effect: float, truth: list[float], false_on: set[int]
 ) -> None:
-    """In at most one grid of twenty something is put on the frontier, or called beaten, that is not."""
+    """At most one grid of twenty has a policy that is wrongly on the frontier or wrongly beaten."""
     rng = np.random.default_rng(1)
     runs, wrong = 150, 0
     for _ in range(runs):

@@ -16,7 +16,7 @@ from tests.frames import SUCCESSES, groups, rollout
 
 
 def test_a_harvest_worked_out_by_hand():
-    # p = 0, 1/8, 3/8, 4/8, 5/8, 6/8, 8/8: five of seven are pairable, three of the five lie in [3/8, 5/8].
+    # p = 0, 1/8, 3/8, 4/8, 5/8, 6/8, 8/8: five of seven are pairable, three of the five are in [3/8, 5/8].
     found = informativeness(groups([(c, 8) for c in (0, 1, 3, 4, 5, 6, 8)]))
     assert (found.n_prompts, found.n_rollouts, found.n_pairable) == (7, 56, 5)
     assert found.pass_at_1 == pytest.approx(27 / 56)

@@ -74,7 +74,7 @@ def test_answers_that_are_nearly_all_right_do_not_prove_100_percent():
 
 
 def test_the_interval_of_a_ratio():
-    """With equal weights it is the mean's; without any weight it is not defined."""
+    """It equals the mean's for equal weights and is undefined without any weight."""
     values = np.random.default_rng(0).random((3, 40))
     assert resample(values, np.ones_like(values)) == pytest.approx(resample(values))
     assert mean_interval(values, np.ones_like(values)) == pytest.approx(mean_interval(values))

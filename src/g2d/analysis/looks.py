@@ -54,11 +54,6 @@ class Plan:
         """All policies, in order of their first mention."""
         return tuple(dict.fromkeys(name for own in self.asked for name in (own.policy, own.reference)))
 
-    @property
-    def first(self) -> dict[str, int]:
-        """Return the seeds that each policy must have at the first look."""
-        return {policy: self.looks[0] for policy in self.policies if policy not in self.without_seeds}
-
 
 @dataclass(frozen=True, slots=True)
 class Compared(Asked):
@@ -140,7 +135,7 @@ def _seeds_now(plan: Plan, earlier: Sequence[Look]) -> dict[str, int]:
     """Return the number of seeds at this look of each policy that has started."""
     none = dict.fromkeys((p for p in plan.policies if p in plan.without_seeds), 1)
     if not earlier:
-        return plan.first | none
+        return dict.fromkeys(plan.policies, plan.looks[0]) | none
     last = earlier[-1]
     if last.plan != plan:
         raise ValueError(
@@ -175,11 +170,8 @@ class _Test:
         names = dict.fromkeys((*(p for p in plan.alike if p in answers), own.policy, own.reference))
         # Both are in the pool, whoever they are: the looks keep their error with one policy that scatters five times as
         # much (docs/analysis.md), and with its own variance two seeds would decide nothing.
-        pool = SeedPool(
-            np.stack(
-                [answers[p][:n].mean(axis=1) for p in names if len(answers[p]) >= n and p not in plan.without_seeds]
-            )
-        )
+        pooled = [p for p in names if len(answers[p]) >= n and p not in plan.without_seeds]
+        pool = SeedPool(np.stack([answers[p][:n].mean(axis=1) for p in pooled]))
         error = error_of_difference(deltas, pool, paired, clusters)
         test = cls(plan, float(deltas.mean()), error, n, own.fractions)
         return replace(test, fractions=(*own.fractions, test.fraction(n)))

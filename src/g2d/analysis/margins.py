@@ -50,14 +50,14 @@ class Differences:
             paired = len(self.answers[i]) > 1 and len(self.answers[j]) > 1
             self._errors[i, j] = error = error_of_difference(deltas, pool(i, j), paired, clusters)
             self._errors[j, i] = replace(error, middle=-error.middle)
-        self.better, self.not_worse = cache(self._better), cache(self._not_worse)
+        self.better = cache(self._better)
 
     def _better(self, i: int, j: int) -> float:
         """Two-sided p-value of the difference where policy i is better than j, else 1."""
         error = self._errors[i, j]
         return error.p_value() if error.middle > 0 else 1.0
 
-    def _not_worse(self, i: int, j: int, margin: float) -> float:
+    def not_worse(self, i: int, j: int, margin: float) -> float:
         """One-sided p-value of: policy i is less than the margin worse than j."""
         error = self._errors[i, j]
         half = error.p_value(-margin) / 2

@@ -45,9 +45,6 @@ def resample(
     Args:
         values: (n_seeds, n_questions), finite.
         weights: as for `mean_interval`; the mean is NaN in resamples in which the weights of a drawn seed are all 0.
-
-    Raises:
-        ValueError: the array is not two-dimensional, is empty or holds something that is not a number.
     """
     values = require_answers(values)
     drawn_seeds, drawn_questions = _draws(*values.shape, resamples, seed)
@@ -76,9 +73,6 @@ def mean_interval(
 
     Returns:
         Both ends; NaN with one question, or if the weights of a seed are all 0.
-
-    Raises:
-        ValueError: the array is not two-dimensional, is empty or holds something that is not a number.
     """
     values = require_answers(values)
     if weights is not None:

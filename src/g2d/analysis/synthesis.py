@@ -42,19 +42,20 @@ class Pooled:
 
     def mean_interval(self, alpha: float) -> tuple[float, float]:
         """Return the interval of the mean effect in these studies, level 1 - alpha."""
-        reach = -float(scipy.special.stdtrit(self.mean_degrees, alpha / 2)) * self.mean_error
-        return self.mean - reach, self.mean + reach
+        return _t_interval(self.mean, self.mean_error, self.mean_degrees, alpha)
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """Interval of the mean of the true effects, level 1 - alpha."""
-        reach = -float(scipy.special.stdtrit(self.n_studies - 1, alpha / 2)) * self.standard_error
-        return self.effect - reach, self.effect + reach
+        return _t_interval(self.effect, self.standard_error, self.n_studies - 1, alpha)
 
     def prediction(self, alpha: float) -> tuple[float, float]:
         """Interval of the true effect in another study, level 1 - alpha."""
-        spread = math.hypot(self.tau, self.standard_error)
-        reach = -float(scipy.special.stdtrit(self.n_studies - 2, alpha / 2)) * spread
-        return self.effect - reach, self.effect + reach
+        return _t_interval(self.effect, math.hypot(self.tau, self.standard_error), self.n_studies - 2, alpha)
+
+
+def _t_interval(middle: float, error: float, degrees: float, alpha: float) -> tuple[float, float]:
+    reach = -float(scipy.special.stdtrit(degrees, alpha / 2)) * error
+    return middle - reach, middle + reach
 
 
 def pool_studies(
