@@ -319,8 +319,10 @@ def unequal(n_policies: int, at: int) -> np.ndarray:
 
 
 def power(runs: int, n_questions: int = 500, accuracy: float = 0.78) -> None:
-    """Smallest differences and margins of `g2d.analysis.power`, and how often simulated answers find or show them: gains
-    on other questions with every seed, or on the same ones; and how often a grid's printed range contains both."""
+    """Smallest differences and margins of `g2d.analysis.power`, and how often simulated answers find or show them.
+
+    Gains are on other questions with every seed, or on the same ones; a grid's printed range should contain both.
+    """
     print(
         "| seeds | sd of seeds | other questions: smallest difference | found | same questions: smallest difference "
         "| found | the printed range holds both | smallest margin | shown |"

@@ -150,6 +150,14 @@ def test_sides_margins_and_families_are_named(paper: Config) -> None:
     assert "costs were compared as they are" in written(paper.model_copy(update={"seeds": [0]}), tables=several)
 
 
+def test_benchmarks_with_clusters_are_named(paper: Config) -> None:
+    assert "clusters" not in written(paper)
+    values = paper.model_dump()
+    name = next(iter(values["benchmarks"]))
+    values["benchmarks"][name]["fields"]["cluster"] = "template"
+    assert f"Problems of {name} form clusters" in written(Config.model_validate(values)).replace("\\", "")
+
+
 def test_what_was_not_computed_is_not_claimed(paper: Config) -> None:
     assert "Holm" not in written(paper)
     alone = written(paper, tables=["comparisons"])

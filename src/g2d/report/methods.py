@@ -27,6 +27,7 @@ from g2d.problems.settings import (
     HELD_OUT,
     OPEN_ENDED_DEVELOPMENT,
     HubProblems,
+    LocalProblems,
     ReasoningProblems,
     SyntheticProblems,
 )
@@ -104,6 +105,11 @@ def methods(
             "enough_seeds": ENOUGH_SEEDS,
             "inflation": INFLATION,
             "margin": 100 * (config.frontier or Frontier()).margin,
+            "clustered": [
+                name
+                for name, source in config.benchmarks.items()
+                if isinstance(source, LocalProblems | HubProblems) and source.fields.cluster
+            ],
             "frontier_cost": AXES[(config.frontier or Frontier()).axis].words,
             "engine": " ".join(["vLLM", *vllm[:1]]) if config.engine.name == "vllm" else "transformers",
             "workflow": provenance["workflow"],
