@@ -88,7 +88,8 @@ class Inputs:
         self.controls = grid.controls(config)  # by the name of a control, that of the policy it is one of
         self.changes = grid.ablation_changes(config)  # by ablation, what it changes
         self.price = config.price_per_device_hour
-        self.margin = (config.frontier or Frontier()).margin  # of a good enough policy
+        settings = config.frontier or Frontier()
+        self.margin, self.tested_axis = settings.margin, settings.axis
         self.collapse_share = (config.collapse or Collapse()).share  # of what a training began with
         self.fresh = [name for name in config.continued_benchmarks if is_fresh(config.benchmarks[name])]
         self.shown_share = (config.contamination or Contamination()).share  # of a question's words
