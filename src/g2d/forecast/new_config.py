@@ -242,7 +242,7 @@ def _fits(config: Config, memory: float) -> Iterator[str]:
 
 
 def _answer(option: str, given: str | None, question: str, choices: str) -> str:
-    """Return the given answer, or ask for it on a terminal."""
+    """Return the given answer, or read it from the terminal."""
     if given:
         return given
     if not sys.stdin.isatty():
