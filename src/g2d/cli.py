@@ -1,7 +1,7 @@
-"""The `g2d` command. Each subcommand lives in the room it belongs to, as a module with `register(subparsers)`.
+"""The `g2d` command. Each subcommand is a module with `register(subparsers)` in its package.
 
-A subcommand sets `run`, a function of the parsed arguments that returns the exit code: 0, 1 if some of the input was
-bad, 2 if nothing could be done.
+It sets `run`, a function of the parsed arguments that returns the exit code: 0, 1 if some of the input was bad, 2 if
+nothing could be done.
 """
 
 from __future__ import annotations
