@@ -524,7 +524,7 @@ def test_another_launchers_environment_is_not_read(
     assert (n_processes(), is_first(), is_sharded()) == (1, True, False)
     assert not foreign.keys() & os.environ.keys()
     assert os.environ["LOCAL_SCRATCH"] == "here"
-    assert capsys.readouterr().out.startswith("WORLD_SIZE=4 is another launcher's and is not read: training.processes")
+    assert capsys.readouterr().out.startswith("WORLD_SIZE=4 is ignored: set training.processes")
     forget_launcher()
     assert capsys.readouterr().out == ""
 
