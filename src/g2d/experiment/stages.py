@@ -1,8 +1,8 @@
-"""The version of every stage, which its rule passes as a parameter.
+"""Version of each stage, a param of its rule.
 
-Snakemake re-runs a job when its script, parameters or inputs change and does not look into imported modules. Whoever
-changes what a stage *computes* raises its number, and exactly the affected jobs run again; a comment or a refactoring
-re-runs nothing. A regime has its number in its own module.
+Snakemake re-runs a job when its script, params or inputs change, but does not look into imported modules. Raise the
+number of a stage if a change alters its results: exactly the affected jobs run again, and a comment or refactoring
+re-runs nothing. The number of a regime is in its own module.
 """
 
 from __future__ import annotations

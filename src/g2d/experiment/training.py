@@ -1,4 +1,4 @@
-"""From a training's rule to its job, and from what it leaves to the policy that every later stage starts from."""
+"""Run the training of one rule: build its job, train, and write the policy that later stages read."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from g2d.regimes.run.training import write_metrics
 from g2d.rewards.catalogue import reward_settings
 from g2d.rollouts.settings import Harvest
 
-# What a training may leave in its work folder for its policy.
+# Files and folders that a training may leave in its work folder for its policy.
 PARTS = ("adapter", "weights", "checkpoint", "rollouts.parquet")
 
 
 @dataclass(frozen=True)
 class GridTraining:
-    """One training of the grid: what its rule gave it, and where it leaves what it made."""
+    """One training of the grid, with the inputs and outputs of its rule."""
 
     snakemake: Any
     regime: Regime
-    folder: Path  # of the policy
-    config: Config  # as the model sees it: for what does not change the result
-    params: dict[str, Any]  # what the result depends on
+    folder: Path  # folder of the policy
+    config: Config  # resolved for the model; read only for settings that do not change the result
+    params: dict[str, Any]  # settings that the result depends on
     job: TrainingJob
 
     def train(self) -> Trained:
-        """Train in as many processes as the configuration says; what stops by itself, in this one."""
+        """Train in the configured number of processes. A training that stops automatically has one process."""
         forget_launcher()
         job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
         if getattr(job.settings, "auto", None) is not None:
@@ -70,7 +70,7 @@ class GridTraining:
         from g2d.policies.adapter_rounding import recorded_effect
 
         output, job = self.snakemake.output, self.job
-        stopped = self.snakemake.input.get("warmup")  # a warm-up that stopped by itself, which alone knows its K
+        stopped = self.snakemake.input.get("warmup")  # a warm-up that stopped automatically: its record has its K
         write_metrics(output.metrics, trained.log)
         for part in PARTS:
             if (job.work / part).exists():
@@ -97,7 +97,7 @@ class GridTraining:
 
 
 def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
-    """Train by the regime of that name: what each of several processes calls."""
+    """Train by the regime of that name. Each of several processes calls this."""
     return train_on(REGIMES[name].train, job, meter=meter)
 
 
@@ -109,7 +109,7 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
     is there. Then, with `checkpoints.keep: last`, the checkpoint that it went on from is emptied.
     """
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
-    for file in snakemake.input.get("choice", []):  # of a sweep
+    for file in snakemake.input.get("choice", []):  # settings that a sweep has chosen
         params = with_choice(params, read_json(file))
     regime = REGIMES[own_name(snakemake.rule).removeprefix("train_").removesuffix("_auto")]
     try:
@@ -122,7 +122,7 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
                 yield GridTraining(snakemake, regime, folder, config, params, job)
             if job.resume_from is not None and job.checkpointing.keep == "last":
                 empty(job.resume_from)
-    except (OSError, RuntimeError) as error:  # of the work folder: the stage says and ends what else there is
+    except (OSError, RuntimeError) as error:  # of the work folder; `stage` handles all others
         sys.exit(f"{snakemake.rule}: {error}")
 
 
@@ -169,8 +169,11 @@ def _job(
 
 
 def _settings(arm: Arm, params: Mapping[str, Any], group_size: int, k: int) -> Any:
-    """Return the settings of a regime: the params, which the result depends on, and keys that it does not depend on
-    (what is kept of an online training up to K, and whether the device divides an update)."""
+    """Return the settings of a regime.
+
+    These are the params, and keys that do not change the result: which rollouts of an online training are kept, and
+    whether the device decides the size of a pass.
+    """
     regime, written = REGIMES[arm.regime], arm.settings
     values = dict(params[regime.section or regime.name])
     if regime.phase == "online":
@@ -192,8 +195,11 @@ def _settings(arm: Arm, params: Mapping[str, Any], group_size: int, k: int) -> A
 
 
 def take_over(chosen: Policy, folder: Path, regime: str, steps: Sequence[int]) -> None:
-    """Copy weights and record of the checkpoint that was chosen among `steps` to the folder of the policy that is
-    evaluated, which is called `regime`; a ValueError says where the weights are not those that were trained."""
+    """Copy weights and record of the checkpoint chosen among `steps` to the folder of the evaluated policy.
+
+    Raises:
+        ValueError: the weights are not those that were trained.
+    """
     require_own_weights(chosen)
     here = "adapter" if chosen.adapter else "weights"
     for file in chosen.files:
