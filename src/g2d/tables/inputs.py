@@ -31,7 +31,7 @@ from g2d.regimes.training_rollouts import read_ages
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
 from g2d.tables import catalogue
 from g2d.tables.bills import calibration_of, costs_of, read_log, spent_on
-from g2d.tables.choices import CANDIDATE_COLUMNS, SWEEP_COLUMNS, sweep_bills
+from g2d.tables.choices import CANDIDATE_COLUMNS, SWEEP_COLUMNS, sweep_costs
 from g2d.tables.controls import seen_in_training
 from g2d.tables.files import files_of
 from g2d.tables.frames import read_table
@@ -114,7 +114,7 @@ class Inputs:
         return self.folder / Path(file).relative_to("results")
 
     def read(self, part: str, read: Callable[..., Any], *arguments: Any) -> dict[Any, Any]:
-        """Read the files of a part of the grid (`g2d.tables.files`)."""
+        """What a part of the grid has left (`g2d.tables.files`)."""
         files = {at: self.path(file) for at, file in files_of(self.config, part).items()}
         return {at: read(file, *arguments) for at, file in files.items() if self.whole or file.exists()}
 
@@ -177,7 +177,7 @@ class Inputs:
         sweeps: dict[PolicyKey, list[Cost]] = defaultdict(list)
         for (key, _), cost in self.read("sweep_costs", read_cost).items():
             sweeps[key] += cost.records
-        return charged | sweep_bills(sweeps, chain.from_iterable(charged.values()))
+        return charged | sweep_costs(sweeps, chain.from_iterable(charged.values()))
 
     @cached_property
     def attempts(self) -> list[Attempt]:
