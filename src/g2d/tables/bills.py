@@ -26,7 +26,7 @@ from g2d.tables.frames import Rows, columns, mean, table_of
 # 52.2 and 54.2 at G=4. A step takes twice as long at G=4, so both have as many prompts: 8, from the batch of 4 x 4
 # completions at G=2 in appendix B.
 HOURS_PER_COMPLETION = mean_of((26.6 / 16_000, 27.2 / 16_000, 52.2 / 32_000, 54.2 / 32_000))
-# DPO with K=0: 2.2 and 2.6 hours for 12,000 rollouts and DPO on their pairs, of which each stage gets half.
+# DPO with K=0: 2.2 and 2.6 hours for 12,000 rollouts and DPO on their pairs; each stage gets half.
 HOURS_OF_HARVEST_AND_DPO = mean_of((2.2, 2.6))
 PUBLISHED = {
     "train_grpo": HOURS_PER_COMPLETION,
@@ -80,7 +80,7 @@ def cost_table(
 
 @table_of(ATTEMPT_COLUMNS)
 def attempt_table(attempts: Sequence[Attempt]) -> Rows:
-    """A row per stage, then one for all stages: the cost of all attempts and of those that were kept.
+    """A row per stage, then one for all stages: the cost of all attempts and of the kept ones.
 
     Columns that end in `_all` and the peaks are over all finished attempts. device_hours_kept is over the last
     successful attempt of each job, with what it continued.
@@ -167,7 +167,7 @@ def costs_of(key: PolicyKey, records: Sequence[Cost], spent: Mapping[str, float]
 
 
 def calibration_of(records: Sequence[Cost], price: Price | None = None) -> dict[str, float]:
-    """Part of a policy's costs that is calibration, which the paper does not count."""
+    """Calibration's part of a policy's costs; the paper does not count it."""
     calibration = [record for record in records if record.stage == "calibrate"]
     rest = [record for record in records if record.stage != "calibrate"]
     path_s = critical_path_s(records) - critical_path_s(rest)
@@ -232,10 +232,10 @@ def spent_on(
     """Count the gradient steps, the prompts, and the tokens generated, trained on and scored by a teacher.
 
     Args:
-        records: costs of the jobs that made the policy, which are beside the metrics of its trainings.
+        records: costs of the jobs that made the policy; the metrics of a training are in the same folder.
         path: path of a file that jobs call `results/...`.
     """
-    # A chain of K has a folder per K, of which the last has the whole log; each round begins a log of its own.
+    # A chain of K has a folder per K, and the last one has the whole log; each round begins a new log.
     trainings: dict[Path, tuple[Arm | None, Path]] = {}
     for record in records:
         if record.stage.startswith("train_"):
@@ -256,7 +256,7 @@ def spent_on(
 
 
 def _tokens_trained(arm: Arm | None, log: Sequence[Mapping[str, float]]) -> float:
-    """The trainer's running count, which only the first gradient step of a generation has, times the iterations."""
+    """The trainer's running count times the iterations; only the first gradient step of a generation logs it."""
     counted = max(row["num_tokens"] for row in log if "num_tokens" in row)
     return counted * (getattr(arm.settings, "iterations", 1) if arm else 1)
 

@@ -48,7 +48,7 @@ def _names(config: Config) -> dict[str, Any]:
 
     return {
         "config": config,
-        "benchmark": next(iter(config.benchmarks)),  # of the figures
+        "benchmark": next(iter(config.benchmarks)),  # shown in figures
         "seeds": f"{at_most}{n_seeds} seed{'s' if n_seeds > 1 else ''}",
         "over": over,
         "these_weights": "" if n_seeds > 1 else ", for these weights",

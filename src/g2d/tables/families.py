@@ -77,7 +77,7 @@ def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]
 
 
 def _main_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iterator[Family]:
-    """Yield the families of DPO, of automatic warm-ups or of GRPO, which is only compared with M0."""
+    """Yield the families of DPO, of automatic warm-ups or of GRPO (only against M0)."""
     role = members[0].role
     references = {
         "M0": [policy for policy in policies if policy.role == "base"],

@@ -66,8 +66,8 @@ class Inputs:
     # Keys: a policy.
     records = _Part(read_policy)
     costs = _Part(read_cost, shown=True)  # trained policies only: the cost of M0 is not part of the experiment
-    replies = _Part(read_rollouts, NEEDED, shown=True)  # to the held-out open-ended prompts
-    probes = _Part(read_table, PROBE_COLUMNS)  # of automatic warm-ups
+    replies = _Part(read_rollouts, NEEDED, shown=True)  # replies to the held-out open-ended prompts
+    probes = _Part(read_table, PROBE_COLUMNS)  # probes of automatic warm-ups
     seen = _Part(seen_in_training)  # controls
     selections = _Part(read_table, CANDIDATE_COLUMNS)
     # Keys: a policy and a benchmark.

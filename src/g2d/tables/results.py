@@ -35,7 +35,7 @@ KEY_COLUMNS = {
 
 
 class Results(Inputs):
-    """The files of a grid as frames, which can be joined on `KEY_COLUMNS`; a harvest has the key of its policy.
+    """The files of a grid as frames to be joined on `KEY_COLUMNS`; a harvest has the key of its policy.
 
     Raises:
         FileNotFoundError: there is no such folder, or no run has begun in it.

@@ -76,7 +76,7 @@ Pairs = dict[tuple[Row, str], tuple[np.ndarray, np.ndarray]]  # answers, (n_seed
 def _tests(
     grouped: Mapping[str, Grouped], policies: Sequence[Row], reasons: Mapping[str, Sequence[str]]
 ) -> tuple[Pairs, dict[tuple[Row, str], str]]:
-    """Pair answers with those of the first run; also return the reasons why others are not paired."""
+    """Pair answers with the first run's; also return the reasons why others are not paired."""
     first = next(iter(grouped.values()))
     tests: Pairs = {}
     refused = {}

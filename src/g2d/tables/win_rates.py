@@ -22,7 +22,7 @@ WIN_RATE_COLUMNS = columns(
     "length base_length longer score base_score not_judged cut_off",
 )
 NEEDED = ("problem_id", "sample", "completion_text", "finish_reason", "reward")
-BENCHMARK = "open-ended"  # stands for the prompts in `Row`
+BENCHMARK = "open-ended"  # the prompts, as the benchmark of a `Row`
 
 
 @table_of(WIN_RATE_COLUMNS)
