@@ -8,7 +8,6 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -16,9 +15,8 @@ import pytest
 import torch
 
 from g2d.experiment.config import Config, load
-from g2d.experiment.plan import Plan
 from g2d.experiment.requirements import fetched_models, require_files, require_vocabularies
-from g2d.forecast.jobs import grid_jobs
+from g2d.graph.build import build
 from g2d.jobs.files import read_json, write_json
 from g2d.memory.model_shape import model_shape
 from g2d.memory.need import Forecast
@@ -228,10 +226,11 @@ def test_another_models_tokens_are_compared_before_any_job(tmp_path: Path) -> No
 
 def test_a_job_depends_on_the_record_of_another_model(tmp_path: Path) -> None:
     config = with_teacher({"source": "embedded"}, other_model(tmp_path / "teacher"))
-    training = SimpleNamespace(model="demo", regime="student", seed="0", g="2", k="3")
-    (record,) = Plan(config).teacher(training)
-    assert [job.outputs for job in grid_jobs(config, Plan(config)) if job.rule == "pretrained_model"] == [(record,)]
-    assert Plan(config).previous_costs(training) == ["results/demo/calibration/cost.json"]
+    makers = build(config).makers
+    training = makers["results/demo/seed0/student/g2/k3/policy.json"]
+    (record,) = training.inputs["teacher"]
+    assert makers[record].rule == "pretrained_model"
+    assert training.inputs["costs"] == ["results/demo/calibration/cost.json"]
     source = fetched_models(config)["teachers/student"]
     before = resolve_base("teachers/student", source)
     assert record == f"results/{before.policy_id}/policy.json"
