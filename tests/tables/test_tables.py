@@ -19,7 +19,7 @@ from g2d.jobs.cost import Cost, CostFile
 from g2d.policies import Policy
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.accuracy import ABLATION_COLUMNS, MAIN_COLUMNS, ablation_table, main_table
-from g2d.tables.bills import COST_COLUMNS, cost_table
+from g2d.tables.costs import COST_COLUMNS, cost_table
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
 from g2d.tables.frames import read_table, write_table
 from g2d.tables.harvest import (

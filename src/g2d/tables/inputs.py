@@ -31,9 +31,9 @@ from g2d.problems.settings import is_fresh
 from g2d.regimes.auto_stop import PROBE_COLUMNS
 from g2d.regimes.training_rollouts import read_ages
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
-from g2d.tables.bills import calibration_of, costs_of, read_log, spent_on
 from g2d.tables.choices import CANDIDATE_COLUMNS, SWEEP_COLUMNS, sweep_costs
 from g2d.tables.controls import seen_in_training
+from g2d.tables.costs import calibration_of, costs_of, read_log, spent_on
 from g2d.tables.frames import read_table
 from g2d.tables.harvest import correlation_points
 from g2d.tables.samples import READ
@@ -114,7 +114,7 @@ class Inputs:
         return self.folder / Path(file).relative_to("results")
 
     def read(self, part: str, read: Callable[..., Any], *arguments: Any) -> dict[Any, Any]:
-        """What a part of the grid has left (`g2d.graph.parts`)."""
+        """Read the files of a part of the grid (`g2d.graph.parts`)."""
         files = {at: self.path(file) for at, file in files_of(self.config, part).items()}
         return {at: read(file, *arguments) for at, file in files.items() if self.whole or file.exists()}
 
@@ -168,16 +168,16 @@ class Inputs:
         return {key: costs_of(key, cost.records, self.spent[key], self.config) for key, cost in self.costs.items()}
 
     @cached_property
-    def billed(self) -> dict[PolicyKey, list[Cost]]:
+    def charged(self) -> dict[PolicyKey, list[Cost]]:
         """Jobs charged to each policy, its evaluations included, and to each sweep."""
-        charged: dict[PolicyKey, list[Cost]] = defaultdict(list, {key: [] for key in self.finished.values()})
+        by_policy: dict[PolicyKey, list[Cost]] = defaultdict(list, {key: [] for key in self.finished.values()})
         parts = ("answer_costs", "sample_costs", "drift_costs", "reply_costs")
         for at, cost in chain(self.costs.items(), *(self.read(part, read_cost).items() for part in parts)):
-            charged[at[0] if isinstance(at, tuple) else at] += cost.records
+            by_policy[at[0] if isinstance(at, tuple) else at] += cost.records
         sweeps: dict[PolicyKey, list[Cost]] = defaultdict(list)
         for (key, _), cost in self.read("sweep_costs", read_cost).items():
             sweeps[key] += cost.records
-        return charged | sweep_costs(sweeps, chain.from_iterable(charged.values()))
+        return by_policy | sweep_costs(sweeps, chain.from_iterable(by_policy.values()))
 
     @cached_property
     def attempts(self) -> list[Attempt]:
