@@ -36,7 +36,7 @@ def at_equal_gain(divergence: np.ndarray, gain: np.ndarray, online: np.ndarray) 
 
     Args:
         divergence: (policies,), mean divergences from M0, positive.
-        gain: (policies,), accuracies minus that of M0.
+        gain: (policies,), accuracies minus M0's accuracy.
         online: (policies,), whether they were trained online.
 
     Returns:

@@ -21,7 +21,7 @@ METRICS = ("pass_at_1", "pairability", "mid_band", "entropy")
 
 
 def factorial_cells(rollouts: Mapping[float, pd.DataFrame]) -> Iterator[dict[str, Any]]:
-    """The two-way table itself, from rollouts of the same problems by temperature: a row per level and temperature.
+    """Yield the two-way table, from rollouts of the same problems by temperature: a row per level and temperature.
     Problems without a level are left out.
 
     Raises:
@@ -42,10 +42,13 @@ def factorial_cells(rollouts: Mapping[float, pd.DataFrame]) -> Iterator[dict[str
 def factorial_effects(
     rollouts: Mapping[float, pd.DataFrame], resamples: int = RESAMPLES, seed: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """The effects of level, temperature and their interaction on every metric, from rollouts as for `factorial_cells`:
-    the difference from the mean of all cells, in the metric's unit, with a 95 % percentile interval, and the source's
-    share of the sum of squares between the cells (it contains sampling noise). NaN where a cell has no value, such as
-    mu without pairable problems."""
+    """Yield the effects of level, temperature and their interaction on every metric, from rollouts as for
+    `factorial_cells`.
+
+    An effect is the difference from the mean of all cells, with a 95 % percentile interval. share is the source's
+    part of the sum of squares between cells, sampling noise included. NaN if a cell has no value, such as mu without
+    pairable problems.
+    """
     by_level = _by_level(rollouts)
     if not by_level or len(rollouts) < 2:
         return

@@ -1,10 +1,10 @@
-"""Where online training saturates: a sigmoid of accuracy against gradient steps (arXiv 2510.13786, there of compute).
+"""Saturation of online training: a sigmoid of accuracy against gradient steps (arXiv 2510.13786 uses compute).
 
     accuracy(K) = start + (asymptote - start) / (1 + (midpoint / K)^slope)
 
-start is the accuracy of M0. The curve is fitted by least squares to the accuracies over seeds. Its intervals are those
-of the crossed bootstrap of `statistics.resample`; in a resample the two parameters that are not linear are those of a
-grid that fit best, and the asymptote is exact (Golub and Pereyra 1973).
+start is the accuracy of M0. The curve is fitted by least squares to the accuracies over seeds. Intervals
+are from the crossed bootstrap of `statistics.resample`: the two nonlinear parameters are chosen from a grid, and the
+asymptote is exact (Golub and Pereyra 1973).
 """
 
 from __future__ import annotations

@@ -58,6 +58,9 @@ class Frontier(Section):
         gt=0,
         lt=1,
     )
+    axis: Literal["device_hours", "tokens_generated", "updates", "critical_path_hours"] = key(
+        "device_hours", "Cost that the frontier is tested on (docs/analysis.md).", neutral="device_hours"
+    )
 
 
 PerHour = Annotated[float, Field(ge=0)]

@@ -15,7 +15,18 @@ from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.analysis.crossed import SeedPool
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Grouped, Row, by_grid, by_policy, crossed, named, row_of
+from g2d.tables.evaluations import (
+    BY_BENCHMARK,
+    Evaluations,
+    Grouped,
+    Row,
+    by_grid,
+    by_policy,
+    clusters_of,
+    crossed,
+    named,
+    row_of,
+)
 from g2d.tables.frames import Rows, columns, table_of
 
 Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]  # its name, and pairs (policy, reference)
@@ -130,6 +141,7 @@ class Paired:
         ends = np.cumsum([len(grouped[at]) for at in rows])
         self.seeds = {at: [key.seed for key in grouped[at]] for at in rows}
         self.correct = dict(zip(rows, np.split(correct, ends[:-1]), strict=True))
+        self.clusters = clusters_of(grouped[rows[0]])
 
     def shared_seeds(self, at: Row, reference: Row) -> list[int | None]:
         """Return the seeds of the policy that the reference has, or all if it has no seeds (M0)."""
@@ -158,7 +170,7 @@ class Paired:
 
     def tested(self, family: Collection[tuple[Row, Row]]) -> list[Comparison]:
         """Compare all pairs of a family, corrected for one another."""
-        return corrected([compare(*self.pair(*pair), self.pool(*pair), len(family)) for pair in family])
+        return corrected([compare(*self.pair(*pair), self.pool(*pair), len(family), self.clusters) for pair in family])
 
     @property
     def differences(self) -> Differences:
@@ -179,7 +191,7 @@ class Paired:
             at, other = (rows[i], rows[j]) if len(self.seeds[rows[i]]) > 1 else (rows[j], rows[i])
             return self.pool(at, other) if len(longest) > 1 else None
 
-        return Differences([*self.correct.values()], pool)
+        return Differences([*self.correct.values()], pool, self.clusters)
 
     def _of_seeds(self, row: Row, seeds: Sequence[int | None]) -> np.ndarray:
         """Return the answers of a policy over these seeds, or M0's."""

@@ -1,17 +1,16 @@
-"""The Pareto frontier of accuracy and cost, for each measure of cost."""
+"""Accuracy against each measure of cost, and the Pareto frontier on one of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from g2d.analysis.frontier import Standing, cost_interval, on_axis
-from g2d.analysis.margins import smallest_margins
+from g2d.analysis.margins import Differences, Margin, smallest_margins
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sections import Price
 from g2d.tables.accuracy import accuracy_row
@@ -21,10 +20,10 @@ from g2d.tables.frames import Rows, columns, table_of
 
 WHERE_KNOWN = ("gpu_energy_kwh", "money")  # axes that a grid need not have
 AXES = ("tokens_generated", "updates", "device_hours", "paper_hours", "critical_path_hours", *WHERE_KNOWN)
-NOT_TESTED = "not tested"  # status of GRPO before its last K and of its ablations
+NOT_TESTED = "not tested"  # on the other axes, and GRPO before its last K and its ablations
 FRONTIER_COLUMNS = columns(
     *(BY_BENCHMARK, "axis cost cost_low cost_high cost_without_calibration n_seeds accuracy ci_low ci_high"),
-    "status beaten_by beaten_by_K beaten_by_group_size beaten beaten_low beaten_high chance p_on p_beaten",
+    "status beaten_by beaten_by_K beaten_by_group_size beaten beaten_low beaten_high p_on p_beaten",
     "behind_any margin_shown_any margin p_enough enough cheapest_enough",
 )
 
@@ -36,33 +35,32 @@ def frontier_table(
     margin: float,
     calibration: Mapping[PolicyKey, Mapping[str, float]] | None = None,
     price: Price | None = None,
+    tested_axis: str = "device_hours",
 ) -> Rows:
     """A row per policy and axis on which its cost is known, without ablations of DPO.
 
-    It has the policy's `Standing` on the axis and its `Margin` against any other policy, equal on all axes.
+    It has the policy's `Margin` against any other policy and, on one axis, its `Standing`. GRPO before its last K and
+    ablations of GRPO are not tested.
 
     Args:
         costs: `costs_of` each trained policy; M0 costs nothing.
         calibration: the part of these costs that is calibration (`calibration_of`), charged to every policy and seed.
+        tested_axis: `frontier.axis`.
     """
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")
     for (_, benchmark), policies in by_grid(grouped).items():
-        accuracies = {at: accuracy_row(grouped[at], {}, benchmark) for at in policies}
-        differences = cache(lambda rows: Paired(grouped, rows).differences)  # most axes are known for the same policies
-        all_tested = tuple(at for at in policies if _is_tested(at))
-        margins: dict[Row, Any] = {}
-        if all_tested:
-            margins = dict(zip(all_tested, smallest_margins(differences(all_tested), margin), strict=True))
+        tested = [at for at in policies if _is_tested(at)]
+        differences = Paired(grouped, tested).differences if tested else Differences([])
+        margins = dict(zip(tested, smallest_margins(differences, margin), strict=True))
+        accuracies = {at: accuracy_row(grouped[at], {}, benchmark) | _margin(margins.get(at)) for at in policies}
         for axis in AXES:
             by_seed = {at: _costs(grouped[at], costs, axis) for at in policies}
             on_this_axis = [at for at in policies if np.isfinite(by_seed[at]).all()]
             if axis in WHERE_KNOWN and all(at[0].role == "base" for at in on_this_axis):
                 continue
-            tested = tuple(at for at in on_this_axis if _is_tested(at))
             standing: dict[Row, dict[str, Any]] = {}
-            if tested:
-                bounds = [margins[at] for at in tested]
-                standings = on_axis([by_seed[at] for at in tested], differences(tested), bounds)
+            if axis == tested_axis and tested:
+                standings = on_axis([by_seed[at] for at in tested], differences, [margins[at].enough for at in tested])
                 names = [named(grouped[at], benchmark) for at in tested]
                 standing = {at: _standing(one, names) for at, one in zip(tested, standings, strict=True)}
             for at in on_this_axis:
@@ -75,24 +73,30 @@ def frontier_table(
                     row |= {"cost_low": max(low, 0.0), "cost_high": high}
                 if axis == "money" and price is not None:
                     row["currency"] = price.currency
-                yield row | standing.get(at, {"status": NOT_TESTED, "enough": False, "cheapest_enough": False})
+                yield row | standing.get(at, {"status": NOT_TESTED, "cheapest_enough": False})
 
 
 def _is_tested(at: Row) -> bool:
     return at[0].role not in ("curve", "ablation")
 
 
+def _margin(bound: Margin | None) -> dict[str, Any]:
+    """Return the cells of a margin; None is a policy that is not tested."""
+    if bound is None:
+        return {"enough": False}
+    row = {"behind_any": bound.behind, "margin_shown_any": bound.margin_shown}
+    return row | {"p_enough": bound.p_enough, "enough": bound.enough}
+
+
 def _standing(standing: Standing, names: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the cells of a standing, from the names of the tested policies."""
-    bound, by = standing.margin, {} if standing.beaten_by is None else names[standing.beaten_by]
-    row = {name: value for name, value in asdict(standing).items() if name != "margin"}
-    row |= {"p_enough": bound.p_enough, "enough": bound.enough}
-    row |= {"behind_any": bound.behind, "margin_shown_any": bound.margin_shown}
-    return row | {
+    by = {} if standing.beaten_by is None else names[standing.beaten_by]
+    beaten_by = {
         "beaten_by": by.get("policy"),
         "beaten_by_K": by.get("K"),
         "beaten_by_group_size": by.get("group_size"),
     }
+    return asdict(standing) | beaten_by
 
 
 def _costs(by_key: Mapping[PolicyKey, Any], costs: Mapping[PolicyKey, Mapping[str, float]], axis: str) -> np.ndarray:

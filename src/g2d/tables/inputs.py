@@ -91,7 +91,8 @@ class Inputs:
         self.controls = grid.controls(config)
         self.changes = grid.ablation_changes(config)
         self.price = config.price_per_device_hour
-        self.margin = (config.frontier or Frontier()).margin
+        settings = config.frontier or Frontier()
+        self.margin, self.tested_axis = settings.margin, settings.axis
         self.collapse_share = (config.collapse or Collapse()).share
         self.fresh = [name for name in config.continued_benchmarks if is_fresh(config.benchmarks[name])]
         self.shown_share = (config.contamination or Contamination()).share

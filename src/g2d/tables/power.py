@@ -13,7 +13,7 @@ from g2d.analysis import power
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.sections import Frontier
-from g2d.tables.evaluations import Evaluations, Row, by_grid, by_policy, crossed
+from g2d.tables.evaluations import Evaluations, Row, by_grid, by_policy, clusters_of, crossed
 from g2d.tables.families import ALIKE, families
 from g2d.tables.frames import Rows, columns, table_of
 
@@ -43,10 +43,10 @@ def power_table(evaluations: Evaluations, target: float) -> Rows:
     Args:
         target: the difference that `problems_needed` is for, in 0..1.
     """
-    for (model, benchmark), (rows, answers) in _alike(evaluations).items():
+    for (model, benchmark), (rows, answers, clusters) in _alike(evaluations).items():
         _, n_seeds, n_problems = answers.shape
         design = power.Design(n_seeds, n_problems, len(answers))
-        yield from _rows(model, benchmark, power.decompose(answers), rows, design, target)
+        yield from _rows(model, benchmark, power.decompose(answers, clusters), rows, design, target)
 
 
 @table_of(POWER_COLUMNS)
@@ -71,8 +71,8 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
 def variance_table(evaluations: Evaluations) -> Rows:
     """A row per model and benchmark with at least two K: sources of the variance of differences between policies, and
     the smallest difference with more seeds or questions; shares of seeds are null with one seed."""
-    for (model, benchmark), (rows, answers) in _alike(evaluations).items():
-        variance = power.decompose(answers)
+    for (model, benchmark), (rows, answers, clusters) in _alike(evaluations).items():
+        variance = power.decompose(answers, clusters)
         n_policies, n_seeds, n_problems = answers.shape
         parts = variance.components.of_difference(n_seeds, n_problems)
         sizes = family_sizes(rows)
@@ -107,8 +107,8 @@ def family_sizes(rows: Iterable[Row]) -> dict[str, int]:
     return {against: sizes[against] for against in (NO_ONLINE, OTHERS) if against in sizes}
 
 
-def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], np.ndarray]]:
-    """Return all rows of each model and benchmark, and the answers of its policies that were trained alike.
+def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], np.ndarray, np.ndarray | None]]:
+    """Return all rows of each model and benchmark, the answers of its policies that were trained alike, and clusters.
 
     Answers are (n_policies, n_seeds, n_problems), over the first seeds, shared by all. Grids without two such policies
     or without a family are left out.
@@ -119,7 +119,8 @@ def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], n
         answers = [crossed(grouped[at], at[1]) for at in rows if at[0].role in ALIKE]
         numbers = {len(correct) for correct in answers}
         if len(answers) > 1 and (len(numbers) == 1 or min(numbers) > 1) and family_sizes(rows):
-            alike[place] = rows, np.stack([correct[: min(numbers)] for correct in answers])
+            shared = np.stack([correct[: min(numbers)] for correct in answers])
+            alike[place] = rows, shared, clusters_of(grouped[rows[0]])
     return alike
 
 
