@@ -22,7 +22,7 @@ from g2d.graph.build import build
 from g2d.jobs.cost import Cost, write_cost
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import HubModel, LocalModel, parameters
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
 from g2d.status.screen import hours_to_go
 from tests.experiment.test_config import MINIMAL
 

@@ -39,8 +39,8 @@ try:
     from g2d.policies.settings import CONVERTED, model_files
     from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files
     from g2d.regimes.catalogue import ENTRIES, REGIMES, of_phase
-    from g2d.regimes.tracking import sync_command
-    from g2d.regimes.warmup import AUTO
+    from g2d.regimes.run.tracking import sync_command
+    from g2d.regimes.run.training import AUTO
     from g2d.rewards.scratch_model import ScratchRewardModel
     from g2d.settings import ConfigError
     from g2d.graph import catalogue

@@ -15,7 +15,7 @@ from g2d.forecast.rates import measured_rates
 from g2d.graph.build import grid_jobs
 from g2d.jobs.digests import changed_inputs
 from g2d.jobs.stage import from_elsewhere
-from g2d.regimes.checkpoints import MANIFEST, is_whole
+from g2d.regimes.run.checkpoints import MANIFEST, is_whole
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
 BASE_MODELS = {"embedded_model", "scratch_model", "gguf_model", "pretrained_model"}  # rules that make M0

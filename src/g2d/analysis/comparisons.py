@@ -79,14 +79,14 @@ def compare(
 
 def corrected(family: Sequence[Comparison]) -> list[Comparison]:
     """Return a family of results of `compare` with Holm's p-values and simultaneous intervals that agree with them."""
-    found = simultaneous(
-        [own.p_value for own in family],
-        [(own.family_low, own.family_high) for own in family],
-        [own.difference for own in family],
+    adjusted = simultaneous(
+        [comparison.p_value for comparison in family],
+        [(comparison.family_low, comparison.family_high) for comparison in family],
+        [comparison.difference for comparison in family],
     )
     return [
-        replace(own, p_holm=p, family_low=low, family_high=high)
-        for own, (p, low, high) in zip(family, found, strict=True)
+        replace(comparison, p_holm=p, family_low=low, family_high=high)
+        for comparison, (p, low, high) in zip(family, adjusted, strict=True)
     ]
 
 

@@ -77,9 +77,12 @@ def permutation_p(points: pd.DataFrame, x: str, y: str) -> float | None:
     model with at most `EXACT_UP_TO` points, otherwise from `DRAWS` random permutations with a fixed seed.
     """
     products = []  # per model: (i, j) is the sum over seeds of x at point i times y at point j, both centred
-    for _, own in points.groupby("model", sort=False):
-        sides = [own.pivot_table(index="seed", columns=["group_size", "K"], values=side).to_numpy() for side in (x, y)]
-        if any(np.isnan(side).any() for side in sides) or sides[0].size != len(own):
+    for _, model_points in points.groupby("model", sort=False):
+        sides = [
+            model_points.pivot_table(index="seed", columns=["group_size", "K"], values=side).to_numpy()
+            for side in (x, y)
+        ]
+        if any(np.isnan(side).any() for side in sides) or sides[0].size != len(model_points):
             return None
         a, b = (side - side.mean(axis=1, keepdims=True) for side in sides)
         products.append(a.T @ b)

@@ -107,7 +107,7 @@ def clustered(values: np.ndarray, clusters: np.ndarray | None) -> np.ndarray:
     if clusters is None:
         return values
     means, codes = values.mean(axis=1, keepdims=True), np.unique(clusters, return_inverse=True)[1]
-    sums = np.stack([np.bincount(codes, weights=own) for own in values - means])
+    sums = np.stack([np.bincount(codes, weights=deviations) for deviations in values - means])
     return np.asarray(means + sums * (sums.shape[1] / values.shape[1]))
 
 
@@ -120,7 +120,7 @@ def effective_questions(by_question: np.ndarray, clusters: np.ndarray | None) ->
     if clusters is None:
         return n, n - 1
     by_cluster = clustered(by_question[None], clusters)[0]
-    of_questions, of_clusters = (float(own.var(ddof=1)) / len(own) for own in (by_question, by_cluster))
+    of_questions, of_clusters = (float(values.var(ddof=1)) / len(values) for values in (by_question, by_cluster))
     effect = of_clusters / of_questions if of_questions else n / len(by_cluster)
     return n / max(effect, 1.0), len(by_cluster) - 1
 

@@ -30,10 +30,10 @@ def factorial_cells(rollouts: Mapping[float, pd.DataFrame]) -> Iterator[dict[str
     for level, counts in _by_level(rollouts).items():
         numerators, denominators = _sums(counts)
         values = _cell(np.ones((1, numerators.shape[1])), numerators, denominators)[:, 0]
-        for own, temperature, frame in zip(values.T, sorted(rollouts), counts, strict=True):
+        for metrics, temperature, frame in zip(values.T, sorted(rollouts), counts, strict=True):
             yield {
                 **{"level": level, "temperature": temperature, "n": len(frame)},
-                **dict(zip(METRICS, own, strict=True)),
+                **dict(zip(METRICS, metrics, strict=True)),
                 "all_wrong": (frame["correct"] == 0).mean(),
                 "all_correct": (frame["correct"] == frame["n"]).mean(),
             }
@@ -97,7 +97,7 @@ def _sums(counts: list[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray]:
     ratios = [
         {"pass_at_1": (frame["p_hat"].to_numpy(), np.ones(len(frame)))} | informative_parts(frame) for frame in counts
     ]
-    terms = np.array([[own[metric] for metric in METRICS] for own in ratios])  # temperature, metric, term, problem
+    terms = np.array([[parts[metric] for metric in METRICS] for parts in ratios])  # temperature, metric, term, problem
     return np.moveaxis(terms[:, :, 0], 0, 2), np.moveaxis(terms[:, :, 1], 0, 2)
 
 

@@ -147,7 +147,7 @@ def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
     has_pair = sides["any"].astype(bool)
     best, worst = lengths(rollouts)
     details = rollouts.get("reward_details", pd.Series(dtype="object")).dropna()  # JSON
-    cut = sum(bool(json.loads(own).get("truncated")) for own in details)
+    cut = sum(bool(json.loads(text).get("truncated")) for text in details)
     return Informativeness(
         **dict.fromkeys(NEEDED)  # type: ignore[arg-type]
         | _without_p(rollouts)

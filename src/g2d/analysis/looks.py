@@ -52,7 +52,9 @@ class Plan:
     @property
     def policies(self) -> tuple[str, ...]:
         """All policies, in order of their first mention."""
-        return tuple(dict.fromkeys(name for own in self.asked for name in (own.policy, own.reference)))
+        return tuple(
+            dict.fromkeys(name for comparison in self.asked for name in (comparison.policy, comparison.reference))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,9 @@ class Look:
     @property
     def next(self) -> dict[str, int]:
         """Return the seeds of each policy that gets further ones; empty after the last look."""
-        return {own.policy: own.next_seeds for own in self.policies if own.next_seeds > own.seeds}
+        return {
+            decision.policy: decision.next_seeds for decision in self.policies if decision.next_seeds > decision.seeds
+        }
 
 
 def take_look(
@@ -120,13 +124,15 @@ def take_look(
     wanted = _seeds_now(plan, earlier)
     answers = {policy: _cut(policy, results, n) for policy, n in wanted.items()}
     number = len(earlier) + 1
-    before = earlier[-1].comparisons if earlier else tuple(Compared(**asdict(own)) for own in plan.asked)
+    before = earlier[-1].comparisons if earlier else tuple(Compared(**asdict(comparison)) for comparison in plan.asked)
     compared = dict(enumerate(before))
-    for family in dict.fromkeys(own.family for own in plan.asked):
-        members = {i: own for i, own in enumerate(before) if own.family == family}
-        left = {i: own for i, own in members.items() if own.verdict == "open"}
-        known = {i: own for i, own in left.items() if {own.policy, own.reference} <= set(answers)}
-        tests = {i: _Test.of(plan, own, answers, clusters) for i, own in known.items()}
+    for family in dict.fromkeys(comparison.family for comparison in plan.asked):
+        members = {i: comparison for i, comparison in enumerate(before) if comparison.family == family}
+        left = {i: comparison for i, comparison in members.items() if comparison.verdict == "open"}
+        known = {
+            i: comparison for i, comparison in left.items() if {comparison.policy, comparison.reference} <= set(answers)
+        }
+        tests = {i: _Test.of(plan, comparison, answers, clusters) for i, comparison in known.items()}
         compared |= _judged(plan, members, tests, number)
     return _decided(plan, number, _without_beaten(list(compared.values())), wanted)
 
@@ -143,7 +149,7 @@ def _seeds_now(plan: Plan, earlier: Sequence[Look]) -> dict[str, int]:
         )
     if not last.next:
         raise ValueError(f"look {last.number} was the last: no policy gets further seeds")
-    return {own.policy: own.next_seeds for own in last.policies if own.next_seeds} | none
+    return {decision.policy: decision.next_seeds for decision in last.policies if decision.next_seeds} | none
 
 
 def _cut(policy: str, results: Mapping[str, np.ndarray], n_seeds: int) -> np.ndarray:
@@ -164,17 +170,19 @@ class _Test:
     fractions: tuple[float, ...]  # up to this look
 
     @classmethod
-    def of(cls, plan: Plan, own: Compared, answers: Mapping[str, np.ndarray], clusters: np.ndarray | None) -> _Test:
-        deltas = by_seed(answers[own.policy], answers[own.reference])
-        n, paired = len(deltas), own.reference not in plan.without_seeds
-        names = dict.fromkeys((*(p for p in plan.alike if p in answers), own.policy, own.reference))
+    def of(
+        cls, plan: Plan, comparison: Compared, answers: Mapping[str, np.ndarray], clusters: np.ndarray | None
+    ) -> _Test:
+        deltas = by_seed(answers[comparison.policy], answers[comparison.reference])
+        n, paired = len(deltas), comparison.reference not in plan.without_seeds
+        names = dict.fromkeys((*(p for p in plan.alike if p in answers), comparison.policy, comparison.reference))
         # Both are in the pool, whoever they are: the looks keep their error with one policy that scatters five times as
         # much (docs/analysis.md), and with its own variance two seeds would decide nothing.
         pooled = [p for p in names if len(answers[p]) >= n and p not in plan.without_seeds]
         pool = SeedPool(np.stack([answers[p][:n].mean(axis=1) for p in pooled]))
         error = error_of_difference(deltas, pool, paired, clusters)
-        test = cls(plan, float(deltas.mean()), error, n, own.fractions)
-        return replace(test, fractions=(*own.fractions, test.fraction(n)))
+        test = cls(plan, float(deltas.mean()), error, n, comparison.fractions)
+        return replace(test, fractions=(*comparison.fractions, test.fraction(n)))
 
     @property
     def seeds_variance(self) -> float:
@@ -216,7 +224,7 @@ class _Test:
         variance from seeds.
         """
         later = [self.fraction(n) for n in self.plan.looks if self.n_seeds < n <= n_seeds]
-        level, level_margin = (self.level(own, later) for own in (error, error_margin))
+        level, level_margin = (self.level(allowed, later) for allowed in (error, error_margin))
         spread = math.sqrt(max(self.seeds_variance * (1 - self.n_seeds / n_seeds), 1e-12))
         then = self.at(n_seeds)
         far = then.reach(level) if level else math.inf
@@ -230,7 +238,7 @@ class _Test:
 def _judged(
     plan: Plan, members: Mapping[int, Compared], tests: Mapping[int, _Test], number: int
 ) -> dict[int, Compared]:
-    size, verdicts = len(members), [own.verdict for own in members.values()]
+    size, verdicts = len(members), [comparison.verdict for comparison in members.values()]
     n_different, n_within = sum(v in ("better", "worse") for v in verdicts), verdicts.count("within")
 
     def level(error: float) -> Callable[[int, int], float]:
@@ -242,7 +250,7 @@ def _judged(
     # Only one end of the margin can be wrong, so each is tested one-sided at the family's error.
     within = stepped(plan.steps, p_margin, n_within, level(2 * plan.error))
     rank, rank_margin = _ranks(p_values, n_different), _ranks(p_margin, n_within)
-    found = {}
+    judged = {}
     for i, test in tests.items():
         low, high = test.error.interval(test.level(plan.error / size))
         verdict: Verdict = "open"
@@ -257,7 +265,7 @@ def _judged(
             chances = [(n, test.chance(n, *errors)) for n in plan.looks if n > test.n_seeds]
             if all(chance < plan.futility * (n - test.n_seeds) for n, chance in chances):
                 verdict, chances = "given up", []
-        found[i] = replace(
+        judged[i] = replace(
             members[i],
             n_seeds=test.n_seeds,
             fractions=test.fractions,
@@ -274,7 +282,7 @@ def _judged(
             chance_next=chances[0][1] if chances else 0.0,
             chance=max((chance for _, chance in chances), default=0.0),
         )
-    return found
+    return judged
 
 
 def stepped(
@@ -306,41 +314,41 @@ def _ranks(p_values: Mapping[int, float], rejected: int) -> dict[int, int]:
 
 def _without_beaten(compared: Sequence[Compared]) -> list[Compared]:
     """Open comparisons of a beaten policy are given up, in the families in which it is compared with something."""
-    beaten, contenders = _beaten(compared), {(own.family, own.policy) for own in compared}
+    beaten, contenders = _beaten(compared), {(comparison.family, comparison.policy) for comparison in compared}
     return [
-        replace(own, verdict="given up", chance=0.0, chance_next=0.0)
-        if own.verdict == "open"
-        and any(p in beaten and (own.family, p) in contenders for p in (own.policy, own.reference))
-        else own
-        for own in compared
+        replace(comparison, verdict="given up", chance=0.0, chance_next=0.0)
+        if comparison.verdict == "open"
+        and any(p in beaten and (comparison.family, p) in contenders for p in (comparison.policy, comparison.reference))
+        else comparison
+        for comparison in compared
     ]
 
 
 def _beaten(compared: Sequence[Compared]) -> set[str]:
     """Policies that are worse than some other."""
-    worse = {own.policy for own in compared if own.verdict == "worse"}
-    return worse | {own.reference for own in compared if own.verdict == "better"}
+    worse = {comparison.policy for comparison in compared if comparison.verdict == "worse"}
+    return worse | {comparison.reference for comparison in compared if comparison.verdict == "better"}
 
 
 def _decided(plan: Plan, number: int, compared: Sequence[Compared], seeds: Mapping[str, int]) -> Look:
     beaten, decisions = _beaten(compared), []
     for policy in plan.policies:
-        own = [c for c in compared if policy in (c.policy, c.reference)]
+        comparisons = [c for c in compared if policy in (c.policy, c.reference)]
         now = seeds.get(policy, 0)
-        going_on = [c.n_seeds for c in own if c.verdict == "open"]
+        going_on = [c.n_seeds for c in comparisons if c.verdict == "open"]
         wanted = [next(n for n in plan.looks if n > n_seeds) for n_seeds in going_on]
         further = now if policy in plan.without_seeds else max([now, *wanted])
-        decisions.append(Decision(policy, *_status(policy in beaten, own), now, further))
+        decisions.append(Decision(policy, *_status(policy in beaten, comparisons), now, further))
     return Look(plan, number, tuple(compared), tuple(decisions))
 
 
-def _status(beaten: bool, own: Sequence[Compared]) -> tuple[Status, str]:
+def _status(beaten: bool, comparisons: Sequence[Compared]) -> tuple[Status, str]:
     """Return the status of a policy with these comparisons, and the reason."""
-    left = [c for c in own if c.verdict == "open"]
-    given_up = [c for c in own if c.verdict == "given up"]
+    left = [c for c in comparisons if c.verdict == "open"]
+    given_up = [c for c in comparisons if c.verdict == "given up"]
     if left:
-        return "open", f"{len(left)} of {len(own)} comparisons are open"
+        return "open", f"{len(left)} of {len(comparisons)} comparisons are open"
     if given_up:
-        unlikely = f"further seeds are unlikely to settle {len(given_up)} of {len(own)} comparisons"
+        unlikely = f"further seeds are unlikely to settle {len(given_up)} of {len(comparisons)} comparisons"
         return "not worth going on", "it is worse than another" if beaten else unlikely
     return "settled", "every comparison has its verdict"

@@ -43,7 +43,7 @@ class Differences:
     def __init__(
         self, answers: Sequence[np.ndarray], pool: Pool = lambda i, j: None, clusters: np.ndarray | None = None
     ) -> None:
-        self.answers = [np.asarray(own, dtype=float) for own in answers]
+        self.answers = [np.asarray(values, dtype=float) for values in answers]
         self._errors: dict[tuple[int, int], Error] = {}
         for i, j in combinations(range(len(answers)), 2):
             deltas = by_seed(self.answers[i], self.answers[j])
@@ -72,22 +72,22 @@ class Differences:
         return self._errors[i, j].interval(alpha)
 
 
-def by_seed(own: np.ndarray, other: np.ndarray) -> np.ndarray:
+def by_seed(values: np.ndarray, other: np.ndarray) -> np.ndarray:
     """One policy's values less another's, over the seeds that both have; one row is of a policy without seeds."""
-    n = min(len(own), len(other))
-    return own[:n] - other[:n] if n > 1 else own - other
+    n = min(len(values), len(other))
+    return values[:n] - other[:n] if n > 1 else values - other
 
 
 def smallest_margins(differences: Differences, margin: float) -> list[Margin]:
     """Return the margin of every policy against the best of the others, simultaneous and one-sided at 95 %; `p_enough`
     and `enough` refer to `margin`, in 0..1."""
     n = len(differences.answers)
-    found = []
+    margins = []
     for i in range(n):
         others = [j for j in range(n) if j != i]
         # One-sided at 5 % / (n - 1) is two-sided at twice that.
         bounds = [differences.interval(j, i, 2 * LEVEL / (n - 1))[1] for j in others]
         p = min(1.0, (n - 1) * max((differences.not_worse(i, j, margin) for j in others), default=0.0))
         behind = max((differences.mean(j, i) for j in others), default=0.0)
-        found.append(Margin(behind, max([0.0, *bounds]), p, p <= LEVEL))
-    return found
+        margins.append(Margin(behind, max([0.0, *bounds]), p, p <= LEVEL))
+    return margins

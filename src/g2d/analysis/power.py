@@ -64,7 +64,7 @@ def decompose(answers: np.ndarray, clusters: np.ndarray | None = None) -> Decomp
     distribution of their mean square, the noise of single answers taken as known. Clusters give the components of
     independent questions with the same variance of the mean.
     """
-    answers = np.stack([clustered(own, clusters) for own in answers])
+    answers = np.stack([clustered(values, clusters) for values in answers])
     n_policies, n_seeds, n_questions = answers.shape
     per_cluster = 1.0 if clusters is None else len(clusters) / n_questions
     left = answers - answers.mean(axis=0)
@@ -193,8 +193,10 @@ class _Experiments:
         square = (n_questions * (2 * self.per_question + n_questions * noise) + 2) / total**2
         if n_seeds == 1:
             return differences, _Errors(square, total - 1)
-        own = deltas.var(axis=1, ddof=1) / n_seeds
-        used = [seed_variance(float(v), noise, SeedPool(p), True) for v, p in zip(own, self.accuracies, strict=True)]
+        variances = deltas.var(axis=1, ddof=1) / n_seeds
+        used = [
+            seed_variance(float(v), noise, SeedPool(p), True) for v, p in zip(variances, self.accuracies, strict=True)
+        ]
         seeds, degrees = np.array([variance for variance, _, _ in used]), used[0][2]
         return differences, _Errors(max(square - noise, 0.0), total - 1, seeds, min(degrees, total - 1), noise)
 

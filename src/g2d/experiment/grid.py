@@ -19,8 +19,8 @@ from g2d.experiment.sections import Ablation, Config
 from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
 from g2d.policies.settings import EmbeddedModel, RecordedModel, ScratchModel
-from g2d.regimes.prompt_choice import PromptMix
-from g2d.regimes.warmup import AUTO
+from g2d.regimes.run.prompts import PromptMix
+from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.settings.cached_method import cached_method
 

@@ -22,13 +22,13 @@ from g2d.policies.policy import Policy, read_own_policy, read_policy, require_ow
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.checkpoints import empty
-from g2d.regimes.job import Trained, TrainingJob, train_on
-from g2d.regimes.prompt_choice import PromptMix
 from g2d.regimes.regime import Regime
-from g2d.regimes.stopping import work_folder
-from g2d.regimes.tracking import tracking_arguments
-from g2d.regimes.training import write_metrics
+from g2d.regimes.run.checkpoints import empty
+from g2d.regimes.run.job import Trained, TrainingJob, train_on
+from g2d.regimes.run.prompts import PromptMix
+from g2d.regimes.run.stopping import work_folder
+from g2d.regimes.run.tracking import tracking_arguments
+from g2d.regimes.run.training import write_metrics
 from g2d.rewards.catalogue import reward_settings
 from g2d.rollouts.settings import Harvest
 
@@ -52,12 +52,12 @@ class GridTraining:
         forget_launcher()
         job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
         if getattr(job.settings, "auto", None) is not None:
-            from g2d.regimes.auto_stop import train_until_decline
+            from g2d.regimes.run.auto_stop import train_until_decline
 
             return train_on(partial(train_until_decline, self.regime.train), job, meter=job.meter)
         if self.config.training.processes == 1:
             return train_on(self.regime.train, job, meter=job.meter)
-        from g2d.regimes.launch import launched
+        from g2d.regimes.distributed.launch import launched
 
         given, log = (self.regime.name, replace(job, meter=Meter("", ""))), Path(self.snakemake.log[0])
         trained: Trained = launched(

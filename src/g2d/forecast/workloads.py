@@ -15,8 +15,8 @@ from g2d.memory.need import GIB
 from g2d.memory.workload import Drawing, Training
 from g2d.problems import generated
 from g2d.problems.settings import Generated
-from g2d.regimes.checkpoints import KEPT
-from g2d.regimes.dpo import Dpo
+from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.run.checkpoints import KEPT
 
 if TYPE_CHECKING:  # imports torch
     from g2d.memory.model_shape import ModelShape

@@ -8,7 +8,7 @@ from g2d.experiment.arms import Arm, Point
 from g2d.experiment.config import Config
 from g2d.experiment.sweep import swept_keys
 from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.prompt_choice import PromptMix
+from g2d.regimes.run.prompts import PromptMix
 from g2d.rewards.catalogue import TRUTH, ByKind, reward_params
 from g2d.rollouts.settings import Evaluation, Sampling
 from g2d.settings import Section

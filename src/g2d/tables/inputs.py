@@ -28,8 +28,8 @@ from g2d.jobs.files import read_json
 from g2d.policies.policy import read_policy
 from g2d.problems import read_problems
 from g2d.problems.settings import is_fresh
-from g2d.regimes.auto_stop import PROBE_COLUMNS
-from g2d.regimes.training_rollouts import read_ages
+from g2d.regimes.run.auto_stop import PROBE_COLUMNS
+from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
 from g2d.tables.choices import CANDIDATE_COLUMNS, SWEEP_COLUMNS, sweep_costs
 from g2d.tables.controls import seen_in_training
