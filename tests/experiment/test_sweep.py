@@ -25,7 +25,7 @@ from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
 from g2d.report.methods import sweep_sentences
 from g2d.settings import ConfigError
-from g2d.tables.choices import best, candidate_table, edge_of, sweep_bills
+from g2d.tables.choices import best, candidate_table, edge_of, sweep_costs
 from tests.experiment.test_config import MINIMAL
 from tests.frames import groups
 from tests.report.test_methods import written
@@ -271,7 +271,7 @@ def test_the_sweep_pays_for_what_nothing_else_needs_and_once() -> None:
     shared, own, answers = (replace(COST, job=name) for name in ("harvest", "candidate", "evaluation"))
     keys = [PolicyKey("demo", f"dpo@{n}", 2, 2, 0, kind="dpo", role="ablation") for n in range(2)]
     other = replace(own, job="other")
-    bills = sweep_bills({keys[0]: [shared, own, answers], keys[1]: [shared, other, answers]}, billed=[shared])
+    bills = sweep_costs({keys[0]: [shared, own, answers], keys[1]: [shared, other, answers]}, charged=[shared])
     assert [(key.label, key.model, bill) for key, bill in bills.items()] == [("sweep", "demo", [own, answers, other])]
 
 

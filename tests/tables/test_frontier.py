@@ -20,7 +20,7 @@ from g2d.report import frontier
 from g2d.report.frontier import picture, sentences
 from g2d.rollouts.rollout import to_frame
 from g2d.settings import ConfigError
-from g2d.tables.bills import (
+from g2d.tables.costs import (
     COST_COLUMNS,
     HOURS_OF_HARVEST_AND_DPO,
     HOURS_PER_COMPLETION,

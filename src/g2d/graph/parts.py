@@ -18,7 +18,7 @@ READ_FOR = {
     **{name: (name, "records") for name in ("answers", "sampled", "drifted", "replies")},
     **dict.fromkeys(("device_hours", "calibrated", "measured"), ("records", "costs")),
     **dict.fromkeys(("spent", "paid"), ("records", "costs", "logs_of_regimes")),
-    "billed": ("records", "costs", "answer_costs", "sample_costs", "drift_costs", "reply_costs", "sweep_costs"),
+    "charged": ("records", "costs", "answer_costs", "sample_costs", "drift_costs", "reply_costs", "sweep_costs"),
     "counts": ("harvested",),
     "points": ("summaries", "answers", "records"),
     "judged": ("harvested", "answers", "records"),

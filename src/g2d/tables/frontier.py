@@ -14,7 +14,7 @@ from g2d.analysis.margins import Differences, Margin, smallest_margins
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sections import Price
 from g2d.tables.accuracy import accuracy_row
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Grouped, Row, by_grid, by_policy, named
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Row, by_grid, by_policy, named
 from g2d.tables.families import Paired
 from g2d.tables.frames import Rows, columns, table_of
 
@@ -28,7 +28,7 @@ FRONTIER_COLUMNS = columns(
 )
 
 
-@table_of(FRONTIER_COLUMNS, where_known=columns("currency"))
+@table_of(FRONTIER_COLUMNS, columns("currency"))
 def frontier_table(
     evaluations: Evaluations,
     costs: Mapping[PolicyKey, Mapping[str, float]],
@@ -37,37 +37,39 @@ def frontier_table(
     price: Price | None = None,
     tested_axis: str = "device_hours",
 ) -> Rows:
-    """Costs of every policy that is no ablation of DPO, on each axis that is known for it; its `Standing` on one axis,
-    and its `Margin` against any other policy. GRPO before its last K and ablations of GRPO are in no test.
+    """A row per policy and axis on which its cost is known, without ablations of DPO.
+
+    It has the policy's `Margin` against any other policy and, on one axis, its `Standing`. GRPO before its last K and
+    ablations of GRPO are not tested.
 
     Args:
-        costs: of every trained policy, what `costs_of` says; M0 cost nothing.
-        calibration: what of these costs is calibration (`calibration_of`), which every policy and seed is charged.
+        costs: `costs_of` each trained policy; M0 costs nothing.
+        calibration: the part of these costs that is calibration (`calibration_of`), charged to every policy and seed.
         tested_axis: `frontier.axis`.
     """
-    grouped = _on_the_picture(evaluations)
-    for (_, benchmark), own in by_grid(grouped).items():
-        tested = [at for at in own if _is_tested(at)]
+    grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")
+    for (_, benchmark), policies in by_grid(grouped).items():
+        tested = [at for at in policies if _is_tested(at)]
         differences = Paired(grouped, tested).differences if tested else Differences([])
         margins = dict(zip(tested, smallest_margins(differences, margin), strict=True))
-        shown = {at: accuracy_row(grouped[at], {}, benchmark) | _margin(margins.get(at)) for at in own}
+        accuracies = {at: accuracy_row(grouped[at], {}, benchmark) | _margin(margins.get(at)) for at in policies}
         for axis in AXES:
-            spent = {at: _costs(grouped[at], costs, axis) for at in own}
-            known = [at for at in own if np.isfinite(spent[at]).all()]
-            if axis in WHERE_KNOWN and all(at[0].role == "base" for at in known):
+            by_seed = {at: _costs(grouped[at], costs, axis) for at in policies}
+            on_this_axis = [at for at in policies if np.isfinite(by_seed[at]).all()]
+            if axis in WHERE_KNOWN and all(at[0].role == "base" for at in on_this_axis):
                 continue
             standing: dict[Row, dict[str, Any]] = {}
             if axis == tested_axis and tested:
-                found = on_axis([spent[at] for at in tested], differences, [margins[at].enough for at in tested])
+                standings = on_axis([by_seed[at] for at in tested], differences, [margins[at].enough for at in tested])
                 names = [named(grouped[at], benchmark) for at in tested]
-                standing = {at: _standing(one, names) for at, one in zip(tested, found, strict=True)}
-            for at in known:
-                row = shown[at] | {"axis": axis, "margin": margin, "cost": spent[at].mean()}
+                standing = {at: _standing(one, names) for at, one in zip(tested, standings, strict=True)}
+            for at in on_this_axis:
+                row = accuracies[at] | {"axis": axis, "margin": margin, "cost": by_seed[at].mean()}
                 if calibration is not None:
                     shared = [calibration.get(key, {}).get(axis, 0.0) for key in grouped[at]]
                     row["cost_without_calibration"] = row["cost"] - math.fsum(shared) / len(shared)
-                if len(spent[at]) > 1:
-                    low, high = cost_interval(spent[at])
+                if len(by_seed[at]) > 1:
+                    low, high = cost_interval(by_seed[at])
                     row |= {"cost_low": max(low, 0.0), "cost_high": high}
                 if axis == "money" and price is not None:
                     row["currency"] = price.currency
@@ -78,28 +80,25 @@ def _is_tested(at: Row) -> bool:
     return at[0].role not in ("curve", "ablation")
 
 
-def _margin(found: Margin | None) -> dict[str, Any]:
-    if found is None:
+def _margin(bound: Margin | None) -> dict[str, Any]:
+    """Return the cells of a margin; None is a policy that is not tested."""
+    if bound is None:
         return {"enough": False}
-    shown = {"behind_any": found.behind, "margin_shown_any": found.margin_shown}
-    return shown | {"p_enough": found.p_enough, "enough": found.enough}
+    row = {"behind_any": bound.behind, "margin_shown_any": bound.margin_shown}
+    return row | {"p_enough": bound.p_enough, "enough": bound.enough}
 
 
-def _standing(found: Standing, names: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Cells of a row; the names are those of the tested policies."""
-    by = {} if found.beaten_by is None else names[found.beaten_by]
+def _standing(standing: Standing, names: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the cells of a standing, from the names of the tested policies."""
+    by = {} if standing.beaten_by is None else names[standing.beaten_by]
     beaten_by = {
         "beaten_by": by.get("policy"),
         "beaten_by_K": by.get("K"),
         "beaten_by_group_size": by.get("group_size"),
     }
-    return asdict(found) | beaten_by
-
-
-def _on_the_picture(evaluations: Evaluations) -> Grouped:
-    return by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")
+    return asdict(standing) | beaten_by
 
 
 def _costs(by_key: Mapping[PolicyKey, Any], costs: Mapping[PolicyKey, Mapping[str, float]], axis: str) -> np.ndarray:
-    """Of every seed; M0 cost nothing."""
+    """Return the cost of each seed; 0 for M0."""
     return np.array([costs[key].get(axis, math.nan) if key in costs else 0.0 for key in by_key])
