@@ -115,7 +115,7 @@ def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
     """Load the model that a training starts from: M0, or `start` with its trained part.
 
     All weights are trained in float32, also on a GPU: most of a step of bfloat16 weights would be rounded away.
-    Raises a ValueError if `start` is of the other kind (adapter or all weights), or its weights are not the recorded ones.
+    Raises a ValueError if `start` is of the other kind (adapter or all weights), or its weights differ from its record.
     """
     if start is not None and (start.weights is None) == lora.trains_all:
         raise ValueError(f"{start.policy_id} has no {lora.folder} to start from")
