@@ -14,7 +14,6 @@ import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from g2d.jobs.cost import Meter
-from g2d.jobs.files import sha256
 from g2d.policies.settings import Lora
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
@@ -24,7 +23,7 @@ from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy
-from tests.regimes.test_resume import assert_resumes, saving, terminated_after
+from tests.regimes.test_resume import adapter, assert_resumes, saving, terminated_after
 from tests.regimes.test_training import easy
 
 PLAIN = {"steps": [0, 4, 8], "horizon": 8, "learning_rate": 1e-2, "max_completion_length": 12}
@@ -68,10 +67,6 @@ def warm_up(
         )
     ).log
     return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]
-
-
-def adapter(work: Path) -> str:
-    return sha256(work / "adapter/adapter_model.safetensors")
 
 
 def rollouts(work: Path) -> pd.DataFrame:

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from g2d.experiment.training import train_regime
-from g2d.jobs.files import sha256
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
@@ -29,7 +28,7 @@ from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import tiny_policy
 from tests.regimes.test_processes import in_two, meter
-from tests.regimes.test_resume import assert_resumes, terminated_after
+from tests.regimes.test_resume import adapter, assert_resumes, terminated_after
 from tests.regimes.test_semi_online_dpo import rows_of, semi_online
 from tests.regimes.test_training import easy
 from tests.shared import NEEDS_VLLM
@@ -75,10 +74,6 @@ def warm_up(
         )
     ).log
     return [row for row in log if "loss" in row]
-
-
-def adapter(work: Path) -> str:
-    return sha256(work / "adapter/adapter_model.safetensors")
 
 
 @pytest.mark.parametrize(("sync_every", "expected"), [(1, [0, 1, 2, 3]), (2, [0, 2])])

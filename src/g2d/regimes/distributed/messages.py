@@ -1,7 +1,7 @@
 """Files that the processes of a training exchange, as JSON: results folders are shared, and reading a pickle runs code.
 
-JSON's values, tuples, paths, and the package's dataclasses and sections can be written. Those are read without
-validation, since another process of the same job wrote them.
+JSON's values, tuples, paths, and the package's dataclasses and sections can be written. Dataclasses and sections are
+not validated again, since another process of the same job wrote them.
 """
 
 from __future__ import annotations

@@ -300,7 +300,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     def swaps_reference(self, step: int, group_size: int, n_prompts: int) -> bool:
         """Return whether the policy becomes the reference after a gradient step, counted from 1.
 
-        With `pass`, this is at the end of the generation in which a pass over `n_prompts` ends.
+        `pass`: at the end of the generation in which a pass over `n_prompts` ends.
         """
         period = self.updates_between_generations
         if self.reference == "base" or step % period:

@@ -148,7 +148,7 @@ class OffPolicy(Section):
 
     @property
     def has_buffer(self) -> bool:
-        """Whether groups of earlier updates are replayed, whose completions need importance weights."""
+        """Whether groups of earlier updates are replayed; their completions need importance weights."""
         return self.replay is not None and self.replay.buffer is not None
 
     @property
@@ -198,7 +198,7 @@ class Mismatch(Section):
 
     @property
     def mismatch_arguments(self) -> dict[str, Any]:
-        """These keys under TRL's names; for m2, which TRL lacks, uncapped token weights."""
+        """These keys under TRL's names. TRL lacks m2; it gets uncapped token weights."""
         m2 = self.correction == "m2"
         return {
             "vllm_importance_sampling_mode": "token_mask" if m2 else self.correction,

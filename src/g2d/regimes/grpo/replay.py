@@ -1,4 +1,4 @@
-"""Experience replay: earlier completions replace some of those that would be sampled.
+"""Experience replay: earlier completions replace some of the sampled ones.
 
 Either whole groups of the last updates are replayed (arXiv 2604.08706), or right completions of a harvest in every
 group (RLEP, arXiv 2507.07451; docs/off_policy.md). The selection depends only on the seed and the step.
@@ -95,7 +95,7 @@ class ReplayBuffer:
         self._drawn: list[int] = []  # rows of the data set
 
     def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> list[Row]:
-        """Rows of a generation: the next rows of the data set, then those of replayed groups."""
+        """Rows of a generation: the next rows of the data set, then rows of replayed groups."""
         chosen: list[StoredGroup] = []
         if generation:
             chosen = random.Random(f"{self.seed}/replay/{generation}").sample([*self.groups], self.n)

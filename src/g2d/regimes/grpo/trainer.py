@@ -271,8 +271,7 @@ class Grpo(GRPOTrainer):
         return self._completions, log_probs
 
     def _store(self, buffer: ReplayBuffer, batch: dict[str, Any]) -> None:
-        """Store the sampled completions; without the engine's log-probabilities use the trained policy's, which
-        sampled."""
+        """Store the sampled completions. Without log-probabilities of an engine, the trained policy has sampled."""
         if "old_per_token_logps" in batch:
             sampled = batch["sampling_per_token_logps"]
             batch["sampling_per_token_logps"] = torch.where(sampled.isnan(), batch["old_per_token_logps"], sampled)

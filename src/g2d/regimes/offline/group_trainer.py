@@ -31,7 +31,7 @@ Updates = Callable[[int], tuple[Sequence[Group], int, dict[str, Any]]]
 class OnGroups:
     """Mixin for TRL trainers that train on groups, with as many passes per update as needed.
 
-    The data set has one row per update, whose content is not used; `per_device_train_batch_size` and
+    The data set has one row per update, with unused content; `per_device_train_batch_size` and
     `gradient_accumulation_steps` are 1. Processes divide the passes, and each of them gets all groups.
     """
 

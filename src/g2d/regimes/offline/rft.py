@@ -97,7 +97,7 @@ def right_completions(
 ) -> list[Example]:
     """Distinct right completions that were not cut off, at most `per_prompt` per prompt, in the order of the problems.
 
-    Of equal texts, the first rollout is used. The selection depends on the seed and the prompt's rollouts.
+    The first rollout with a text is used. The selection depends on the seed and the prompt's rollouts.
 
     Raises:
         ValueError: a rollout belongs to no problem in `problems`, or no completion is right.

@@ -24,7 +24,7 @@ class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
         """Collate one pass.
 
         TRL's "prompt" is only the first token here, so that rows need padding on one side only. The loss covers the
-        tokens in `tool_mask`, which are the completions.
+        tokens in `tool_mask`: the completions.
         """
         ids, attention, completion = padded(passing, int(self.processing_class.pad_token_id))
         return {

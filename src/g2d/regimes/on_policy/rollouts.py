@@ -100,7 +100,7 @@ class OnPolicyRollouts:
         return self.own_folder if self.synced_at else self._first
 
     def engine(self) -> Engine:
-        """Return the engine: vLLM, or transformers with the current weights in a copy of M0, which is loaded once."""
+        """Return the engine: vLLM, or transformers with the current weights in a copy of M0 (loaded once)."""
         if self._engine is not None:
             return self._engine
         from g2d.rollouts.transformers_engine import TransformersEngine

@@ -134,7 +134,7 @@ def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
 def seal(folder: Path, step: int, job: str, spent: Cost | None = None) -> None:
     """Write the manifest of a checkpoint: `step`, `job`, digests of `files`, and `spent`.
 
-    `spent` is None for results, whose content must not depend on the time they took.
+    `spent` is None for results: their content must not depend on the time they took.
     """
     files = {str(file.relative_to(folder)): sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()}
     files.pop(MANIFEST, None)
@@ -157,8 +157,7 @@ def require_intact(folder: Path) -> dict[str, Any]:
 
 
 def empty(checkpoint: Path) -> None:
-    """Delete the files of a finished checkpoint except the manifest, from which `require_intact` reports missing
-    files."""
+    """Delete the files of a finished checkpoint except the manifest; `require_intact` then reports them as missing."""
     for part in checkpoint.iterdir():
         if part.is_dir():
             shutil.rmtree(part)

@@ -63,7 +63,7 @@ class WholeLogits(torch.autograd.Function):
 
 @contextmanager
 def whole_logits() -> Iterator[None]:
-    """Have TRL's head use `WholeLogits` within the context, where it can."""
+    """Make TRL's head use `WholeLogits` within the context, if it can."""
     theirs = utils._ChunkedLogProbFunction
 
     def apply(

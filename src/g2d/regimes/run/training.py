@@ -112,9 +112,11 @@ def trainer_arguments(
 
 
 def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
-    """The weights that a training starts from: M0, or pi_K to train on. All weights are trained in float32, also on a
-    GPU: most of a step of bfloat16 weights would be rounded away. A ValueError says that `start` is not of this kind,
-    or has not the weights that its record names."""
+    """Load the model that a training starts from: M0, or `start` with its trained part.
+
+    All weights are trained in float32, also on a GPU: most of a step of bfloat16 weights would be rounded away.
+    Raises a ValueError if `start` is of the other kind (adapter or all weights), or its weights differ from its record.
+    """
     if start is not None and (start.weights is None) == lora.trains_all:
         raise ValueError(f"{start.policy_id} has no {lora.folder} to start from")
     if lora.trains_all:
