@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from g2d.experiment.plan import Plan
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config, load
 from g2d.experiment.grid import checkpoints, trainings
-from g2d.experiment.plan import Plan
 from g2d.experiment.sweep import with_candidates
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import ANY
 
 import pytest
+from g2d.experiment.plan import Plan
 
 from g2d.experiment import grid
 from g2d.experiment.checks import tuning_keys
 from g2d.experiment.config import Config, load
 from g2d.experiment.grid import candidate_policies
 from g2d.experiment.keys import PolicyKey
-from g2d.experiment.plan import Plan
 from g2d.experiment.sweep import Candidate, candidates, with_choice, with_choices
 from g2d.forecast.hours import GpuJob, gpu_job
+from g2d.graph.build import build
 from g2d.jobs.cost import Cost
 from g2d.problems import Problem
 from g2d.problems.subsets import hold_out
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
 from g2d.report.methods import sweep_sentences
 from g2d.settings import ConfigError
 from g2d.tables.choices import best, candidate_table, edge_of, sweep_bills
@@ -91,12 +93,17 @@ def test_keys_that_decide_which_files_there_are_cannot_be_swept() -> None:
 # ------------------------------------------------------------------------------------------------------------ the plan
 
 
+def choices(plan: Plan, wildcards: Any, online: bool = False) -> list[str]:
+    return plan.choices((plan.online if online else plan.trained)(wildcards), wildcards.model)
+
+
 def test_a_training_waits_for_the_choice_and_a_candidate_does_not() -> None:
     own = {"steps": [2], "dpo": {"learning_rate": 1e-2}}
     hot = {"steps": [2], "warmup": {"temperature": 1.1}, "policies": ["dpo", "grpo"]}
     ablations = {"own": own, "hot": hot, "ipo": {"steps": [2], "dpo": {"loss": "ipo"}}}
     plan = Plan(configured({"regimes": {"warmup": RATES, "dpo": RATES, "rft": RATES}}, ablations=ablations))
-    dpo, warmup, entry = plan.choice("dpo"), plan.choice("warmup"), plan.choice("regimes")
+    dpo = entry = partial(choices, plan)
+    warmup = partial(choices, plan, online=True)
     for wildcards in (at(2, regime="dpo"), at(2, regime="ipo"), at(2, regime="dpo", variant="hot/")):
         assert dpo(wildcards) == ["results/demo/sweep/dpo.json"]
         assert "learning_rate" not in plan.offline_settings(wildcards)["dpo"]
@@ -117,14 +124,14 @@ def test_an_ablation_has_a_choice_of_its_own_beside_that_of_its_section() -> Non
     sweep = {"warmup": RATES, "stale": {"epsilon": [0.1, 0.4]}, "ipo": {"beta": [0.1, 0.5], "learning_rate": [1, 2]}}
     config = configured({"regimes": sweep | {"dpo": RATES}}, ablations=ablations)
     plan, sweeps = Plan(config), "results/demo/sweep"
-    assert plan.choice("warmup")(at(4, variant="stale/")) == [f"{sweeps}/stale.json", f"{sweeps}/warmup.json"]
+    assert choices(plan, at(4, variant="stale/"), online=True) == [f"{sweeps}/stale.json", f"{sweeps}/warmup.json"]
     assert not {"epsilon", "learning_rate"} & set(plan.grpo_settings(at(4, variant="stale/"))["warmup"])
     # A candidate tries its own keys and has the rate that was chosen for all warm-ups.
     candidate = at(4, variant="stale@epsilon-0.4/")
-    assert plan.choice("warmup")(candidate) == [f"{sweeps}/warmup.json"]
+    assert choices(plan, candidate, online=True) == [f"{sweeps}/warmup.json"]
     settings = plan.grpo_settings(candidate)["warmup"]
     assert (settings["epsilon"], settings["updates_per_generation"], "learning_rate" in settings) == (0.4, 2, False)
-    assert plan.choice("dpo")(at(2, regime="ipo")) == [f"{sweeps}/ipo.json"]
+    assert choices(plan, at(2, regime="ipo")) == [f"{sweeps}/ipo.json"]
     folders = [key.folder for candidate, key in candidate_policies(config) if candidate.swept in ablations]
     assert folders[0] == "demo/seed3/stale@epsilon-0.1/grpo/g2/k4"
     assert folders[-1] == "demo/seed3/ipo@beta-0.5@learning_rate-2.0/g2/k2"
@@ -138,16 +145,18 @@ def test_an_ablation_has_a_choice_of_its_own_beside_that_of_its_section() -> Non
 
 def test_candidates_are_in_the_estimate() -> None:
     models = {"demo": {"source": "hub", "id": "a/b", "revision": "0" * 40}}
-    plan = Plan(configured({"regimes": {"warmup": RATES, "online": RATES}, "at": {"online": 2}}, models=models))
-    job = gpu_job(plan, "train_grpo", at(4, variant="warmup@learning_rate-0.001/"))
-    assert job == GpuJob("train_grpo", "demo", 4 * 16, guess=ANY)
-    job = gpu_job(plan, "train_semi_online_dpo", at(2, regime="online@learning_rate-0.001"))
-    assert job == GpuJob("train_semi_online_dpo", "demo", 2 * 4 * 8, guess=ANY)
+    config = configured({"regimes": {"warmup": RATES, "online": RATES}, "at": {"online": 2}}, models=models)
+    folders = [key.folder for _, key in candidate_policies(config) if "@learning_rate-0.001" in key.folder]
+    jobs = [gpu_job(config, build(config).makers[f"results/{folder}/policy.json"]) for folder in folders]
+    assert jobs == [
+        GpuJob("train_grpo", "demo", 4 * 16, guess=ANY),
+        GpuJob("train_semi_online_dpo", "demo", 2 * 4 * 8, guess=ANY),
+    ]
 
 
 def test_without_a_sweep_nothing_is_left_open() -> None:
     plan = Plan(configured(None))
-    assert plan.choice("dpo")(at(2, regime="dpo")) == []
+    assert choices(plan, at(2, regime="dpo")) == []
     assert plan.offline_settings(at(2, regime="dpo"))["dpo"] == Dpo().params()
 
 

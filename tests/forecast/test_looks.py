@@ -10,7 +10,7 @@ import pytest
 from g2d.forecast.hours import next_cost
 from g2d.jobs.cost import write_cost
 from g2d.policies import Policy, write_policy
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
 from tests.forecast.test_hours import COST
 from tests.race import race_config
 

@@ -18,12 +18,12 @@ from g2d.advice.probe import LEVEL_COLUMNS, STEP_COLUMNS
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.forecast.probe_hours import HOURS_COLUMNS
+from g2d.graph import catalogue
+from g2d.graph.catalogue import FIGURES, SECTIONS, TABLES, Table, section_of, tables_of
+from g2d.graph.parts import table_inputs
 from g2d.rollouts.rollout import to_frame
-from g2d.tables import catalogue
 from g2d.tables.captions import FILE
-from g2d.tables.catalogue import FIGURES, SECTIONS, TABLES, Table, section_of, tables_of
 from g2d.tables.evaluations import Evaluations
-from g2d.tables.files import table_inputs
 from g2d.tables.frames import TYPE_OF, columns
 from g2d.tables.inputs import Inputs
 from g2d.tables.runs import RUN_COLUMNS

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from g2d.experiment.plan import Plan
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config, load
-from g2d.experiment.plan import Plan
-from g2d.forecast.jobs import grid_jobs
+from g2d.graph.build import grid_jobs
 from g2d.settings import ConfigError
 from tests.workflow.test_regimes import ROUNDS
 
@@ -28,7 +28,7 @@ def test_rounds_that_are_not_evaluated_are_run_too(micro_config: dict[str, Any])
 
 def test_all_rounds_and_their_harvests_are_jobs_of_the_grid(micro_config: dict[str, Any]) -> None:
     config = configured(micro_config, ROUNDS | {"rounds": [1, 3]})
-    jobs = [(job.rule, job.outputs[0]) for job in grid_jobs(config, Plan(config))]
+    jobs = [(job.rule, job.done[0]) for job in grid_jobs(config)]
     folder = "results/micro/seed0/rounds"
     for job in [("train_iterative_dpo", f"{folder}/g0/k{k}/policy.json") for k in (1, 2, 3)]:
         assert jobs.count(job) == 1
@@ -49,9 +49,9 @@ def test_a_round_has_dpos_settings_and_its_own(micro_config: dict[str, Any]) -> 
     plan = Plan(configured(micro_config, entry, **changes))
     dpo = plan.offline_settings(at(2))["dpo"]
     assert (dpo["beta"], dpo["nll_weight"], dpo["learning_rate"], dpo["pairs_per_prompt"]) == (0.3, 1.0, 5e-4, 1)
-    assert plan.choice("dpo")(at(2)) == []
+    assert plan.choices(plan.trained(at(2)), "micro") == []
     swept = Plan(configured(micro_config, entry, sweep=sweep))
-    assert swept.choice("dpo")(at(2)) == ["results/micro/sweep/dpo.json"]
+    assert swept.choices(swept.trained(at(2)), "micro") == ["results/micro/sweep/dpo.json"]
     dpo = swept.offline_settings(at(2))["dpo"]
     assert (dpo["beta"], "learning_rate" in dpo) == (0.3, False)
 

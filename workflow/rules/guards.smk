@@ -9,14 +9,13 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from g2d.experiment.config import owner, read as read_config
 from g2d.experiment.learning_rates import unusual_rates
-from g2d.experiment.plan import model_of
 from g2d.forecast.devices import device_here
 from g2d.forecast.hours import estimate, gpu_job, report as report_hours
-from g2d.forecast.jobs import grid_jobs
-from g2d.forecast.rates import TO_K, measured_rates
+from g2d.forecast.rates import measured_rates
+from g2d.graph.build import grid_jobs
 from g2d.jobs.digests import changed_inputs
-from g2d.jobs.stage import FETCHING, from_elsewhere
-from g2d.regimes.checkpoints import MANIFEST, is_whole
+from g2d.jobs.stage import from_elsewhere
+from g2d.regimes.run.checkpoints import MANIFEST, is_whole
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
 BASE_MODELS = {"embedded_model", "scratch_model", "gguf_model", "pretrained_model"}  # rules that make M0
@@ -38,27 +37,6 @@ def is_own(rule):
 def own(jobs):
     """Return the jobs of this workflow."""
     return [job for job in jobs if is_own(job.rule)]
-
-
-def refuse_unreadable(_):
-    """Stop if a file that the plan depends on cannot be read."""
-    if REFUSED:
-        raise WorkflowError("\n".join(dict.fromkeys(REFUSED)))
-
-
-def refuse_what_cannot_be_made(dag):
-    """Stop if no rule makes a result that a job needs.
-
-    Snakemake treats an existing file without a rule as a source file, and an exception in an input function as a
-    missing rule, and would silently skip the jobs before it. Files that the configuration names may be anywhere.
-    """
-    if not workflow.is_main_process or workflow.dag_settings.allowed_rules:  # these see only part of the graph
-        return
-    for job in own(dag.jobs):
-        made = set().union(*dag.dependencies[job].values())
-        lost = [file for file in job.input if file.startswith("results/") and file not in {*made, *TAKEN}]
-        if lost and own_name(job.rule.name) not in FETCHING:
-            raise WorkflowError(f"{lost[0]}: {job.rule.name} needs it, and no rule of this configuration makes it")
 
 
 def plan_what_is_due(dag):
@@ -169,25 +147,21 @@ def say_hours(dag):
     Uses a log filter because Snakemake has no hook after planning.
     """
 
+    def on_device(job):
+        return job.holds_device and not grid.is_embedded(CONFIG, job.model)
+
     def hours():
         # Snakemake sets use_threads if the executor is not local, also in a dry-run.
         device = device_here(CONFIG.engine.name, elsewhere=workflow.execution_settings.use_threads)
-        jobs = []
-        for job in own(dag.needrun_jobs(exclude_finished=False)):
-            name, w = own_name(job.rule.name), job.wildcards
-            drawn_before = job.input.get("shards") or job.input.get("judged")
-            if "gpu" in job.rule.resources and not drawn_before and not plan.is_embedded(model_of(w)):
-                jobs.append(gpu_job(plan, name, w, (plan.continued_from(w) or 0) if name in TO_K else 0, device))
+        planned = own(dag.needrun_jobs(exclude_finished=False))
+        found = [JOBS.get(key_of(own_name(job.rule.name), job.wildcards)) for job in planned]
+        jobs = [gpu_job(CONFIG, job, device) for job in found if job and on_device(job)]
         rates = measured_rates("results", CONFIG.models, device.hours) if jobs or LOOKS else {}
         price = CONFIG.price_per_device_hour
         found = [report_hours(estimate(jobs, rates), price, device)]
         if LOOKS and not NOW.reached.is_over:
-            most = [
-                gpu_job(plan, job.rule, job.wildcards, device=device)
-                for job in grid_jobs(CONFIG, plan)
-                if job.holds_device and not plan.is_embedded(model_of(job.wildcards))
-                if not all(map(os.path.exists, job.outputs))
-            ]
+            left = [job for job in grid_jobs(CONFIG) if on_device(job) and not all(map(os.path.exists, job.done))]
+            most = [gpu_job(CONFIG, job, device) for job in left]
             hours = sum(line.hours or 0.0 for line in estimate(most, rates))
             found += ["Jobs and hours are those until the next look.", *next_look_words(CONFIG, TAKEN)]
             paid = price.of_any(hours) if price and device.is_card else ""

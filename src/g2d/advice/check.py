@@ -17,7 +17,7 @@ from g2d.analysis.informativeness import Informativeness
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.forecast.devices import CARD, device_of
 from g2d.jobs.cost import Cost
-from g2d.tables.evaluations import crossed
+from g2d.tables.evaluations import clusters_of, crossed
 from g2d.tables.frames import Rows, columns, mean, table_of
 
 CHECK_COLUMNS = columns(
@@ -113,7 +113,7 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
         best = _highest(means)
         pool = SeedPool(np.stack([values.mean(axis=1) for values in right.values()]))
         others = max(len(right) - 1, 1)
-        compared = compare(right[_point(advised.iloc[0])], right[best], pool, others)
+        compared = compare(right[_point(advised.iloc[0])], right[best], pool, others, clusters_of(answers))
         low, high = compared.family_low, compared.family_high
         yield {
             **_place(advised.iloc[0]),

@@ -13,10 +13,11 @@ from typing import Any
 
 from g2d.experiment.sections import Ablation, Config
 from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.prompt_choice import VERIFIABLE, PromptMix
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import SELECTED, Phase
-from g2d.regimes.warmup import AUTO, Warmup
+from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
+from g2d.regimes.run.training import AUTO
 from g2d.settings.cached_method import cached_method
 
 Point = tuple[int, int]  # G and K; K=0 is M0, which has no group size: G=0

@@ -24,9 +24,9 @@ from g2d.problems.settings import (
     is_open_ended,
     place_of,
 )
-from g2d.regimes.prompt_choice import PromptMix
 from g2d.regimes.regime import SELECTED
-from g2d.regimes.warmup import AUTO
+from g2d.regimes.run.prompts import PromptMix
+from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import reward_of
 from g2d.settings import Section, repeated
 

@@ -22,8 +22,8 @@ from g2d.plain import say
 from g2d.policies.policy import as_json, read_own_policy
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes.checkpoints import is_usable, job_digest, seal
-from g2d.regimes.stopping import work_folder
+from g2d.regimes.run.checkpoints import is_usable, job_digest, seal
+from g2d.regimes.run.stopping import work_folder
 from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.rewards.judging import require_numbers
 from g2d.rollouts.draw import draw_rollouts

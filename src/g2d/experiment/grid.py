@@ -18,9 +18,9 @@ from g2d.experiment.race import n_seeds, whole
 from g2d.experiment.sections import Ablation, Config
 from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
-from g2d.policies.settings import RecordedModel
-from g2d.regimes.prompt_choice import PromptMix
-from g2d.regimes.warmup import AUTO
+from g2d.policies.settings import EmbeddedModel, RecordedModel, ScratchModel
+from g2d.regimes.run.prompts import PromptMix
+from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.settings.cached_method import cached_method
 
@@ -30,6 +30,11 @@ FEWEST_K = 4  # beside 0, for a curve with three parameters
 def is_recorded(config: Config, model: str) -> bool:
     """Whether a model is a file of recorded completions, which can be analysed but not trained."""
     return isinstance(config.models[model], RecordedModel)
+
+
+def is_embedded(config: Config, model: str) -> bool:
+    """Whether this M0 is the embedded model, shipped or trained here, which is too small to hold a GPU."""
+    return isinstance(config.models[model], EmbeddedModel | ScratchModel)
 
 
 def trained_models(config: Config) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.warmup import AUTO
+from g2d.regimes.run.training import AUTO
 
 # What a policy is in the grid, in the order of the tables: M0, DPO and G2D, the same after a warm-up that stopped by
 # itself, an entry of `regimes`, GRPO alone, the same at smaller K; and what stands in Table 3.

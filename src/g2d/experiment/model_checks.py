@@ -11,10 +11,10 @@ from g2d.experiment.sections import Ablation, Config
 from g2d.policies.settings import LORA_RANKS
 from g2d.problems.generated import per_level
 from g2d.problems.settings import SyntheticProblems, is_open_ended
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.processes import indivisible
+from g2d.regimes.grpo.keys import Warmup, check_group_sizes
+from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import OnlineEntry
-from g2d.regimes.warmup import Warmup, check_group_sizes
+from g2d.regimes.run.processes import indivisible
 from g2d.rewards.catalogue import is_scalar
 
 

@@ -9,7 +9,7 @@ from g2d.experiment.arms import Arm, any_arms, arms, online_arm
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sections import Config
 from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
 from g2d.rewards.catalogue import words_of
 
 THEN = ", then "  # between the kinds of prompts of a training and of the one that went on from it

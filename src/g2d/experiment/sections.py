@@ -25,13 +25,14 @@ from g2d.policies.settings import ALL_WEIGHTS, NONE, Lora, ModelSource
 from g2d.problems.prompts import Prompt
 from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, ProblemSource, TrainingSet
 from g2d.regimes.catalogue import AnyEntry
-from g2d.regimes.checkpoints import Checkpointing
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.processes import Processes
-from g2d.regimes.prompt_choice import PromptMix
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import Selects
-from g2d.regimes.tracking import Logging
-from g2d.regimes.warmup import AUTO, Warmup
+from g2d.regimes.run.checkpoints import Checkpointing
+from g2d.regimes.run.processes import Processes
+from g2d.regimes.run.prompts import PromptMix
+from g2d.regimes.run.tracking import Logging
+from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import AnyReward, RewardName
 from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs, Sampling
 from g2d.settings import MistakeInKeyError, Name, Section, Seed, Steps, key, repeated
@@ -57,6 +58,9 @@ class Frontier(Section):
         "Largest loss of accuracy against the best policy that is still good enough (0.02: two points).",
         gt=0,
         lt=1,
+    )
+    axis: Literal["device_hours", "tokens_generated", "updates", "critical_path_hours"] = key(
+        "device_hours", "Cost that the frontier is tested on (docs/analysis.md).", neutral="device_hours"
     )
 
 

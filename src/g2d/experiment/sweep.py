@@ -15,8 +15,8 @@ from typing import Any
 
 from g2d.experiment.sections import Ablation, Config
 from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.offline.dpo import Dpo
 from g2d.settings import Section
 from g2d.settings.mistakes import changed
 

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from g2d.experiment.arms import Arm, arms
 from g2d.experiment.config import Config, load
-from g2d.experiment.plan import Plan
-from g2d.experiment.sweep import SECTIONS, with_choice
+from g2d.experiment.sweep import SECTIONS, with_candidates, with_choice
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, install, read_json, sha256
 from g2d.jobs.launchers import forget_launcher
@@ -22,13 +22,13 @@ from g2d.policies.policy import Policy, read_own_policy, read_policy, require_ow
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.checkpoints import empty
-from g2d.regimes.job import Trained, TrainingJob, train_on
-from g2d.regimes.prompt_choice import PromptMix
 from g2d.regimes.regime import Regime
-from g2d.regimes.stopping import work_folder
-from g2d.regimes.tracking import tracking_arguments
-from g2d.regimes.training import write_metrics
+from g2d.regimes.run.checkpoints import empty
+from g2d.regimes.run.job import Trained, TrainingJob, train_on
+from g2d.regimes.run.prompts import PromptMix
+from g2d.regimes.run.stopping import work_folder
+from g2d.regimes.run.tracking import tracking_arguments
+from g2d.regimes.run.training import write_metrics
 from g2d.rewards.catalogue import reward_settings
 from g2d.rollouts.settings import Harvest
 
@@ -52,12 +52,12 @@ class GridTraining:
         forget_launcher()
         job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
         if getattr(job.settings, "auto", None) is not None:
-            from g2d.regimes.auto_stop import train_until_decline
+            from g2d.regimes.run.auto_stop import train_until_decline
 
             return train_on(partial(train_until_decline, self.regime.train), job, meter=job.meter)
         if self.config.training.processes == 1:
             return train_on(self.regime.train, job, meter=job.meter)
-        from g2d.regimes.launch import launched
+        from g2d.regimes.distributed.launch import launched
 
         given, log = (self.regime.name, replace(job, meter=Meter("", ""))), Path(self.snakemake.log[0])
         trained: Trained = launched(
@@ -78,7 +78,7 @@ class GridTraining:
         policy = Policy(
             policy_id=job.policy_id,
             model=self.snakemake.wildcards.model,
-            regime="/".join(self.folder.parts[3:-2]),
+            regime=_arm_name(self.folder),
             base=job.base.base,
             group_size=job.group_size,
             k=trained.k or (read_policy(stopped[0]).k if stopped else job.k),
@@ -115,27 +115,33 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
     try:
         with work_folder(folder / "work") as work:
             with stage(snakemake) as meter:
-                plan = Plan(load(snakemake.config))
-                job = _job(snakemake, regime, plan, params, work=work, meter=meter)
-                yield GridTraining(snakemake, regime, folder, plan.for_model(snakemake.wildcards.model), params, job)
+                config, model = load(snakemake.config), snakemake.wildcards.model
+                arm = arms(with_candidates(config), model)[_arm_name(folder)]
+                config = config.for_model(model)
+                job = _job(snakemake, arm, config, params, work=work, meter=meter)
+                yield GridTraining(snakemake, regime, folder, config, params, job)
             if job.resume_from is not None and job.checkpointing.keep == "last":
                 empty(job.resume_from)
     except (OSError, RuntimeError) as error:  # of the work folder: the stage says and ends what else there is
         sys.exit(f"{snakemake.rule}: {error}")
 
 
+def _arm_name(folder: Path) -> str:
+    """Return the name of an arm from the folder of one of its policies: results/MODEL/SEED/ARM/G/K."""
+    return "/".join(folder.parts[3:-2])
+
+
 def _job(
-    snakemake: Any, regime: Regime, plan: Plan, params: Mapping[str, Any], *, work: Path, meter: Meter
+    snakemake: Any, arm: Arm, config: Config, params: Mapping[str, Any], *, work: Path, meter: Meter
 ) -> TrainingJob:
     wildcards, policy_id = snakemake.wildcards, str(Path(*work.parts[1:-1]))
-    config = plan.for_model(wildcards.model)
     start, teacher, checkpoint, harvest = (
         snakemake.input.get(name) for name in ("start", "teacher", "checkpoint", "harvest")
     )
     return TrainingJob(
         base=read_own_policy(snakemake.input.base),
         data=None,
-        settings=_settings(regime, plan, params, wildcards),
+        settings=_settings(arm, params, int(wildcards.g), int(wildcards.k)),
         seed=int(wildcards.seed),
         work=work,
         lora=Lora.model_validate(params["lora"]),
@@ -162,20 +168,20 @@ def _job(
     )
 
 
-def _settings(regime: Regime, plan: Plan, params: Mapping[str, Any], wildcards: Any) -> Any:
-    """The settings of a regime: what the result depends on, and what is no part of it: what is kept of an online
-    training up to K, and whether the card divides an update."""
+def _settings(arm: Arm, params: Mapping[str, Any], group_size: int, k: int) -> Any:
+    """Return the settings of a regime: the params, which the result depends on, and keys that it does not depend on
+    (what is kept of an online training up to K, and whether the device divides an update)."""
+    regime, written = REGIMES[arm.regime], arm.settings
     values = dict(params[regime.section or regime.name])
-    written = (plan.trained if regime.phase == "offline" else plan.online)(wildcards).settings
     if regime.phase == "online":
-        values |= {"steps": [int(wildcards.k)]} | ({"auto": params["auto"]} if "auto" in params else {})
-        values |= {"keep_rollouts": written.keep_rollouts}
+        values |= {"steps": [k], "keep_rollouts": written.keep_rollouts}
+        values |= {"auto": params["auto"]} if "auto" in params else {}
     if regime.section == "warmup":
-        values |= {"group_sizes": [int(wildcards.g)]}
+        values |= {"group_sizes": [group_size]}
     if written.per_device_batch_size == "auto":
         if regime.section == "warmup":
             completions = values["per_device_batch_size"] * values["gradient_accumulation_steps"]
-            values |= {"prompts_per_step": completions // int(wildcards.g)}
+            values |= {"prompts_per_step": completions // group_size}
         values |= {"per_device_batch_size": "auto"}
     if section := SECTIONS.get(regime.section):
         return section.model_validate(values)

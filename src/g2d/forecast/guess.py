@@ -20,14 +20,14 @@ from typing import Any
 
 from g2d.experiment.arms import Arm
 from g2d.experiment.config import Config
-from g2d.experiment.plan import Wildcards
 from g2d.forecast.devices import CARD, Device, core_operations
 from g2d.forecast.workloads import PROMPT_TOKENS, drawings
+from g2d.graph.job import Wildcards
 from g2d.policies.settings import BYTES, parameters
 from g2d.problems.generated import generate, levels_of
 from g2d.problems.prompts import Messages, conversation
 from g2d.problems.settings import Generated, SyntheticProblems
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
 
 SOURCE = "guess"
 

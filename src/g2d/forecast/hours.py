@@ -14,13 +14,14 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from g2d.experiment.plan import Plan, Wildcards, model_of
+from g2d.experiment import grid
 from g2d.experiment.race import at_look, decided
 from g2d.experiment.sections import Config, Price
 from g2d.forecast.devices import CARD, Device
 from g2d.forecast.guess import SOURCE, guess
-from g2d.forecast.jobs import GridJob, grid_jobs
-from g2d.forecast.rates import AUTO_STAGES, ONLINE_STAGES, TO_K, measured_rates
+from g2d.forecast.rates import AUTO_STAGES, ONLINE_STAGES, measured_rates
+from g2d.graph.build import grid_jobs
+from g2d.graph.job import Job, Key
 from g2d.jobs.cost import Cost
 
 
@@ -51,32 +52,25 @@ class Line:
     source: str
 
 
-def continued_step(plan: Plan, rule: str, wildcards: Wildcards) -> int:
-    """K of the checkpoint that a training resumes from, by the configuration; 0 if none."""
-    return (plan.online(wildcards).before(int(wildcards.g), int(wildcards.k)) or 0) if rule in TO_K else 0
-
-
-def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = None, device: Device = CARD) -> GpuJob:
-    """Return a job that trains or generates, with a guess for a device. The workflow's rules give `before`, K of the
-    checkpoint that a training resumes from; the default is `continued_step`.
-    """
-    before = continued_step(plan, rule, wildcards) if before is None else before
-    model, stage = model_of(wildcards), rule.removesuffix("_shard")
-    config, arm = plan.for_model(model), None
+def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
+    """Return a job that trains or generates, with a guess for a device."""
+    model, stage, w = job.model, job.stage, job.wildcards
+    own, units = config.for_model(model), 1.0
+    more: dict[str, Any] = {}
     if stage in ONLINE_STAGES:
-        arm, steps = plan.online(wildcards), int(wildcards.k) - before  # at most this many with auto-stop
-        units = steps * arm.settings.completions_per_step(int(wildcards.g))
-        job = GpuJob(stage, model, units, at_most=getattr(arm.settings, "trains_again", False))
-    elif stage.startswith("train_"):
-        arm, job = plan.trained(wildcards), GpuJob(stage, model)
+        assert job.arm is not None
+        steps, settings = int(w.k) - (job.continues or 0), job.arm.settings  # at most this many with auto-stop
+        units = steps * settings.completions_per_step(int(w.g))
+        more = {"at_most": getattr(settings, "trains_again", False)}
     elif stage == "draw_probe":
-        share = min(plan.config.probe.prompts, config.training_set.n) / config.training_set.n
-        job = GpuJob(stage, model, share, rate_of="harvest_rollouts")
-    else:
-        job = GpuJob(stage, model, 1 / int(wildcards.get("shards", 1)))
-    if plan.is_embedded(model) or plan.config.models[model].source == "recorded" or not job.units:
-        return job
-    return replace(job, guess=guess(config, stage, model, wildcards, job.units, arm, device) / job.units)
+        units = min(config.probe.prompts, own.training_set.n) / own.training_set.n
+        more = {"rate_of": "harvest_rollouts"}
+    elif job.arm is None:
+        units = 1 / int(w.get("shards", 1))
+    found = GpuJob(stage, model, units, **more)
+    if grid.is_embedded(config, model) or grid.is_recorded(config, model) or not units:
+        return found
+    return replace(found, guess=guess(own, stage, model, w, units, job.arm, device) / units)
 
 
 def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence[float]]) -> list[Line]:
@@ -130,17 +124,17 @@ def next_cost(config: Config, look: Mapping[str, Any], results: str | Path = "re
     """What the next look costs after this one, at the rates of the jobs that have finished here; null where one is not
     known: device-`hours` and, where an hour has a price, `money` in a `currency`; and the same `_at_most`, where every
     policy that gets seeds then gets all there are."""
-    plan, price = Plan(config), config.price_per_device_hour
+    price = config.price_per_device_hour
     worths: dict[str, Callable[[Cost], float]] = {"hours": lambda cost: cost.device_s / 3600}
     if price:
         worths["money"] = lambda cost: cost.device_s / 3600 * (price.per_hour(cost.device) or math.nan)
     means = {name: mean_rates(measured_rates(results, config.models, worth)) for name, worth in worths.items()}
-    before = _device_jobs(decided(config, results), plan)
+    before = _device_jobs(decided(config, results))
     most = {**look, "seeds": {**look["seeds"], **dict.fromkeys(look["next"], len(config.seeds))}}
     found: dict[str, Any] = {}
     for ending, then in (("", look), ("_at_most", most)):
-        jobs = [job for at, job in _device_jobs(at_look(config, {"": then}), plan).items() if at not in before]
-        work = [replace(gpu_job(plan, job.rule, job.wildcards), guess=None) for job in jobs]
+        jobs = [job for at, job in _device_jobs(at_look(config, {"": then})).items() if at not in before]
+        work = [replace(gpu_job(config, job), guess=None) for job in jobs]
         for name, rates in means.items():
             spent = [hours_of(job, rates) for job in work]
             known = [one for one in spent if one is not None and math.isfinite(one)]
@@ -148,5 +142,5 @@ def next_cost(config: Config, look: Mapping[str, Any], results: str | Path = "re
     return found | ({"currency": price.currency} if price else {})
 
 
-def _device_jobs(config: Config, plan: Plan) -> dict[tuple[str, str], GridJob]:
-    return {(job.rule, job.name): job for job in grid_jobs(config, plan) if job.holds_device}
+def _device_jobs(config: Config) -> dict[Key, Job]:
+    return {job.key: job for job in grid_jobs(config) if job.holds_device}

@@ -17,12 +17,12 @@ from scipy.optimize import nnls
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.experiment.plan import Plan, model_of
 from g2d.forecast.devices import CARD, Device, device_of
 from g2d.forecast.guess import SOURCE
 from g2d.forecast.hours import gpu_job
-from g2d.forecast.jobs import GridJob, grid_jobs
 from g2d.forecast.rates import OFFLINE_STAGES, ONLINE_STAGES
+from g2d.graph.build import grid_jobs
+from g2d.graph.job import Job
 from g2d.jobs.cost import CostFile
 from g2d.tables.frames import Rows, columns, table_of
 
@@ -102,14 +102,14 @@ def hours_advice(
         probe has not made, "advised K" the warm-ups, harvests, DPO and evaluations of M0 and that K with every seed.
         device_hours, of `measured.device`, is null where the stage was not measured.
     """
-    plan, resolved = Plan(config), config.for_model(model)
+    resolved = config.for_model(model)
     shards, answers, samples = resolved.engine.shards, resolved.evaluation.answers, resolved.evaluation.samples
     per_problem = {
         "evaluate": answers.sampled.n if answers.sampled else 1,
         "draw_samples": samples.sampled.n if samples and samples.sampled else 1,
     }
 
-    def seconds(stage: str, job: GridJob) -> float | None:
+    def seconds(stage: str, job: Job) -> float | None:
         w = job.wildcards
         if stage == "harvest_rollouts":
             tokens = measured.harvested((int(w.g), int(w.k))) * resolved.training_set.n
@@ -117,7 +117,7 @@ def hours_advice(
         if stage in per_problem:
             tokens = n_problems[w.benchmark] * per_problem[stage] * measured.tokens_per_completion
             return measured.generation(tokens, shards.evaluation)
-        work = gpu_job(plan, job.rule, w, device=measured.device)
+        work = gpu_job(config, job, measured.device)
         rate = measured.seconds_per_completion if stage == "train_grpo" else work.guess and 3600 * work.guess
         return None if rate is None else work.units * rate
 
@@ -133,15 +133,15 @@ def hours_advice(
             }
 
 
-def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> dict[str, list[GridJob]]:
+def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> dict[str, list[Job]]:
     """By stage, what is left to run for a model after calibration and probe, for the whole grid or for `only` one
     (G, K), without baselines and ablations; shards are no jobs of their own."""
     points = [(key.group_size, key.k) for key in grid.probes(config) if key.model == model]
     warmed_up = _folders(model, "grpo", points, config.seeds[:1])
-    found: dict[str, list[GridJob]] = {stage: [] for stage in STAGES}
-    for job in grid_jobs(config, Plan(config)):
+    found: dict[str, list[Job]] = {stage: [] for stage in STAGES}
+    for job in grid_jobs(config):
         stage = job.stage.replace("train_grpo_auto", "train_grpo")
-        if stage in found and job.merged_into is None and model_of(job.wildcards) == model:
+        if stage in found and job.merged_into is None and job.model == model:
             found[stage].append(job)
     found["train_grpo"] = [job for job in found["train_grpo"] if _folder(job) not in warmed_up]
     if only is not None:
@@ -160,6 +160,6 @@ def _folders(model: str, regime: str, points: Sequence[tuple[int, int]], seeds: 
     return {PolicyKey(model, regime, g, k, seed).folder for g, k in points for seed in seeds}
 
 
-def _folder(job: GridJob) -> str:
+def _folder(job: Job) -> str:
     """The folder of the policy or harvest that a job makes or evaluates."""
     return str(job.wildcards.get("policy") or job.name.removeprefix("results/").rpartition("/")[0])

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 from g2d.experiment.arms import Arm, by_section, expanded, group_sizes
 from g2d.experiment.config import Config
-from g2d.experiment.plan import Plan
-from g2d.forecast.jobs import grid_jobs
 from g2d.forecast.rates import TO_K
+from g2d.graph.build import grid_jobs
 from g2d.memory.need import GIB
 from g2d.memory.workload import Drawing, Training
 from g2d.problems import generated
 from g2d.problems.settings import Generated
-from g2d.regimes.checkpoints import KEPT
-from g2d.regimes.dpo import Dpo
+from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.run.checkpoints import KEPT
 
 if TYPE_CHECKING:  # imports torch
     from g2d.memory.model_shape import ModelShape
@@ -91,19 +90,17 @@ def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
     A policy has bfloat16 weights, or an adapter in float32. A checkpoint has float32 weights and AdamW's two averages,
     and copies of the weights that generate, or are the reference, where these are earlier ones.
     """
-    plan = Plan(config)
-    jobs = [job for job in grid_jobs(config, plan) if job.wildcards.get("model") == model]
+    jobs = [job for job in grid_jobs(config) if job.wildcards.get("model") == model]
     policies = sum(job.rule.startswith("train_") or job.rule == "choose_checkpoint" for job in jobs)
     left, continued, copies, lags = set(), set(), 0, [0]
     for job in jobs:
-        if job.rule not in TO_K:  # what stops by itself leaves no checkpoint
+        if job.arm is None or job.rule not in TO_K:  # what stops by itself leaves no checkpoint
             continue
-        w, folder = job.wildcards, Path(job.name).parent
-        arm, g, k = plan.online(w), int(w.g), int(w.k)
+        settings, folder = job.arm.settings, Path(job.name).parent
         left.add(folder)
-        continued.add(folder.with_name(f"k{arm.before(g, k)}"))
-        on_card = arm.settings.on_card(g, config.harvest.max_completion_length)
-        lags.append(min(getattr(arm.settings, "lag", 0), k))
+        continued.add(folder.with_name(f"k{job.continues}"))
+        on_card = settings.on_card(int(job.wildcards.g), config.harvest.max_completion_length)
+        lags.append(min(getattr(settings, "lag", 0), int(job.wildcards.k)))
         copies = max(copies, (on_card.own_copy or on_card.adapters == 2) + lags[-1])
     trained = shape.parameters if shape.trains_all else shape.adapter
     kept = left if config.checkpoints.keep == "all" else left - continued

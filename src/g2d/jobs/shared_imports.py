@@ -46,7 +46,7 @@ IMPORTS = (
     "snakemake.script",
     "g2d.experiment.generation",
     "g2d.experiment.training",
-    "g2d.regimes.grpo_trainer",  # and with it TRL's
+    "g2d.regimes.grpo.trainer",  # and with it TRL's
     "g2d.rollouts.transformers_engine",
 )
 LOG = f"{LOGS}/shared_imports.log"

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from g2d.experiment.plan import Plan, model_of
+from g2d.experiment import grid
+from g2d.experiment.config import Config
 from g2d.forecast.devices import CARD, Device, device_here
-from g2d.forecast.hours import GpuJob, Line, continued_step, estimate, gpu_job, hours_of, mean_rates
-from g2d.forecast.jobs import GridJob
+from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, hours_of, mean_rates
 from g2d.forecast.rates import Pace, Rates
+from g2d.graph.job import Job
 from g2d.status.states import JobState
 
 
@@ -30,9 +31,9 @@ class Eta:
     not_counted: tuple[str, ...]  # remaining stages without measurements, which `seconds` excludes
 
 
-def eta(plan: Plan, states: Sequence[JobState], now: float) -> Eta:
+def eta(config: Config, states: Sequence[JobState], now: float) -> Eta:
     """Estimate the remaining work of a grid, given all its jobs and the seconds since the epoch."""
-    measured = _Known(plan, states)
+    measured = _Known(config, states)
     on_device: list[GpuJob] = []
     seconds, not_counted = 0.0, dict[str, None]()
     for state in states:
@@ -55,21 +56,21 @@ def eta(plan: Plan, states: Sequence[JobState], now: float) -> Eta:
     return Eta(lines, measured.device, seconds / at_once if at_once else None, at_once, tuple(not_counted))
 
 
-def _device(plan: Plan, states: Sequence[JobState]) -> Device:
+def _device(config: Config, states: Sequence[JobState]) -> Device:
     """Return the device of the jobs so far, or else of this machine."""
     attempts = [recorded.attempt for state in states for recorded in state.attempts]
     elsewhere = any(one.process is not None and one.process.slurm_job for one in attempts)
     if any(one.cost.device not in ("cpu", "unknown") for one in attempts):
         return CARD
-    return device_here(plan.config.engine.name, elsewhere=elsewhere)
+    return device_here(config.engine.name, elsewhere=elsewhere)
 
 
 class _Known:
     """Work of every job, and rates of the jobs that finished here."""
 
-    def __init__(self, plan: Plan, states: Sequence[JobState]) -> None:
-        self.plan = plan
-        self.device = _device(plan, states)
+    def __init__(self, config: Config, states: Sequence[JobState]) -> None:
+        self.config = config
+        self.device = _device(config, states)
         self._work: dict[tuple[object, ...], GpuJob] = {}
         units: dict[str, list[float]] = {}
         for state in states:
@@ -90,19 +91,19 @@ class _Known:
                 self.rates.setdefault(job.rated_as, []).append(hours / job.units)
         self.means = mean_rates(self.rates)
 
-    def is_on_device(self, job: GridJob) -> bool:
+    def is_on_device(self, job: Job) -> bool:
         """Whether it uses a GPU if there is one."""
-        return job.holds_device and not self.plan.is_embedded(model_of(job.wildcards))
+        return job.holds_device and not grid.is_embedded(self.config, job.model)
 
-    def work(self, job: GridJob) -> GpuJob:
+    def work(self, job: Job) -> GpuJob:
         """Return the work of a job that trains or generates, whatever its seed."""
         w = job.wildcards
-        same = (job.rule, model_of(w), *map(w.get, ("variant", "regime", "g", "k", "shards", "benchmark")))
+        same = (job.rule, job.model, *map(w.get, ("variant", "regime", "g", "k", "shards", "benchmark")))
         if same not in self._work:
-            self._work[same] = gpu_job(self.plan, job.rule, w, device=self.device)
+            self._work[same] = gpu_job(self.config, job, self.device)
         return self._work[same]
 
-    def paced(self, job: GridJob) -> tuple[str, float, str]:
+    def paced(self, job: Job) -> tuple[str, float, str]:
         """Return rule, work relative to an average job of the rule, and model."""
         if not job.holds_device:
             return job.rule, 1.0, ""
@@ -115,7 +116,7 @@ class _Known:
             step, steps = state.position
             if state.job.rule.endswith("_auto"):  # its steps are those of a segment
                 steps = int(state.job.wildcards.k)
-            before = continued_step(self.plan, state.job.rule, state.job.wildcards)
+            before = state.job.continues or 0
             if steps > before:
                 return min(1.0, max(0.0, (steps - step) / (steps - before)))
         if state.state != "running" or state.last is None or not expected:

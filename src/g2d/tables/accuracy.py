@@ -9,7 +9,7 @@ import pandas as pd
 
 from g2d.analysis.statistics import standard_deviation, standard_error
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import ROW, Evaluations, by_policy, crossed, grid_order, row_of, share
+from g2d.tables.evaluations import ROW, Evaluations, by_policy, clusters_of, crossed, grid_order, row_of, share
 from g2d.tables.frames import Rows, columns, mean, table_of
 
 ACCURACY = f"{ROW} n_seeds n_problems accuracy std_over_seeds standard_error ci_low ci_high device_hours"
@@ -78,7 +78,7 @@ def accuracy_row(
     correct = crossed(by_key, benchmark)
     return {
         **row_of(by_key, benchmark, correct),
-        **share(correct),
+        **share(correct, clusters=clusters_of(by_key)),
         "std_over_seeds": standard_deviation(correct.mean(axis=1)),
         "standard_error": standard_error(correct.mean(axis=0)),
         "device_hours": mean(device_hours.get(key) for key in by_key),

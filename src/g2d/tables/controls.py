@@ -71,7 +71,8 @@ def _tested(answers: Paired, family: Sequence[tuple[Row, Row]], base: Row) -> Ro
     of_base = answers.correct[base]
     for (control, truth), gain, true_gain, difference in zip(family, gains, true_gains, differences, strict=True):
         of_control, of_truth = answers.pair(control, truth)
-        share = share_of_gain(of_control, of_truth, of_base, answers.pool(control, truth), LEVEL / len(family))
+        pool = answers.pool(control, truth)
+        share = share_of_gain(of_control, of_truth, of_base, pool, LEVEL / len(family), answers.clusters)
         share = share.compatible(gain, true_gain, difference)
         yield {
             **{"n_seeds": gain.n_seeds, "n_problems": gain.n_problems, "family_size": len(family)},

@@ -9,7 +9,7 @@ import numpy as np
 
 from g2d.analysis.equal_gain import at_equal_gain
 from g2d.analysis.statistics import mean_interval
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_grid, by_policy, crossed, m0_of, row_of
+from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_grid, by_policy, clusters_of, crossed, m0_of, row_of
 from g2d.tables.frames import Rows, columns, estimate, table_of
 
 DRIFT_COLUMNS = columns(BY_BENCHMARK, "n_seeds n_problems accuracy length longer longer_low longer_high")
@@ -35,7 +35,7 @@ def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
         correct = crossed(own, benchmark)
         row = row_of(own, benchmark, correct) | {"accuracy": correct.mean(), "length": tokens[-len(own) :].mean()}
         if base and policy.role != "base":
-            row |= _mean("longer", tokens[1:] - tokens[0])
+            row |= _mean("longer", tokens[1:] - tokens[0], clusters=clusters_of(own))
         if at in measured:
             row |= _mean("kl", crossed(measured[at], benchmark, "kl"), least=0.0)
         yield row
@@ -62,6 +62,8 @@ def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
         yield {"model": model, "benchmark": benchmark} | counts | asdict(result)
 
 
-def _mean(name: str, values: np.ndarray, least: float = -math.inf) -> dict[str, float | None]:
-    low, high = mean_interval(values)
+def _mean(
+    name: str, values: np.ndarray, least: float = -math.inf, clusters: np.ndarray | None = None
+) -> dict[str, float | None]:
+    low, high = mean_interval(values, clusters=clusters)
     return estimate(name, float(values.mean()), (max(low, least), high))

@@ -7,11 +7,12 @@ from itertools import product
 
 import pandas as pd
 
+from g2d.analysis.crossed import clustered
 from g2d.analysis.dynamics import MEASURES, WATCHED, binned, collapse
 from g2d.analysis.saturation import saturation
 from g2d.experiment.grid import FEWEST_K
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import Evaluations, Row, by_policy, crossed, m0_of, row_of
+from g2d.tables.evaluations import Evaluations, Row, by_policy, clusters_of, crossed, m0_of, row_of
 from g2d.tables.frames import Rows, columns, estimate, table_of
 
 TRAINING_COLUMNS = columns("model measure policy group_size n_seeds step tokens value value_low value_high")
@@ -63,11 +64,12 @@ def saturation_table(evaluations: Evaluations) -> Rows:
         if policy.role != "base" and m0_of(at) in grouped:
             curves.setdefault((policy.model, benchmark, policy.regime, policy.group_size), []).append(at)
     for (_, benchmark, *_), rows in curves.items():
+        m0, clusters = grouped[m0_of(rows[0])], clusters_of(grouped[rows[0]])
         answers = [crossed(grouped[at], benchmark) for at in rows]
         if len(rows) < FEWEST_K or len({own.shape for own in answers}) > 1:  # too few, or one without some seed
             continue
-        before, steps = crossed(grouped[m0_of(rows[0])], benchmark), [policy.k for policy, _ in rows]
-        found = saturation(steps, before, answers)
+        before, steps = crossed(m0, benchmark), [policy.k for policy, _ in rows]
+        found = saturation(steps, clustered(before, clusters), [clustered(own, clusters) for own in answers])
         row = row_of(grouped[rows[0]], benchmark, answers[0])
         row |= {"n_steps": len(steps), "last_K": steps[-1], "status": found.status, "start": float(before.mean())}
         for name in CURVE if found.status == "fits" else ():

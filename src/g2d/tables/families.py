@@ -15,7 +15,18 @@ from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.analysis.crossed import SeedPool
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, Grouped, Row, by_grid, by_policy, crossed, named, row_of
+from g2d.tables.evaluations import (
+    BY_BENCHMARK,
+    Evaluations,
+    Grouped,
+    Row,
+    by_grid,
+    by_policy,
+    clusters_of,
+    crossed,
+    named,
+    row_of,
+)
 from g2d.tables.frames import Rows, columns, table_of
 
 Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]  # its name, and pairs (policy, reference)
@@ -120,6 +131,7 @@ class Paired:
         ends = np.cumsum([len(grouped[at]) for at in rows])
         self.seeds = {at: [key.seed for key in grouped[at]] for at in rows}
         self.correct = dict(zip(rows, np.split(together, ends[:-1]), strict=True))
+        self.clusters = clusters_of(grouped[rows[0]])
         self.accuracies = {at: own.mean(axis=1) for at, own in self.correct.items()}
 
     def shared_seeds(self, at: Row, reference: Row) -> list[int | None]:
@@ -151,7 +163,7 @@ class Paired:
 
     def compare(self, at: Row, reference: Row, family: int) -> Comparison:
         """One of `family` comparisons, from which one may be picked afterwards."""
-        return compare(*self.pair(at, reference), self.pool(at, reference), family)
+        return compare(*self.pair(at, reference), self.pool(at, reference), family, self.clusters)
 
     def tested(self, family: Collection[tuple[Row, Row]]) -> list[Comparison]:
         """All pairs of policy and reference of a family, corrected for one another."""
@@ -175,7 +187,7 @@ class Paired:
             at, other = (rows[i], rows[j]) if len(self.seeds[rows[i]]) > 1 else (rows[j], rows[i])
             return self.pool(at, other) if len(longest) > 1 else None
 
-        return Differences([*self.correct.values()], pool)
+        return Differences([*self.correct.values()], pool, self.clusters)
 
     def _places(self, row: Row, seeds: Sequence[int | None]) -> list[int]:
         return [0] if self.seeds[row] == [None] else [self.seeds[row].index(seed) for seed in seeds]

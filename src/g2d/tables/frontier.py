@@ -1,17 +1,16 @@
-"""The Pareto frontier of accuracy and cost, for each measure of cost."""
+"""Accuracy against each measure of cost, and the Pareto frontier on one of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from g2d.analysis.frontier import Standing, cost_interval, on_axis
-from g2d.analysis.margins import smallest_margins
+from g2d.analysis.margins import Differences, Margin, smallest_margins
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sections import Price
 from g2d.tables.accuracy import accuracy_row
@@ -21,10 +20,10 @@ from g2d.tables.frames import Rows, columns, table_of
 
 WHERE_KNOWN = ("gpu_energy_kwh", "money")  # axes that a grid need not have
 AXES = ("tokens_generated", "updates", "device_hours", "paper_hours", "critical_path_hours", *WHERE_KNOWN)
-NOT_TESTED = "not tested"  # status of GRPO before its last K and of its ablations
+NOT_TESTED = "not tested"  # on the other axes, and GRPO before its last K and its ablations
 FRONTIER_COLUMNS = columns(
     *(BY_BENCHMARK, "axis cost cost_low cost_high cost_without_calibration n_seeds accuracy ci_low ci_high"),
-    "status beaten_by beaten_by_K beaten_by_group_size beaten beaten_low beaten_high chance p_on p_beaten",
+    "status beaten_by beaten_by_K beaten_by_group_size beaten beaten_low beaten_high p_on p_beaten",
     "behind_any margin_shown_any margin p_enough enough cheapest_enough",
 )
 
@@ -36,31 +35,32 @@ def frontier_table(
     margin: float,
     calibration: Mapping[PolicyKey, Mapping[str, float]] | None = None,
     price: Price | None = None,
+    tested_axis: str = "device_hours",
 ) -> Rows:
-    """Where every policy that is no ablation of DPO stands on every axis of cost that is known for it: its `Standing`,
-    and its `Margin` against any other policy, which is the same on all axes. GRPO before its last K and ablations of
-    GRPO are in no test (`NOT_TESTED`).
+    """Costs of every policy that is no ablation of DPO, on each axis that is known for it; its `Standing` on one axis,
+    and its `Margin` against any other policy. GRPO before its last K and ablations of GRPO are in no test.
 
     Args:
         costs: of every trained policy, what `costs_of` says; M0 cost nothing.
         calibration: what of these costs is calibration (`calibration_of`), which every policy and seed is charged.
+        tested_axis: `frontier.axis`.
     """
     grouped = _on_the_picture(evaluations)
     for (_, benchmark), own in by_grid(grouped).items():
-        shown = {at: accuracy_row(grouped[at], {}, benchmark) for at in own}
-        differences = cache(lambda rows: Paired(grouped, rows).differences)  # most axes are known for the same policies
-        whole = tuple(at for at in own if _is_tested(at))
-        margins = dict(zip(whole, smallest_margins(differences(whole), margin), strict=True)) if whole else {}
+        tested = [at for at in own if _is_tested(at)]
+        differences = Paired(grouped, tested).differences if tested else Differences([])
+        margins = dict(zip(tested, smallest_margins(differences, margin), strict=True))
+        shown = {at: accuracy_row(grouped[at], {}, benchmark) | _margin(margins.get(at)) for at in own}
         for axis in AXES:
             spent = {at: _costs(grouped[at], costs, axis) for at in own}
             known = [at for at in own if np.isfinite(spent[at]).all()]
             if axis in WHERE_KNOWN and all(at[0].role == "base" for at in known):
                 continue
-            tested = tuple(at for at in known if _is_tested(at))
-            bounds = [margins[at] for at in tested]
-            found = on_axis([spent[at] for at in tested], differences(tested), bounds) if tested else []
-            names = [named(grouped[at], benchmark) for at in tested]
-            standing = {at: _standing(one, names) for at, one in zip(tested, found, strict=True)}
+            standing: dict[Row, dict[str, Any]] = {}
+            if axis == tested_axis and tested:
+                found = on_axis([spent[at] for at in tested], differences, [margins[at].enough for at in tested])
+                names = [named(grouped[at], benchmark) for at in tested]
+                standing = {at: _standing(one, names) for at, one in zip(tested, found, strict=True)}
             for at in known:
                 row = shown[at] | {"axis": axis, "margin": margin, "cost": spent[at].mean()}
                 if calibration is not None:
@@ -71,21 +71,29 @@ def frontier_table(
                     row |= {"cost_low": max(low, 0.0), "cost_high": high}
                 if axis == "money" and price is not None:
                     row["currency"] = price.currency
-                yield row | standing.get(at, {"status": NOT_TESTED, "enough": False, "cheapest_enough": False})
+                yield row | standing.get(at, {"status": NOT_TESTED, "cheapest_enough": False})
 
 
 def _is_tested(at: Row) -> bool:
     return at[0].role not in ("curve", "ablation")
 
 
+def _margin(found: Margin | None) -> dict[str, Any]:
+    if found is None:
+        return {"enough": False}
+    shown = {"behind_any": found.behind, "margin_shown_any": found.margin_shown}
+    return shown | {"p_enough": found.p_enough, "enough": found.enough}
+
+
 def _standing(found: Standing, names: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Cells of a row; the names are those of the tested policies."""
-    bound = found.margin
-    row = asdict(found) | {"p_enough": bound.p_enough, "enough": bound.enough}
-    row |= {"behind_any": bound.behind, "margin_shown_any": bound.margin_shown}
     by = {} if found.beaten_by is None else names[found.beaten_by]
-    row |= {"beaten_by": by.get("policy"), "beaten_by_K": by.get("K"), "beaten_by_group_size": by.get("group_size")}
-    return {name: value for name, value in row.items() if name != "margin"}
+    beaten_by = {
+        "beaten_by": by.get("policy"),
+        "beaten_by_K": by.get("K"),
+        "beaten_by_group_size": by.get("group_size"),
+    }
+    return asdict(found) | beaten_by
 
 
 def _on_the_picture(evaluations: Evaluations) -> Grouped:

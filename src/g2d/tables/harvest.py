@@ -16,7 +16,7 @@ from g2d.analysis.factorial import METRICS, factorial_cells
 from g2d.analysis.informativeness import Informativeness, informative_parts
 from g2d.analysis.statistics import mean_interval, standard_deviation
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.regimes.auto_stop import PROBE_COLUMNS
+from g2d.regimes.run.auto_stop import PROBE_COLUMNS
 from g2d.tables.evaluations import Evaluations
 from g2d.tables.frames import Rows, columns, interval, mean, table_of
 

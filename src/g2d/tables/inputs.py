@@ -20,20 +20,20 @@ from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.prompt_counts import prompts_behind
 from g2d.experiment.sections import Collapse, Contamination, Frontier
+from g2d.graph import catalogue
+from g2d.graph.parts import files_of
 from g2d.jobs.attempts import Attempt, read_attempts
 from g2d.jobs.cost import Cost, read_cost
 from g2d.jobs.files import read_json
 from g2d.policies.policy import read_policy
 from g2d.problems import read_problems
 from g2d.problems.settings import is_fresh
-from g2d.regimes.auto_stop import PROBE_COLUMNS
-from g2d.regimes.training_rollouts import read_ages
+from g2d.regimes.run.auto_stop import PROBE_COLUMNS
+from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
-from g2d.tables import catalogue
 from g2d.tables.bills import calibration_of, costs_of, read_log, spent_on
 from g2d.tables.choices import CANDIDATE_COLUMNS, SWEEP_COLUMNS, sweep_bills
 from g2d.tables.controls import seen_in_training
-from g2d.tables.files import files_of
 from g2d.tables.frames import read_table
 from g2d.tables.harvest import correlation_points
 from g2d.tables.samples import READ
@@ -88,7 +88,8 @@ class Inputs:
         self.controls = grid.controls(config)  # by the name of a control, that of the policy it is one of
         self.changes = grid.ablation_changes(config)  # by ablation, what it changes
         self.price = config.price_per_device_hour
-        self.margin = (config.frontier or Frontier()).margin  # of a good enough policy
+        settings = config.frontier or Frontier()
+        self.margin, self.tested_axis = settings.margin, settings.axis
         self.collapse_share = (config.collapse or Collapse()).share  # of what a training began with
         self.fresh = [name for name in config.continued_benchmarks if is_fresh(config.benchmarks[name])]
         self.shown_share = (config.contamination or Contamination()).share  # of a question's words
@@ -111,7 +112,7 @@ class Inputs:
         return self.folder / Path(file).relative_to("results")
 
     def read(self, part: str, read: Callable[..., Any], *arguments: Any) -> dict[Any, Any]:
-        """What a part of the grid has left (`g2d.tables.files`)."""
+        """What a part of the grid has left (`g2d.graph.parts`)."""
         files = {at: self.path(file) for at, file in files_of(self.config, part).items()}
         return {at: read(file, *arguments) for at, file in files.items() if self.whole or file.exists()}
 

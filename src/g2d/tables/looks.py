@@ -13,15 +13,15 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from g2d.analysis.looks import Asked, Look, Plan, take_look
+from g2d.analysis.looks import Asked, Look, Plan, Steps, take_look
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.race import PLAN, at_look, last_of, taken, whole
 from g2d.experiment.sections import Frontier, Looks
 from g2d.jobs.files import read_json, write_json
-from g2d.rollouts.rollout import read_rollouts
+from g2d.rollouts.rollout import CLUSTER, read_rollouts
 from g2d.settings import ConfigError
-from g2d.tables.evaluations import crossed
+from g2d.tables.evaluations import clusters_of, crossed
 from g2d.tables.families import ALIKE, CALLED, ENTRIES_AGAINST_COMMON, families
 from g2d.tables.frames import Rows, columns, table_of
 
@@ -39,7 +39,7 @@ LOOK_COLUMNS = columns(
 )
 
 
-def plan_of(config: Config, model: str) -> Plan:
+def plan_of(config: Config, model: str, steps: Steps = "holm") -> Plan:
     """The plan of a model's looks: the comparisons of the page on the first benchmark for which `_is_asked`.
 
     Raises:
@@ -67,7 +67,15 @@ def plan_of(config: Config, model: str) -> Plan:
         futility=looks.futility,
         alike=tuple(key.name for key in own if key.role in ALIKE),
         without_seeds=tuple(key.name for key in own if key.role == "base"),
+        steps=steps,
     )
+
+
+def steps_of(looks: Mapping[str, Mapping[str, Any]]) -> Steps:
+    """Return the steps of the plan by which looks were taken (plans of earlier versions do not name them), or without
+    looks those of a new plan."""
+    plans = [model.get("plan", {}) for look in looks.values() for model in look.get("models", {}).values()]
+    return plans[0].get("steps", "hochberg") if plans else "holm"
 
 
 def _is_asked(family: str) -> bool:
@@ -78,14 +86,14 @@ def _is_asked(family: str) -> bool:
     return not family.endswith("K > 0") and (not family.endswith("M0") or family.startswith(CALLED["entry"]))
 
 
-def written_plan(config: Config) -> dict[str, Any]:
+def written_plan(config: Config, steps: Steps = "holm") -> dict[str, Any]:
     """What `plan.json` says: what is asked, and the settings that the answers depend on."""
     assert config.looks is not None
     benchmark = next(iter(config.benchmarks))
     settings = {name: value for name, value in config.identity.items() if name not in WITHOUT_ANSWERS}
     return {
         "plan": config.looks.plan,
-        "models": {model: asdict(plan_of(config, model)) for model in grid.trained_models(config)},
+        "models": {model: asdict(plan_of(config, model, steps)) for model in grid.trained_models(config)},
         "benchmark": {benchmark: config.benchmarks[benchmark].params()},
         "settings": settings,
     }
@@ -106,14 +114,16 @@ def require_plan(config: Config, results: str | Path = "results") -> None:
         ConfigError: the first key that differs or the file that was edited, and what to do.
     """
     assert config.looks is not None
-    now, file = json.loads(json.dumps(written_plan(config))), Path(results, config.looks.folder, PLAN)
     if not (looks := taken(config.looks, results)):
         return
+    steps = steps_of(looks)
+    now, file = json.loads(json.dumps(written_plan(config, steps))), Path(results, config.looks.folder, PLAN)
     try:
         before = read_json(file)
         for own in before["models"].values():
             if not own.get("waiting"):
                 own.pop("waiting", None)  # what earlier versions wrote
+            own.setdefault("steps", "hochberg")
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"{file}: looks were taken by it, and it cannot be read ({error}): put it back") from None
     if key := _first_difference({name: before.get(name) for name in now}, now):
@@ -122,12 +132,12 @@ def require_plan(config: Config, results: str | Path = "results") -> None:
             "what is there with a name of its own (seeds: {plan: NAME})"
         )
 
-    _require_consistent(config, looks)
+    _require_consistent(config, looks, steps)
 
 
-def _require_consistent(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> None:
+def _require_consistent(config: Config, looks: Mapping[str, Mapping[str, Any]], steps: Steps) -> None:
     """Raise a ConfigError for the first look whose seeds do not follow from its own comparisons under the plan."""
-    plans = {model: plan_of(config, model) for model in grid.trained_models(config)}
+    plans = {model: plan_of(config, model, steps) for model in grid.trained_models(config)}
     seeds: dict[str, int] = {}
     for file, look in looks.items():
         try:
@@ -187,15 +197,16 @@ def take(config: Config, number: int, results: str | Path = "results") -> dict[s
     models: dict[str, Look] = {}
     seeds = dict(last["seeds"]) if (last := last_of(before)) else {}
     for model in grid.trained_models(config):
-        plan, earlier = plan_of(config, model), looks_of(model, before)
+        plan, earlier = plan_of(config, model, steps_of(before)), looks_of(model, before)
         if earlier and not earlier[-1].next:
             continue
         answers: dict[str, dict[Any, Any]] = {}
         for key in grid.policies(config):
             if key.name in plan.policies and (key.seed is not None or key.name in plan.without_seeds):
                 file = Path(results, key.folder, f"eval/{benchmark}.parquet")
-                answers.setdefault(key.name, {})[key] = read_rollouts(file, ("problem_id", "reward"))
-        look = take_look(plan, {name: crossed(own, benchmark) for name, own in answers.items()}, earlier)
+                answers.setdefault(key.name, {})[key] = read_rollouts(file, ("problem_id", "reward", CLUSTER))
+        clusters = clusters_of(next(iter(answers.values())))
+        look = take_look(plan, {name: crossed(own, benchmark) for name, own in answers.items()}, earlier, clusters)
         models[model] = look
     return {
         "look": number,

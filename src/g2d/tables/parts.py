@@ -12,7 +12,17 @@ from g2d.analysis.crossed import SeedPool, error_of_difference
 from g2d.analysis.statistics import LEVEL
 from g2d.experiment.keys import PolicyKey
 from g2d.rollouts.rollout import at_budgets
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_grid, by_policy, crossed, m0_of, row_of, share
+from g2d.tables.evaluations import (
+    BY_BENCHMARK,
+    Evaluations,
+    by_grid,
+    by_policy,
+    clusters_of,
+    crossed,
+    m0_of,
+    row_of,
+    share,
+)
 from g2d.tables.families import Paired
 from g2d.tables.frames import Rows, columns, estimate, table_of
 
@@ -42,18 +52,21 @@ def decomposition_table(evaluations: Evaluations) -> Rows:
         row |= {"accuracy": shares[2], "finished": finished, "parseable": parseable, "correct": correct}
         if base and at[0].role != "base":
             pool = paired[at[0].model, at[1]].pool(at, m0_of(at))
-            row |= _gain(np.broadcast_to(reached[:, :1], policy.shape), policy, pool)
+            row |= _gain(np.broadcast_to(reached[:, :1], policy.shape), policy, pool, clusters_of(own))
         yield row
 
 
-def _gain(reference: np.ndarray, policy: np.ndarray, pool: SeedPool) -> dict[str, float | None]:
+def _gain(
+    reference: np.ndarray, policy: np.ndarray, pool: SeedPool, clusters: np.ndarray | None
+) -> dict[str, float | None]:
     """Return the gain and its parts with intervals; both arrays are (3 stages, n_seeds, n_problems)."""
     old, new = reference.mean(axis=(1, 2)), policy.mean(axis=(1, 2))
     values: dict[str, float | None] = {"gain": float(new[2] - old[2])}
     parts = decomposition.contributions(old, new)
     to_first_order = decomposition.linearised(reference, policy)
     for factor, part, linear in zip(decomposition.FACTORS, parts, to_first_order, strict=True):
-        values |= estimate(f"from_{factor}", float(part), error_of_difference(linear, pool).interval(LEVEL))
+        error = error_of_difference(linear, pool, clusters=clusters)
+        values |= estimate(f"from_{factor}", float(part), error.interval(LEVEL))
     return values
 
 
@@ -78,5 +91,5 @@ def budget_table(evaluations: Evaluations) -> Rows:
             cut = {key: answers.assign(cut=verdicts[key][budget]) for key, answers in own.items()}
             reached = _reached(cut, benchmark, "cut")
             finished, parseable, _ = decomposition.factors(reached.mean(axis=(1, 2)))
-            row = row_of(own, benchmark, reached[2]) | share(reached[2])
+            row = row_of(own, benchmark, reached[2]) | share(reached[2], clusters=clusters_of(own))
             yield row | {"budget": budget, "finished": finished, "parseable": parseable}

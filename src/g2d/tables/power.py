@@ -14,7 +14,7 @@ from g2d.analysis import power
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.sections import Frontier
-from g2d.tables.evaluations import Evaluations, Row, by_grid, by_policy, crossed
+from g2d.tables.evaluations import Evaluations, Row, by_grid, by_policy, clusters_of, crossed
 from g2d.tables.families import ALIKE, families
 from g2d.tables.frames import Rows, columns, table_of
 
@@ -42,9 +42,9 @@ def power_table(evaluations: Evaluations, target: float) -> Rows:
     Args:
         target: the difference that `problems_needed` is for, in 0..1.
     """
-    for (model, benchmark), (known, answers) in _alike(evaluations).items():
+    for (model, benchmark), (known, answers, clusters) in _alike(evaluations).items():
         _, n_seeds, n_problems = answers.shape
-        found, design = power.decompose(answers), power.Design(n_seeds, n_problems, len(answers))
+        found, design = power.decompose(answers, clusters), power.Design(n_seeds, n_problems, len(answers))
         yield from _rows(model, benchmark, found, known, design, target)
 
 
@@ -66,8 +66,8 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
 def variance_table(evaluations: Evaluations) -> Rows:
     """Where the variance of the differences between policies comes from, and what would make it smaller, for every
     model and benchmark with at least two K; of seeds null with one."""
-    for (model, benchmark), (known, answers) in _alike(evaluations).items():
-        found = power.decompose(answers)
+    for (model, benchmark), (known, answers, clusters) in _alike(evaluations).items():
+        found = power.decompose(answers, clusters)
         n_policies, n_seeds, n_problems = answers.shape
         parts = found.components.of_difference(n_seeds, n_problems)
         sizes = family_sizes(known)
@@ -102,16 +102,18 @@ def family_sizes(known: Iterable[Row]) -> dict[str, int]:
     return {against: sizes[against] for against in (NO_ONLINE, OTHERS) if against in sizes}
 
 
-def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], np.ndarray]]:
-    """By model and benchmark, all policies and the answers, (n_policies, n_seeds, n_problems), of those that were
-    trained alike, over the first seeds, which all have; at least two of these, whose tests belong to some family."""
+def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], np.ndarray, np.ndarray | None]]:
+    """By model and benchmark, all policies, the answers, (n_policies, n_seeds, n_problems), of those that were trained
+    alike, over the first seeds, which all have, and the clusters of problems; at least two such policies, whose tests
+    belong to some family."""
     grouped = by_policy(evaluations)
     alike = {}
     for place, known in by_grid(grouped).items():
         answers = [crossed(grouped[at], at[1]) for at in known if at[0].role in ALIKE]
         numbers = {len(own) for own in answers}
         if len(answers) > 1 and (len(numbers) == 1 or min(numbers) > 1) and family_sizes(known):
-            alike[place] = known, np.stack([own[: min(numbers)] for own in answers])
+            together = np.stack([own[: min(numbers)] for own in answers])
+            alike[place] = known, together, clusters_of(grouped[known[0]])
     return alike
 
 

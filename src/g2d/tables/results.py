@@ -15,11 +15,11 @@ import pandas as pd
 from g2d.experiment import grid
 from g2d.experiment.config import read
 from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.graph import catalogue
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json, read_lines
 from g2d.problems import read_problems
 from g2d.rollouts.pairs import read_pairs
-from g2d.tables import catalogue
 from g2d.tables.frames import read_table
 from g2d.tables.inputs import Inputs
 

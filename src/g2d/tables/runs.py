@@ -16,7 +16,7 @@ from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.experiment.keys import PolicyKey
 from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.accuracy import accuracy_row
-from g2d.tables.evaluations import BY_BENCHMARK, Grouped, Row, by_grid, by_policy, crossed
+from g2d.tables.evaluations import BY_BENCHMARK, Grouped, Row, by_grid, by_policy, clusters_of, crossed
 from g2d.tables.frames import Rows, columns, estimate, mean, table_of
 from g2d.tables.results import Results
 
@@ -53,7 +53,10 @@ def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> R
     for (model, benchmark), policies in by_grid(dict.fromkeys(at for own in grouped.values() for at in own)).items():
         reasons = {name: _reasons([runs[first], runs[name]], model, benchmark) for name in runs if name != first}
         tests, refused = _tests(grouped, policies, reasons)
-        found = [compare(policy, reference, family=len(tests)) for policy, reference in tests.values()]
+        found = [
+            compare(policy, reference, family=len(tests), clusters=clusters_of(grouped[first][at]))
+            for (at, _), (policy, reference) in tests.items()
+        ]
         compared = dict(zip(tests, corrected(found), strict=True))
         for at in policies:
             owners = [name for name in runs if at in grouped[name]]

@@ -84,7 +84,7 @@ def _effects(evaluations: Evaluations) -> dict[tuple[PolicyKey, str], pd.DataFra
             own, reference = answers.pair(at, other)
             deltas = own - reference
             alike = answers.pool(at, other) if len(own) > 1 else None
-            error = error_of_difference(deltas, alike, paired=len(reference) > 1)
+            error = error_of_difference(deltas, alike, paired=len(reference) > 1, clusters=answers.clusters)
             study = {"model": model, "benchmark": benchmark, "difference": deltas.mean()}
             study |= {"of_questions": error.questions, "of_seeds": error.expected_seeds, "p_value": error.p_value()}
             study["degrees"] = error.degrees

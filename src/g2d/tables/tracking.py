@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.regimes.tracking import prepare_wandb
+from g2d.regimes.run.tracking import prepare_wandb
 from g2d.tables.results import Results
 
 
