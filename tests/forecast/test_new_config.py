@@ -57,13 +57,13 @@ def new(*options: str) -> int:
         ["--model", QWEN, "--problems", "boxed.jsonl", "--benchmark", "plain.jsonl", "--memory", "0"],
     ],
 )
-def test_what_it_writes_is_valid(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_is_valid(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert new(*options) == 0
     assert capsys.readouterr().out.startswith("my.yaml: valid\n")
     assert main(["config", "check", "my.yaml"]) == 0
 
 
-def test_without_a_card_it_proposes_what_a_cpu_can_do() -> None:
+def test_without_a_card_the_grid_is_smaller() -> None:
     shutil.copytree(tiny_policy().base, "model")
     assert new("--model", "model", "--problems", "arithmetic", "--memory", "0") == 0
     small = read("my.yaml")
@@ -77,7 +77,7 @@ def test_without_a_card_it_proposes_what_a_cpu_can_do() -> None:
     assert read("my.yaml").harvest.max_completion_length == 100
 
 
-def test_a_forecast_says_whether_it_fits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_says_whether_it_fits(capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(tiny_policy().base, "tiny")
     assert new("--model", "tiny", "--problems", "gsm8k", "--max-completion-length", "100", "--memory", "24") == 0
     fits = "Memory: tiny fits on 24 GiB by the estimate of `g2d plan`"
@@ -86,7 +86,7 @@ def test_a_forecast_says_whether_it_fits(capsys: pytest.CaptureFixture[str]) -> 
     assert read("my.yaml").engine.name == "vllm"
 
 
-def test_what_does_not_fit_is_said_with_the_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_does_not_fit_has_a_proposed_change(monkeypatch: pytest.MonkeyPatch) -> None:
     job = {"job": "grpo", "verdict": "does not fit", "total_bytes": 3 * 2**30, "change": "use a larger card"}
     monkeypatch.setattr(command, "model_forecast", lambda *arguments: {"jobs": [job]})
     model = {"mine": {"source": "local", "path": "mine"}}
@@ -102,7 +102,7 @@ def test_what_does_not_fit_is_said_with_the_change(monkeypatch: pytest.MonkeyPat
         ("gsm8k.jsonl", {"prompt": "question", "answer": "answer"}, "gsm8k"),
     ],
 )
-def test_the_first_row_says_which_column_holds_what(name: str, fields: dict[str, str], answer_format: str) -> None:
+def test_columns_and_format_are_read_from_the_first_row(name: str, fields: dict[str, str], answer_format: str) -> None:
     assert new("--model", QWEN, "--problems", name, "--benchmark", name, "--memory", "0") == 0
     values = read_file("my.yaml")
     assert (values["pool"]["fields"], values["pool"]["answer_format"]) == (fields, answer_format)
@@ -110,7 +110,7 @@ def test_the_first_row_says_which_column_holds_what(name: str, fields: dict[str,
     assert values["training_set"]["n"] == 3
 
 
-def test_no_file_is_replaced_unless_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_file_is_replaced_without_overwrite(capsys: pytest.CaptureFixture[str]) -> None:
     Path("my.yaml").write_text("mine")
     assert new("--model", "embedded") == 2
     assert "my.yaml exists: name another file, or add --overwrite to replace it" in capsys.readouterr().err
@@ -119,7 +119,7 @@ def test_no_file_is_replaced_unless_that_is_asked_for(capsys: pytest.CaptureFixt
     assert Path("my.yaml").read_text() != "mine"
 
 
-def test_on_a_terminal_it_asks_for_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_answers_are_read_from_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([QWEN, "", "plain.jsonl", "gsm8k", "0"])  # an empty answer is asked for again
     questions = []
 
@@ -154,7 +154,7 @@ def test_on_a_terminal_it_asks_for_what_is_missing(monkeypatch: pytest.MonkeyPat
         (["--model", "embedded", "--problems", "gsm8k"], "--problems gsm8k: "),
     ],
 )
-def test_an_answer_that_cannot_be_used_writes_nothing(
+def test_nothing_is_written_for_an_invalid_answer(
     options: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
@@ -163,7 +163,7 @@ def test_an_answer_that_cannot_be_used_writes_nothing(
     assert not Path("my.yaml").exists()
 
 
-def test_a_hub_out_of_reach_asks_for_the_commit(
+def test_without_the_hub_the_message_asks_for_a_commit(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from huggingface_hub import constants

@@ -6,7 +6,7 @@ constants were measured on one H100 80GB with models of 0.5 and 7.6 billion para
 within a factor of two (docs/performance.md). Assumptions: completions have half of their token budget, half of the
 prompts are pairable, benchmarks have 1,000 problems.
 
-On a core only operations count, at `EFFICIENCY` times the speed of a matrix product: 2 per parameter and token of
+Only operations count on a core, at `EFFICIENCY` times the speed of a matrix product: 2 per parameter and token of
 drawing, prompts included, and 8 in training. Drawing reads a prompt once for all its completions, and the common
 beginning of all prompts once; a pass reads a prompt once per group or pair (`training.shared_prompts`).
 """

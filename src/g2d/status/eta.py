@@ -1,8 +1,8 @@
 """Remaining GPU-hours or CPU hours of a grid, and when it will be done.
 
 GPU jobs are estimated as in `snakemake -n` (`g2d.forecast.hours`), all others as in the progress line
-(`g2d.forecast.rates.Pace`). A training in progress counts with its remaining steps. On CPUs every job is assumed to
-use one core.
+(`g2d.forecast.rates.Pace`). A training in progress counts with its remaining steps. Every job is assumed to use one
+core if there is no GPU.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from g2d.status.states import JobState
 class Eta:
     """Remaining work."""
 
-    device_hours: tuple[Line, ...]  # by stage
+    device_hours: tuple[Line, ...]  # a line per stage
     device: Device  # the device of these hours
     seconds: float | None  # until all is done, with as many parallel jobs as now; None if nothing runs
     at_once: int  # jobs that run now
-    not_counted: tuple[str, ...]  # remaining stages without measurements, which `seconds` excludes
+    not_counted: tuple[str, ...]  # remaining stages without measurements; not in `seconds`
 
 
 def eta(config: Config, states: Sequence[JobState], now: float) -> Eta:
     """Estimate the remaining work of a grid, given all its jobs and the seconds since the epoch."""
-    measured = _Known(config, states)
+    measured = _Measured(config, states)
     on_device: list[GpuJob] = []
     seconds, not_counted = 0.0, dict[str, None]()
     for state in states:
@@ -65,7 +65,7 @@ def _device(config: Config, states: Sequence[JobState]) -> Device:
     return device_here(config.engine.name, elsewhere=elsewhere)
 
 
-class _Known:
+class _Measured:
     """Work of every job, and rates of the jobs that finished here."""
 
     def __init__(self, config: Config, states: Sequence[JobState]) -> None:
@@ -76,7 +76,7 @@ class _Known:
         for state in states:
             if state.job.holds_device:
                 units.setdefault(state.job.stage, []).append(self.work(state.job).units)
-        self._average = {stage: mean(found) for stage, found in units.items()}
+        self._average = {stage: mean(values) for stage, values in units.items()}
         self.pace = Pace()
         self.rates: Rates = {}
         for state in states:
@@ -92,7 +92,7 @@ class _Known:
         self.means = mean_rates(self.rates)
 
     def is_on_device(self, job: Job) -> bool:
-        """Whether it uses a GPU if there is one."""
+        """Return whether it uses a GPU if there is one."""
         return job.holds_device and not grid.is_embedded(self.config, job.model)
 
     def work(self, job: Job) -> GpuJob:
@@ -114,7 +114,7 @@ class _Known:
         """Return the remaining share of a job, by its steps if known, else by its expected duration."""
         if state.position is not None:
             step, steps = state.position
-            if state.job.rule.endswith("_auto"):  # its steps are those of a segment
+            if state.job.rule.endswith("_auto"):  # its recorded steps are of a segment
                 steps = int(state.job.wildcards.k)
             before = state.job.continues or 0
             if steps > before:

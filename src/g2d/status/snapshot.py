@@ -30,7 +30,7 @@ class Spent:
 
     gpu: float
     cpu: float  # a machine without a GPU counts as one device
-    unknown: float  # of attempts without a recorded device: they run, or were killed
+    unknown: float  # attempts without a recorded device: they run, or were killed
     in_vain: float  # wasted hours among these
 
 
@@ -54,8 +54,8 @@ class Snapshot:
     states: Sequence[JobState]
     spent: Spent
     eta: Eta
-    is_locked: bool  # by a running or a killed Snakemake
-    price: Price | None  # of a device-hour
+    is_locked: bool  # a running or killed Snakemake has the lock
+    price: Price | None  # price of a device-hour
     looks: Sequence[str]  # cost and chance of success of the next interim analysis
     unreadable: Sequence[str]  # records of attempts, with the reason
 
