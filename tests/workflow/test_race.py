@@ -10,7 +10,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from g2d.experiment.race import taken
 from g2d.status.snapshot import Grid
@@ -101,7 +100,7 @@ def test_the_shipped_race_lists_its_jobs_until_the_first_look(project: Project, 
     assert known["take_look"] == 1
 
 
-def test_what_comes_after_the_looks_is_not_counted_before(project: Project, tmp_path: Path) -> None:
+def test_what_comes_after_the_looks_is_not_counted_before(tmp_path: Path) -> None:
     """Further benchmarks, samples, distances and replies, what of them is checked, and pairs that the page shows. What
     a sweep chooses comes first, and what is replayed."""
     values = race_values()
@@ -127,5 +126,5 @@ def test_what_comes_after_the_looks_is_not_counted_before(project: Project, tmp_
         },
         "regimes": {"sft": {"regime": "rft", "steps": [2]}},
     }
-    (tmp_path / "race.yaml").write_text(yaml.safe_dump(values))
-    require_equal(project, tmp_path / "race.yaml")
+    project = Project.create(tmp_path / "g2d", values)  # without the looks of the tests above
+    require_equal(project, project.root / "config/config.yaml")
