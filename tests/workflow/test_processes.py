@@ -41,7 +41,7 @@ def test_a_finished_grid_goes_on_with_two_processes(
         steps = [json.loads(row)["step"] for row in (folder / "metrics.jsonl").read_text().splitlines()]
         assert steps == list(range(1, len(steps) + 1))
         [of_second] = (grid.results / f"logs/{log}").rglob("k3.rank1.log")
-        assert "WORLD_SIZE=3 is another launcher's" in of_second.with_name("k3.log").read_text()
+        assert "WORLD_SIZE=3" in of_second.with_name("k3.log").read_text()
         before = read_policy(grid.root / SEED / name / "g2/k4/policy.json")
         own = read_policy(folder / "policy.json")
         assert own.settings.keys() == before.settings.keys()

@@ -224,7 +224,7 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         (),
     ),
     "add a comment in workflow/rules": (
-        edited("workflow/rules/trainings.smk", "# One rule per regime", "# A comment.\n# One rule per regime"),
+        edited("workflow/rules/trainings.smk", "# Train policies", "# A comment.\n# Train policies"),
         {},
         (),
     ),
