@@ -1,7 +1,7 @@
-"""The table of jobs of a configuration, a function for each stage.
+"""The table of jobs of a configuration, with one function per stage.
 
-It has every job that the configuration may ask for, whatever looks decide; `Jobs.behind` finds those that a target
-needs. Nothing here reads results but what `g2d.graph.finished` names.
+The table has all jobs that the configuration may need, whatever interim analyses decide; `Jobs.behind` returns the jobs
+that a target needs. Only `g2d.graph.finished` reads results.
 """
 
 from __future__ import annotations
@@ -148,11 +148,11 @@ class _Stages:
     # -------------------------------------------------------------------------------------------------------- policies
 
     def trainings(self, *phases: Phase) -> Iterator[Job]:
-        """Yield the trainings of some phases, including those that a finished training continued."""
+        """Yield the trainings of some phases, including the checkpoints that a finished training continued."""
         for model, seed in product(grid.trained_models(self.config), self.seeds):
             for arm in arms(self.with_candidates, model).values():
                 points = _points(arm) if arm.phase in phases else []
-                for point in points:  # which grows on the way
+                for point in points:  # `points` grows in the loop
                     job = self.training(model, seed, arm, point)
                     yield job
                     if job.continues is not None and (point[0], job.continues) not in points:
@@ -230,9 +230,9 @@ class _Stages:
             n = arm.settings.pairs_per_prompt
             return {
                 "pairs": pairs if n == 1 else f"{folder}/pairs-{n}.jsonl",
-                # The record of a warm-up that stopped by itself has its K.
+                # The record of a warm-up that stopped automatically has its K.
                 "warmup": [f"{_policy(model, seed, arm.online, point)}/policy.json"] if arm.stops else [],
-                "matched": [f"{other}/pairs.jsonl" for other in matched],  # to the smallest of which it is cut
+                "matched": [f"{other}/pairs.jsonl" for other in matched],  # cut to the smallest of these
             }
         if regime.consumes == "pairs":
             return {"pairs": pairs, "rollouts": [], "problems": []}
@@ -252,7 +252,7 @@ class _Stages:
         return [*([] if folder.endswith("/base") else self.made(folder)), *self.base_files(model)]
 
     def prompts_asked(self, model: str, arm: Arm) -> list[str]:
-        """Return the problems that an online training asks."""
+        """Return the problems of an online training."""
         kinds = arm.asked.prompts
         verifiable = [_training_set(model)] if kinds != "open_ended" else []
         return verifiable + ([problems_of(OPEN_ENDED)] if kinds != "verifiable" else [])
@@ -439,12 +439,12 @@ class _Stages:
         bills: Iterable[str] = (),
         **more: Any,
     ) -> Iterator[Job]:
-        """Yield the job that writes a file of rollouts, after the jobs that draw its shards.
+        """Yield the job that writes a file of rollouts, after the jobs that sample its shards.
 
         Args:
-            stem: its output without the ending; the bill has the name of its folder where it has one of its own.
-            kind: the key of `engine.shards` that says how many there are; "" if it is drawn whole.
-            bills: of what it is drawn from.
+            stem: its output without the suffix.
+            kind: the key of `engine.shards` with the number of shards; "" if it is sampled in one piece.
+            bills: costs of the job's inputs.
         """
         model = model_of(wildcards)
         engine = self.config.for_model(model).engine

@@ -1,7 +1,7 @@
-"""What the table of jobs takes from finished results. Everything else in it follows from the configuration.
+"""All that the table of jobs reads from finished results. Everything else follows from the configuration.
 
-A finished training keeps the checkpoint that it really continued, and a finished file of rollouts the number of shards
-that it was merged from: a K that is added between two others, or another number of shards, makes nothing stale.
+A finished training keeps the checkpoint that it continued, and a finished file of rollouts its number of shards. So a K
+that is added between two others, or another number of shards, makes nothing stale.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.policies.policy import read_policy
 
-exists = os.path.exists  # of thousands of files: a Path for each takes as long again
+exists = os.path.exists  # called for thousands of files: faster than Path.exists
 
 
 def continued_step(
     record: str, settings: Callable[[], dict[str, Any]], choices: Iterable[str], planned: int | None
 ) -> int | None:
-    """Return the K of the checkpoint that a training continues: of a finished one with these settings, filled in from
-    the files of a sweep's choices, what its record says; otherwise as planned."""
+    """Return the K of the checkpoint that a training continues.
+
+    A finished training with these settings, filled in from a sweep's choices, keeps the K in its record; otherwise it
+    is the planned one.
+    """
     if not exists(record):
         return planned
     finished, expected = read_policy(record), settings()
@@ -33,8 +36,8 @@ def continued_step(
 
 
 def n_shards(bill: str, folder: str, planned: int) -> int:
-    """Return the number of shards below a folder that a finished file was merged from, by its bill; otherwise as
-    planned."""
+    """Return the number of shards that a finished file was merged from, according to its costs; otherwise the planned
+    one."""
     if not exists(bill):
         return planned
     return sum(record.job.startswith(f"{folder}/") for record in read_cost(bill).ancestry)

@@ -31,14 +31,14 @@ class Job:
     """One job of a grid.
 
     Args:
-        inputs: files by their name in the rule, "" for those without one.
+        inputs: files by their name in the rule, "" for unnamed ones.
         outputs: files by their name in the rule.
         state: computes the params that depend on the configuration.
-        arm: the arm whose policy it trains.
-        continues: the K of the checkpoint that it goes on from.
-        devices: GPUs that it holds, if there are any.
-        merged_into: the file that its outputs are merged into: it draws a shard, and its outputs are temporary.
-        settled: whether it draws nothing with a model: its rollouts are merged from shards, or another harvest's.
+        arm: the arm of the policy that it trains.
+        continues: the K of the checkpoint that it continues.
+        devices: number of GPUs, if there are any.
+        merged_into: for a shard, the file that its temporary outputs are merged into.
+        settled: whether it samples nothing: its rollouts are merged from shards, or are those of another harvest.
     """
 
     rule: str
@@ -54,12 +54,12 @@ class Job:
 
     @property
     def key(self) -> Key:
-        """Its place in the table."""
+        """Its key in the table."""
         return key_of(self.rule, vars(self.wildcards))
 
     @property
     def model(self) -> str:
-        """The model that it belongs to; "" if it belongs to none."""
+        """The model that it belongs to, "" for none."""
         return model_of(vars(self.wildcards))
 
     @cached_property
@@ -69,29 +69,29 @@ class Job:
 
     @property
     def stage(self) -> str:
-        """The name of the stage in bills and records of attempts."""
+        """The name of its stage in costs and records of attempts."""
         return self.rule.removesuffix("_shard")
 
     @property
     def holds_device(self) -> bool:
-        """Whether it trains or generates with a model; other jobs take seconds."""
+        """Whether it trains or samples; other jobs take seconds."""
         return not self.settled and self.stage in DEVICE_STAGES
 
     @cached_property
     def done(self) -> tuple[str, ...]:
-        """Files that exist when it is done: the first output of its rule and its bill, which is written last."""
+        """Files that exist when it has finished: the first output of its rule, and its costs, written last."""
         first = self.outputs["policy"] if "policy" in self.outputs else next(flat(self.outputs))
         bills = [file for file in flat(self.outputs) if file.endswith("cost.json")]
         return str(first), *bills
 
     @property
     def name(self) -> str:
-        """Its name in its bill and the records of its attempts."""
+        """Its name in its costs and the records of its attempts."""
         return self.done[-1].rpartition(".")[0]
 
     @property
     def files(self) -> Iterator[str]:
-        """All that it reads."""
+        """All files that it reads."""
         return flat(self.inputs)
 
 
@@ -103,13 +103,13 @@ def job_of(
     /,
     **more: Any,
 ) -> Job:
-    """Return a job that trains nothing, with the wildcards and other attributes that are named."""
+    """Return a job without training, with the given wildcards and other attributes."""
     own = {name: more.pop(name) for name in ("devices", "merged_into", "settled") if name in more}
     return Job(rule, Wildcards(**more), inputs, outputs, state, **own)
 
 
 def model_of(wildcards: Mapping[str, str]) -> str:
-    """Return the model that a job belongs to: a wildcard of its own, or the first folder of a policy."""
+    """Return the model that a job belongs to: its wildcard, or the first folder of a policy."""
     return wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
 
 
@@ -119,7 +119,7 @@ def problems_of(name: str) -> str:
 
 
 def key_of(rule: str, wildcards: Mapping[str, Any]) -> Key:
-    """Return the place of a job in the table."""
+    """Return the key of a job in the table."""
     return (rule, *sorted(wildcards.items()))
 
 
@@ -157,7 +157,7 @@ class Jobs(dict[Key, Job]):
             for file in job.files:
                 maker = makers.get(file)
                 if maker is None:
-                    # What the configuration names may be anywhere.
+                    # Files that the configuration names may be anywhere.
                     if file.startswith("results/") and file not in given and job.rule not in FETCHING:
                         raise LookupError(f"{file}: {job.rule} needs it, and no rule of this configuration makes it")
                 elif maker not in needed:

@@ -1,4 +1,4 @@
-"""Sets of files that are read together: by tables, cards, the page and `g2d.open`."""
+"""Sets of files that are read together by tables, cards, the page and `g2d.open`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.graph.catalogue import tables_of_rule
 from g2d.problems.settings import DEVELOPMENT
 
-# What the inputs of a table are read from, where that is more than the files that have the same name.
+# Parts of the grid that each input of a table is read from, if not only the part of the same name.
 READ_FOR = {
     **{name: (name, "records") for name in ("answers", "sampled", "drifted", "replies")},
     **dict.fromkeys(("device_hours", "calibrated", "measured"), ("records", "costs")),
@@ -28,7 +28,7 @@ READ_FOR = {
 
 
 def files_of(config: Config, part: str) -> dict[Any, str]:
-    """Return the files of a part of the grid by what they are of; paths begin with `results/`."""
+    """Return the files of a part of the grid by their policy, model or benchmark. Paths begin with `results/`."""
     keys, pattern = PARTS[part]
     found = keys(config)
     if not pattern:
@@ -38,7 +38,7 @@ def files_of(config: Config, part: str) -> dict[Any, str]:
 
 
 def table_inputs(config: Config, rule: str) -> dict[str, list[str]]:
-    """Return what the tables of a rule are made of: files by part."""
+    """Return the inputs of the tables of a rule: files by part."""
     reads = chain.from_iterable(table.reads.split() for table in tables_of_rule(config, rule))
     parts = dict.fromkeys(chain.from_iterable(READ_FOR.get(name, (name,)) for name in reads))
     return {part: list(files_of(config, part).values()) for part in parts if part in PARTS}
@@ -53,12 +53,12 @@ def _trained(config: Config) -> list[PolicyKey]:
 
 
 def _shown(config: Config) -> list[HarvestKey]:
-    """The harvests on the page."""
+    """Return the harvests on the page."""
     return [*grid.harvests(config), *grid.harvests_of_controls(config)]
 
 
 def _side_by_side(config: Config) -> list[tuple[PolicyKey, str]]:
-    """The answers on the page."""
+    """Return the answers on the page."""
     shown = grid.side_by_side(config).items()
     return [(key, benchmark) for (_, benchmark), keys in shown for key in keys]
 
@@ -77,7 +77,7 @@ def _temperatures(config: Config) -> Mapping[Any, str]:
     return {(model, temperature): file for model, own in files.items() for temperature, file in own.items()}
 
 
-# By part: what its files are of, and where they are; or both, where the second does not follow from the first.
+# Keys and path pattern of each part; the keys are a mapping to files if there is no pattern.
 PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]], str]] = {
     "levels": (lambda config: config.models, "{}/calibration/levels.csv"),
     "temperatures": (_temperatures, ""),

@@ -1,4 +1,4 @@
-"""The jobs after the policies: looks, advice, tables, figures, cards and the page."""
+"""Jobs after the policies: interim analyses, advice, tables, figures, cards and the page."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ PROVENANCE, METHODS, PAGE = "results/provenance.json", "results/methods.md", "re
 
 
 def summaries(config: Config) -> Iterator[Job]:
-    """Yield the jobs of a grid as far as its looks have decided, and the target `all`; files that looks decide
-    on are known when they are over."""
+    """Yield the summary jobs of a grid and the target `all`.
+
+    Files that interim analyses decide on are known when these are over.
+    """
     models, tables, swept = (
         config.models,
         catalogue.tables_of(config),
@@ -73,7 +75,7 @@ def summaries(config: Config) -> Iterator[Job]:
 
 
 def _advice(config: Config, swept: list[str]) -> Iterator[Job]:
-    """Yield the advice before the grid, from the calibration and the probes, and what the grid says of it."""
+    """Yield the advice before the grid, from calibration and probes, and its comparison with the finished grid."""
     folders = [f"results/{key.probe_folder}" for key in grid.probes(whole(config))]
     bills = [f"{folder}/cost.json" for folder in folders]
     given: dict[str, Files] = {
@@ -91,8 +93,7 @@ def _advice(config: Config, swept: list[str]) -> Iterator[Job]:
 
 
 def _cards(config: Config) -> list[str]:
-    """Return the cards of what every grid of the configuration has; those of seeds that looks ask for come
-    with them."""
+    """Return the cards that each grid of the configuration has. The rule writes the cards of later seeds too."""
     first = at_look(config, {}) if config.looks else config
     trained = [key for key in grid.policies(first) if key.role != "base"]
     cards = [f"results/{key.folder}/{config.lora.folder}/README.md" for key in trained]
@@ -100,7 +101,7 @@ def _cards(config: Config) -> list[str]:
 
 
 def _first_benchmark(config: Config, regime: str = "") -> list[str]:
-    """Return the answers to the first benchmark, of all policies or of those of a folder."""
+    """Return the answers to the first benchmark, of all policies or of one folder."""
     first, asked = next(iter(config.benchmarks)), [p for p in grid.policies(config) if regime in ("", p.regime)]
     return [f"results/{key.folder}/eval/{first}.parquet" for key in asked]
 
@@ -121,7 +122,7 @@ def _parts(config: Config, **named: str) -> dict[str, Files]:
 
 
 def _at_last(config: Config, files: Callable[[Config], dict[str, list[str]]]) -> dict[str, Files]:
-    """Return files of the finished grid; before the last look, the next look instead."""
+    """Return files of the finished grid; before the last interim analysis, the file of the next one."""
     found, reached = files(config), config.reached
     if config.looks is None or reached is None or reached.is_over:
         return dict(found)
