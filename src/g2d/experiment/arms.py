@@ -79,17 +79,17 @@ class Arm:
     @property
     def harvest_points(self) -> tuple[Point, ...]:
         """G and K of the harvests that other trainings use: GRPO's first group size only, and M0 (K=0)."""
-        own = self.settings
-        if not isinstance(own, Warmup) or self.variant == AUTO:
+        settings = self.settings
+        if not isinstance(settings, Warmup) or self.variant == AUTO:
             return self.points
-        return tuple((own.group_sizes[0] if k else 0, k) for k in own.steps)
+        return tuple((settings.group_sizes[0] if k else 0, k) for k in settings.steps)
 
     def before(self, group_size: int, k: int) -> int | None:
         """Return the K whose checkpoint an online training continues: the next smaller one, None if it starts anew."""
-        own = self.settings
-        if isinstance(own, Warmup) and (own.schedule == "per_k" or group_size not in own.group_sizes):
+        settings = self.settings
+        if isinstance(settings, Warmup) and (settings.schedule == "per_k" or group_size not in settings.group_sizes):
             return None
-        return max((step for step in own.steps if 0 < step < k), default=None)
+        return max((step for step in settings.steps if 0 < step < k), default=None)
 
 
 Arms = Mapping[str, Arm]  # name -> arm
@@ -136,7 +136,7 @@ def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]
     These are the policies of the harvests that it reads, the checkpoints that it is selected from, the checkpoint that
     it continues, its start and its teacher.
     """
-    known, new = {policy: None}, [policy]
+    ancestors, new = {policy: None}, [policy]
     while new:
         arm, point = new.pop()
         before = [(online_arm(found, variant), at) for variant, at in harvests_read(found, arm, point)]
@@ -146,9 +146,9 @@ def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]
             earlier = None if arm.stops else arm.before(*point)
             before += [(arm, (point[0], earlier))] if earlier is not None else []
             before += [policy for policy in (arm.start, teacher_of(found, arm)) if policy is not None]
-        new += (own for own in before if own not in known and (own[1][1] or own[0].phase == "offline"))
-        known |= dict.fromkeys(new)
-    return list(known)[1:]
+        new += (own for own in before if own not in ancestors and (own[1][1] or own[0].phase == "offline"))
+        ancestors |= dict.fromkeys(new)
+    return list(ancestors)[1:]
 
 
 @cached_method
@@ -184,8 +184,8 @@ def group_sizes(found: Iterable[Arm]) -> list[int]:
 
 def online_arm(found: Arms, variant: str) -> Arm:
     """Return the training that a variant's harvests are sampled from, the main warm-up if none has that name."""
-    own = (found.get(name) for name in (variant, f"{variant}/grpo"))
-    return next((arm for arm in own if arm is not None and arm.phase != "offline"), found["grpo"])
+    candidates = (found.get(name) for name in (variant, f"{variant}/grpo"))
+    return next((arm for arm in candidates if arm is not None and arm.phase != "offline"), found["grpo"])
 
 
 def expanded(config: Config) -> Iterator[Arm]:
@@ -198,28 +198,30 @@ def expanded(config: Config) -> Iterator[Arm]:
         points = tuple((g, warmup.total_steps) for g in warmup.group_sizes)
         auto = replace(main, name=f"{AUTO}/grpo", role="auto", points=points, evaluated=(), variant=AUTO)
         yield from (auto, _dpo(f"{AUTO}/dpo", "auto", config.dpo, points, auto))
-    own = {name: _own_warmup(config, name) for name, ablation in config.ablations.items() if ablation.has_warmup}
-    own |= _online_entries(config, main)
+    online = {name: _own_warmup(config, name) for name, ablation in config.ablations.items() if ablation.has_warmup}
+    online |= _online_entries(config, main)
     for name, entry in config.regimes.items():
         if entry.phase == "online":
-            yield from _asked_for(own[name], _dpo(f"{name}/dpo", "entry", config.dpo, own[name].points, own[name]))
+            yield from _asked_for(
+                online[name], _dpo(f"{name}/dpo", "entry", config.dpo, online[name].points, online[name])
+            )
         elif entry.phase == "rounds":
             yield _rounds(config, name)
         else:
-            at = own[entry.harvest].harvest_points if entry.harvest else grid
+            at = online[entry.harvest].harvest_points if entry.harvest else grid
             points = tuple((g, k) for g, k in at if k in config.steps_of(name))
             folder = f"{entry.harvest}/{name}" if entry.harvest else name
-            source = own[entry.harvest] if entry.harvest else main
+            source = online[entry.harvest] if entry.harvest else main
             trained = Arm(folder, entry.regime, "entry", entry, points, points, source.variant, source)
             yield replace(trained, owner=name, written=entry, swept_as=(name,))
     yield main
     for name, ablation in config.ablations.items():
-        source, steps = own.get(name, main), config.steps_of(name)
+        source, steps = online.get(name, main), config.steps_of(name)
         points = tuple((g, k) for g, k in source.harvest_points if k in steps)
-        after = _dpo(f"{name}/dpo" if name in own else name, "ablation", config.ablation_dpo(name), points, source)
+        after = _dpo(f"{name}/dpo" if name in online else name, "ablation", config.ablation_dpo(name), points, source)
         after = replace(after, owner=name, written=ablation, own=frozenset(ablation.dpo))
-        if name in own:
-            yield from _asked_for(own[name], after)
+        if name in online:
+            yield from _asked_for(online[name], after)
         elif ablation.select:
             of_main = replace(main, role="ablation", points=tuple(point for point in points if point[1]))
             yield _selected(name, replace(of_main, owner=name, written=ablation), main)
@@ -250,25 +252,25 @@ def _own_warmup(config: Config, name: str) -> Arm:
 
 def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
     """Return the online entries of `regimes`, each after the entry that it starts from."""
-    found: dict[str, Arm] = {}
+    trained_entries: dict[str, Arm] = {}
 
     def add(name: str) -> Arm:
         entry, start = config.regimes[name], None
         if entry.start == "warmup":
             start = (main, (config.warmup.group_sizes[0], entry.start_step))
         elif entry.start != "base":
-            before = found.get(entry.start) or add(entry.start)
+            before = trained_entries.get(entry.start) or add(entry.start)
             start = (before, (before.settings.responses, entry.start_step))
         points = tuple((entry.responses, k) for k in entry.steps)
         evaluated = points if "online" in entry.policies and not entry.select else ()
         trained = Arm(name, entry.regime, "entry", entry, points, evaluated, name, start=start)
-        found[name] = replace(trained, owner=name, written=entry, swept_as=(name,))
-        return found[name]
+        trained_entries[name] = replace(trained, owner=name, written=entry, swept_as=(name,))
+        return trained_entries[name]
 
     for name, entry in config.regimes.items():
-        if entry.phase == "online" and name not in found:
+        if entry.phase == "online" and name not in trained_entries:
             add(name)
-    return found
+    return trained_entries
 
 
 def _rounds(config: Config, name: str) -> Arm:

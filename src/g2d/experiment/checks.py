@@ -43,19 +43,19 @@ RESERVED_REGIMES = {"base", "grpo", "dpo", "harvest", "probe", "calibration", AU
 
 def mistakes(config: Config) -> list[str]:
     """Return all mistakes in a configuration whose sections are valid; for each model, only the first one."""
-    found = [f"seeds repeat: {config.seeds}"] if repeated(config.seeds) else []
+    lines = [f"seeds repeat: {config.seeds}"] if repeated(config.seeds) else []
     for check in (_of_names, _of_looks, _of_open_ended_prompts, _of_references, _of_draws):
-        found += check(config)
+        lines += check(config)
     for model in config.models:
-        found += first_mistake(config, model)
-    found += [] if found else [*_of_copies(config), *_of_selection(config), *_of_the_sweep(config)]
-    return list(dict.fromkeys(found))  # several models can make the same mistake
+        lines += first_mistake(config, model)
+    lines += [] if lines else [*_of_copies(config), *_of_selection(config), *_of_the_sweep(config)]
+    return list(dict.fromkeys(lines))  # several models can make the same mistake
 
 
 def _of_names(config: Config) -> Iterator[str]:
     """Yield names that are reserved or repeated, also on file systems that ignore case."""
-    selects = any(getattr(own, "select", False) for own in config.further.values())
-    taken: list[tuple[str, Collection[str], str]] = [
+    has_selection = any(getattr(own, "select", False) for own in config.further.values())
+    rules: list[tuple[str, Collection[str], str]] = [
         ("models", RESERVED_FOLDERS, "a folder of the results"),
         ("models", RESERVED_FILES, "a file of the results"),
         ("benchmarks", ["pool"], "the training pool"),
@@ -64,9 +64,9 @@ def _of_names(config: Config) -> Iterator[str]:
         ("ablations", RESERVED_REGIMES, "a stage"),
         ("regimes", RESERVED_REGIMES, "a stage"),
         ("regimes", [name.lower() for name in config.ablations], "an ablation"),
-        ("regimes", [SELECTED] if selects else [], "the checkpoints that `select` chooses"),
+        ("regimes", [SELECTED] if has_selection else [], "the checkpoints that `select` chooses"),
     ]
-    for section, names, by in taken:
+    for section, names, by in rules:
         for name in getattr(config, section):
             if name.lower() in names:
                 yield f"{section}.{name}: the name is taken by {by}: choose another"

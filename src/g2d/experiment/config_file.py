@@ -98,8 +98,8 @@ def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> Non
     if not paths or len(missing) < 2 or not all(isinstance(name, str) for name in values):
         return
     last = Path(paths[-1])
-    found = COMMAND.search(last.read_text(encoding="utf-8"))
-    given = found[1] if found else f"YOURS.yaml {last}"
+    command = COMMAND.search(last.read_text(encoding="utf-8"))
+    given = command[1] if command else f"YOURS.yaml {last}"
     raise ConfigError(
         f"{last}: no configuration but a change to one (it has no {', '.join(missing)}), which is given before it: "
         f"--configfile {given}"
@@ -118,10 +118,10 @@ def require_one(paths: Iterable[str | Path]) -> None:
 
 def require_written_well(paths: Iterable[str | Path]) -> None:
     """Check files that Snakemake has read: UTF-8, YAML, no repeated key in one file, no `010`."""
-    found = []
+    lines = []
     for path in paths:
         try:
             read_file(path)
         except ConfigError as error:
-            found.append(str(error))
-    refuse(found)
+            lines.append(str(error))
+    refuse(lines)

@@ -33,10 +33,10 @@ COLUMNS = "| key | type | default | paper | meaning |\n|---|---|---|---|---|"
 
 def schema() -> str:
     """Return the JSON schema of a configuration file."""
-    found = Config.model_json_schema()
-    seeds = found["properties"]["seeds"]  # or, as they are written in stages:
+    document = Config.model_json_schema()
+    seeds = document["properties"]["seeds"]  # or, as they are written in stages:
     seeds["anyOf"] = [{name: seeds.pop(name) for name in ("type", "items", "minItems")}, {"$ref": "#/$defs/Looks"}]
-    return json.dumps(found, indent=2) + "\n"
+    return json.dumps(document, indent=2) + "\n"
 
 
 def readme() -> str:

@@ -213,17 +213,17 @@ def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> I
 
 def _of_a_teacher(config: Config, name: str, model: str) -> Iterator[str]:
     """Yield teachers that are no policy of the grid or learn from their own student."""
-    where, entry, found = f"regimes.{name}", config.regimes[name], {arm.name: arm for arm in expanded(config)}
-    if entry.teacher not in found or not found[entry.teacher].points:
-        others = ", ".join(arm.name for arm in found.values() if arm.points and arm.name.partition("/")[0] != name)
+    where, entry, by_name = f"regimes.{name}", config.regimes[name], {arm.name: arm for arm in expanded(config)}
+    if entry.teacher not in by_name or not by_name[entry.teacher].points:
+        others = ", ".join(arm.name for arm in by_name.values() if arm.points and arm.name.partition("/")[0] != name)
         yield f"{where}.teacher: {entry.teacher} is no policy of this grid: choose from {others}"
         return
-    if (taught_by := teacher_of(found, found[name])) is None:
+    if (taught_by := teacher_of(by_name, by_name[name])) is None:
         yield (
             f"{where}.teacher_step: {entry.teacher} has no K={entry.teacher_step} for {model}: choose from "
-            f"{sorted({k for _, k in found[entry.teacher].points})}"
+            f"{sorted({k for _, k in by_name[entry.teacher].points})}"
         )
-    elif name in (arm.name for arm, _ in [taught_by, *all_behind(found, taught_by)]):
+    elif name in (arm.name for arm, _ in [taught_by, *all_behind(by_name, taught_by)]):
         yield f"{where}.teacher: {entry.teacher} is itself made from {name}: choose another"
 
 

@@ -21,13 +21,13 @@ def prompts_asked(config: Config, key: PolicyKey) -> int:
     """
     phase = "" if key.kind == "base" else REGIMES[key.kind].phase
     harvests = {"offline": 1, "rounds": key.shown_k}.get(phase, 0)  # each asks the whole training set
-    asked = harvests * config.for_model(key.model).training_set.n + _prompts_of_replayed(config, key)
-    asked += sum(prompts for _, prompts, _ in online_phases(config, key)) if phase != "rounds" else 0
+    n_prompts = harvests * config.for_model(key.model).training_set.n + _prompts_of_replayed(config, key)
+    n_prompts += sum(prompts for _, prompts, _ in online_phases(config, key)) if phase != "rounds" else 0
     earlier: PolicyKey | None = key
     while earlier is not None:
-        asked += prompts_asked(config, earlier.teacher) if earlier.teacher else 0
+        n_prompts += prompts_asked(config, earlier.teacher) if earlier.teacher else 0
         earlier = earlier.start
-    return asked
+    return n_prompts
 
 
 def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:

@@ -43,10 +43,10 @@ def require_files(config: Config) -> None:
     """Check that all local files of the configuration exist and have names that Snakemake can handle."""
     named = [(place_of(name), problem_files(source)) for name, source in config.problem_sources.items()]
     named += [(place, model_files(source)) for place, source in _models(config).items()]
-    found = [(f"{key}.path", _unusable(file)) for key, files in named for file in files]
-    found += [(f"rewards.{name}", _mistake_of(settings)) for name, settings in config.rewards.items()]
-    found += [(f"models.{name}", _mistake_of_model(name, source)) for name, source in config.models.items()]
-    refuse(f"{key}: {mistake}" for key, mistake in found if mistake)
+    mistakes = [(f"{key}.path", _unusable(file)) for key, files in named for file in files]
+    mistakes += [(f"rewards.{name}", _mistake_of(settings)) for name, settings in config.rewards.items()]
+    mistakes += [(f"models.{name}", _mistake_of_model(name, source)) for name, source in config.models.items()]
+    refuse(f"{key}: {mistake}" for key, mistake in mistakes if mistake)
     refuse(_too_few_problems(config))
 
 
@@ -89,15 +89,15 @@ def _mistake_of(settings: Section) -> str | None:
     for part, kinds in (("mistake", str | None), ("content", str | None), ("words", str)):
         try:
             with contained():
-                said = getattr(reward, part)(own)
+                mistake = getattr(reward, part)(own)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
         else:
-            if isinstance(said, kinds):
-                if part == "mistake" and said:
-                    return said
+            if isinstance(mistake, kinds):
+                if part == "mistake" and mistake:
+                    return mistake
                 continue
-            why = f"it returned {reprlib.repr(said)}"
+            why = f"it returned {reprlib.repr(mistake)}"
         return f"{part} of the reward {reward.name} fails ({why}): mend the package or file that brings it"
     return None
 
@@ -147,17 +147,17 @@ def require_tasks(config: Config) -> None:
 
 def require_windows(config: Config) -> None:
     """Check that each completion length leaves room for a prompt in the model's context."""
-    found: list[str] = []
+    lines: list[str] = []
     for model, source in config.models.items():
         small = source.source in ("embedded", "scratch")
         limit = CONTEXT_LENGTH if small else _context_of(source)
-        found += [
+        lines += [
             f"{section}.max_completion_length={budget} leaves no room for a prompt in the {limit} tokens that {model} "
             "can hold: lower it"
             for section, budget in budgets(config.for_model(model))
             if limit is not None and budget >= limit
         ]
-    refuse(found)
+    refuse(lines)
 
 
 def _context_of(source: ModelSource) -> int | None:
@@ -205,22 +205,22 @@ def require_vocabularies(config: Config, *, fetch: bool = False) -> None:
 
     With `fetch`, tokenizers of Hub models are downloaded first.
     """
-    found: list[str] = []
+    lines: list[str] = []
     for place, teacher in teachers(config).items():
         for model, source in config.models.items():
             own, others = (_vocabulary(of, fetch) for of in (teacher, source))
             if own and others and own != others:
-                found.append(
+                lines.append(
                     f"{place}: its vocabulary is not that of {model}, whose tokens it would score: choose a teacher "
                     "with the same tokenizer"
                 )
             rows, needed = (_number_of(of, "vocab_size") for of in (teacher, source))
             if rows and needed and rows < needed:
-                found.append(
+                lines.append(
                     f"{place}: its head has {rows} rows, and that of {model} {needed}: choose a teacher whose head is "
                     "as large"
                 )
-    refuse(found)
+    refuse(lines)
 
 
 def _vocabulary(source: ModelSource, fetch: bool) -> dict[str, int] | None:

@@ -430,14 +430,14 @@ class Config(Section):
     @cached_method
     def for_model(self, name: str) -> Config:
         """Return the configuration for one model: its `settings` merged over the common sections."""
-        own = self.models[name].settings
-        if unknown := sorted(set(own) - MODEL_SECTIONS):
+        changes = self.models[name].settings
+        if unknown := sorted(set(changes) - MODEL_SECTIONS):
             raise ValueError(
                 f"models.{name}.settings.{unknown[0]}: not a section that can differ by model "
                 f"({', '.join(sorted(MODEL_SECTIONS))})"
             )
         merged = {}
-        for section, written in own.items():
+        for section, written in changes.items():
             where = f"models.{name}.settings.{section}"
             values = ALL_WEIGHTS if section == "lora" and written == NONE else written
             if not isinstance(values, Mapping):
@@ -463,15 +463,15 @@ class Config(Section):
         """
         if name is None:
             return self.warmup.steps
-        own = self.ablations.get(name) or self.regimes[name]
-        if own.steps != "all":
-            return sorted(own.steps)
-        if isinstance(own, Ablation):  # a reward changes the harvest of M0 too
-            there, changes_warmup = self.warmup.steps, own.has_warmup and own.reward is None
+        further = self.ablations.get(name) or self.regimes[name]
+        if further.steps != "all":
+            return sorted(further.steps)
+        if isinstance(further, Ablation):  # a reward changes the harvest of M0 too
+            steps, changes_warmup = self.warmup.steps, further.has_warmup and further.reward is None
             needs_warmup = changes_warmup or self.ablation_dpo(name).start == "warmup"
         else:
-            there, needs_warmup = self.steps_of(own.harvest), own.start == "warmup"
-        return [k for k in there if k > 0 or not needs_warmup]
+            steps, needs_warmup = self.steps_of(further.harvest), further.start == "warmup"
+        return [k for k in steps if k > 0 or not needs_warmup]
 
     @cached_method
     def warmup_of(self, variant: str) -> Warmup:

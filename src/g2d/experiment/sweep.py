@@ -70,7 +70,7 @@ def swept_section(config: Config, name: str) -> tuple[str, Section]:
 
 def candidates(config: Config) -> list[Candidate]:
     """Return all candidates, by what is swept, in ascending order of their values."""
-    found: list[Candidate] = []
+    all_candidates: list[Candidate] = []
     for name, lists in config.sweep.regimes.items() if config.sweep else ():
         (_, base), k = swept_section(config, name), k_of(config, name)
         combined = []
@@ -78,17 +78,17 @@ def candidates(config: Config) -> list[Candidate]:
             tried = changed(f"sweep.regimes.{name}", base, dict(zip(lists, values, strict=True)))
             combined.append(tuple((key, getattr(tried, key)) for key in lists))  # as the section reads them
         combined.sort(key=lambda values: [value for _, value in values])
-        found += [Candidate(name, values, k) for values in combined]
-    return found
+        all_candidates += [Candidate(name, values, k) for values in combined]
+    return all_candidates
 
 
 def k_of(config: Config, name: str) -> int:
     """Return the K of the candidates: the configured one, or the largest K that all models have."""
     assert config.sweep is not None
-    there = sorted(set.intersection(*(set(_steps(config.for_model(model), name)) for model in config.models)))
-    chosen = config.sweep.at.get(name, there[-1] if there else 0)
-    if chosen not in there:
-        raise ValueError(f"sweep.at.{name}: K={chosen} is none that every model has {there}: choose one of them")
+    common = sorted(set.intersection(*(set(_steps(config.for_model(model), name)) for model in config.models)))
+    chosen = config.sweep.at.get(name, common[-1] if common else 0)
+    if chosen not in common:
+        raise ValueError(f"sweep.at.{name}: K={chosen} is none that every model has {common}: choose one of them")
     return chosen
 
 
@@ -106,28 +106,28 @@ def with_candidates(config: Config) -> Config:
     ablations, regimes = dict(config.ablations), dict(config.regimes)
     for candidate in tried:
         name, values = candidate.swept, dict(candidate.values)
-        own: dict[str, Any] = {"steps": [candidate.k]}
+        changes: dict[str, Any] = {"steps": [candidate.k]}
         if name in config.regimes:
             entry = config.regimes[name]
             if entry.phase == "online":  # its own K count: the schedule stays that of the entry
-                own |= {"policies": ["online"], "horizon": entry.total_steps, "auto": None, "select": False}
-            regimes[candidate.name] = _tuned(config, name, values | own)
+                changes |= {"policies": ["online"], "horizon": entry.total_steps, "auto": None, "select": False}
+            regimes[candidate.name] = _tuned(config, name, values | changes)
             continue
         section, _ = swept_section(config, name)
-        own["policies"] = ["grpo" if section == "warmup" else "dpo"]
+        changes["policies"] = ["grpo" if section == "warmup" else "dpo"]
         if name in config.ablations:
-            ablations[candidate.name] = _tuned(config, name, values).model_copy(update=own | {"select": False})
+            ablations[candidate.name] = _tuned(config, name, values).model_copy(update=changes | {"select": False})
         else:
-            ablations[candidate.name] = Ablation.model_validate(own | {section: values})
+            ablations[candidate.name] = Ablation.model_validate(changes | {section: values})
     return config.model_copy(update={"ablations": ablations, "regimes": regimes})
 
 
 def _tuned(config: Config, name: str, values: dict[str, Any]) -> Any:
     """Return the warm-up, DPO, an ablation or an entry with other values of the swept keys."""
-    section, own = swept_section(config, name)
+    section, settings = swept_section(config, name)
     if ablation := config.ablations.get(name):
         return ablation.model_copy(update={section: getattr(ablation, section) | values})
-    return changed(f"sweep.regimes.{name}", own, values)
+    return changed(f"sweep.regimes.{name}", settings, values)
 
 
 def with_choice(settings: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:

@@ -136,24 +136,24 @@ def tried(
 
     `show` is called with the answers so far, the number of the first new one, and the number of all problems.
     """
-    own = config.for_model(model)
+    resolved = config.for_model(model)
     section = "evaluation" if problems in config.benchmarks else "harvest"
-    decoding = evaluation_decoding(own.evaluation) if section == "evaluation" else sampling(own.harvest, seed)
+    decoding = evaluation_decoding(resolved.evaluation) if section == "evaluation" else sampling(resolved.harvest, seed)
     decoding = replace(decoding, samples_per_prompt=1, token_budgets=())
-    chosen = drawn(load_problems(problems, with_seed(config.problem_sources[problems])), own, problems, n, seed)
+    chosen = drawn(load_problems(problems, with_seed(config.problem_sources[problems])), resolved, problems, n, seed)
     rewarded = reward is not None and config.rewards[reward] != TRUTH
     if rewarded:
         say(f"rewards: {words_of(config.rewards[str(reward)])}", file=sys.stderr)
-    trial = Trial(own, model, problems, section, decoding, [], 0.0, [] if rewarded else None)
-    at_once = len(chosen) if own.engine.name == "vllm" else AT_ONCE
+    trial = Trial(resolved, model, problems, section, decoding, [], 0.0, [] if rewarded else None)
+    at_once = len(chosen) if resolved.engine.name == "vllm" else AT_ONCE
     with TemporaryDirectory(prefix="g2d-try-") as folder, Verifier(default_workers()) as verifier:
         policy = base_policy(model, config.models[model], Path(folder) / "model")
-        engine = engine_for(policy, own.engine.model_copy(update={"keep_alive": 0}))
+        engine = engine_for(policy, resolved.engine.model_copy(update={"keep_alive": 0}))
         for first in range(0, len(chosen), at_once):
             part = chosen[first : first + at_once]
             begun = time.monotonic()
             try:
-                rollouts = draw_rollouts(policy, part, own.prompt, decoding, engine=engine, verifier=verifier)
+                rollouts = draw_rollouts(policy, part, resolved.prompt, decoding, engine=engine, verifier=verifier)
             except TemplateError as error:
                 raise ValueError(f"{model}: its chat template cannot be used: {error}") from None
             except (LookupError, RuntimeError):
@@ -229,8 +229,8 @@ def _screen(trial: Trial, number: int, total: int, full: bool) -> Iterator[str]:
         left_out = len(text) - SHOWN
         text = f"{text[: SHOWN // 2]}\n[... {left_out:,} characters left out: --full ...]\n{text[-SHOWN // 2 :]}"
     yield from _block("answer", text)
-    found = "none" if rollout.extracted_answer is None else rollout.extracted_answer
-    yield from _block("found", f"{found}   (reference: {rollout.reference_answer})")
+    extracted = "none" if rollout.extracted_answer is None else rollout.extracted_answer
+    yield from _block("found", f"{extracted}   (reference: {rollout.reference_answer})")
     if trial.rewards is not None:
         yield from _block("reward", f"{trial.rewards[number]:g}")
 
@@ -272,21 +272,23 @@ def hints(trial: Trial) -> Iterator[str]:
     thinking = sum(map(_is_thinking, cut))
     still = f", {thinking} of them before </think>" if thinking else ""
     if trial.config.models[trial.model].source == "recorded":
-        found = [(len(cut), f"were cut off when they were recorded{still}")]
+        problems_found = [(len(cut), f"were cut off when they were recorded{still}")]
     else:
         off = ", or switch thinking off in chat_template_kwargs, if the template can" if thinking else ""
-        found = [(len(cut), f"are cut off at {key}={trial.decoding.max_completion_length}{still}: raise it{off}")]
+        problems_found = [
+            (len(cut), f"are cut off at {key}={trial.decoding.max_completion_length}{still}: raise it{off}")
+        ]
     smaller: dict[int, list[str]] = {}
     for section, budget in budgets(trial.config) if trial.section == "harvest" else ():
         if budget < trial.decoding.max_completion_length:
             smaller.setdefault(budget, []).append(section)
     for budget, sections in smaller.items():
         longer = sum(rollout.token_count > budget for rollout in trial.rollouts)
-        found.append((longer, f"are longer than max_completion_length={budget} of {', '.join(sections)}"))
+        problems_found.append((longer, f"are longer than max_completion_length={budget} of {', '.join(sections)}"))
     silent = sum(rollout.verdict == "no_boxed" and not _is_cut(rollout) for rollout in trial.rollouts)
     where = "where the answer is looked for: ask for it in prompt.system or prompt.template"
-    found.append((silent, f"ended without a \\boxed{{...}}, {where}"))
-    yield from (f"{count} of {n} {what}" for count, what in found if count and count >= MANY * n)
+    problems_found.append((silent, f"ended without a \\boxed{{...}}, {where}"))
+    yield from (f"{count} of {n} {what}" for count, what in problems_found if count and count >= MANY * n)
     right = sum(rollout.verdict == "correct" for rollout in trial.rollouts)
     verifiable = sum(rollout.verdict != "no_reference" for rollout in trial.rollouts)
     if verifiable and right == verifiable:
