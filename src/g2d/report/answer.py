@@ -1,9 +1,9 @@
-"""The answer of a grid in sentences, from its tables: which K is best, how it compares, which is enough, what it costs.
+"""The answer of a grid in sentences, from its tables: the best K, its comparison, which K is enough, and costs.
 
-Two policies differ where their Holm-corrected paired test in `comparisons.csv` says so, or, without a test, where their
-intervals do not overlap. Intervals of differences hold for a family of comparisons at once, so they hold for the K that
-was chosen afterwards; its accuracy is biased upwards, which a caveat says. Whether a K is enough is read from
-`margins.csv`. With one seed every claim is about these weights.
+Two policies differ if their Holm-corrected paired test in `comparisons.csv` is significant or, without a test, if their
+intervals do not overlap. Intervals of differences hold for a whole family, so they hold for a K that was chosen
+afterwards; its accuracy is biased upwards, and a caveat says so. `margins.csv` says whether a K is enough. With one
+seed every claim is about these weights only.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Difference:
 
 
 class _Grid:
-    """What the sentences speak of, from the tables of `answer`."""
+    """Inputs of the sentences, from the tables of `answer`."""
 
     def __init__(
         self, benchmark: str, rows: pd.DataFrame, comparisons: pd.DataFrame | None, margins: pd.DataFrame | None
@@ -125,11 +125,12 @@ class _Grid:
 
     @property
     def best(self) -> Row:
-        """The most accurate candidate, of which there is one."""
+        """Return the most accurate candidate. There must be one."""
         return max(self.candidates, key=lambda row: row.accuracy)
 
     def compare(self, first: Row, second: Row) -> Difference:
-        """First minus second: by their paired test where there is one, else by whether their intervals overlap."""
+        """Return first minus second, from their paired test if there is one, else from whether their intervals
+        overlap."""
         difference, test = first.accuracy - second.accuracy, self.tests.get((first.at, second.at))
         if test is None:
             distinct = first.ci_low > second.ci_high or second.ci_low > first.ci_high
@@ -153,7 +154,7 @@ def answer(
 
     Args:
         rows, comparisons, margins: its rows of Table 1, `comparisons.csv` and `margins.csv`.
-        cheapest: names of the cheapest policies of any regime that are shown to be within the margin of the best.
+        cheapest: names of the cheapest policies of any regime that are within the margin of the best.
         margin: that margin, in 0..1.
     """
     grid = _Grid(benchmark, rows, comparisons, margins)
@@ -290,7 +291,7 @@ def _cost(grid: _Grid) -> str:
 
 
 def _auto_stop(grid: _Grid) -> tuple[str, ...]:
-    """The policy of a warm-up that stopped by itself, against the best of the grid."""
+    """Compare the policy of a warm-up that stopped automatically with the best of the grid."""
     row, best = grid.stopped, grid.best
     if row is None:
         return ()
@@ -322,7 +323,7 @@ def _caveats(grid: _Grid) -> tuple[str, ...]:
 
 
 def _pooling(policies: Sequence[Row], seeds: int) -> str:
-    """The assumption behind pooling the variance between seeds, and where this grid violates it."""
+    """Describe the assumption behind pooling the variance between seeds, and whether this grid violates it."""
     assumed = (
         f"{seeds} seeds are few: the variance between seeds is pooled over the DPO policies, which is safe if the "
         f"seeds of none scatter more than {MOST_SCATTER} times as much as those of another."

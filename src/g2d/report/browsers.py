@@ -1,8 +1,8 @@
-"""The page's browsers: rollouts of a problem across K (the paper's appendix C), and policies' answers to a question.
+"""Browsers of the page: rollouts of a problem across K (the paper's appendix C), and answers to a question by policy.
 
-A page has room for a few thousand of a grid's rollouts. The pair browser shows problems with pairs at the most values
-of K first, the answer browser the first question of every pattern of right and wrong over the policies, then the second
-of each. Equals come in the order of a hash of their names, so no model decides which are shown.
+The page has space for a few thousand rollouts. The pair browser shows problems with pairs at the most values of K
+first, the answer browser the first question of each pattern of right and wrong over the policies, then the second of
+each. Ties are ordered by a hash of their names, so no model decides what is shown.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Answered:
-    """The answers of a model's policies to a benchmark, those of one seed."""
+    """Answers of a model's policies to a benchmark, with one seed."""
 
     model: str
     benchmark: str
@@ -122,7 +122,10 @@ Browsed = TypeVar("Browsed", Series, Answered)
 
 
 def series_keys(harvests: Sequence[HarvestKey]) -> dict[At, list[HarvestKey]]:
-    """The harvests by (model, seed, variant, G), ascending in K; M0's harvest, which has no G, starts every series."""
+    """Return the harvests by (model, seed, variant, G), ascending in K.
+
+    M0's harvest, without a G, starts each series.
+    """
     found: dict[At, list[HarvestKey]] = {}
     for at in dict.fromkeys((key.model, key.seed, key.variant) for key in harvests):
         own = sorted((key for key in harvests if (key.model, key.seed, key.variant) == at), key=lambda key: key.k)
@@ -138,12 +141,12 @@ def browse_pairs(
     rollouts: Callable[[HarvestKey], pd.DataFrame],
     problems: Mapping[str, Mapping[str, Problem]],
 ) -> list[Series]:
-    """The series of a grid with the problems that are shown, fewer where all together exceed `MAX_CHARACTERS`.
+    """Return the series of a grid with the problems to show, fewer if the texts exceed `MAX_CHARACTERS`.
 
     Args:
-        harvests: all of the grid, then those of its controls.
-        rollouts: of a harvest, with `ROLLOUT_COLUMNS`.
-        problems: by model and problem_id, the prompts that were harvested.
+        harvests: harvests of the grid, then of its controls.
+        rollouts: rollouts of each harvest, with `ROLLOUT_COLUMNS`.
+        problems: the harvested prompts by model and problem_id.
     """
     series = []
     for at, keys in series_keys(harvests).items():
@@ -186,8 +189,10 @@ def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
 def browse_answers(
     config: Config, answers: Callable[[PolicyKey, str], pd.DataFrame], problems: Callable[[str], Iterable[Problem]]
 ) -> list[Answered]:
-    """The answers of a grid, with the questions that are shown, fewer where all together exceed `MAX_CHARACTERS`. Those
-    of a policy to a benchmark have `ROLLOUT_COLUMNS`; of several samples the first counts."""
+    """Return the answers of a grid with the questions to show, fewer if the texts exceed `MAX_CHARACTERS`.
+
+    Answers have `ROLLOUT_COLUMNS`; the first of several samples is used.
+    """
     asked = {name: {problem.problem_id: problem for problem in problems(name)} for name in config.benchmarks}
     found = [
         _answered(model, benchmark, asked[benchmark], _called(keys), (answers(key, benchmark) for key in keys))
@@ -272,12 +277,12 @@ def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
 
 
 def _problem(problem: Problem) -> tuple[str, int | None, Markup, Markup]:
-    """What `Shown` has of a problem alone."""
+    """Return the part of `Shown` that depends on the problem only."""
     return problem.problem_id, problem.level, render(problem.prompt), _answer(problem.answer)
 
 
 def _answer(answer: str | None) -> Markup:
-    """An answer, which is LaTeX without delimiters; empty where there is none."""
+    """Return an answer (LaTeX) with delimiters, empty if there is none."""
     return mathml(answer or "") or plain(answer or "")
 
 

@@ -1,5 +1,7 @@
-"""Model and data set cards: the README.md that the Hugging Face Hub shows, beside every policy and every harvest. Those
-that `g2d push` uploads also name their repositories, and each other."""
+"""Model and data set cards: a README.md for the Hugging Face Hub beside each policy and each harvest.
+
+Cards that `g2d push` uploads also link to their repositories.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,12 @@ def model_card(
     place: str = HERE,
     metadata: Mapping[str, Any] | None = None,
 ) -> str:
-    """The card of one policy: an adapter, or all weights.
+    """Return the card of one policy: an adapter, or all weights.
 
     Args:
-        results: its rows of the main or the ablations table; they average over seeds.
-        place: what PEFT or transformers is to load: a folder, or a repository of the Hub.
-        metadata: what else the Hub reads.
+        results: its rows of the main or the ablations table, means over seeds.
+        place: the folder or Hub repository that PEFT or transformers should load.
+        metadata: further metadata for the Hub.
     """
     header = {
         **({"base_model": base.settings["id"]} if "id" in base.settings else {}),  # a link that the Hub follows
@@ -132,7 +134,7 @@ def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonst
 def dataset_card(
     harvests: Sequence[tuple[HarvestKey, Policy, Informativeness]], repository: str, demonstration: str | None
 ) -> str:
-    """The card of a data set repository with the harvests of a grid, each with its M0 and in a folder of its own."""
+    """Return the card of a data set repository with the harvests of a grid, one folder per harvest."""
     rows = [
         f"| {code(_config_name(key))} | {_model(base)} {_warmup(key.k)} | {key.seed} | {counts.n_prompts} | "
         f"{counts.n_rollouts} | {counts.n_pairable} |"

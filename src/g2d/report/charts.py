@@ -1,8 +1,8 @@
-"""The charts as Vega-Lite specifications, for the page and for the files of `figures`.
+"""Charts as Vega-Lite specifications, for the page and for the files of `figures`.
 
-What differs by colour differs by shape, dash or lightness too, so a grey print can be read. Each specification has its
-own rows, those of one model (and benchmark) of the table that its parameter is called after, and is as wide as its
-container; `known` says how policies are drawn.
+Series differ by colour and also by shape, dash or lightness, for grey prints. Each specification contains its rows,
+those of one model (and benchmark) of the table that its parameter is named after, and is as wide as its container;
+`known` has the style of each policy.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats
 
 
 def accuracy_by_k(main: pd.DataFrame, known: Marks) -> Spec:
-    """Accuracy against K with intervals; M0 as a labelled band. Policies whose K counts no steps of the GRPO warm-up
-    stand on an axis of their own, to the right."""
+    """Return accuracy against K with intervals, and M0 as a labelled band.
+
+    Policies whose K is not a number of GRPO warm-up steps have a separate axis on the right.
+    """
     rows = drawn(main, known)
     base, trained = rows[rows["policy"] == "base"], rows[rows["policy"] != "base"]
     of_warmup = pd.Series([mark.of_warmup for mark in marks_of(trained, known)], trained.index, bool)
@@ -85,7 +87,7 @@ def accuracy_by_k(main: pd.DataFrame, known: Marks) -> Spec:
 
 
 def accuracy_by_hours(main: pd.DataFrame, known: Marks) -> Spec:
-    """Accuracy against device-hours: one point per policy, those of a series joined in the order of K."""
+    """Return accuracy against device-hours: one point per policy, joined by series in the order of K."""
     rows = drawn(main.dropna(subset=["device_hours"]), known)
     unit, factor = time_unit(rows["device_hours"].max())
     rows = rows.assign(cost=rows["device_hours"] * factor)
@@ -103,13 +105,13 @@ def against_cost(
     under: Sequence[alt.Chart] = (),
     opacity: Any = alt.Undefined,
 ) -> Spec:
-    """Accuracy against a cost, a mark per policy with its interval and its name.
+    """Return accuracy against a cost: a mark per policy, with interval and name.
 
     Args:
         rows: policy, group_size, K, series, name, cost, accuracy, ci_low, ci_high.
         joined: rows to join by series, in the order of K.
-        named: which rows have their names beside their marks; all without.
-        under: drawn below the marks, over the fields `at` and `accuracy`.
+        named: rows whose names are drawn; without it, all.
+        under: layers below the marks, over the fields `at` and `accuracy`.
     """
     span = 1.15 * float(rows["cost"].max()) or 1  # room for the last name
     low, high = _range(rows)
@@ -132,7 +134,7 @@ def against_cost(
 
 
 def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
-    """The rows with `at`, the place of their marks: their cost, moved to the right where one would hide another."""
+    """Return the rows with `at`, the position of their marks: their cost, moved right if a mark would hide another."""
     taken: list[tuple[float, float]] = []
     ats = []
     for cost, accuracy in zip(rows["cost"], rows["accuracy"], strict=True):
@@ -154,8 +156,8 @@ PLACES: tuple[dict[str, Any], ...] = (
 
 
 def placed(rows: pd.DataFrame, marks: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
-    """The rows whose names fit, with `place`, an index into `PLACES`: the first where the name covers no other name and
-    no mark, in a figure of so many pixels. Other names are shown under the pointer alone."""
+    """Return the rows whose names fit, with `place`, the first index into `PLACES` at which the name covers no other
+    name or mark in a figure of this size. Other names are shown as tooltips."""
     to_x, to_y = WIDTH / span, HEIGHT / height
     points = [(at * to_x, accuracy * to_y) for at, accuracy in zip(marks["at"], marks["accuracy"], strict=True)]
     boxes = [(x - 5, x + 5, y - 5, y + 5) for x, y in points]
@@ -324,7 +326,7 @@ def _stacked(rows: pd.DataFrame) -> alt.Chart:
 
 
 def _curves(trained: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
-    """The rows of every curve. GRPO alone begins at M0 where it has several K, and G2D at DPO (K=0)."""
+    """Return the rows of each curve. GRPO with several K starts at M0, and G2D at DPO (K=0)."""
     several = [name for name, own in trained[trained["policy"] == "grpo"].groupby("series") if len(own) > 1]
     at_zero = trained[trained["policy"] == "dpo"]
     others = dict.fromkeys(trained.loc[trained["policy"] == "g2d", "series"])
@@ -354,6 +356,6 @@ def _tooltip(rows: pd.DataFrame) -> list[alt.Tooltip]:
 
 
 def _between(low: pd.Series, high: pd.Series) -> list[str]:
-    """Intervals under the pointer, empty where there is none."""
+    """Format intervals for tooltips, empty if there is none."""
     known = low.notna() & high.notna()
     return [f"{a:.3f} to {b:.3f}" if k else "" for a, b, k in zip(low, high, known, strict=True)]

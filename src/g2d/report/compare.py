@@ -1,6 +1,6 @@
-"""`g2d compare RUN RUN ...`: several results folders side by side, what was configured differently, and what differs.
+"""`g2d compare RUN RUN ...`: several results folders side by side, with differences in configuration and results.
 
-`--files` asks another question, of two folders: is one a rebuild of the other (`g2d.report.replication`)?
+With `--files`: is one of two folders a rebuild of the other (`g2d.report.replication`)?
 """
 
 from __future__ import annotations
@@ -77,8 +77,12 @@ def _require_several(folders: Sequence[Path]) -> None:
 
 
 def opened(folders: Sequence[Path], benchmarks: Sequence[str] = ()) -> dict[str, Results]:
-    """Runs by the letters that they are called by; a FileNotFoundError names a folder that is none, a ValueError a run
-    that has evaluated nothing, or none of these benchmarks."""
+    """Return runs by letter.
+
+    Raises:
+        FileNotFoundError: a folder has no results.
+        ValueError: a run has evaluated nothing, or none of these benchmarks.
+    """
     runs = {letter: Results(folder) for letter, folder in zip(ascii_uppercase, folders, strict=False)}
     known = list(dict.fromkeys(name for run in runs.values() for name in run.config.benchmarks))
     if unknown := [name for name in benchmarks if name not in known]:

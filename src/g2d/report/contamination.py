@@ -1,7 +1,7 @@
-"""What the partial-prompt probe shows of each benchmark, in a sentence.
+"""Sentences about the contamination check of each benchmark.
 
 A model that completes questions word for word more often than fresh ones may have read them, or their ends are easy to
-guess. So the sentences say "may be memory" and no more.
+guess. So the sentences say "may be memory" only.
 """
 
 from __future__ import annotations

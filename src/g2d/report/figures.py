@@ -25,12 +25,15 @@ def panels(draw: Callable[..., Spec | None], table: pd.DataFrame, *more: Any) ->
 
 
 def below_each_other(upper: Panels, lower: Panels) -> Panels:
-    """The panels of two figures as those of one."""
+    """Return the panels of two figures as one figure."""
     return {model: [*upper.get(model, ()), *lower.get(model, ())] for model in {**upper, **lower}}
 
 
 def save_figure(path: str | Path, panels: Panels, note: str | None, nothing: str) -> None:
-    """Write a figure as SVG, with a note below its panels, or `nothing` where it has none; equal ones, equal bytes."""
+    """Write a figure as SVG, with a note below its panels, or with `nothing` if it has no panel.
+
+    Equal figures have equal bytes.
+    """
     blank: Spec = {"data": {"values": [{}]}, "mark": {"type": "text", "text": nothing}, "width": WIDTH}
     columns = [_column(model, specs) for model, specs in panels.items()] or [blank]
     figure: Spec = {

@@ -31,8 +31,10 @@ def panels(
     known: Marks,
     more: Mapping[str, tuple[str, ...]],
 ) -> list[dict[str, Any]]:
-    """The answer of every model and benchmark with its warnings and charts, which are added to `specs`, and behind a
-    disclosure the sentences of the frontier and notes on the method; `more` has further warnings by model."""
+    """Return the answer for each model and benchmark, with warnings and charts (added to `specs`).
+
+    Sentences of the frontier and notes on the method are behind a disclosure; `more` has further warnings by model.
+    """
     main = tables["main"]
     found = []
     for benchmark in benchmarks:
@@ -80,7 +82,7 @@ def _panel(
 
 
 def calibration_words(main: pd.DataFrame, standings: pd.DataFrame) -> dict[str, str]:
-    """By axis of cost, the share of calibration in the cost of the policy where it is largest."""
+    """Return, for each cost, the policy with the largest share of calibration in its cost, in words."""
     axes = {str(axis): rows for axis, rows in standings.groupby("axis")}
     axes["device_hours"] = main.rename(columns=lambda name: name.replace("device_hours", "cost"))
     found = {}
@@ -99,7 +101,7 @@ def calibration_words(main: pd.DataFrame, standings: pd.DataFrame) -> dict[str, 
 
 
 def buttons(panels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What the switch has for the horizontal axis: K, device time, and each further cost that some panel charts."""
+    """Return the choices of the horizontal axis: K, device time, and each further cost that some panel shows."""
     charted = {axis for own in panels for axis in own["charts"]}
     costs = {axis: own.button for axis, own in frontier.AXES.items() if axis in charted}
     return {"steps": "against K", "device_hours": frontier.AXES["device_hours"].button} | costs
@@ -163,8 +165,8 @@ def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -
 
 
 def control_sentences(controls: pd.DataFrame) -> tuple[str, ...]:
-    """A sentence about the most accurate policy in `controls.csv`: the share of its gain that its controls get, which
-    were trained the same way on another reward."""
+    """Return a sentence about the most accurate policy in `controls.csv`: the share of its gain that its controls,
+    trained the same way with another reward, reach."""
     # No significant difference from the truth does not show that a control is as good, and none from M0 does not show
     # that it learnt nothing: the intervals stand beside the tests.
     by_policy = [rows for _, rows in controls.groupby(["truth", "K", "group_size"], sort=False, dropna=False)]

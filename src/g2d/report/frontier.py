@@ -19,7 +19,7 @@ from g2d.tables.frontier import NOT_TESTED
 
 @dataclass(frozen=True)
 class Axis:
-    """What the page says of a cost."""
+    """Names of a cost on the page."""
 
     button: str  # on the switch
     words: str  # in a sentence
@@ -67,8 +67,8 @@ _DRAWN = ["policy", "K", "group_size", "cost", "accuracy", "ci_low", "ci_high", 
 
 
 def picture(rows: pd.DataFrame, known: Marks) -> Spec:
-    """The policies of one model, benchmark and axis in `frontier.csv` at their cost and accuracy, faint where they are
-    dominated; dashed, the highest accuracy so far."""
+    """Return the policies of one model, benchmark and axis in `frontier.csv` by cost and accuracy, faint if dominated,
+    with the highest accuracy so far as a dashed line."""
     policies = drawn(rows[_DRAWN], known)
     shown = {"name": None, "status": None, "cost": ".3~s", **SHARES}
     tooltip = tips(shown, name="policy", cost=_cost(rows))
@@ -154,7 +154,7 @@ def _good_enough(rows: pd.DataFrame, weights: str) -> str:
 
 
 def _cost(rows: pd.DataFrame) -> str:
-    """What the axis of some rows counts."""
+    """Return the cost that the axis of some rows counts."""
     first = rows.iloc[0]
     return f"{first['currency'] if first['axis'] == 'money' else AXES[str(first['axis'])].words} per seed"
 

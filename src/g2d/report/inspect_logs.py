@@ -1,6 +1,6 @@
-"""`g2d export`: finished evaluations as logs of inspect_ai, one for every policy, benchmark and seed.
+"""`g2d export`: finished evaluations as logs of inspect_ai, one per policy, benchmark and seed.
 
-Equal results have logs of equal content: identifiers are digests, times are those of the evaluation.
+Equal results give logs with equal content: identifiers are digests, times are those of the evaluation.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def log_of(
 
 
 def _results(answers: pd.DataFrame) -> dict[str, Any]:
-    """Accuracy and its standard error over problems, as in the main table for this seed alone."""
+    """Return accuracy and its standard error over problems, as in the main table for this seed."""
     by_problem = answers.groupby("problem_id", sort=True)["reward"].mean()
     values = {"accuracy": float(by_problem.mean()), "stderr": standard_error(by_problem.to_numpy())}
     metrics = {name: {"name": name, "value": value} for name, value in values.items() if value is not None}
@@ -157,7 +157,7 @@ def _results(answers: pd.DataFrame) -> dict[str, Any]:
 
 
 def _sample(row: Mapping[Any, Any], problem: Problem, prompt: Prompt, model: str, log: str) -> dict[str, Any]:
-    """One answer; its messages are those that were rendered into `prompt_text`."""
+    """Return one answer, with the messages that were rendered into `prompt_text`."""
     place = f"{row['problem_id']}/{row['sample']}"
     asked = [{**message, "id": f"{place}/{n}"} for n, message in enumerate(conversation(problem, prompt))]
     reply = {"role": "assistant", "content": row["completion_text"], "model": model, "id": f"{place}/{len(asked)}"}
@@ -190,10 +190,10 @@ def _sample(row: Mapping[Any, Any], problem: Problem, prompt: Prompt, model: str
 
 
 def _usage(tokens: int) -> dict[str, int]:
-    """Generated tokens; those of prompts are not counted in evaluations."""
+    """Return the number of generated tokens. Evaluations do not count prompt tokens."""
     return {"output_tokens": tokens, "total_tokens": tokens}
 
 
 def _identity(*parts: str) -> str:
-    """As long as Inspect's random identifiers."""
+    """Return an identifier as long as Inspect's random ones."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:22]

@@ -24,7 +24,7 @@ SAID = {"better": "better than", "worse": "worse than", "within": "within the ma
 
 
 def look_sentences(config: Config, results: str | Path = "results") -> list[str]:
-    """Paragraphs about the looks of a results folder; none where none were taken."""
+    """Return paragraphs about the interim analyses of a results folder, [] if there are none."""
     others = other_plans(config.looks, results)
     if config.looks is None:
         said = (
@@ -69,7 +69,7 @@ def _plan_sentence(looks: Looks, benchmark: str) -> str:
 
 
 def _sentence(look: Look, file: Mapping[str, Any], several: bool) -> str:
-    """What a look decided, and what it asked for."""
+    """Describe the decisions of an interim analysis and the seeds that it asked for."""
     fell: Counter[str] = Counter(own.verdict for own in look.comparisons if own.look == look.number)
     verdicts = ", ".join(f"{fell[verdict]} {verdict}" for verdict in (*SETTLED, "given up", "open") if fell[verdict])
     name = f"Analysis {look.number}" + (f", {next(iter(look.plan.policies)).partition('/')[0]}" if several else "")

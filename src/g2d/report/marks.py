@@ -71,14 +71,14 @@ def marks(config: Config) -> Marks:
 
 
 def policy_of(row: Mapping[Any, Any], whose: str = "policy") -> tuple[str, int, int]:
-    """The label, K, and group size or 0, of the policy that a row of a table names; of its `reference`, say."""
+    """Return label, K and group size (or 0) of the policy in a row of a table, or of its `reference`."""
     before = "" if whose == "policy" else f"{whose}_"
     size = row[f"{before}group_size"]
     return row[whose], int(row[f"{before}K"]), 0 if pd.isna(size) else int(size)
 
 
 def mark_of(known: Marks, policy: str, group_size: object) -> Mark:
-    """The mark of a row of a table; that of M0 for a policy that the grid does not have."""
+    """Return the style of a row's policy, M0's for a policy that is not in the grid."""
     name = _name(policy)
     size = 0 if pd.isna(group_size) else int(group_size)  # type: ignore[call-overload]
     own = known.get((name, size)) or known.get((name, 0))
@@ -113,7 +113,7 @@ def legend(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
 
 
 def marks_of_lines(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
-    """The marks of policies one by one, also of those that differ by K, in the colours of their series."""
+    """Return a style for each policy, including each K, in the colours of their series."""
     policies = rows[["policy", "group_size"]].assign(name=names(rows)).drop_duplicates("name")
     return {
         name: mark_number(i, name, mark_of(known, policy, size).color)

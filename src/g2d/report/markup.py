@@ -1,8 +1,8 @@
-r"""Text that a model wrote, as HTML: mathematics as MathML, everything else escaped.
+"""Render text that a model wrote as HTML: mathematics as MathML, everything else escaped.
 
-A completion is hostile input: it can hold `<script>`, `\href{javascript:...}` or characters that reverse the line. So
-the page gets escaped text and MathML elements that are rebuilt here from a list of known names, and nothing else.
-Browsers draw MathML without scripts, fonts or a network. A formula that cannot be converted is shown as its source.
+A completion is hostile input: it can contain `<script>`, `\\href{javascript:...}` or characters that reverse the line.
+So the page gets escaped text and MathML elements that are rebuilt here from a list of known names only. Browsers draw
+MathML without scripts, fonts or a network. A formula that cannot be converted is shown as its source.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def render(text: str) -> Markup:
 
 
 def cut(text: str, characters: int) -> Markup:
-    """The mark of a text that was cut after so many characters; empty where it is no longer than that."""
+    """Return the note on a text that was cut after so many characters, empty if it was not."""
     rest = len(text) - characters
     return Markup('<span class="control">… {:,} more characters</span>').format(rest) if rest > 0 else Markup()
 
@@ -81,7 +81,7 @@ def plain(text: str) -> Markup:
 
 
 def coded(text: str) -> Markup:
-    """Escaped text, with what stands in backticks as code."""
+    """Return escaped text, with text in backticks as code."""
     parts = text.split("`")
     return Markup().join(
         Markup("<code>{}</code>").format(plain(part)) if number % 2 else plain(part)
@@ -90,8 +90,10 @@ def coded(text: str) -> Markup:
 
 
 def mathml(latex: str, display: bool = False) -> Markup | None:
-    """LaTeX without delimiters as MathML, `display` in a line of its own; None where it cannot be converted or defines
-    macros."""
+    """Return LaTeX without delimiters as MathML, None if it cannot be converted or defines macros.
+
+    With `display` it has its own line.
+    """
     if len(latex) > MAX_FORMULA or _MACROS.search(latex):
         return None
     try:
@@ -102,7 +104,7 @@ def mathml(latex: str, display: bool = False) -> Markup | None:
 
 
 def _serialised(element: Element) -> str:
-    """An element as markup, rebuilt from known names and values; a ValueError says what is not MathML."""
+    """Return an element as markup, rebuilt from known names and values. A ValueError names what is not MathML."""
     name = element.tag
     if name not in _ELEMENTS:
         raise ValueError(f"<{name}> is not an element of a formula")
@@ -114,7 +116,7 @@ def _serialised(element: Element) -> str:
 
 
 def _text(text: str | None) -> str:
-    """Text inside a formula, where no HTML element may stand; the converter writes symbols as entities (&#x0003C;)."""
+    """Return text inside a formula, without HTML elements; the converter writes symbols as entities (&#x0003C;)."""
     return html.escape("".join(_code(c) if _hidden(c) else c for c in html.unescape(text or "")))
 
 

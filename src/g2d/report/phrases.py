@@ -1,4 +1,4 @@
-"""Values and lists as they stand in a sentence."""
+"""Format values and lists for sentences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NBSP = "\u00a0"  # keeps a number and its unit on one line
 
 
 def settings_of(values: Mapping[str, Any]) -> str:
-    """key=value, key=value; what a value has keys of its own for, as key.key=value."""
+    """Return key=value, key=value; nested keys as key.key=value."""
     parts = (nested({key: own}) if isinstance(own, Mapping) else f"{key}={own}" for key, own in values.items())
     return ", ".join(parts)
 
@@ -31,7 +31,7 @@ def choice(values: Sequence[int]) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """1 to 2, or 1 where both are the same when rounded."""
+    """Return "1 to 2", or "1" if both round to the same number."""
     return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
 
 
@@ -63,7 +63,7 @@ def percent_interval(share: float, low: float, high: float, digits: int = 1) -> 
 
 
 def percent_of(row: Mapping[Any, Any], name: str, bounds: str = "") -> str:
-    """12.3 % [10.1, 14.5], of a column and its bounds; `bounds` begins their names where that is another."""
+    """Return "12.3 % [10.1, 14.5]" from a column and its bounds, whose names begin with `bounds`."""
     return percent_interval(row[name], *(row[f"{bounds or name}_{side}"] for side in ("low", "high")))
 
 

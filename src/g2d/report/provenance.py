@@ -82,7 +82,7 @@ def provenance(
 
 
 def steps_without_loss(metrics: Path) -> int:
-    """Gradient steps whose loss was not finite, which metrics.jsonl has as null; 0 without such a file."""
+    """Return the number of gradient steps whose loss was not finite (null in metrics.jsonl), 0 without that file."""
     return sum(row["loss"] is None for row in read_log(metrics)) if metrics.is_file() else 0
 
 
@@ -104,7 +104,7 @@ def _seed_of_the_run(config: Config, name: str, manifest: Mapping[str, Any]) -> 
 
 
 def packages() -> dict[str, str]:
-    """Installed versions of `PACKAGES`; those that are not installed are left out."""
+    """Return the installed versions of `PACKAGES`; packages that are not installed are left out."""
     found = {}
     for name in PACKAGES:
         try:
@@ -120,8 +120,8 @@ def config_digest(config: Config) -> str:
 
 
 def commit(file: str | Path) -> dict[str, Any]:
-    """Commit of the repository that tracks a file, and whether it has changes that are not committed; None where no
-    repository does."""
+    """Return the commit of the repository that tracks a file, and whether it has uncommitted changes; None without a
+    repository."""
     file = Path(file).resolve()
     if _git(file.parent, "ls-files", "--error-unmatch", file.name) is None:
         return {"commit": None, "dirty": None}
@@ -130,7 +130,7 @@ def commit(file: str | Path) -> dict[str, Any]:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Output of git, None where it fails or is not installed."""
+    """Return the output of git, None if it fails or is not installed."""
     try:
         done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

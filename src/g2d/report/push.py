@@ -1,8 +1,8 @@
-"""`g2d push`: policies, pairs, rollouts and cards of a results folder as repositories of the Hugging Face Hub.
+"""`g2d push`: upload policies, pairs, rollouts and cards of a results folder to the Hugging Face Hub.
 
-Every policy is a model repository (an adapter; of `lora: none` all weights, with M0's tokenizer), and all harvests are
-one data set repository; they name each other. Only what a finished job has left is pushed, byte for byte but for the
-name of M0 and for the cards, which are made for the Hub.
+Each policy is a model repository (an adapter, or all weights with M0's tokenizer), and all harvests are one data set
+repository; they link to each other. Only outputs of finished jobs are uploaded, unchanged except for the name of M0 and
+the cards, which are made for the Hub.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ AGAIN = "the same command goes on with what is missing"
 
 @dataclass(frozen=True)
 class Repository:
-    """What a repository is to hold: by name, files here or texts."""
+    """Content of a repository: local files or texts, by name."""
 
     id: str
     kind: str  # model | dataset
@@ -85,11 +85,11 @@ def named(text: str) -> tuple[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Upload, or say what would be.
+    """Upload, or print what would be uploaded.
 
     Raises:
         FileNotFoundError: there is no results folder.
-        ValueError: nothing in it is finished, a name is none of the Hub's, or M0 has none.
+        ValueError: nothing in it is finished, a name is not valid on the Hub, or M0 has none.
         RuntimeError: the Hub refuses, or cannot be reached.
     """
     push = Push(arguments.results, arguments.to, dict(arguments.base), arguments.only)
@@ -116,12 +116,12 @@ def _list(repositories: list[Repository], visibility: str) -> None:
 
 
 class Push:
-    """The repositories that a results folder becomes.
+    """Repositories of a results folder.
 
     Args:
         to: the data set repository; model repositories add the policy's name.
-        bases: by model, what M0 is called on the Hub where the configuration does not say it.
-        only: a pattern that the folders of policies match; the data set is always whole, as its card lists it.
+        bases: Hub names of M0 by model, if the configuration has none.
+        only: a pattern for folders of policies. The data set is always whole, as its card lists all of it.
     """
 
     def __init__(self, folder: Path, to: str, bases: Mapping[str, str], only: str = "*") -> None:
@@ -156,7 +156,7 @@ class Push:
         return [key for key in grid.harvests(self.config) if self._is_whole(key)]
 
     def _is_whole(self, key: PolicyKey | HarvestKey) -> bool:
-        """Whether everything that is pushed of it, or stands in its card, is as its job has left it."""
+        """Whether all its files that are uploaded or described in its card are unchanged since their jobs."""
         if isinstance(key, HarvestKey):
             files = [f"{key.folder}/{name}" for name in (*HARVESTED, "informativeness.json")]
         else:
@@ -184,7 +184,7 @@ class Push:
         return read_policy(self.folder / model / "base/policy.json")
 
     def _m0(self, model: str) -> Policy:
-        """The record of M0, with its name on the Hub where it has one."""
+        """Return the record of M0, with its Hub name if it has one."""
         record = self._record_of_m0(model)
         name = self._name(record.policy_id) if self._is_made(model) else self.given.get(model)
         return replace(record, settings={"id": name}, revision=None) if name else record
@@ -214,7 +214,7 @@ class Push:
         return Repository(name, "model", {CARD: card, **loadable(weights, config, base, m0)})
 
     def _metadata(self, key: PolicyKey, name: str) -> dict[str, Any]:
-        """What it was trained on, and what it gets right: this policy alone, not the mean over seeds."""
+        """Return training data and accuracy of this policy, not the mean over seeds."""
         from huggingface_hub import EvalResult, ModelCardData
 
         pool, shown = self.config.pool, self.results.finished[key]
@@ -253,8 +253,7 @@ class Push:
 
 
 def loadable(weights: Path, config: Path, base: Policy, m0: Path) -> dict[str, Path | str]:
-    """What a policy's repository has beside its card: an adapter that names M0 as the Hub does (`base`), or all weights
-    with the tokenizer in M0's folder here."""
+    """Return a policy's files: an adapter that names M0 as on the Hub (`base`), or all weights with the tokenizer."""
     files: dict[str, Path | str] = {weights.name: weights, config.name: config}
     if weights.name == Path(ADAPTER_FILES[0]).name:
         named = {"base_model_name_or_path": base.public_base, "revision": base.revision}
@@ -263,7 +262,7 @@ def loadable(weights: Path, config: Path, base: Policy, m0: Path) -> dict[str, P
 
 
 def _on_hub(source: ProblemSource) -> dict[str, Any]:
-    """Where problems are on the Hub, by the names of a card; nothing where they are not."""
+    """Return the Hub data sets of problems, by their names in a card; {} if they are not on the Hub."""
     if not isinstance(source, HubProblems):
         return {}
     place = {"type": source.id, "config": source.subset, "split": source.split, "revision": source.revision}
@@ -271,7 +270,10 @@ def _on_hub(source: ProblemSource) -> dict[str, Any]:
 
 
 def upload(repositories: list[Repository], *, public: bool) -> None:
-    """Create what is not there and commit what is new; a RuntimeError says in a line why it cannot, and what to do."""
+    """Create missing repositories and commit new files.
+
+    A RuntimeError says in one line why that failed, and the fix.
+    """
     from httpx import HTTPError
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled

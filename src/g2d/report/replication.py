@@ -1,8 +1,8 @@
-"""`g2d compare A B --files`: what differs between two results folders file by file, and whether it matters.
+"""`g2d compare A B --files`: file-by-file differences between two results folders, and whether they matter.
 
-A rebuilt grid has the same bytes; on other hardware or versions it has other tokens and may have the same conclusions.
-So what was asked for is compared, then what was made and, where answers differ, accuracies by a paired test. Costs are
-not compared.
+A rebuilt grid has the same bytes; other hardware or versions give other tokens and may give the same conclusions. So
+configurations are compared first, then results and, if answers differ, accuracies by a paired test. Costs are not
+compared.
 """
 
 from __future__ import annotations
@@ -49,8 +49,10 @@ class Difference:
 
 
 def compare_results(a: Path, b: Path) -> list[Difference]:
-    """Everything that differs between two results folders, the configuration first; a ValueError names a folder that is
-    none, or a file that cannot be read or is not as its job has left it."""
+    """Return all differences between two results folders, the configuration first.
+
+    A ValueError names a folder without results, or a file that cannot be read or was changed after its job.
+    """
     configs, recorded = _configs(a, b), digests_in(a) | digests_in(b)
     settings = other_settings(*(config.identity for config in configs))
     found = [*_differences("configuration", settings, "asked"), *_software(a, b)]
@@ -87,7 +89,7 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
 
 
 def _files(a: Config, b: Config) -> Iterator[tuple[Kind, str, str]]:
-    """What both configurations ask for: kind, name and place of every file."""
+    """Return kind, name and place of each file that both configurations ask for."""
     for source in sorted(set(a.problem_sources) & set(b.problem_sources)):
         yield "problems", source, f"problems/{source}.jsonl"
     others = set(grid.policies(b))
@@ -105,7 +107,7 @@ def _files(a: Config, b: Config) -> Iterator[tuple[Kind, str, str]]:
 
 
 def _weights(key: PolicyKey, config: Config) -> str:
-    """The file with a policy's weights, or with their digest where they lie elsewhere."""
+    """Return the file with a policy's weights, or with their digest if they are elsewhere."""
     if key.role != "base":
         return config.for_model(key.model).lora.files[0]
     return "model/model.safetensors" if config.models[key.model].source in MADE else RECORD
@@ -140,7 +142,7 @@ def other_settings(*identities: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]
 
 
 def other_software(*provenances: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """What differs in the versions behind several runs."""
+    """Return the differences between the versions of several runs."""
     return differing(*({key: own.get(key, {}) for key in ("workflow", "software")} for own in provenances))
 
 
@@ -162,7 +164,7 @@ def _how_they_differ(kind: Kind, *files: Path) -> str:
 
 
 def _seeds(*files: Path) -> str:
-    """The seeds of two sets of problems, where both were generated and they differ."""
+    """Return the seeds of two generated sets of problems if they differ."""
     manifests = [file.with_suffix(".manifest.json") for file in files]
     seeds = [read_json(file)["source"].get("seed") if file.is_file() else None for file in manifests]
     return "" if None in seeds or seeds[0] == seeds[1] else f", generated with the seeds {seeds[0]} | {seeds[1]}"
@@ -182,7 +184,7 @@ def _missing(kind: Kind, name: str, *files: Path) -> list[Difference]:
 
 
 def print_differences(a: Path, b: Path, as_json: bool) -> int:
-    """Print what differs file by file; the exit status is 1 where a difference matters, is missing or was asked for."""
+    """Print the differences file by file. The exit status is 1 if a difference matters, is missing or was asked for."""
     differences = compare_results(a, b)
     if as_json:
         rows = [asdict(difference) for difference in differences]

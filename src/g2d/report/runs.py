@@ -1,4 +1,4 @@
-"""What a reader is told about several runs side by side: what each is, what differs between them, what was compared."""
+"""Sentences about several runs side by side: what each is, how they differ, and the comparisons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from g2d.tables.results import Results
 
 
 def about(runs: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
-    """What a reader has to know of every run: where it is, what it is called, how far it is and what it ran with."""
+    """Return place, title, progress and software of each run."""
     found = {}
     for name, run in runs.items():
         policies, evaluated = grid.policies(run.config), {key for key, _ in run.answers}
@@ -32,8 +32,10 @@ def about(runs: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
 def differing_in(
     runs: Mapping[str, Results], shown: Callable[[Any], Any] = lambda identity: identity
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """What differs in the configuration that results depend on, and in the software: by key, the value of every run.
-    `shown` says what of a configuration may be seen."""
+    """Return the differences in configuration and software that can change results: by key, the value of each run.
+
+    `shown` selects the keys of a configuration that may be shown.
+    """
     found = {
         "configuration": other_settings(*(shown(run.config.identity) for run in runs.values())),
         "software": other_software(*(run.provenance for run in runs.values())),
@@ -44,7 +46,7 @@ def differing_in(
 
 
 def sentences(rows: pd.DataFrame, first: str) -> Iterator[str]:
-    """What the rows of a model and benchmark say about every other run, and why some were not compared."""
+    """Return what the rows of a model and benchmark show about each other run, and why some were not compared."""
     for name, own in rows[rows["run"] != first].groupby("run", sort=False):
         tested = own[own["difference"].notna()]
         if len(tested):

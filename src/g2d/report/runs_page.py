@@ -69,7 +69,7 @@ def _value(value: Any) -> str:
 
 
 def _shown(run: Results) -> str:
-    """The folder as it was given, without what is above an absolute one, which names people and machines."""
+    """Return the folder as given; of an absolute path only the last part, since the rest names people and machines."""
     return run.folder.name if run.folder.is_absolute() else str(Path(run.folder))
 
 

@@ -19,7 +19,7 @@ _STUDY, _POOLED, _PREDICTED = "one study, 95 % interval", "pooled, 95 % interval
 
 
 def synthesis_sentences(synthesis: pd.DataFrame) -> list[str]:
-    """For every reference and what is pooled over, the K with the largest effect; and whether it differs by model."""
+    """Return, for each reference and pooling, the K with the largest effect and whether it differs by model."""
     pooled = synthesis[synthesis["over"] != STUDY]
     found = []
     for (reference, over), rows in pooled.groupby(["reference", "over"], sort=False):

@@ -108,7 +108,7 @@ SPREADS = ("std_", "standard_error")  # not estimates, so no interval belongs to
 
 
 def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
-    """By column, those that are shown in its cell: its bounds (low, high) or its deviation (std,)."""
+    """Return, by column, the columns shown in its cell: its bounds (low, high) or its deviation (std)."""
     found: dict[str, tuple[str, ...]] = {}
     columns = list(frame.columns)
     for column in columns:
@@ -133,7 +133,7 @@ def decimals(values: pd.Series) -> int:
 
 
 def number(value: float, digits: int) -> str:
-    """A number with so many digits after the point, or two significant ones where it would be rounded to zero."""
+    """Format a number with so many decimals, or with two significant digits if it would round to zero."""
     text = f"{value:.{digits}f}"
     return f"{value:.1e}" if value and not float(text) else text
 

@@ -87,7 +87,7 @@ def saturation_sentences(table: pd.DataFrame) -> list[str]:
 
 
 def _steps(row: Mapping[Any, Any], name: str) -> str:
-    """With the interval, whose ends may be open."""
+    """Format steps with an interval whose ends may be open."""
     low, high = (f"{row[name + end]:.0f}" if pd.notna(row[name + end]) else "?" for end in ("_low", "_high"))
     return f"{row[name]:.0f} [{low}, {high}]"
 

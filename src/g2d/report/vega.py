@@ -30,7 +30,7 @@ Spec = dict[str, Any]
 
 
 def named_scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
-    """A scale that gives the names these values, repeated where there are more names."""
+    """Return a scale from names to these values, repeated if there are more names."""
     names = list(names)
     return alt.Scale(domain=names, range=[values[i % len(values)] for i in range(len(names))])
 
@@ -50,8 +50,8 @@ def series_channels(looks: Mapping[str, Mark], dash: bool = True) -> dict[str, A
 
 
 def tips(columns: Mapping[str, str | None], **titles: str) -> list[alt.Tooltip]:
-    """What a mark says under the pointer: columns with the format of their numbers (None for texts, "" for numbers as
-    they are), and their titles where they are not called as the column."""
+    """Return tooltips: columns with number formats (None for texts, "" for unformatted numbers), and titles if they
+    differ from the column."""
     types = {name: "N" if digits is None else "Q" for name, digits in columns.items()}
     return [
         alt.Tooltip(f"{name}:{types[name]}", format=digits or alt.Undefined, title=titles.get(name, alt.Undefined))

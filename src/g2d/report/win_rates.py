@@ -72,7 +72,7 @@ def _verdict(row: dict[Any, Any]) -> str:
 
 
 def _unknown(row: dict[Any, Any]) -> str:
-    """The test of the win rate alone, where lengths hardly overlap and so there is none at equal length."""
+    """Describe the test of the win rate if lengths hardly overlap, so that there is no test at equal length."""
     verb = "differs significantly" if row["p_win"] <= LEVEL else "does not differ significantly"
     share, side = (row["longer"], "longer") if row["longer"] > 0.5 else (1 - row["longer"], "shorter")
     return (
@@ -82,7 +82,7 @@ def _unknown(row: dict[Any, Any]) -> str:
 
 
 def _others(model: str, rows: pd.DataFrame) -> str:
-    """How many policies that were trained on verifiable prompts alone are preferred to M0."""
+    """Count the policies trained on verifiable prompts only that are preferred to M0."""
     significant = rows[rows["p_win"] <= LEVEL]
     better = int((significant["win_rate"] > 0.5).sum())
     worse = len(significant) - better
