@@ -24,8 +24,8 @@ from g2d.jobs.run_process import current_run, release, socket_of
 from g2d.policies import Policy, load_tokenizer
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
-from g2d.rollouts.draw import draw_rollouts, sampling
-from g2d.rollouts.engine import Decoding, Engine, Request, engine_for
+from g2d.rollouts.draw import draw_rollouts, engine_for, sampling
+from g2d.rollouts.engine import Decoding, Engine, Request
 from g2d.rollouts.engine_host import Session, fingerprint
 from g2d.rollouts.rollout import write_rollouts
 from g2d.rollouts.settings import EngineSettings, Harvest

@@ -21,8 +21,8 @@ from g2d.policies import Policy, load_tokenizer
 from g2d.policies.policy import end_tokens
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
-from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
-from g2d.rollouts.engine import Decoding, Request, engine_for
+from g2d.rollouts.draw import draw_rollouts, engine_for, evaluation_decoding, sampling
+from g2d.rollouts.engine import Decoding, Request
 from g2d.rollouts.replay_engine import ReplayEngine
 from g2d.rollouts.rollout import COLUMNS, IDS, OF_REWARDS, OF_TOKENS, read_rollouts, to_frame, write_rollouts
 from g2d.rollouts.rows import is_supported
