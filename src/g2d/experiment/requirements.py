@@ -83,7 +83,7 @@ def _models(config: Config) -> dict[str, ModelSource]:
 
 def _mistake_of(settings: Section) -> str | None:
     """What is wrong with a reward, also where it is not the package's own; None if nothing is."""
-    if isinstance(settings, PythonReward) and (unusable := _unusable(settings.file)):
+    if isinstance(settings, PythonReward) and settings.file and (unusable := _unusable(settings.file)):
         return unusable
     reward, own = reward_of(settings)
     for part, kinds in (("mistake", str | None), ("content", str | None), ("words", str)):

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from g2d.jobs.run_process import current_run
 from g2d.policies.policy import Policy, tokenizer_sha256
@@ -66,7 +66,7 @@ def engine_for(
         if settings.keep_alive and (run := current_run()) is not None:
             from g2d.rollouts.engine_host import SharedEngine
 
-            return cast(Engine, SharedEngine(run, policy, settings, adapter_rank, longest))
+            return SharedEngine(run, policy, settings, adapter_rank=adapter_rank, longest_completion=longest)
         from g2d.rollouts.vllm_engine import VllmEngine
 
         return VllmEngine(policy, settings)
