@@ -1,11 +1,10 @@
-"""Do intervals cover, do tests err as seldom as they say, and what does the correction for eight rollouts correct?
+"""Coverage of intervals, error and power of tests, and bias of corrections, in simulations with known truth.
 
-Simulations with known truth; they print tables of docs/simulations.md. Tests: policies that answer equally well, of
-which every warmed-up one is tested against K=0, and all against M0; then one of them is better. Accuracy: P(correct) =
-0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts whose p is drawn from a known distribution. Advice:
-probes of harvests of 1500 prompts at four K, which differ by much, by little or by chance alone.
+Prints tables of docs/simulations.md. Tests: equally good policies, each warmed-up one against K=0 and all against M0;
+then one of them is better. Accuracy: P(correct) = 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts.
+Advice: probes of harvests of 1500 prompts at four K that differ by much, by little or by chance.
 
-    python benchmarks/coverage.py [tests pooling entries synthesis table margins power accuracy harvest
+    python benchmarks/coverage.py [tests pooling entries synthesis table margins power accuracy clusters harvest
         advice saturation] [--runs 500]
 """
 
@@ -13,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -67,6 +67,42 @@ def coverage(runs: int) -> None:
         print(f"| {n_seeds} | {n_questions} | {100 * effect:.0f} points | {covered:.1%} | {width} |", flush=True)
 
 
+def of_clusters(rng: np.random.Generator, n_seeds: int, sizes: np.ndarray, alike: float) -> np.ndarray:
+    """Answers of two equally good policies, (2, n_seeds, n_questions), to clusters of questions: the share `alike` of
+    the variance of a latent ability is from clusters, half of it by policy, the rest from questions and answers."""
+    n = len(sizes)
+
+    def part(share: float, *shape: int) -> np.ndarray:
+        return math.sqrt(share) * rng.normal(size=shape)
+
+    common = np.repeat(part(alike / 2, n) + part(alike / 2, 2, n), sizes, axis=1)[:, None]
+    own = part((1 - alike) / 3, sizes.sum()) + part((1 - alike) / 3, 2, 1, sizes.sum())
+    latent = common + own + part((1 - alike) / 3, 2, n_seeds, sizes.sum())
+    return (latent < scipy.special.ndtri(TRUTH)).astype(float)
+
+
+def clusters(runs: int) -> None:
+    """Questions of one to nine a cluster: intervals and tests over questions and over clusters."""
+    print(
+        "| clusters | alike | seeds | accuracy: coverage, over questions | over clusters | half width | "
+        "equal policies differ, over questions | over clusters |"
+    )
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for n_clusters, alike, n_seeds in itertools.product((20, 100), (0.0, 0.8), (1, 3)):
+        sizes = np.resize([1, 3, 5, 7, 9], n_clusters)
+        names, rng, found, widths = np.repeat(np.arange(n_clusters), sizes), np.random.default_rng(0), [], []
+        for _ in range(runs):
+            policy, other = of_clusters(rng, n_seeds, sizes, alike)
+            ends = np.array([accuracy_interval(policy, own) for own in (None, names)])
+            covered = (ends[:, 0] <= TRUTH) & (ends[:, 1] >= TRUTH)
+            differ = [compare(policy, other, clusters=own).p_value <= LEVEL for own in (None, names)]
+            found.append((*covered, *differ))
+            widths.append(np.diff(ends)[1, 0] / 2)
+        cells = [f"{share:.1%}" for share in np.mean(found, axis=0)]
+        cells.insert(2, f"±{100 * np.mean(widths):.1f} points")
+        print(f"| {n_clusters} | {alike:.0%} | {n_seeds} | {' | '.join(cells)} |", flush=True)
+
+
 def grid(
     rng: np.random.Generator,
     n_seeds: int,
@@ -76,10 +112,10 @@ def grid(
     n_questions: int = 500,
     unstable: float = 0.08,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Answers of policies, (n_policies, n_seeds, n_questions), of which the second gains, and of M0, (1, n_questions).
+    """Answers of policies, (n_policies, n_seeds, n_questions), and of M0, (1, n_questions); the second policy gains.
 
-    Every training answers a share of the questions afresh and the others as M0's kin do; its seed moves its accuracy by
-    a normal draw with the policy's standard deviation (`spread`, in 0..1), bounded so that nobody passes 0 or 1.
+    Every training answers a share of the questions afresh. Its seed moves its accuracy by a normal draw with the
+    policy's standard deviation (`spread`, in 0..1), bounded to 0..1.
     """
     shape = (len(spread), n_seeds, n_questions)
     settled = rng.random(n_questions) < accuracy
@@ -112,7 +148,7 @@ def tests(runs: int, seeds: Sequence[int], n_questions: int, accuracies: Sequenc
     for n_seeds, n_k, (name, spread), accuracy in itertools.product(
         seeds, (3, 5), {"0": 0.0, "1": 0.01, "3": 0.03, "3 : 1": None}.items(), accuracies
     ):
-        # Three to one: the reference and the first K alternate in being the one that scatters more.
+        # Three to one: the reference and the first K scatter more in turn.
         patterns = [np.full(n_k + 1, spread)] if spread is not None else [unequal(n_k + 1, at) for at in (0, 1)]
         gain, found = (0.05 if accuracy < 0.9 else 0.02), []
         rng = np.random.default_rng(0)
@@ -140,13 +176,13 @@ def tests(runs: int, seeds: Sequence[int], n_questions: int, accuracies: Sequenc
         )
 
 
-WAYS = ("pair's own, t", "pooled", "pooled, at least own", "used")  # to estimate the variance between few seeds
+WAYS = ("pair's own, t", "pooled", "pooled, at least own", "used")  # estimates of the variance between few seeds
 
 
 def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
-    """Families of normal accuracies in points: the share with a false winner, at worst over where seeds scatter more,
-    and how often 3 and 5 points are found where all scatter by 1 point. `used` is what `g2d.analysis.crossed` does
-    below `ENOUGH_SEEDS`, and t on the pair's own seeds what it does from there on."""
+    """Families of normal accuracies in points: the largest share with a false winner over which policies scatter more,
+    and the power for 3 and 5 points if all scatter by 1 point. `g2d.analysis.crossed` uses `used` below `ENOUGH_SEEDS`
+    and t on the pair's seeds from there on."""
     rng = np.random.default_rng(0)
 
     def rejects(spread: Sequence[float], n_seeds: int, noise: float, gain: float = 0.0) -> np.ndarray:
@@ -189,8 +225,8 @@ def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
 
 
 def entries(runs: int) -> None:
-    """One comparison of an entry with DPO, whose seeds scatter by 0.8 points: its error if the entry's seeds scatter by
-    as much, three times or eight times as much, and how often 5 points are found."""
+    """One comparison of an entry with DPO. Seeds of DPO scatter by 0.8 points, those of the entry by as much, three or
+    eight times as much: the error, and the power for 5 points."""
     print("| DPO policies | seeds | errs: sd 0.8 | sd 2.4 | sd 6 | finds 5 points: sd 0.8 | sd 2.4 |")
     print("|---:" * 7 + "|")
     for n_dpo, n_seeds in itertools.product((4, 7), (2, 3, 5)):
@@ -251,8 +287,8 @@ def table(runs: int) -> None:
 
 
 def margins(runs: int) -> None:
-    """Every K beside the best: how large a margin is shown where all are equal, and, where one K is 4 points better
-    than all others, how often some bound is too small and K=0 is named by two rules."""
+    """Bounds for every K against the best: their mean if all K are equal; and, if one K is 4 points better than all
+    others, how often some bound is too small and how often two rules accept K=0."""
     print(
         "| seeds | K > 0 | sd of seeds | equal: margin_shown of K=0, mean | 4 points worse: some bound is too small "
         "| K=0 is not significantly different | K=0 is shown to be less than 4 points worse |"
@@ -283,9 +319,10 @@ def unequal(n_policies: int, at: int) -> np.ndarray:
 
 
 def power(runs: int, n_questions: int = 500, accuracy: float = 0.78) -> None:
-    """What `g2d.analysis.power` says before the run, and how often it is found, or shown, in simulated answers: gains
-    on other questions with every seed, or on the same ones; and how often the range that a grid prints by its own
-    answers holds both."""
+    """Smallest differences and margins of `g2d.analysis.power`, and how often simulated answers find or show them.
+
+    Gains are on other questions with every seed, or on the same ones; a grid's printed range should contain both.
+    """
     print(
         "| seeds | sd of seeds | other questions: smallest difference | found | same questions: smallest difference "
         "| found | the printed range holds both | smallest margin | shown |"
@@ -354,7 +391,7 @@ def correction(runs: int, n_prompts: int = 300, n: int = 8) -> None:
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
-SHIFTS = {  # of the log-odds of a right answer, by K; the nearer to 0, the higher is H
+SHIFTS = {  # log-odds of a right answer, by K; the nearer to 0, the higher is H
     "by much": (2.0, 1.0, 0.0, 2.5),
     "by little": (1.2, 0.8, 0.5, 1.0),
     "by chance": (0.5, 0.5, 0.5, 0.5),
@@ -433,6 +470,7 @@ if __name__ == "__main__":
         "margins": margins,
         "power": power,
         "accuracy": coverage,
+        "clusters": clusters,
         "harvest": correction,
         "advice": advice,
         "saturation": saturating,

@@ -67,7 +67,7 @@ def random_weights(shape: str, setting: Any) -> Iterator[tuple[Any, Any, dict[st
     from g2d.policies import Policy
     from g2d.policies.scratch import build_tokenizer
     from g2d.policies.settings import Lora
-    from g2d.regimes import training
+    from g2d.regimes.run import training
 
     folder = setting.out / f"shape-{shape}"
     config = configuration(shape)
@@ -107,12 +107,12 @@ def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine
 
     from g2d.policies.settings import Lora
     from g2d.problems.synthetic import generate
-    from g2d.regimes import grpo_generation
-    from g2d.regimes.dpo import Dpo, train_dpo
-    from g2d.regimes.grpo import train_grpo
-    from g2d.regimes.grpo_generation import EngineGeneration
-    from g2d.regimes.job import TrainingJob
-    from g2d.regimes.warmup import Warmup
+    from g2d.regimes.grpo import generation as grpo_generation
+    from g2d.regimes.grpo.generation import EngineGeneration
+    from g2d.regimes.grpo.keys import Warmup
+    from g2d.regimes.grpo.train import train_grpo
+    from g2d.regimes.offline.dpo import Dpo, train_dpo
+    from g2d.regimes.run.job import TrainingJob
     from g2d.rollouts.settings import EngineSettings
 
     work, ends, drawing, sizes = setting.out / f"work-{regime}", [], [0.0], [(0, 0, 0)]
@@ -315,9 +315,9 @@ def warmed_up(
     from g2d.policies.settings import Lora
     from g2d.problems.prompts import Prompt
     from g2d.problems.synthetic import generate
-    from g2d.regimes.grpo import train_grpo
-    from g2d.regimes.job import TrainingJob
-    from g2d.regimes.warmup import Warmup
+    from g2d.regimes.grpo.keys import Warmup
+    from g2d.regimes.grpo.train import train_grpo
+    from g2d.regimes.run.job import TrainingJob
 
     warmup = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=16)
     own = {"prompt": Prompt(), "group_size": 2, "k": k, "seed": 0, "work": work, "resume_from": resume_from}

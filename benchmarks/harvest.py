@@ -42,8 +42,8 @@ from g2d.policies.settings import Lora, lora_config
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.problems.synthetic import generate
-from g2d.regimes.training import trainer_arguments
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.run.training import trainer_arguments
 from g2d.rollouts.engine import Decoding, Engine, Request
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.transformers_engine import TransformersEngine
@@ -274,9 +274,9 @@ def exchange(base: Policy, adapted: Policy, problem: Problem) -> float:
 
 def grpo(base: Policy, problems: list[Problem], steps: int) -> None:
     """Time per GRPO step on either engine, from the second step on, and what of it synchronisation takes."""
-    from g2d.regimes.grpo import train_grpo
-    from g2d.regimes.grpo_generation import EngineGeneration
-    from g2d.regimes.job import TrainingJob
+    from g2d.regimes.grpo.generation import EngineGeneration
+    from g2d.regimes.grpo.train import train_grpo
+    from g2d.regimes.run.job import TrainingJob
 
     warmup = Warmup(steps=[steps], learning_rate=2e-4, max_completion_length=26)
     print(f"\n| GRPO, {steps} steps of {warmup.completions_per_step(2)} completions | ms per step | ms of hand-over |")

@@ -150,7 +150,9 @@ def as_on_a_gpu(wanted: bool) -> Iterator[None]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from g2d.regimes import grpo, offline, training
+    from g2d.regimes.grpo import train as grpo
+    from g2d.regimes.offline import training as offline
+    from g2d.regimes.run import training
 
     def arguments(*given: Any, **named: Any) -> dict[str, Any]:
         return training.trainer_arguments(*given, **named) | {"bf16": True, "gradient_checkpointing": True}
@@ -226,10 +228,10 @@ def train(regime: str, base: Any, work: Path) -> None:
     from g2d.policies.settings import Lora
     from g2d.problems.prompts import Prompt, conversation
     from g2d.problems.synthetic import generate
-    from g2d.regimes.dpo import Dpo, train_dpo
-    from g2d.regimes.grpo import train_grpo
-    from g2d.regimes.job import TrainingJob
-    from g2d.regimes.warmup import Warmup
+    from g2d.regimes.grpo.keys import Warmup
+    from g2d.regimes.grpo.train import train_grpo
+    from g2d.regimes.offline.dpo import Dpo, train_dpo
+    from g2d.regimes.run.job import TrainingJob
     from g2d.rollouts.tokens import pairs_with_token_ids
 
     problems, prompt = generate("arithmetic", "train", 8, seed=0), Prompt()

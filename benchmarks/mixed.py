@@ -26,8 +26,8 @@ from g2d.jobs.cost import Meter
 from g2d.policies.policy import read_policy
 from g2d.problems import read_problems
 from g2d.problems.settings import OPEN_ENDED
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.semi_online_dpo import train_semi_online_dpo
+from g2d.regimes.on_policy.semi_online_dpo import train_semi_online_dpo
+from g2d.regimes.run.job import TrainingJob
 from g2d.rewards.catalogue import TRUTH, ByKind
 
 ALONE, BOTH = ("verifiable", "open-ended"), "together"

@@ -132,7 +132,7 @@ def _policy(model: Path) -> Any:
 
 def _job(model: Path, data: Any, settings: Any, work: str, code: str, **own: Any) -> Any:
     from g2d.policies.settings import Lora
-    from g2d.regimes.job import TrainingJob
+    from g2d.regimes.run.job import TrainingJob
 
     if code == "this tree, float32":
         own["precision"] = "float32"
@@ -147,10 +147,10 @@ def _asked() -> Any:
 
 def our_grpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
     """Steps of our GRPO."""
-    from g2d.regimes.grpo import train_grpo
-    from g2d.regimes.grpo_generation import EngineGeneration
-    from g2d.regimes.grpo_trainer import Grpo
-    from g2d.regimes.warmup import Warmup
+    from g2d.regimes.grpo.generation import EngineGeneration
+    from g2d.regimes.grpo.keys import Warmup
+    from g2d.regimes.grpo.train import train_grpo
+    from g2d.regimes.grpo.trainer import Grpo
 
     clock = Clock()
     clock.watch(EngineGeneration, "draw")
@@ -192,8 +192,8 @@ def trl_grpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
 
 def our_dpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
     """Steps of our DPO."""
-    from g2d.regimes.dpo import Dpo, train_dpo
-    from g2d.regimes.pair_trainer import PairTrainer
+    from g2d.regimes.offline.dpo import Dpo, train_dpo
+    from g2d.regimes.offline.pair_trainer import PairTrainer
 
     clock = Clock()
     clock.watch_steps(PairTrainer)
@@ -208,7 +208,7 @@ def trl_dpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
     from datasets import Dataset
     from trl import DPOConfig, DPOTrainer
 
-    from g2d.regimes.offline import PretokenizedMixin
+    from g2d.regimes.offline.training import PretokenizedMixin
 
     class OnTokens(PretokenizedMixin, DPOTrainer):
         """TRL's trainer on the same tokens."""

@@ -27,13 +27,13 @@ from g2d.policies.policy import Policy, load_base, load_tokenizer, read_policy
 from g2d.policies.settings import Lora, lora_config
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import Prompt, conversation
-from g2d.regimes.fresh import FreshRollouts
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.prompt_choice import prompt_order
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.training import trainer_arguments
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.on_policy.rollouts import OnPolicyRollouts
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.prompts import prompt_order
+from g2d.regimes.run.training import trainer_arguments
 from g2d.rewards.training import completion_text
 from g2d.rollouts.settings import EngineSettings
 from g2d.rollouts.transformers_engine import TransformersEngine
@@ -177,8 +177,9 @@ def main() -> None:
     import torch
     from transformers import Trainer
 
-    from g2d.regimes import grpo_trainer, semi_online_dpo
-    from g2d.regimes.grpo_generation import EngineGeneration
+    from g2d.regimes.grpo import trainer as grpo_trainer
+    from g2d.regimes.grpo.generation import EngineGeneration
+    from g2d.regimes.on_policy import semi_online_dpo
 
     torch.set_num_threads(1)
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
@@ -191,9 +192,9 @@ def main() -> None:
                 timed(VllmEngine, "complete", "generation"),
                 timed(EngineGeneration, "sync_weights", "hand-over"),
                 timed(semi_online_dpo, "save_trained", "hand-over"),
-                timed(FreshRollouts, "_take", "hand-over"),
-                timed(FreshRollouts, "engine", "hand-over"),  # transformers: the adapter put into a copy of M0
-                timed(FreshRollouts, "rollouts_for", "rows"),  # what is left of it
+                timed(OnPolicyRollouts, "_take", "hand-over"),
+                timed(OnPolicyRollouts, "engine", "hand-over"),  # transformers: the adapter put into a copy of M0
+                timed(OnPolicyRollouts, "rollouts_for", "rows"),  # what is left of it
                 timed(Verifier, "verify", "judging"),
                 timed(grpo_trainer.Grpo, "_generate", "generation"),
                 timed(Trainer, "train", "training"),  # what is left of it; loading and building are outside

@@ -19,8 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from g2d.experiment.config import Config, load
-from g2d.experiment.plan import Plan
-from g2d.forecast.jobs import GridJob, grid_jobs
+from g2d.graph.build import grid_jobs
+from g2d.graph.job import Job
 from g2d.jobs.attempts import Attempt, Process
 from g2d.jobs.cost import Cost, Progress
 from g2d.jobs.files import write_json
@@ -39,13 +39,13 @@ def config_of(n_jobs: int) -> Config:
         "baselines": {"grpo_group_sizes": [2, 4]},
     }
     config, seeds = load(values), 1
-    while len(grid_jobs(config, Plan(config))) < n_jobs:
+    while len(grid_jobs(config)) < n_jobs:
         seeds += max(1, seeds // 4)
         config = load(values | {"seeds": list(range(seeds))})
     return config
 
 
-def make(results: Path, jobs: list[GridJob]) -> None:
+def make(results: Path, jobs: list[Job]) -> None:
     """Nine jobs in ten have finished, one in a hundred has failed, eight run on another machine."""
     now, running = time.time(), 8
     for number, job in enumerate(jobs):
@@ -65,7 +65,7 @@ def make(results: Path, jobs: list[GridJob]) -> None:
         log = results / f"logs/{stem}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("a step\n" * 200 + "OutOfMemoryError: CUDA out of memory\n")
-        for output in job.outputs if ended else ():
+        for output in job.done if ended else ():
             file = results / output.removeprefix("results/")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
@@ -81,7 +81,7 @@ def main() -> None:
         results = Path(folder, "results")
         config = config_of(arguments.jobs)
         config.save(results / "config.yaml")
-        jobs = grid_jobs(config, Plan(config))
+        jobs = grid_jobs(config)
         make(results, jobs)
         gc.set_threshold(1_000_000)  # as the command does
         seconds: dict[str, list[float]] = {"the command": [], "of which start and imports": [], "first look": []}

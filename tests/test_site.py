@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from g2d.cli import COMMANDS
-from g2d.tables.catalogue import TABLES
+from g2d.graph.catalogue import TABLES
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -25,11 +24,3 @@ def test_the_site_is_built_strictly() -> None:
     commands = (pages / "docs/commands.html").read_text()
     assert [command for command in [*COMMANDS, "config-new"] if f'id="g2d-{command}"' not in commands] == []
     assert (pages / "docs/open.html").read_text().count("<img") == 3
-
-
-def test_the_files_of_the_walk_exist() -> None:
-    architecture = (REPOSITORY / "docs/architecture.md").read_text()
-    walk = architecture.partition("## A walk")[2].partition("\n## ")[0]
-    files = set(re.findall(r"`([a-z_]+/[\w/]+(?:\.py|\.smk|\.yaml)|workflow/Snakefile)`", walk))
-    assert "regimes/grpo_trainer.py" in files
-    assert [file for file in files if not any((REPOSITORY / room / file).is_file() for room in ("", "src/g2d"))] == []

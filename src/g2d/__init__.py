@@ -1,7 +1,7 @@
 """g2d: how much online RL is enough? The G2D experiment (arXiv 2605.21266) as a package of small modules.
 
-Every module is importable without Snakemake and without a GPU; `docs/architecture.md` says who lives where.
-`g2d.open("results")` gives what a grid has left as pandas frames.
+Every module is importable without Snakemake and without a GPU; `docs/architecture.md` describes the packages.
+`g2d.open("results")` returns the results of a grid as pandas frames.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __version__ = "0.2.0"
 
 
 def open(results: str | PathLike[str] = "results") -> Results:
-    """What a grid has left in its results folder, as pandas frames that are read when they are asked for.
+    """Return the results of a grid, as pandas frames that are read on access.
 
     Raises:
         FileNotFoundError: there is no such folder, or no run has begun in it.

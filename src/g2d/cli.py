@@ -1,7 +1,7 @@
-"""The `g2d` command. Each subcommand lives in the room it belongs to, as a module with `register(subparsers)`.
+"""The `g2d` command. Each subcommand is a module with `register(subparsers)` in its package.
 
-A subcommand sets `run`, a function of the parsed arguments that returns the exit code: 0, 1 if some of the input was
-bad, 2 if nothing could be done.
+It sets `run`, a function of the parsed arguments that returns the exit code: 0, 1 if some of the input was bad, 2 if
+nothing could be done.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"g2d {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     given = list(sys.argv[1:] if argv is None else argv)
-    asked = [COMMANDS[given[0]]] if given and given[0] in COMMANDS else list(COMMANDS.values())
-    for module in asked:  # the others take their time to import
+    modules = [COMMANDS[given[0]]] if given and given[0] in COMMANDS else list(COMMANDS.values())
+    for module in modules:  # importing the others takes long
         import_module(module).register(subparsers)
     arguments = parser.parse_args(given)
     try:

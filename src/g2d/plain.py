@@ -1,7 +1,5 @@
-"""Text from outside for people to read, without terminal escapes and invisible characters.
-
-Names, titles, exceptions of other packages and log lines: `say` prints them, `plain` cleans them for pages and
-Markdown. Only completions keep such characters, as numbers (`report.markup`).
+"""Printing and cleaning of foreign text (names, titles, exceptions, log lines): no terminal escapes, no invisible
+characters. Only completions keep them, as numbers (`report.markup`).
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 
 
 def is_hidden(character: str) -> bool:
-    """Whether it is a control or format character, including those that change the direction of writing."""
+    """Return whether it is a control or format character; bidirectional marks are."""
     return unicodedata.category(character) in _INVISIBLE
 
 

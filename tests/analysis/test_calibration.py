@@ -47,12 +47,6 @@ def test_published_mix_of_levels_3_to_5_is_their_weighted_mean():
     assert 100 * mix["pass_at_1"] == pytest.approx(40.0, abs=0.05)
 
 
-def test_published_mix_of_levels_2_to_4_needs_a_level_2_that_is_harder_than_level_4():
-    """Levels 3 and 4 print 61.5 and 46.8 %: they mix to 40.3 % only if level 2 is below that, against all order."""
-    paper = published("table4").set_index("levels")["pass_at_1"]
-    assert paper["2-4"] < min(paper["3"], paper["4"])
-
-
 def test_every_mix_lies_between_its_levels():
     rollouts = to_frame(
         [r for level in (1, 2, 3) for i in range(level) for r in group(f"{level}.{i}", 2 * level, level=level)]
@@ -126,7 +120,7 @@ def test_the_file_keeps_labels_and_flags(tmp_path, table):
 def test_prompts_without_mixed_outcomes_are_a_warning_that_says_what_to_change(
     successes: list[int], keys: list[str] | None
 ) -> None:
-    """About the levels that are trained on: level 2, where all outcomes are mixed, is not."""
+    """Only levels that are trained on count: all outcomes of level 2, which is not trained on, are mixed."""
     rows = [r for i, correct in enumerate(successes) for r in group(f"p{i}", correct, level=1)]
     rows += [r for i in range(20) for r in group(f"other{i}", 4, level=2)]
     warning = few_mixed(with_mixes(level_table(to_frame(rows)), [1]))

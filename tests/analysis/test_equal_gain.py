@@ -1,4 +1,4 @@
-"""The comparison at equal gain: by hand, where it is refused, and how often its interval holds the truth."""
+"""The comparison at equal gain: by hand, its refusals, and the coverage of its interval."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONLINE = np.array([True, True, True, False, False, False])
 
 
 def test_the_ratio_is_that_of_the_regression() -> None:
-    """By hand: with the same gains in both groups it is the ratio of geometric means, whatever the slope."""
+    """The ratio is that of geometric means if both groups have the same gains."""
     found = at_equal_gain(np.array([1.0, 2.0, 8.0, 3.0, 6.0, 24.0]), GAIN, ONLINE)
     assert found.status == "compared"
     assert found.ratio == pytest.approx(1 / 3)
@@ -22,7 +22,7 @@ def test_the_ratio_is_that_of_the_regression() -> None:
 
 
 def test_its_test_is_that_of_least_squares() -> None:
-    """With gains that explain nothing it is nearly Student's two-sample test, with one degree of freedom less."""
+    """If gains explain nothing, this is nearly Student's two-sample test, with one degree of freedom less."""
     means = np.array([1.0, 2.0, 1.5, 2.0, 3.0, 2.2])
     design = np.column_stack([np.ones(6), GAIN, ONLINE])
     coefficients, (squares,), *_ = np.linalg.lstsq(design, np.log(means), rcond=None)
@@ -60,7 +60,7 @@ def test_what_cannot_be_compared_is_not(gain: np.ndarray, online: np.ndarray, st
 
 @pytest.mark.parametrize("per_kind", [3, 6])
 def test_policies_that_differ_among_themselves_seldom_make_an_effect(per_kind: int) -> None:
-    """With policies taken as given, a standard deviation of .3 in log KL made one in 22 to 29 % of simulations."""
+    """A test that takes policies as given found an effect in 22 to 29 % (standard deviation of log KL .3)."""
     rng, runs, wrong, missed = np.random.default_rng(0), 500, 0, 0
     online = np.repeat([True, False], per_kind)
     for _ in range(runs):

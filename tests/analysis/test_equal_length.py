@@ -1,4 +1,4 @@
-"""Selecting a checkpoint: what its score is, that length does not buy it, and that a benchmark knows nothing of it."""
+"""Selection of a checkpoint: its score, independence of length, and no bias on a benchmark."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def simulated(rng: np.random.Generator, quality: np.ndarray, padding: np.ndarray
     """Replies of checkpoints to 60 prompts, 4 each, by a judge that pays so much for a character.
 
     Args:
-        quality: of each checkpoint.
-        padding: mean characters of each, beside those that a prompt asks for.
+        quality: mean reward of each checkpoint.
+        padding: mean extra characters of each checkpoint.
     """
     asked, taste = rng.integers(40, 120, 60), rng.normal(0, 1, 60)
     found = []

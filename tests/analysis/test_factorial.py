@@ -1,4 +1,4 @@
-"""Level x temperature: effects by hand, effects that were put in, and what the tables say when nothing is there."""
+"""Level x temperature: effects by hand, coverage of simulated effects, and empty tables."""
 
 from __future__ import annotations
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from g2d.analysis.informativeness import informativeness, read_informativeness, success_counts, write_informativeness
 from g2d.rollouts.rollout import to_frame
-from tests.frames import SUCCESSES, groups, published, rollout
+from tests.frames import SUCCESSES, groups, rollout
 
 
 def test_a_harvest_worked_out_by_hand():
-    # p = 0, 1/8, 3/8, 4/8, 5/8, 6/8, 8/8: five of seven are pairable, three of the five lie in [3/8, 5/8].
+    # p = 0, 1/8, 3/8, 4/8, 5/8, 6/8, 8/8: five of seven are pairable, three of the five are in [3/8, 5/8].
     found = informativeness(groups([(c, 8) for c in (0, 1, 3, 4, 5, 6, 8)]))
     assert (found.n_prompts, found.n_rollouts, found.n_pairable) == (7, 56, 5)
     assert found.pass_at_1 == pytest.approx(27 / 56)
@@ -26,11 +26,6 @@ def test_a_harvest_worked_out_by_hand():
     # H(1/8) = 3 - 7/8 log2 7, H(1/4) = 2 - 3/4 log2 3, H(3/8) = 3 - 3/8 log2 3 - 5/8 log2 5
     eighth, quarter, three_eighths = 0.5435644432, 0.8112781245, 0.9544340029
     assert found.entropy == pytest.approx((eighth + quarter + 2 * three_eighths + 1) / 5)
-
-
-def test_a_coin_flip_has_one_bit_and_lies_in_the_middle():
-    found = informativeness(groups([(4, 8), (1, 2)]))
-    assert (found.pairability, found.mid_band, found.entropy) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -63,14 +58,6 @@ def test_format_truncation_and_length():
     assert found.format_compliance == 3 / 8
     assert found.truncated_share == 1 / 8
     assert found.mean_length == 35
-
-
-def test_published_pairability_follows_from_the_number_of_pairs():
-    """Table 2: rho = N pairs / 1500 prompts."""
-    table = published("table2")
-    for row in table.itertuples():
-        found = informativeness(groups([(1, 2)] * row.n_pairs + [(0, 2)] * (1500 - row.n_pairs)))
-        assert 100 * found.pairability == pytest.approx(row.pairability, abs=0.06)
 
 
 def test_success_counts_keep_order_and_levels():

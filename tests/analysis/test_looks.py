@@ -18,6 +18,7 @@ PLAN = Plan(
     margin=0.05,
     alike=NAMES,
     without_seeds=("M0",),
+    steps="holm",
 )
 
 
@@ -93,17 +94,25 @@ def test_what_the_seeds_left_cannot_settle_gets_none():
 
 
 @pytest.mark.parametrize(
-    ("p_values", "rejected", "levels"),
-    [  # Hochberg at 6 %, over three comparisons of the family
-        ([0.05, 0.055, 0.06], 0, 0.06),  # the largest is at most 6 %: all are rejected
-        ([0.01, 0.03, 0.07], 0, 0.03),  # two are at most 6 % / 2
-        ([0.021, 0.031, 0.07], 0, 0.02),  # none
-        ([0.021, 0.07], 1, 0.03),  # one of two, with one rejected before
+    ("p_values", "rejected", "holm", "hochberg"),
+    [  # at 6 %, over three comparisons of the family
+        ([0.05, 0.055, 0.06], 0, 0.02, 0.06),  # Holm rejects none, Hochberg all, because the largest is at most 6 %
+        ([0.02, 0.03, 0.07], 0, 0.06, 0.03),  # both reject two; Holm then tests the last one at 6 %
+        ([0.01, 0.03, 0.06], 0, 0.06, 0.06),  # all
+        ([0.021, 0.031, 0.07], 0, 0.02, 0.02),  # none
+        ([0.021, 0.07], 1, 0.06, 0.03),  # one of two, with one rejected before
+        ([0.031, 0.05], 1, 0.03, 0.06),
+        ([], 3, None, None),
     ],
 )
-def test_steps_within_a_look_are_hochbergs(p_values, rejected, levels):
-    found = stepped(dict(enumerate(p_values)), rejected, lambda i, before: 0.06 / (3 - before))
-    assert found == pytest.approx(dict.fromkeys(range(len(p_values)), levels))
+def test_steps_within_a_look(p_values, rejected, holm, hochberg):
+    for steps, levels in (("holm", holm), ("hochberg", hochberg)):
+        found = stepped(steps, dict(enumerate(p_values)), rejected, lambda i, before: 0.06 / (3 - before))
+        assert found == pytest.approx(dict.fromkeys(range(len(p_values)), levels))
+
+
+def test_a_plan_without_steps_was_written_with_hochbergs():
+    assert Plan(PLAN.looks, PLAN.asked, PLAN.margin).steps == "hochberg"
 
 
 def errs(error, races=100):

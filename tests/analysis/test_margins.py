@@ -14,7 +14,7 @@ from tests.analysis.test_frontier import answers, grid, pools
 
 
 def test_by_hand() -> None:
-    """Of 200 questions 80, 160 and 110: two bounds each, of which the one against the best counts."""
+    """Policies solve 80, 160 and 110 of 200 questions; the larger of two bounds counts."""
     own = answers(80, 160, 110)
     found = smallest_margins(Differences(own), 0.05)
     assert [one.behind for one in found] == pytest.approx([0.4, -0.25, 0.25])
@@ -45,7 +45,7 @@ def test_laws(seed: int, n: int, seeds: int, margin: float) -> None:
 @pytest.mark.parametrize(("n_seeds", "seed_effect"), [(1, 0.0), (2, 0.015), (5, 0.015), (8, 0.015)])
 @pytest.mark.parametrize("truth", [[0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.58, 0.55]])
 def test_all_bounds_hold_at_once_in_19_experiments_of_20(n_seeds: int, seed_effect: float, truth: list[float]) -> None:
-    """The policies without M0: whichever a reader picks, it is no further behind the best than was said."""
+    """No policy is further behind the best than its bound, M0 left out."""
     rng = np.random.default_rng(5)
     runs, wrong = 150, 0
     for _ in range(runs):

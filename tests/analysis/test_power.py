@@ -1,4 +1,4 @@
-"""What a grid is said to see is what its tests find in simulated answers."""
+"""Power tables against the tests' power in simulated answers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ ACCURACY, TRAINED, ASKED = 0.7, 0.08, 0.06  # shares of questions that every tra
 
 
 def experiment(rng: np.random.Generator, design: Design, seed_sd: float, gain: float = 0.0) -> np.ndarray:
-    """Right and wrong answers of policies, (n_policies, n_seeds, n_questions), of which the first gains on some
-    questions."""
+    """Right and wrong answers, (n_policies, n_seeds, n_questions); the first policy gains on some questions."""
     shape = (max(design.n_policies, 2), design.n_seeds, design.n_questions)
     settled = rng.random((1, shape[2])) < ACCURACY
 
@@ -33,7 +32,7 @@ def experiment(rng: np.random.Generator, design: Design, seed_sd: float, gain: f
 
 @pytest.fixture(scope="module")
 def components() -> Components:
-    """Of these answers, without a variance between seeds."""
+    """Components of these answers without a variance between seeds."""
     return decompose(experiment(np.random.default_rng(0), Design(4, 20_000, 4), 0.0)).components
 
 
@@ -77,7 +76,7 @@ def test_gains_on_other_questions_in_every_training_are_found_in_four_of_five_ex
 
 
 def test_seeds_and_questions_make_everything_smaller(components: Components) -> None:
-    """By enough of them that which rule of the test applies does not matter."""
+    """The changes are so large that the rule of the test does not matter."""
     noisy, few = replace(components, policy_seed=0.01**2), Design(3, 200, 4, 3)
     for sees in (smallest_difference, smallest_margin):
         now = sees(noisy, few)

@@ -1,4 +1,4 @@
-"""A sigmoid of accuracy against K: exactly, how often its intervals hold the truth, and where it is not shown."""
+"""A sigmoid of accuracy against K: exact fits, coverage, and curves that are not shown."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_intervals_hold_the_truth_in_19_experiments_of_20(n_seeds: int) -> None:
     statuses: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
     for _ in range(runs):
-        sd = 0.01 if n_seeds > 1 else 0.0  # with one seed the intervals are of these weights
+        sd = 0.01 if n_seeds > 1 else 0.0  # intervals of one seed are about these weights
         before, *answers = grid(rng, curve(0.7, 60, 2), n_seeds, sd=sd)
         found = saturation(STEPS, before, answers)
         statuses[found.status] += 1

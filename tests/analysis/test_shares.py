@@ -1,4 +1,4 @@
-"""The share of a gain that a control gets: its interval says what the paired tests say."""
+"""The share of a gain that a control gets: its interval agrees with the paired tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def answers(rng: np.random.Generator, accuracy: float, n_seeds: int, n: int, dif
 
 
 def test_by_hand() -> None:
-    """Of 200 problems M0 solves 40, the truth 140 and the control 65: a quarter of the gain."""
+    """M0 solves 40 of 200 problems, the truth 140 and the control 65: a quarter of the gain."""
     base, truth, control = (np.r_[np.ones(n), np.zeros(200 - n)][None] for n in (40, 140, 65))
     found = share_of_gain(control, truth, base)
     assert found.share == pytest.approx(0.25)

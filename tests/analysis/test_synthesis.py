@@ -39,8 +39,8 @@ def test_published_trials() -> None:
 
 
 def test_studies_that_agree_by_hand() -> None:
-    """Effects of 1, 2 and 3 with variance 4: they scatter by less than their errors, so nothing lies between them, and
-    Hartung and Knapp's factor of 1/4 is not followed downwards."""
+    """Effects of 1, 2 and 3 with variance 4: they scatter by less than their errors, so tau is 0.
+    Hartung and Knapp's factor of 1/4 is raised to 1."""
     pooled = pool_studies([1.0, 2.0, 3.0], [4.0, 4.0, 4.0])
     assert (pooled.effect, pooled.tau, pooled.i_squared) == (2.0, 0.0, 0.0)
     assert pooled.standard_error == pytest.approx(math.sqrt(4 / 3))
@@ -68,8 +68,7 @@ def test_the_interval_covers_the_mean_and_the_prediction_another_study(n: int, t
 
 
 def test_benchmarks_that_share_their_trainings_are_no_independent_studies() -> None:
-    """Eight benchmarks of one model, whose seeds move all of them together: with the shared part the mean's interval
-    covers, and without it would not."""
+    """Seeds move eight benchmarks of one model together: the mean's interval covers only with the shared part."""
     rng, runs, n, covered, naive = np.random.default_rng(1), 400, 8, 0, 0
     questions, seeds = np.full(n, 0.015**2), np.full(n, 0.012**2)
     for _ in range(runs):
@@ -121,7 +120,7 @@ def test_what_is_pooled(grid: tuple[int, int], over: list[str]) -> None:
 
 
 def test_no_interval_has_what_no_difference_of_accuracies_can_be() -> None:
-    """Three models that disagree say nothing about another one, and their prediction interval ends at 100 points."""
+    """The prediction interval of three models that disagree ends at 100 points."""
     gains = [evaluations(1, 1, gain=gain) for gain in (-0.4, 0.0, 0.4)]
     found = {
         (replace(key, model=f"m{n}"), name): rows for n, own in enumerate(gains) for (key, name), rows in own.items()

@@ -25,8 +25,8 @@ def answers(
 
 
 def test_by_hand() -> None:
-    """Two policies, two seeds, two questions: each interaction has one degree of freedom, and one contrast of the eight
-    answers, whose square over 8 is its mean square."""
+    """Two policies, two seeds, two questions: each interaction is one contrast of the eight answers, and its mean
+    square is the square of the contrast over 8."""
     y = np.array([[[1.0, 0.25], [0.5, 0.75]], [[0.0, 1.0], [0.25, 0.5]]])
     policy, other = np.array([1, -1])[:, None, None], np.array([1, -1])
     squares = {
@@ -68,7 +68,7 @@ def test_estimates_are_right_on_average_and_their_interval_covers() -> None:
     assert np.mean([one.components.policy_seed for one in found]) == pytest.approx(truth.policy_seed, rel=0.15)
     covered = sum(one.seed_sd_low <= truth.seed_sd <= one.seed_sd_high for one in found)
     assert binomtest(covered, runs, 0.95).pvalue > 0.001
-    # Of an accuracy's variance over questions, 0.04 is common to all policies and 0.02 + 0.03 / 3 is not.
+    # The variance of an accuracy over questions: 0.04 is common to all policies, 0.02 + 0.03 / 3 is not.
     assert np.mean([one.cancelled for one in found]) == pytest.approx(4 / 7, abs=0.02)
 
 

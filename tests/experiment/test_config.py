@@ -19,10 +19,11 @@ from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import conversation
-from g2d.regimes.checkpoints import Checkpointing
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.warmup import AutoStop, Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.run.checkpoints import Checkpointing
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.training import AutoStop
 from g2d.settings import ConfigError, key
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -613,7 +614,10 @@ def test_a_neutral_value_that_is_not_the_default_is_refused() -> None:
 
 def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What names the job of a checkpoint has no neutral key either."""
-    from g2d.regimes import auto_stop, dpo, grpo, offline, online
+    from g2d.regimes.grpo import train as grpo
+    from g2d.regimes.offline import dpo
+    from g2d.regimes.offline import training as offline
+    from g2d.regimes.run import auto_stop, online
 
     class SeenError(Exception):
         pass

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from snakemake.iocontainers import Wildcards
 
 from g2d.experiment.config import load
-from g2d.experiment.plan import Plan
+from g2d.graph.build import grid_jobs
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 
@@ -101,10 +100,10 @@ def test_nothing_that_one_process_computes_depends_on_how_many_there_are() -> No
 
 def test_a_training_asks_for_a_gpu_for_each_and_models_may_differ() -> None:
     large = {"source": "scratch", "settings": DIVIDED}
-    plan = Plan(load(MINIMAL | {"models": {"small": {"source": "scratch"}, "large": large}}))
-    gpus = [plan.training_gpus(Wildcards(fromdict={"model": model})) for model in ("small", "large")]
-    assert gpus == [1, 2]
-    assert plan.config.identity["models"]["large"]["settings"] == {}
+    config = load(MINIMAL | {"models": {"small": {"source": "scratch"}, "large": large}})
+    trained = [job for job in grid_jobs(config) if job.rule == "train_dpo"]
+    assert {(job.model, job.devices) for job in trained} == {("small", 1), ("large", 2)}
+    assert config.identity["models"]["large"]["settings"] == {}
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,10 @@ import pytest
 from g2d.experiment import grid
 from g2d.experiment.config import Config, load
 from g2d.experiment.grid import checkpoints, trainings
-from g2d.experiment.plan import Plan
 from g2d.experiment.sweep import with_candidates
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
-from tests.experiment.test_sweep import at
+from tests.experiment.test_sweep import settings_of
 
 REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 ONLINE = {"regime": "semi_online_dpo", "steps": [2, 4, 6], "prompts_per_update": 4, "select": True}
@@ -60,11 +59,11 @@ def test_one_policy_a_seed_is_evaluated_and_every_k_is_trained() -> None:
 
 
 def test_what_is_trained_knows_nothing_of_being_selected() -> None:
-    chosen = Plan(configured(regimes={"s1": ONLINE}, ablations={"hot": HOT}))
+    chosen = configured(regimes={"s1": ONLINE}, ablations={"hot": HOT})
     others = {"s1": ONLINE | {"select": False}}, {"hot": HOT | {"select": False}}
-    plain = Plan(configured(regimes=others[0], ablations=others[1], sweep=None))
-    assert chosen.online_entry_settings(at(4, regime="s1")) == plain.online_entry_settings(at(4, regime="s1"))
-    assert chosen.grpo_settings(at(4, variant="hot/")) == plain.grpo_settings(at(4, variant="hot/"))
+    plain = configured(regimes=others[0], ablations=others[1], sweep=None)
+    for arm in ("s1", "hot/grpo"):
+        assert settings_of(chosen, arm, 4) == settings_of(plain, arm, 4)
 
 
 def test_candidates_of_a_sweep_are_not_selected_from() -> None:

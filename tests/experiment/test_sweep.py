@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import ANY
 
@@ -14,18 +13,19 @@ from g2d.experiment.checks import tuning_keys
 from g2d.experiment.config import Config, load
 from g2d.experiment.grid import candidate_policies
 from g2d.experiment.keys import PolicyKey
-from g2d.experiment.plan import Plan
 from g2d.experiment.sweep import Candidate, candidates, with_choice, with_choices
 from g2d.forecast.hours import GpuJob, gpu_job
+from g2d.graph.build import build
+from g2d.graph.job import Job
 from g2d.jobs.cost import Cost
 from g2d.problems import Problem
 from g2d.problems.subsets import hold_out
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo
 from g2d.report.methods import sweep_sentences
 from g2d.settings import ConfigError
-from g2d.tables.choices import best, candidate_table, edge_of, sweep_bills
+from g2d.tables.choices import best, candidate_table, edge_of, sweep_costs
 from tests.experiment.test_config import MINIMAL
 from tests.frames import groups
 from tests.report.test_methods import written
@@ -47,8 +47,18 @@ def configured(sweep: dict[str, Any] | None, **changes: Any) -> Config:
     return load(MINIMAL | common | ({"sweep": {"development": 20} | sweep} if sweep else {}) | changes)
 
 
-def at(k: int, **others: object) -> Any:
-    return SimpleNamespace(model="demo", seed="3", g="2", k=str(k), **others)
+def trained(config: Config, arm: str, k: int) -> Job:
+    """The job that trains a policy of the first seed."""
+    jobs = [job for job in build(config).values() if job.arm is not None and job.arm.name == arm]
+    return next(job for job in jobs if (job.wildcards.seed, job.wildcards.k) == ("3", str(k)))
+
+
+def settings_of(config: Config, arm: str, k: int) -> Any:
+    return trained(config, arm, k).params["settings"]
+
+
+def choices(config: Config, arm: str, k: int) -> Any:
+    return trained(config, arm, k).inputs["choice"]
 
 
 RATES = {"learning_rate": [1e-3, "1e-4"]}
@@ -76,8 +86,8 @@ def test_every_combination_is_tried_in_ascending_order() -> None:
 
 
 def test_an_online_candidate_has_the_schedule_of_its_entry() -> None:
-    plan = Plan(configured({"regimes": {"online": RATES}, "at": {"online": 2}}))
-    settings = plan.online_entry_settings(at(2, regime="online@learning_rate-0.001"))["semi_online_dpo"]
+    config = configured({"regimes": {"online": RATES}, "at": {"online": 2}})
+    settings = settings_of(config, "online@learning_rate-0.001", 2)["semi_online_dpo"]
     assert (settings["horizon"], settings["learning_rate"]) == (6, 1e-3)
 
 
@@ -88,27 +98,26 @@ def test_keys_that_decide_which_files_there_are_cannot_be_swept() -> None:
     assert {"epsilon", "learning_rate"} <= set(tuning_keys(Warmup))
 
 
-# ------------------------------------------------------------------------------------------------------------ the plan
+# ---------------------------------------------------------------------------------------------------------- params
 
 
 def test_a_training_waits_for_the_choice_and_a_candidate_does_not() -> None:
     own = {"steps": [2], "dpo": {"learning_rate": 1e-2}}
     hot = {"steps": [2], "warmup": {"temperature": 1.1}, "policies": ["dpo", "grpo"]}
     ablations = {"own": own, "hot": hot, "ipo": {"steps": [2], "dpo": {"loss": "ipo"}}}
-    plan = Plan(configured({"regimes": {"warmup": RATES, "dpo": RATES, "rft": RATES}}, ablations=ablations))
-    dpo, warmup, entry = plan.choice("dpo"), plan.choice("warmup"), plan.choice("regimes")
-    for wildcards in (at(2, regime="dpo"), at(2, regime="ipo"), at(2, regime="dpo", variant="hot/")):
-        assert dpo(wildcards) == ["results/demo/sweep/dpo.json"]
-        assert "learning_rate" not in plan.offline_settings(wildcards)["dpo"]
-    for wildcards, rate in ((at(2, regime="own"), 1e-2), (at(4, regime="dpo@learning_rate-0.001"), 1e-3)):
-        assert dpo(wildcards) == []
-        assert plan.offline_settings(wildcards)["dpo"]["learning_rate"] == rate
-    for wildcards in (at(2), at(2, variant="hot/")):
-        assert warmup(wildcards) == ["results/demo/sweep/warmup.json"]
-        assert "learning_rate" not in plan.grpo_settings(wildcards)["warmup"]
-    assert warmup(at(4, variant="warmup@learning_rate-0.001/")) == []
-    assert entry(at(2, regime="rft")) == ["results/demo/sweep/rft.json"]
-    assert entry(at(6, regime="online")) == entry(at(2, regime="rft@learning_rate-0.001")) == []
+    config = configured({"regimes": {"warmup": RATES, "dpo": RATES, "rft": RATES}}, ablations=ablations)
+    for arm in ("dpo", "ipo", "hot/dpo"):
+        assert choices(config, arm, 2) == ["results/demo/sweep/dpo.json"]
+        assert "learning_rate" not in settings_of(config, arm, 2)["dpo"]
+    for arm, k, rate in (("own", 2, 1e-2), ("dpo@learning_rate-0.001", 4, 1e-3)):
+        assert choices(config, arm, k) == []
+        assert settings_of(config, arm, k)["dpo"]["learning_rate"] == rate
+    for arm in ("grpo", "hot/grpo"):
+        assert choices(config, arm, 2) == ["results/demo/sweep/warmup.json"]
+        assert "learning_rate" not in settings_of(config, arm, 2)["warmup"]
+    assert choices(config, "warmup@learning_rate-0.001/grpo", 4) == []
+    assert choices(config, "rft", 2) == ["results/demo/sweep/rft.json"]
+    assert choices(config, "online", 6) == choices(config, "rft@learning_rate-0.001", 2) == []
 
 
 def test_an_ablation_has_a_choice_of_its_own_beside_that_of_its_section() -> None:
@@ -116,15 +125,15 @@ def test_an_ablation_has_a_choice_of_its_own_beside_that_of_its_section() -> Non
     ablations = {"stale": stale, "ipo": {"steps": [2], "dpo": {"loss": "ipo"}}}
     sweep = {"warmup": RATES, "stale": {"epsilon": [0.1, 0.4]}, "ipo": {"beta": [0.1, 0.5], "learning_rate": [1, 2]}}
     config = configured({"regimes": sweep | {"dpo": RATES}}, ablations=ablations)
-    plan, sweeps = Plan(config), "results/demo/sweep"
-    assert plan.choice("warmup")(at(4, variant="stale/")) == [f"{sweeps}/stale.json", f"{sweeps}/warmup.json"]
-    assert not {"epsilon", "learning_rate"} & set(plan.grpo_settings(at(4, variant="stale/"))["warmup"])
+    sweeps = "results/demo/sweep"
+    assert choices(config, "stale/grpo", 4) == [f"{sweeps}/stale.json", f"{sweeps}/warmup.json"]
+    assert not {"epsilon", "learning_rate"} & set(settings_of(config, "stale/grpo", 4)["warmup"])
     # A candidate tries its own keys and has the rate that was chosen for all warm-ups.
-    candidate = at(4, variant="stale@epsilon-0.4/")
-    assert plan.choice("warmup")(candidate) == [f"{sweeps}/warmup.json"]
-    settings = plan.grpo_settings(candidate)["warmup"]
+    candidate = "stale@epsilon-0.4/grpo"
+    assert choices(config, candidate, 4) == [f"{sweeps}/warmup.json"]
+    settings = settings_of(config, candidate, 4)["warmup"]
     assert (settings["epsilon"], settings["updates_per_generation"], "learning_rate" in settings) == (0.4, 2, False)
-    assert plan.choice("dpo")(at(2, regime="ipo")) == [f"{sweeps}/ipo.json"]
+    assert choices(config, "ipo", 2) == [f"{sweeps}/ipo.json"]
     folders = [key.folder for candidate, key in candidate_policies(config) if candidate.swept in ablations]
     assert folders[0] == "demo/seed3/stale@epsilon-0.1/grpo/g2/k4"
     assert folders[-1] == "demo/seed3/ipo@beta-0.5@learning_rate-2.0/g2/k2"
@@ -138,23 +147,25 @@ def test_an_ablation_has_a_choice_of_its_own_beside_that_of_its_section() -> Non
 
 def test_candidates_are_in_the_estimate() -> None:
     models = {"demo": {"source": "hub", "id": "a/b", "revision": "0" * 40}}
-    plan = Plan(configured({"regimes": {"warmup": RATES, "online": RATES}, "at": {"online": 2}}, models=models))
-    job = gpu_job(plan, "train_grpo", at(4, variant="warmup@learning_rate-0.001/"))
-    assert job == GpuJob("train_grpo", "demo", 4 * 16, guess=ANY)
-    job = gpu_job(plan, "train_semi_online_dpo", at(2, regime="online@learning_rate-0.001"))
-    assert job == GpuJob("train_semi_online_dpo", "demo", 2 * 4 * 8, guess=ANY)
+    config = configured({"regimes": {"warmup": RATES, "online": RATES}, "at": {"online": 2}}, models=models)
+    folders = [key.folder for _, key in candidate_policies(config) if "@learning_rate-0.001" in key.folder]
+    jobs = [gpu_job(config, build(config).makers[f"results/{folder}/policy.json"]) for folder in folders]
+    assert jobs == [
+        GpuJob("train_grpo", "demo", 4 * 16, guess=ANY),
+        GpuJob("train_semi_online_dpo", "demo", 2 * 4 * 8, guess=ANY),
+    ]
 
 
 def test_without_a_sweep_nothing_is_left_open() -> None:
-    plan = Plan(configured(None))
-    assert plan.choice("dpo")(at(2, regime="dpo")) == []
-    assert plan.offline_settings(at(2, regime="dpo"))["dpo"] == Dpo().params()
+    config = configured(None)
+    assert choices(config, "dpo", 2) == []
+    assert settings_of(config, "dpo", 2)["dpo"] == Dpo().params()
 
 
 def test_what_an_ablation_sets_itself_is_kept_where_it_is_neutral() -> None:
     ablations = {"plain": {"steps": [2], "dpo": {"nll_weight": 0.0, "loss": "ipo"}}}
     config = configured({"regimes": {"dpo": RATES | {"nll_weight": [0.0, 1.0]}}}, ablations=ablations)
-    settings = Plan(config).offline_settings(at(2, regime="plain"))
+    settings = settings_of(config, "plain", 2)
     assert settings["dpo"]["nll_weight"] == 0
     choice = {"section": "dpo", "settings": {"learning_rate": 1e-3, "nll_weight": 1.0}}
     filled = with_choice(settings, choice)["dpo"]
@@ -260,7 +271,7 @@ def test_the_sweep_pays_for_what_nothing_else_needs_and_once() -> None:
     shared, own, answers = (replace(COST, job=name) for name in ("harvest", "candidate", "evaluation"))
     keys = [PolicyKey("demo", f"dpo@{n}", 2, 2, 0, kind="dpo", role="ablation") for n in range(2)]
     other = replace(own, job="other")
-    bills = sweep_bills({keys[0]: [shared, own, answers], keys[1]: [shared, other, answers]}, billed=[shared])
+    bills = sweep_costs({keys[0]: [shared, own, answers], keys[1]: [shared, other, answers]}, charged=[shared])
     assert [(key.label, key.model, bill) for key, bill in bills.items()] == [("sweep", "demo", [own, answers, other])]
 
 

@@ -1,4 +1,4 @@
-"""`g2d plan`: what it says of a configuration, and what to do about it."""
+"""`g2d plan`: memory, tokens and proposed changes."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_without_a_card_tokens_are_counted_and_no_memory(capsys: pytest.CaptureF
     assert "peak_memory_bytes" in capsys.readouterr().out
 
 
-def test_one_that_is_too_small_says_what_to_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A number is the user's to change; what is left to the card is smaller on a small one."""
+def test_a_card_that_is_too_small_has_a_proposed_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A configured batch size is only proposed to change; `auto` is smaller on a smaller card."""
     given = tmp_path / "given.yaml"
     given.write_text(Path(SMALL).read_text().replace("dpo: {pre", "dpo: {per_device_batch_size: 4, pre"))
     assert main(["plan", str(given), "--json", "--memory", "2.8"]) == 1
@@ -68,7 +68,7 @@ def test_one_that_is_too_small_says_what_to_set(tmp_path: Path, capsys: pytest.C
     assert rft["passes"] in [f"per_device_batch_size: {n}, gradient_checkpointing: true" for n in (1, 2, 4, 8)]
 
 
-def test_trainings_that_are_alike_each_have_the_section_of_their_keys() -> None:
+def test_each_training_has_the_section_of_its_keys() -> None:
     config = read("config/bridging.yaml")
     sections = {training.name: training.section for training in trainings(config.for_model(next(iter(config.models))))}
     entries = {name: f"regimes.{name}" for name in config.regimes}
@@ -76,8 +76,8 @@ def test_trainings_that_are_alike_each_have_the_section_of_their_keys() -> None:
     assert sections == entries | {"grpo": "warmup", "dpo": "dpo"}
 
 
-def test_a_model_that_no_card_holds_is_divided() -> None:
-    """6 billion parameters on cards of 12.5 GiB: with what training needs beside them they are too many."""
+def test_a_model_that_is_too_large_for_a_card_is_divided() -> None:
+    """6 billion parameters and their training state do not fit on a card of 12.5 GiB."""
     width, inner, words, blocks = 4096, 57344, 32000, 8
     sizes = {"vocab_size": words, "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": blocks}
     model = LlamaConfig(**sizes, num_attention_heads=32, num_key_value_heads=4, tie_word_embeddings=False)
@@ -108,12 +108,12 @@ def test_the_screen_has_the_arithmetic(capsys: pytest.CaptureFixture[str]) -> No
     assert max(map(len, screen.splitlines()[:-1])) <= 120
 
 
-# As their publishers state them.
+# Counts that the publishers state.
 PARAMETERS = {"Qwen2.5-0.5B": 494_032_768, "Qwen2.5-7B": 7_615_616_512, "Llama-3.1-8B": 8_030_261_248}
 
 
 @pytest.mark.parametrize("file", ["paper", "small", "bridging", "off_policy"])
-def test_the_shapes_of_shipped_configurations_need_no_file_of_their_models(file: str) -> None:
+def test_models_of_shipped_configurations_need_no_downloads(file: str) -> None:
     config = read(f"config/{file}.yaml")
     for name, source in config.models.items():
         assert isinstance(source, HubModel)
@@ -121,60 +121,60 @@ def test_the_shapes_of_shipped_configurations_need_no_file_of_their_models(file:
         assert one.num_parameters() == PARAMETERS[source.id.rpartition("/")[2].removesuffix("-Instruct")]
 
 
-def test_without_the_configuration_of_a_model_it_says_how_to_fetch_that_alone(
+def test_without_config_json_it_prints_how_to_fetch_only_that(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = Path("config/paper.yaml").read_text().replace("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B")
     (tmp_path / "other.yaml").write_text(other)
     assert main(["plan", str(tmp_path / "other.yaml"), "--models", "qwen2.5-7b-instruct"]) == 1
-    said = capsys.readouterr().out
-    assert "hf download Qwen/Qwen2.5-7B config.json --revision a09a35458c702b33eeacc393d103063234e8bc28" in said
-    assert "12,000 completions x 512 = 6,144,000" in said
+    output = capsys.readouterr().out
+    assert "hf download Qwen/Qwen2.5-7B config.json --revision a09a35458c702b33eeacc393d103063234e8bc28" in output
+    assert "12,000 completions x 512 = 6,144,000" in output
 
 
 @pytest.mark.parametrize(
     ("given", "named"),
     [(["--models", "nobody"], "--models nobody"), (["--config-json", "nobody=x"], "--config-json nobody=x")],
 )
-def test_what_it_does_not_know_is_named(given: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_model_is_named(given: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", SMALL, *given]) == 2
     assert named in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["no json", "[1]", "{}"])
-def test_a_file_that_describes_no_model_is_named_and_nobody_is_told_to_delete_it(
+def test_a_config_json_without_a_model_is_named_without_advice_to_delete_it(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "config.json").write_text(text)
     assert main(["plan", SMALL, "--config-json", f"{NAME}={tmp_path / 'config.json'}"]) == 2
-    said = capsys.readouterr().err
-    assert f"{tmp_path / 'config.json'}: no " in said
-    assert "delete" not in said
+    output = capsys.readouterr().err
+    assert f"{tmp_path / 'config.json'}: no " in output
+    assert "delete" not in output
 
 
 @pytest.mark.parametrize("more", [["--prompt-tokens", "0"], ["--memory", "-1"], ["--memory", "inf"]])
-def test_a_number_that_cannot_be_is_refused(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_number_out_of_range_is_refused(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["plan", SMALL, *more])
     assert more[0] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("file", ["config", "paper", "small", "bridging", "off_policy"])
-def test_every_training_of_a_shipped_configuration_is_known(file: str) -> None:
+def test_every_training_of_a_shipped_configuration_is_listed(file: str) -> None:
     config: Config = read(f"config/{file}.yaml")
     for name in config.models:
-        own = config.for_model(name)
-        names = ", ".join(training.name for training in trainings(own))
+        model_config = config.for_model(name)
+        names = ", ".join(training.name for training in trainings(model_config))
         assert "dpo" in names
-        assert all(entry in names for entry in own.regimes)
+        assert all(entry in names for entry in model_config.regimes)
 
 
 def test_a_training_is_counted_with_its_own_group_size_and_an_untrained_one_is_not() -> None:
-    """DPO on the harvest of `wide` is not asked for, and rounds of DPO are."""
+    """`wide` has no DPO; `in_rounds` has."""
     wide = {"steps": [1], "warmup": {"group_sizes": [4], "max_completion_length": 64}, "policies": ["grpo"]}
     rounds = {"regime": "iterative_dpo", "rounds": [1, 2], "dpo": {"per_device_batch_size": 2}}
     config = load(MINIMAL | {"ablations": {"wide": wide}, "regimes": {"in_rounds": rounds}})
-    own = {training.section: training for training in trainings(config)}
-    assert own["ablations.wide.warmup"].completions == config.warmup_of("wide").completions_per_step(4)
-    assert own["regimes.in_rounds"].name == "in_rounds"
-    assert "ablations.wide.dpo" not in own
+    by_section = {training.section: training for training in trainings(config)}
+    assert by_section["ablations.wide.warmup"].completions == config.warmup_of("wide").completions_per_step(4)
+    assert by_section["regimes.in_rounds"].name == "in_rounds"
+    assert "ablations.wide.dpo" not in by_section

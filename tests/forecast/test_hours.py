@@ -12,18 +12,17 @@ from safetensors.numpy import save_file
 
 from g2d.experiment.arms import arms
 from g2d.experiment.config import load, read
-from g2d.experiment.plan import Plan
 from g2d.experiment.sections import Drift, Price
 from g2d.forecast import guess as guesses
 from g2d.forecast.devices import CARD, CORE, device_here
 from g2d.forecast.guess import Work, core_seconds, guess, seconds
 from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, report
-from g2d.forecast.jobs import Wildcards
 from g2d.forecast.rates import measured_rates
+from g2d.graph.build import build
 from g2d.jobs.cost import Cost, write_cost
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import HubModel, LocalModel, parameters
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
 from g2d.status.screen import hours_to_go
 from tests.experiment.test_config import MINIMAL
 
@@ -81,23 +80,25 @@ def test_guesses_for_a_core_are_within_a_factor_of_two_of_what_a_grid_took(
 ) -> None:
     monkeypatch.setattr(guesses, "core_operations", lambda: 83e9)
     monkeypatch.setattr(guesses, "parameters", lambda source: 134.5e6)
-    plan = Plan(read(Path(__file__).parents[2] / "config/smollm2.yaml"))
+    config = read(Path(__file__).parents[2] / "config/smollm2.yaml")
     wildcards, units, measured = ON_CORES[rule]
-    job = gpu_job(plan, rule, Wildcards(model="smollm2", seed="0", variant="", **wildcards), device=CORE)
+    asked = {"variant": "", **wildcards}
+    planned = next(
+        one
+        for one in build(config).values()
+        if one.rule == rule and all(one.wildcards.get(name, "") == value for name, value in asked.items())
+    )
+    job = gpu_job(config, planned, CORE)
     assert job.guess is not None and job.units == units
     assert measured / 2 < 3600 * job.guess * job.units < measured * 2
 
 
 def test_pairs_of_a_prompt_that_passes_share_cost_less_on_a_core() -> None:
     models = {"demo": {"source": "hub", "id": "a/b-1b", "revision": "a" * 40}}
+    configs = [load(MINIMAL | {"models": models, "training": {"shared_prompts": shares}}) for shares in ("auto", False)]
     shared, apart = (
-        gpu_job(
-            Plan(load(MINIMAL | {"models": models, "training": {"shared_prompts": shares}})),
-            "train_dpo",
-            Wildcards(model="demo", seed="0", variant="", regime="dpo", g="0", k="0"),
-            device=CORE,
-        ).guess
-        for shares in ("auto", False)
+        gpu_job(config, build(config).makers["results/demo/seed0/dpo/g0/k0/policy.json"], CORE).guess
+        for config in configs
     )
     assert shared is not None and apart is not None and shared < apart
 
@@ -158,10 +159,8 @@ def test_a_teacher_scores_every_token_that_it_teaches() -> None:
     }
     hub = {"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}}
     config = load(MINIMAL | {"models": hub, "warmup": {"steps": [0, 10]}, "regimes": regimes})
-    hours = [
-        gpu_job(Plan(config), f"train_{own['regime']}", Wildcards(model="demo", regime=name, g="8", k="10")).guess
-        for name, own in regimes.items()
-    ]
+    makers = build(config).makers
+    hours = [gpu_job(config, makers[f"results/demo/seed0/{name}/g8/k10/policy.json"]).guess for name in regimes]
     alone, of_grid, other = (3600 * 5120 * one for one in hours if one is not None)
     tokens = 5120 * (256 + 500)
     assert of_grid - alone == pytest.approx(2 * 7.6e9 * tokens / 3.5e14)

@@ -1,4 +1,4 @@
-"""What the seeds cost that a look asks for, worked out by hand."""
+"""Cost of the seeds of the next look, worked out by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from g2d.forecast.hours import next_cost
 from g2d.jobs.cost import write_cost
 from g2d.policies import Policy, write_policy
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
 from tests.forecast.test_hours import COST
 from tests.race import race_config
 
@@ -18,7 +18,7 @@ LOOK = {"seeds": {"m/dpo/g2/k2": 3, "m/dpo/g2/k4": 3, "m/dpo/g0/k0": 2}, "next":
 
 
 def billed(results: Path) -> None:
-    """An hour for a harvest, two for DPO, half of one for an evaluation, three for two steps of GRPO."""
+    """Write costs: one hour for a harvest, two for DPO, half for an evaluation, three for two steps of GRPO."""
     for stage, hours in (("harvest_rollouts", 1), ("train_dpo", 2), ("evaluate", 0.5)):
         write_cost(results / f"m/{stage}/cost.json", replace(COST, stage=stage, device_s=hours * 3600))
     folder = results / "m/seed1/grpo/g2/k2"
@@ -29,8 +29,8 @@ def billed(results: Path) -> None:
 
 
 def test_a_chain_of_warmups_is_paid_once(tmp_path: Path) -> None:
-    """Of the third seed two warm-ups, the second from the first, and of each K a harvest, DPO and an evaluation; all
-    that there is asks for a fourth."""
+    """The third seed has two warm-ups, the second from the first, and for each K a harvest, DPO and an evaluation. All
+    looks together may add a fourth seed."""
     billed(tmp_path)
     config = race_config(seeds={"looks": [2, 3, 4]}, price_per_device_hour={"currency": "EUR", "devices": 2.0})
     seed = 2 * 3 + 2 * (1 + 2 + 0.5)
@@ -41,9 +41,9 @@ def test_a_chain_of_warmups_is_paid_once(tmp_path: Path) -> None:
     }
 
 
-def test_what_was_not_measured_or_has_no_price_is_unknown(tmp_path: Path) -> None:
+def test_costs_without_rate_or_price_are_unknown(tmp_path: Path) -> None:
     config = race_config(price_per_device_hour={"currency": "EUR", "devices": {"another card": 2.0}})
     assert next_cost(config, LOOK, tmp_path)["hours"] is None
     billed(tmp_path)
-    found = next_cost(config, LOOK, tmp_path)
-    assert (found["hours"], found["money"]) == (pytest.approx(13), None)
+    next_look = next_cost(config, LOOK, tmp_path)
+    assert (next_look["hours"], next_look["money"]) == (pytest.approx(13), None)

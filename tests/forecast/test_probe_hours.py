@@ -12,11 +12,10 @@ import pytest
 from g2d.advice.words import hours_words
 from g2d.experiment.config import Config, load
 from g2d.experiment.keys import HarvestKey
-from g2d.experiment.plan import Plan
 from g2d.forecast.devices import CARD, CORE
 from g2d.forecast.hours import GpuJob, gpu_job
-from g2d.forecast.jobs import GridJob
 from g2d.forecast.probe_hours import Rates, hours_advice, rates, remaining_jobs
+from g2d.graph.job import Job
 from g2d.jobs.cost import Cost, CostFile
 from tests.experiment.test_config import MINIMAL
 
@@ -44,11 +43,11 @@ def bills() -> dict[HarvestKey, CostFile]:
     }
 
 
-def work_of(config: Config, job: GridJob) -> GpuJob:
-    return gpu_job(Plan(config), job.rule, job.wildcards)
+def work_of(config: Config, job: Job) -> GpuJob:
+    return gpu_job(config, job)
 
 
-def steps_of(config: Config, jobs: Sequence[GridJob]) -> list[float]:
+def steps_of(config: Config, jobs: Sequence[Job]) -> list[float]:
     """Steps of every training, of 16 completions each."""
     return [work_of(config, job).units / 16 for job in jobs]
 

@@ -62,13 +62,13 @@ def test_all_results_are_equally_old_afterwards(folder: Path, capsys: pytest.Cap
     assert len(stamps(folder / "results")) == 1
     assert stamps(folder / "results").pop() <= time.time()
     assert (folder / POOL).stat().st_mtime == outside
-    said = capsys.readouterr().out
-    assert "3 files are as their jobs left them, 0 differ" in said
-    assert "1 files have no digest" in said  # the pairs
+    output = capsys.readouterr().out
+    assert "3 files are as their jobs left them, 0 differ" in output
+    assert "1 files have no digest" in output  # the pairs
 
 
 @pytest.mark.parametrize("file", [HARVEST, POOL, f"{CHECKPOINT}/optimizer.pt"])
-def test_what_differs_is_named_and_newer_than_all_else(
+def test_changed_files_are_named_and_newer_than_all_others(
     folder: Path, capsys: pytest.CaptureFixture[str], file: str
 ) -> None:
     (folder / file).write_text("something else")
@@ -98,55 +98,54 @@ def test_a_damaged_list_is_named(folder: Path, capsys: pytest.CaptureFixture[str
     for content, reason in reasons.items():
         listed.write_bytes(content)
         assert main(["recover", "--times"]) == 2
-        said = capsys.readouterr().err
-        assert said.startswith(f"g2d recover: {listed}{reason}")
-        assert said.endswith("; delete it, and its files count as unknown\n")
+        output = capsys.readouterr().err
+        assert output.startswith(f"g2d recover: {listed}{reason}")
+        assert output.endswith("; delete it, and its files count as unknown\n")
 
 
 # ------------------------------------------------------------------------------------------------- what a job reads
 
 
 def change(file: str) -> None:
-    """Another content, as long, with the mtime put back."""
+    """Change the content, but neither size nor mtime."""
     times, content = Path(file).stat(), Path(file).read_text()
     Path(file).write_text(content.swapcase())
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def test_a_changed_input_is_named_with_both_digests_its_job_and_what_to_do(folder: Path) -> None:
+def test_a_changed_input_is_named_with_both_digests_its_job_and_the_fix(folder: Path) -> None:
     require_recorded([HARVEST, CHECKPOINT])
     before = sha256(HARVEST)
     change(HARVEST)
     with pytest.raises(ChangedError) as refusal:
         require_recorded([HARVEST, CHECKPOINT])
-    said = str(refusal.value)
-    assert said.startswith(f"{HARVEST}: not the file that harvest_rollouts/m/k2 recorded: ")
-    assert f"sha256 {sha256(HARVEST)}, recorded {before}; " in said
-    assert said.endswith(f"snakemake -R {HARVEST}")
+    output = str(refusal.value)
+    assert output.startswith(f"{HARVEST}: not the file that harvest_rollouts/m/k2 recorded: ")
+    assert f"sha256 {sha256(HARVEST)}, recorded {before}; " in output
+    assert output.endswith(f"snakemake -R {HARVEST}")
     change(f"{CHECKPOINT}/optimizer.pt")
     with pytest.raises(ChangedError, match=rf"optimizer\.pt: .*{'recorded ' + '.' * 64} \(1 more.* -R {CHECKPOINT}$"):
         require_recorded([CHECKPOINT, HARVEST])
 
 
-def test_what_nobody_recorded_is_read_and_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_without_a_digest_are_counted_and_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     require_recorded([HARVEST])
     assert capsys.readouterr().out == ""
     change(PAIRS)
-    (folder / CHECKPOINT / "optimizer.pt").unlink()  # as a checkpoint is emptied
+    (folder / CHECKPOINT / "optimizer.pt").unlink()  # `checkpoints.keep: last` empties checkpoints
     require_recorded([PAIRS, HARVEST, CHECKPOINT])
     assert "1 of 2 files that this job reads have no recorded digest" in capsys.readouterr().out
 
 
 def test_the_list_of_a_rule_that_was_renamed_refuses_nothing(folder: Path) -> None:
-    """It stays, with the digest that the file had before the new rule made it again."""
+    """The list stays, with the digest of the file before the new rule made it again."""
     change(HARVEST)
     write_digests("results/logs/harvest/m/k2.log", [HARVEST])
     require_recorded([HARVEST])
 
 
-def test_a_model_is_compared_with_all_that_is_loaded_with_it(folder: Path) -> None:
-    """A local one lies where its user has it: the digest of its weights is in the list of the job that read them, that
-    of its tokenizer in its record."""
+def test_all_files_that_are_loaded_with_a_model_are_compared(folder: Path) -> None:
+    """For a local model the job that read it has the digest of its weights, and its record the tokenizer's."""
     base, adapter = "results/m/base/policy.json", "results/m/dpo/adapter/adapter_model.safetensors"
     files = ["mine/model.safetensors", "mine/tokenizer.json", adapter, "results/m/dpo/adapter/adapter_config.json"]
     for file in (*files, "results/m/dpo/metrics.jsonl"):
@@ -155,7 +154,7 @@ def test_a_model_is_compared_with_all_that_is_loaded_with_it(folder: Path) -> No
     write_json(base, {"base": "mine", "base_files": {"tokenizer.json": sha256("mine/tokenizer.json")}})
     write_digests("results/logs/pretrained_model/m.log", [base], {files[0]: sha256(files[0])})
     write_digests("results/logs/train_dpo/m.log", ["results/m/dpo"])
-    change("results/m/dpo/metrics.jsonl")  # which no generation reads
+    change("results/m/dpo/metrics.jsonl")  # no generation reads it
     require_recorded([base, adapter])
     for file in files:
         change(file)
@@ -171,8 +170,8 @@ def test_a_file_is_read_again_only_when_something_about_it_changed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / ".snakemake").mkdir()
-    monkeypatch.setattr(digests, "SETTLED_S", -1.0)  # as if all had lain there for long
-    monkeypatch.setattr(digests, "REMEMBERED_FROM", 0)  # as if it were large
+    monkeypatch.setattr(digests, "SETTLED_S", -1.0)  # no file counts as just written
+    monkeypatch.setattr(digests, "REMEMBERED_FROM", 0)  # every file counts as large
     read: list[str] = []
     monkeypatch.setattr(digests, "sha256", lambda file: read.append(str(file)) or sha256(file))
 
@@ -184,15 +183,15 @@ def test_a_file_is_read_again_only_when_something_about_it_changed(
     first = sha256(POOL)
     assert [ask(), ask(), ask()] == [(first, 1), (first, 0), (first, 0)]
     times = (folder / POOL).stat()
-    (folder / POOL).write_text(POOL.upper())  # as long, in the same inode, with its mtime put back
+    (folder / POOL).write_text(POOL.upper())  # same size, inode and mtime
     os.utime(folder / POOL, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert (folder / POOL).stat().st_mtime_ns == times.st_mtime_ns
     assert [ask(), ask()] == [(sha256(POOL), 1), (sha256(POOL), 0)]
-    (folder / digests.MEMORY).write_text("{")  # damaged: as if lost
+    (folder / digests.MEMORY).write_text("{")  # damaged: counts as lost
     assert [ask(), ask()] == [(sha256(POOL), 1), (sha256(POOL), 0)]
 
 
-def test_a_reward_model_that_keeps_its_time_stamps_is_another_one(
+def test_a_changed_reward_model_has_another_digest_with_equal_time_stamps(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / ".snakemake").mkdir()

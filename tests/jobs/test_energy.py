@@ -1,22 +1,21 @@
-"""The energy of GPUs, told by a pynvml that reads its cards from a file: no GPU and no driver is needed."""
+"""Energy of GPUs, with a pynvml that reads its cards from a file: no GPU and no driver is needed."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from g2d.jobs import energy
 from g2d.jobs.cost import Cost, Meter, merge_costs
 from g2d.jobs.energy import joules_since, read
-from g2d.jobs.files import parse_record
 from tests.jobs.test_stage import command
 
-# As NVML: it answers only in the process that began it, until that process ends it.
+# Like NVML, it answers only in the process that initialised it, until that process shuts it down.
 FAKE = """
 import json, os
 
@@ -58,29 +57,29 @@ def nvmlDeviceGetHandleByIndex(index):
     return index
 
 def nvmlDeviceGetHandleByUUID(uuid):
-    found = [i for i, card in enumerate(_cards()) if card["uuid"] == uuid]
-    if not found:
+    matches = [i for i, card in enumerate(_cards()) if card["uuid"] == uuid]
+    if not matches:
         raise NVMLError("Not Found")
-    return found[0]
+    return matches[0]
 """
 
 
 class Cards:
-    """The cards that the fake has."""
+    """Cards of the fake."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "cards.json"
-        self.known = [
+        self.cards = [
             {"uuid": f"GPU-{name}", "name": "NVIDIA H100", "mj": mj, "mig": None}
             for name, mj in (("a", 1_000_000), ("b", 5_000_000))
         ]
         self.write()
 
     def write(self) -> None:
-        self.file.write_text(json.dumps(self.known))
+        self.file.write_text(json.dumps(self.cards))
 
     def change(self, card: int, **values: Any) -> None:
-        self.known[card] |= values
+        self.cards[card] |= values
         self.write()
 
 
@@ -90,9 +89,9 @@ def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cards:
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    found = Cards(tmp_path)
-    monkeypatch.setenv("FAKE_CARDS", str(found.file))
-    yield found
+    fake = Cards(tmp_path)
+    monkeypatch.setenv("FAKE_CARDS", str(fake.file))
+    yield fake
     sys.modules.pop("pynvml", None)
 
 
@@ -105,7 +104,7 @@ def test_the_cards_of_a_job_add_up(cards: Cards) -> None:
     assert joules_since(read(["0"])) == 0
 
 
-def test_a_counter_that_begins_anew_is_no_figure(cards: Cards) -> None:
+def test_a_reset_counter_has_no_value(cards: Cards) -> None:
     before = read(["0", "1"])
     cards.change(0, mj=100)
     cards.change(1, mj=99_000_000)
@@ -113,12 +112,13 @@ def test_a_counter_that_begins_anew_is_no_figure(cards: Cards) -> None:
 
 
 @pytest.mark.parametrize("gpus", [[], ["2"], ["-1"], ["GPU-c"], ["MIG-a"], ["0", "7"]])
-def test_cards_that_are_not_there_have_no_figure(cards: Cards, gpus: list[str]) -> None:
+def test_missing_cards_have_no_value(cards: Cards, gpus: list[str]) -> None:
     assert read(gpus) is None
     assert joules_since(read(gpus)) is None
+    assert gpus or "pynvml" not in sys.modules  # not even imported
 
 
-def test_a_card_that_counts_for_others_or_not_at_all_has_no_figure(cards: Cards) -> None:
+def test_a_shared_card_and_one_without_counter_have_no_value(cards: Cards) -> None:
     before = read(["0"])
     cards.change(0, mig=0)
     assert read(["0"]) == before
@@ -130,8 +130,8 @@ def test_a_card_that_counts_for_others_or_not_at_all_has_no_figure(cards: Cards)
     assert read(["1"]) == {"GPU-b": 5_000_000}
 
 
-def test_the_number_of_a_card_means_nothing_where_cards_differ(cards: Cards, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CUDA's first is the fastest then, unless it is told otherwise."""
+def test_a_card_number_is_not_used_if_cards_differ(cards: Cards, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA then numbers the fastest first, unless CUDA_DEVICE_ORDER is set."""
     cards.change(1, name="NVIDIA T4")
     assert read(["0"]) is None
     assert read(["GPU-a"]) == {"GPU-a": 1_000_000}
@@ -139,7 +139,7 @@ def test_the_number_of_a_card_means_nothing_where_cards_differ(cards: Cards, mon
     assert read(["0"]) == {"GPU-a": 1_000_000}
 
 
-def test_without_a_driver_or_pynvml_there_is_no_figure(cards: Cards, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_or_pynvml_there_is_no_value(cards: Cards, monkeypatch: pytest.MonkeyPatch) -> None:
     before = read(["0"])
     cards.file.unlink()
     assert read(["0"]) is None
@@ -157,19 +157,12 @@ def test_a_fork_reads_for_itself(cards: Cards) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_nothing_of_nvml_is_imported_before_a_job_holds_a_gpu(cards: Cards) -> None:
-    assert energy.read([]) is None
-    assert "pynvml" not in sys.modules
-
-
 @pytest.mark.parametrize(("wanted", "visible", "joules"), [(1, "GPU-b", 7.0), (0, "GPU-b", None), (1, "", None)])
-def test_the_bill_of_a_job_that_holds_a_gpu_has_its_energy(
+def test_the_cost_of_a_job_with_a_gpu_has_its_energy(
     cards: Cards, tmp_path: Path, wanted: int, visible: str, joules: float | None
 ) -> None:
-    import subprocess
-
-    cards.known[0]["mj"] += 10**6  # another job's
-    body = f"cards = {[*cards.known]}; cards[1]['mj'] += 7000; import json; "
+    cards.cards[0]["mj"] += 10**6  # another job's
+    body = f"cards = {[*cards.cards]}; cards[1]['mj'] += 7000; import json; "
     body += "json.dump(cards, open(os.environ['FAKE_CARDS'], 'w'))"
     environment = dict(os.environ) | {"PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": visible}
     done = subprocess.run(
@@ -181,7 +174,7 @@ def test_the_bill_of_a_job_that_holds_a_gpu_has_its_energy(
     assert json.loads(attempt.read_text())["cost"]["gpu_energy_j"] == joules
 
 
-def test_attempts_add_up_only_where_all_are_known(cards: Cards) -> None:
+def test_attempts_add_up_only_if_all_are_known(cards: Cards) -> None:
     def cost(joules: float | None) -> Cost:
         return Cost("j", "train_dpo", 1, 1, 1, "NVIDIA H100", 1, 0, 1, gpu_energy_j=joules)
 
@@ -189,12 +182,10 @@ def test_attempts_add_up_only_where_all_are_known(cards: Cards) -> None:
     assert merge_costs(None, cost(4)).gpu_energy_j == 4
     assert merge_costs(cost(None), cost(4)).gpu_energy_j is None
     assert merge_costs(cost(2.5), cost(None)).gpu_energy_j is None
-    old = {name: getattr(cost(1), name) for name in Cost.__dataclass_fields__ if name != "gpu_energy_j"}
-    assert parse_record(Cost, old, "cost.json").gpu_energy_j is None
 
 
-def test_a_side_thread_asks_no_driver(cards: Cards) -> None:
-    """It may do so while the job forks."""
+def test_a_side_thread_does_not_call_the_driver(cards: Cards) -> None:
+    """The job may fork meanwhile."""
     meter = Meter("job", "train_dpo", energy=read(["0"]))
     assert meter.so_far().gpu_energy_j is None
     assert meter.measured().gpu_energy_j == 0

@@ -28,7 +28,6 @@ from g2d.jobs.files import (
     read_json,
     read_lines,
     read_rows,
-    sha256,
     write_json,
     write_jsonl,
     write_text,
@@ -62,7 +61,7 @@ def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_a_folder_and_a_file_never_make_way_for_each_other(tmp_path: Path) -> None:
+def test_a_folder_never_replaces_a_file_nor_the_reverse(tmp_path: Path) -> None:
     folder, file = tmp_path / "mine", tmp_path / "file"
     folder.mkdir()
     (folder / "precious").touch()
@@ -123,7 +122,7 @@ def test_modes_are_kept_and_the_umask_is_respected(tmp_path: Path) -> None:
         assert mode(tmp_path / f"{umask}") == expected
 
 
-def test_what_is_read_only_or_no_file_is_not_replaced(tmp_path: Path) -> None:
+def test_read_only_files_and_devices_are_not_replaced(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.write_text("old")
     kept.chmod(0o444)
@@ -163,6 +162,9 @@ def test_json_round_trip_and_refusals(tmp_path: Path) -> None:
     (tmp_path / "d.json").write_text("[]")
     with pytest.raises(ValueError, match=r"d\.json: expected a JSON object"):
         read_json(tmp_path / "d.json")
+    (tmp_path / "e.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"e\.json: .*nested too deeply"):
+        read_json(tmp_path / "e.json")
 
 
 def test_jsonl_keeps_one_row_a_line(tmp_path: Path) -> None:
@@ -170,20 +172,17 @@ def test_jsonl_keeps_one_row_a_line(tmp_path: Path) -> None:
     assert len((tmp_path / "a.jsonl").read_text(encoding="utf-8").split("\n")) == 3
 
 
-def test_sha256_of_known_content(tmp_path: Path) -> None:
-    (tmp_path / "abc").write_bytes(b"abc")
-    assert sha256(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-
-
-@pytest.mark.parametrize(("text", "said"), [("", "empty"), ('{"a": 1}\n{"a', "cut short"), ('{"a": 1}', "cut short")])
-def test_lines_that_were_cut_short_are_refused(tmp_path: Path, text: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"), [("", "empty"), ('{"a": 1}\n{"a', "cut short"), ('{"a": 1}', "cut short")]
+)
+def test_lines_that_were_cut_short_are_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.jsonl").write_text(text)
-    with pytest.raises(ValueError, match=rf"a\.jsonl: {said}; delete it"):
+    with pytest.raises(ValueError, match=rf"a\.jsonl: {message}; delete it"):
         read_lines(tmp_path / "a.jsonl")
 
 
 GIVEN = b'{"problem_id": "a", "prompt": "p", "completion": "c", "answer": "5"}'
-BROKEN = {  # bytes of a second line, and what is said about it
+BROKEN = {  # bytes of a second line, and what is message about it
     "latin-1": ('{"prompt": "Zürich"}'.encode("latin-1"), "not UTF-8 \\(byte 0xfc\\)"),
     "deep": (b'{"prompt": ' + b"[" * 100_000, "nested too deeply"),
     "cut": (b'{"prompt": "p', "(Unterminated string|Invalid control character)"),
@@ -210,33 +209,33 @@ def test_every_reader_names_file_and_line(tmp_path: Path, reader: str, how: str)
     elif reader == "pairs":
         columns = ("prompt", "chosen", "rejected", "problem_id", "p_hat", "chosen_sample", "rejected_sample")
         given = json.dumps(dict.fromkeys(columns, 0)).encode()
-    line, said = BROKEN[how]
+    line, message = BROKEN[how]
     path.write_bytes(given + b"\n" + line + b"\n")
-    with pytest.raises(ValueError, match=rf"given\.jsonl, line 2: .*{said}") as caught:
+    with pytest.raises(ValueError, match=rf"given\.jsonl, line 2: .*{message}") as caught:
         READERS[reader](path)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_utf_16_is_called_by_its_name(tmp_path: Path, reader: str) -> None:
+def test_utf_16_is_named(tmp_path: Path, reader: str) -> None:
     path = tmp_path / "given.jsonl"
     path.write_text(GIVEN.decode() + "\n", encoding="utf-16")
     with pytest.raises(ValueError, match=r"given\.jsonl, line 1: UTF-16 instead of UTF-8"):
         READERS[reader](path)
 
 
-def test_half_a_character_is_refused_but_in_what_a_model_wrote(tmp_path: Path) -> None:
+def test_half_a_surrogate_pair_is_only_read_in_completions(tmp_path: Path) -> None:
     path = tmp_path / "given.jsonl"
     path.write_bytes(GIVEN + b"\n" + GIVEN.replace(b'"p"', rb'"\ud800 p"') + b"\n")
     for reader in ("pool", "rows"):
         with pytest.raises(ValueError, match=r"given\.jsonl, line 2: not JSON \(\\ud800 is half a character\)"):
             READERS[reader](path)
     assert len(read_recorded(path)) == 2
-    assert parse_json(r'"\ud83d\ude00 \\ud800"') == "\U0001f600 \\ud800"  # a whole one, and six plain characters
+    assert parse_json(r'"\ud83d\ude00 \\ud800"') == "\U0001f600 \\ud800"  # a whole pair, and six plain characters
 
 
 @pytest.mark.parametrize("read", [read_json, partial(read_table, columns={})], ids=["json", "csv"])
-def test_files_of_ours_in_another_encoding_are_named(tmp_path: Path, read: Callable[[Path], Any]) -> None:
+def test_results_in_another_encoding_are_named(tmp_path: Path, read: Callable[[Path], Any]) -> None:
     (tmp_path / "a").write_bytes('{\n"Zürich"\n'.encode("latin-1"))
     with pytest.raises(ValueError, match=r"a, line 2: not UTF-8 \(byte 0xfc\); delete it to have it made again"):
         read(tmp_path / "a")
@@ -262,14 +261,8 @@ def test_json_is_read_as_pythons_own_module_reads_it(
     assert repr(read_json(path)) == repr(json.loads(text))  # the same types, and NaN is NaN
 
 
-def test_json_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text("[" * 100_000)
-    with pytest.raises(ValueError, match=r"a\.json: not readable as JSON \(nested too deeply\)"):
-        read_json(tmp_path / "a.json")
-
-
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ({"prompt": "p", "completion": None}, "completion is None where text"),
         ({"prompt": "p", "completion": "c", "token_count": "many"}, "token_count is 'many' where a number"),
@@ -280,9 +273,9 @@ def test_json_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
         ({"prompt": None, "completion": "c"}, "prompt is None where text or a number"),
     ],
 )
-def test_recorded_rows_hold_text_and_numbers(tmp_path: Path, row: dict[str, Any], said: str) -> None:
+def test_recorded_rows_hold_text_and_numbers(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     (tmp_path / "a.jsonl").write_text(f'{{"prompt": "p", "completion": "c"}}\n{json.dumps(row)}\n')
-    with pytest.raises(ValueError, match=rf"a\.jsonl, line 2: {said}"):
+    with pytest.raises(ValueError, match=rf"a\.jsonl, line 2: {message}"):
         read_recorded(tmp_path / "a.jsonl")
 
 

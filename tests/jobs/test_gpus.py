@@ -1,4 +1,4 @@
-"""Which GPUs jobs take that run side by side: told by what they would see, so no GPU is needed."""
+"""GPUs of parallel jobs, tested by CUDA_VISIBLE_DEVICES: no GPU is needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ sys.stdin.read()
 
 @contextmanager
 def job(folder: Path, wanted: int, given: str | None = "0,1,2", **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """A job that takes GPUs, prints what it sees, and keeps them until it is told to end."""
+    """Start a job that takes GPUs, prints which it sees, and keeps them until it is killed."""
     given_to_it = {} if given is None else {"CUDA_VISIBLE_DEVICES": given}
     process = subprocess.Popen(
         [sys.executable, "-c", JOB.format(wanted=wanted)],
@@ -48,7 +48,7 @@ def sees(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_jobs_side_by_side_see_gpus_of_their_own(tmp_path: Path) -> None:
+def test_parallel_jobs_see_different_gpus(tmp_path: Path) -> None:
     with job(tmp_path, 1) as first, job(tmp_path, 1) as second, job(tmp_path, 1) as third:
         assert sorted(map(sees, (first, second, third))) == ["0", "1", "2"]
 
@@ -59,14 +59,14 @@ def test_a_job_waits_until_enough_are_free_also_after_a_kill(tmp_path: Path) -> 
         with job(tmp_path, 2, "GPU-a,GPU-b,GPU-c") as second:
             assert second.stderr is not None
             assert second.stderr.readline() == "waiting for 2 of the GPUs GPU-a, GPU-b, GPU-c: other jobs have them\n"
-            with job(tmp_path, 1, "GPU-a,GPU-b,GPU-c") as third:  # who waits holds none of those that others could use
+            with job(tmp_path, 1, "GPU-a,GPU-b,GPU-c") as third:  # a waiting job holds no GPU
                 assert sees(third) == "GPU-c"
             first.send_signal(signal.SIGKILL)
             assert sees(second) == "GPU-a,GPU-b"
 
 
 @pytest.mark.parametrize(("wanted", "given"), [(1, "3"), (2, "0,1"), (0, "0,1,2"), (4, "0,1"), (1, "")])
-def test_what_was_given_for_this_job_alone_stays_as_it_is(tmp_path: Path, wanted: int, given: str) -> None:
+def test_a_job_that_sees_no_surplus_uses_all_its_gpus(tmp_path: Path, wanted: int, given: str) -> None:
     with job(tmp_path, wanted, given) as first, job(tmp_path, wanted, given) as second:
         assert (sees(first), sees(second)) == (given, given)
 
@@ -76,7 +76,7 @@ def test_allocations_number_their_gpus_from_0(tmp_path: Path) -> None:
         assert (sees(first), sees(second)) == ("0", "0")
 
 
-def test_a_stage_takes_what_its_rule_asks_for_before_torch_is_imported(tmp_path: Path) -> None:
+def test_a_stage_takes_its_gpus_before_torch_is_imported(tmp_path: Path) -> None:
     body = (
         "print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['PYTORCH_NVML_BASED_CUDA_CHECK'], 'torch' in sys.modules)"
     )

@@ -1,4 +1,4 @@
-"""A process is known by a name that outlives its number, and a job does not begin without its Snakemake."""
+"""Names of processes that are unique even if a PID is used again, and jobs without their Snakemake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pid
 WAITS = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
 
-def test_a_process_is_watched_until_it_ends_whether_or_not_anybody_waits_for_it() -> None:
+def test_a_process_is_watched_until_it_ends_also_as_a_zombie() -> None:
     with subprocess.Popen(WAITS, stdin=subprocess.PIPE) as process:
         name = name_of(process.pid)
         assert has_ended(name) is False
@@ -35,7 +35,7 @@ def test_a_number_that_is_used_again_is_another_process() -> None:
     assert has_ended(f"{pid} {int(ticks) - 1} {machine}") is True
 
 
-def test_of_another_machine_boot_or_container_nothing_can_be_seen() -> None:
+def test_processes_of_another_machine_boot_or_container_are_unknown() -> None:
     pid, ticks, _ = name_of(os.getpid()).split(" ", 2)
     boot, namespace = this_machine().split(" ")
     assert has_ended(f"{pid} {ticks} {boot[::-1]} {namespace}") is None
@@ -50,5 +50,5 @@ def test_without_its_snakemake_a_job_does_not_begin() -> None:
     done = subprocess.run(
         [sys.executable, "-c", job], env=os.environ | {RUN: name}, capture_output=True, text=True, check=False
     )
-    said = "the Snakemake that started this job is gone: not begun\n"
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+    message = "the Snakemake that started this job is gone: not begun\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", message)

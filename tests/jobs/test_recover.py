@@ -1,4 +1,4 @@
-"""What `g2d recover` takes away and what it leaves; with jobs and a killed Snakemake it is tested on a real Slurm."""
+"""Files that `g2d recover` moves and leaves; tests/workflow/slurm tests it with jobs and a killed Snakemake."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def write(file: str, text: str = "an output") -> None:
 
 
 def snakemake() -> FilePersistence:
-    """What Snakemake remembers in this folder."""
+    """Return Snakemake's records of this folder."""
     return FilePersistence(path=Path(".snakemake").absolute())
 
 
 def lock(outputs: Iterable[str]) -> None:
-    """As a Snakemake that was killed leaves it: every output of its plan is in it, of whatever age."""
+    """Write the lock of a killed Snakemake: it has all outputs of its plan, of any age."""
     write(".snakemake/locks/0.output.lock", "".join(f"{file}\n" for file in outputs))
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A killed run: three jobs that did not end, one whose end was not seen, one that was not started."""
+    """A killed run: three jobs did not end, the end of one was not seen, one was not started."""
     monkeypatch.chdir(tmp_path)
     for file in (HALF[0], f"{HALF[1]}/optimizer.pt", HALF[2], FINISHED, ELSEWHERE, NEVER_STARTED):
         write(file)
@@ -60,13 +60,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_nothing_is_done_without_yes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recover"]) == 1
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for file in HALF:
-        assert f"move {file} to results/.trash: its job was started and did not finish it" in said
+        assert f"move {file} to results/.trash: its job was started and did not finish it" in output
         assert Path(file).exists()
-    assert f"leave {FINISHED}: its job finished it; " in said
-    assert f"leave {ELSEWHERE}: it is not among the results; " in said
-    assert NEVER_STARTED not in said
+    assert f"leave {FINISHED}: its job finished it; " in output
+    assert f"leave {ELSEWHERE}: it is not among the results; " in output
+    assert NEVER_STARTED not in output
     assert (folder / ".snakemake/locks").exists()
 
 
@@ -76,12 +76,12 @@ def test_it_refuses_while_a_snakemake_runs_in_the_folder(folder: Path, capsys: p
             time.sleep(0.01)
         assert main(["recover", "--yes"]) == 2
         process.kill()
-    said = f"process {process.pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)"
-    assert said in capsys.readouterr().err
+    output = f"process {process.pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)"
+    assert output in capsys.readouterr().err
     assert (folder / ".snakemake/locks").exists()
 
 
-def test_yes_moves_what_no_job_finished_and_says_how_to_bring_it_back(
+def test_yes_moves_unfinished_outputs_and_prints_how_to_restore_them(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["recover", "--yes"]) == 0
@@ -118,8 +118,8 @@ OPERATIONS = st.lists(
 
 @settings(max_examples=20, deadline=None)
 @given(OPERATIONS)
-def test_nothing_whose_digest_is_recorded_is_lost_whatever_happened(operations: list[tuple[Any, ...]]) -> None:
-    """In any order: copies without time stamps, `touch`, `--times`, edits, jobs that begin and end, kills."""
+def test_no_file_with_a_recorded_digest_is_ever_lost(operations: list[tuple[Any, ...]]) -> None:
+    """Operations in any order: copies without time stamps, `touch`, `--times`, edits, jobs, kills."""
     with TemporaryDirectory() as root, chdir(root):
         Path("now").mkdir()
         os.chdir("now")
@@ -133,48 +133,48 @@ def outputs_of(job: int) -> list[str]:
     return [f"results/m/{job}/rollouts.parquet", f"results/m/{job}/cost.json"]
 
 
-def do(what: str, i: int = 0, time: int = 0) -> None:  # noqa: PLR0912 -- one after another
-    """One of the operations; of `recover`, check the law."""
+def do(operation: str, i: int = 0, time: int = 0) -> None:  # noqa: PLR0912 -- one after another
+    """Do one of the operations; after `recover`, check that no recorded file is lost."""
     outputs = outputs_of(i)
-    if what == "begin":  # as Snakemake does on one machine; on a cluster the outputs stay until the job's turn
+    if operation == "begin":  # on one machine; on a cluster the outputs stay until the job starts
         for file in outputs:
             snakemake()._mark_incomplete(file, None)
             Path(file).unlink(missing_ok=True)
-    elif what == "half":
+    elif operation == "half":
         snakemake()._mark_incomplete(outputs[0], None)
         write(outputs[0], f"half {os.urandom(2).hex()}")
-    elif what == "finish":
+    elif operation == "finish":
         for file in outputs:
             write(file, f"whole {os.urandom(1).hex()}")
         write_digests(f"results/logs/evaluate/{i}.log", outputs)
-    elif what == "seen":
+    elif operation == "seen":
         for file in outputs:
             snakemake()._unmark_incomplete(file)
-    elif what == "edit":
+    elif operation == "edit":
         write(outputs[0], "edited")
-    elif what == "rewrite":  # the same bytes anew
+    elif operation == "rewrite":  # the same bytes anew
         if Path(outputs[0]).exists():
             write(outputs[0], Path(outputs[0]).read_text())
-    elif what == "touch":
+    elif operation == "touch":
         for file in filter(os.path.exists, outputs):
             os.utime(file, (time, time))
-    elif what == "copy":
+    elif operation == "copy":
         here = Path.cwd()
         shutil.copytree(here, here.parent / "copy", copy_function=shutil.copyfile)
         os.chdir(here.parent)
         shutil.rmtree(here)
         (here.parent / "copy").rename(here)
         os.chdir(here)
-    elif what == "times":
+    elif operation == "times":
         if not Path(".snakemake/locks").exists():
             assert main(["recover", "--times"]) in (0, 1)
-    elif what == "kill":
+    elif operation == "kill":
         lock(file for job in range(3) for file in outputs_of(job))
-    elif what == "recover":
+    elif operation == "recover":
         before = {file: sha256(file) for file in RESULTS.glob("m/*/*")}
         recorded = read_digests(RESULTS)
         assert main(["recover", "--yes"]) == 0
         after = {file: sha256(file) for file in RESULTS.glob("m/*/*")}
         assert before.items() & recorded.items() <= after.items()
-        thrown = {sha256(file) for file in RESULTS.glob(".trash/*/m/*/*")}
-        assert {before[file] for file in before.keys() - after.keys()} <= thrown
+        in_trash = {sha256(file) for file in RESULTS.glob(".trash/*/m/*/*")}
+        assert {before[file] for file in before.keys() - after.keys()} <= in_trash

@@ -1,4 +1,4 @@
-"""Whether the jobs of a run may share processes, who may talk to these, and what is left of killed ones."""
+"""Shared processes: which jobs and users may use them, and cleaning up after killed ones."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ from g2d.jobs.run_process import accept, current_run, greeted, listen, only_one
 ASK = [sys.executable, "-c", "from g2d.jobs.run_process import current_run; print(current_run())"]
 
 
-def test_jobs_in_containers_of_their_own_share_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_in_separate_containers_share_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that outlives its job would lose the files of the job's image."""
-    own = ["unshare", "--user", "--map-root-user", "--mount"]
+    unshare = ["unshare", "--user", "--map-root-user", "--mount"]
     try:
-        subprocess.run([*own, "true"], check=True, capture_output=True)
+        subprocess.run([*unshare, "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("a user may not have mounts of its own here")
+        pytest.skip("a user may not unshare mounts here")
     monkeypatch.setenv(RUN, name_of(os.getpid()))
     assert current_run() == name_of(os.getpid())
-    assert [subprocess.check_output([*how, *ASK], text=True).strip() for how in ([], own)] == [current_run(), "None"]
+    assert [subprocess.check_output([*how, *ASK], text=True).strip() for how in ([], unshare)] == [
+        current_run(),
+        "None",
+    ]
 
 
 # ------------------------------------------------------------------------------------------- other users of the machine
@@ -45,7 +48,7 @@ def socket() -> Iterator[Path]:
 
 
 def connect_as_nobody(socket: Path) -> str:
-    """What a process of another user sees that connects and reads."""
+    """Connect as another user; return the first message or the error's type."""
     code = (
         "import os, sys; from multiprocessing.connection import Client\n"
         f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
@@ -98,7 +101,7 @@ def test_messages_of_another_user_are_not_read(socket: Path) -> None:
 # ---------------------------------------------------------------------------------------------- what killed ones leave
 
 
-def test_what_killed_processes_left_is_removed_by_the_next(socket: Path, tmp_path: Path) -> None:
+def test_files_of_killed_processes_are_removed_by_the_next(socket: Path, tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from g2d.jobs.run_process import listen, name_scratch, only_one\n"
         "socket = Path(sys.argv[1]); lock = only_one(socket.with_suffix('.lock')); listener = listen(socket)\n"
@@ -118,7 +121,7 @@ def test_what_killed_processes_left_is_removed_by_the_next(socket: Path, tmp_pat
     try:
         processes[1].kill()
         processes[1].wait()
-        (folder / "gpu-here-0.lock").touch()  # whose holders look at its name alone
+        (folder / "gpu-here-0.lock").touch()  # its holder only looks at its name
         assert killed.exists()
         lock = only_one(folder / "0000000000000000.lock")
         assert lock is not None
@@ -129,7 +132,7 @@ def test_what_killed_processes_left_is_removed_by_the_next(socket: Path, tmp_pat
             assert [(tmp_path / file.stem).exists() for file in (lives, killed)] == [True, False]
         processes[0].kill()
         processes[0].wait()
-        lock = only_one(lives.with_suffix(".lock"))  # of the same run
+        lock = only_one(lives.with_suffix(".lock"))  # for the same run
         assert lock is not None
         lock.close()
         assert not (tmp_path / lives.stem).exists()

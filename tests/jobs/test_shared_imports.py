@@ -49,7 +49,7 @@ class Run:
         self.root = root
         self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
         self.name = name_of(self.process.pid)
-        self.left: set[int] = set()  # by jobs that have ended
+        self.left: set[int] = set()  # processes that ended jobs left running
 
     def start(
         self, name: str, body: str, share: bool = True, folder: Path | None = None, gpus: int = 0, **environment: str
@@ -67,24 +67,24 @@ class Run:
 
     def finish(self, name: str, body: str, *given: Any, **named: Any) -> tuple[int, str]:
         job = self.start(name, body, *given, **named)
-        said, _ = job.communicate()
-        return job.returncode, said
+        output, _ = job.communicate()
+        return job.returncode, output
 
     def log(self, name: str) -> str:
         file = self.root / f"results/logs/evaluate/{name}.log"
         return file.read_text() if file.exists() else ""
 
     def shared(self) -> set[int]:
-        """The shared process and its children, without what these have left behind."""
-        found = set()
+        """Return the PIDs of the shared process and its children, without `left`."""
+        pids = set()
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 words = (folder / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
             if b"g2d.jobs.shared_imports" in words and self.name.encode() in words:
-                found.add(int(folder.name))
-        return found - self.left
+                pids.add(int(folder.name))
+        return pids - self.left
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -98,7 +98,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     yield run
     run.process.kill()
     run.process.wait()
-    wait_until(lambda: not run.shared())  # it ends with its run, whatever its jobs have left behind
+    wait_until(lambda: not run.shared())  # it ends with its run, also if its jobs left processes
     for pid in run.left:
         os.kill(pid, signal.SIGKILL)
     assert "Traceback" not in (run.root / LOG).read_text()
@@ -109,7 +109,7 @@ ASKED = ("torch", "trl.trainer.dpo_trainer", "trl.trainer.grpo_trainer", "vllm")
 PRINTS = f"import gc, os, sys; print(*(m in sys.modules for m in {ASKED}), gc.isenabled(), os.environ['MARK'])"
 
 
-def test_a_job_finds_the_imports_made_and_its_own_environment_and_log(run: Run) -> None:
+def test_a_job_has_the_imports_its_environment_and_its_log(run: Run) -> None:
     assert run.finish("first", PRINTS) == (0, "")
     assert run.finish("second", PRINTS) == (0, "")
     assert run.log("first") == "True True True False True first\n"
@@ -131,36 +131,36 @@ def test_trackio_writes_below_the_run(run: Run) -> None:
     assert run.log("tracked") == f"{run.root}/results/logs/trackio\n"
 
 
-def test_without_the_key_a_job_makes_its_own(run: Run) -> None:
+def test_without_the_key_a_job_makes_its_own_imports(run: Run) -> None:
     assert run.finish("alone", PRINTS, share=False) == (0, "")
     assert run.log("alone") == "False False False False True alone\n"
 
 
 @pytest.mark.parametrize("kind", ["too long", "no folder", "somebody else's"])
-def test_without_a_place_for_a_socket_a_job_makes_its_own(run: Run, tmp_path: Path, kind: str) -> None:
+def test_without_a_place_for_a_socket_a_job_makes_its_own_imports(run: Run, tmp_path: Path, kind: str) -> None:
     folder = tmp_path / ("x" * 100 if kind == "too long" else "x")
     folder.mkdir()
-    own = folder / f"g2d-{os.getuid()}"
+    place = folder / f"g2d-{os.getuid()}"
     if kind == "no folder":
-        own.touch()
+        place.touch()
     elif kind == "somebody else's":
-        own.mkdir()
-        own.chmod(0o777)
+        place.mkdir()
+        place.chmod(0o777)
     name = f"homeless-{kind[:2]}"
-    status, said = run.finish(name, PRINTS, folder=folder)
+    status, output = run.finish(name, PRINTS, folder=folder)
     assert (status, run.log(name)) == (0, f"False False False False True {name}\n")
-    assert said.startswith(f"evaluate: makes its own imports: {own}: ")
-    assert len(said.splitlines()) == 1
+    assert output.startswith(f"evaluate: makes its own imports: {place}: ")
+    assert len(output.splitlines()) == 1
 
 
-def test_a_failure_is_told_on_the_terminal_of_the_run(run: Run) -> None:
-    status, said = run.finish("fails", "raise ValueError('no such thing')")
+def test_a_failure_is_printed_on_the_terminal(run: Run) -> None:
+    status, output = run.finish("fails", "raise ValueError('no such thing')")
     assert status == 1
-    assert said == "evaluate: no such thing\n  details: results/logs/evaluate/fails.log\n"
+    assert output == "evaluate: no such thing\n  details: results/logs/evaluate/fails.log\n"
     assert "Traceback" in run.log("fails")
 
 
-def test_a_job_that_is_killed_is_not_taken_for_a_finished_one(run: Run) -> None:
+def test_a_killed_job_has_not_finished(run: Run) -> None:
     assert run.finish("killed", "import os; os.kill(os.getpid(), 9)")[0] == 128 + signal.SIGKILL
 
 
@@ -175,7 +175,7 @@ POOLS = """from multiprocessing import get_context
 
 
 @pytest.mark.parametrize("body", [FORKS, POOLS])
-def test_a_job_ends_though_something_of_it_goes_on(run: Run, body: str) -> None:
+def test_a_job_ends_if_its_children_go_on(run: Run, body: str) -> None:
     """A plugin's worker may outlive its job; with its own imports the job would end too."""
     name = f"leaves-{[FORKS, POOLS].index(body)}"
     assert run.start(name, body).wait() == 0  # the child may hold the terminal
@@ -192,13 +192,13 @@ def test_a_signal_reaches_the_job(run: Run, number: signal.Signals) -> None:
     job = run.start(f"stopped-{number.name}", SLEEPS)
     wait_until(lambda: run.log(f"stopped-{number.name}"))
     job.send_signal(number)
-    said, _ = job.communicate()
+    output, _ = job.communicate()
     assert job.returncode not in (0, None)
     attempt = next(a for a in read_attempts(run.root / "results/attempts") if number.name in a.cost.job)
-    assert attempt.status == "stopped", said
+    assert attempt.status == "stopped", output
 
 
-def test_a_job_ends_when_who_waits_for_it_is_killed(run: Run) -> None:
+def test_a_job_ends_when_the_waiting_process_is_killed(run: Run) -> None:
     job = run.start("orphan", SLEEPS)
     wait_until(lambda: run.log("orphan"))
     pid = int(run.log("orphan").split()[1])
@@ -215,9 +215,9 @@ def test_a_job_ends_with_the_shared_process_and_the_next_one_starts_another(run:
     child = int(run.log("bereft").split()[1])
     (parent,) = run.shared() - {child}
     os.kill(parent, signal.SIGKILL)
-    said, _ = job.communicate()
+    output, _ = job.communicate()
     assert job.returncode == 1
-    assert "the process that jobs share their imports with has died" in said
+    assert "the process that jobs share their imports with has died" in output
     assert run.finish("after", PRINTS) == (0, "")
     assert run.log("after") == "True True True False True after\n"
 
@@ -250,7 +250,7 @@ def with_cuda(folder: Path, visible: str, extra: str) -> dict[str, str]:
     return {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": visible}
 
 
-# And one that cannot fork for its first job: as where there is no memory for one more process.
+# It also cannot fork for its first job, like a machine without memory for another process.
 REFUSES = """from multiprocessing.popen_fork import Popen
     launch = Popen._launch
     def refuse(*_):
@@ -261,7 +261,7 @@ REFUSES = """from multiprocessing.popen_fork import Popen
 
 @pytest.fixture(scope="module")
 def on_cuda(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], tuple[int, str]]:
-    """One shared process, which refuses a job and serves the next: which processes began CUDA; the end of `refused`."""
+    """One shared process that refuses a job and serves the next: PIDs that began CUDA, and the result of `refused`."""
     folder = tmp_path_factory.mktemp("cuda")
     environment = with_cuda(folder, "4,5", REFUSES)
     refused = run.finish("refused", PRINTS, **environment)
@@ -269,14 +269,14 @@ def on_cuda(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str
     return set((folder / "began").read_text().split()), refused
 
 
-def test_where_the_shared_process_cannot_fork_a_job_makes_its_own(
+def test_if_the_shared_process_cannot_fork_a_job_makes_its_own_imports(
     run: Run, on_cuda: tuple[set[str], tuple[int, str]]
 ) -> None:
-    """It serves the next job, without the cost of the imports."""
-    _, (status, said) = on_cuda
+    """The next job is served, without the cost of the imports."""
+    _, (status, output) = on_cuda
     assert (status, run.log("refused")) == (0, "False False False False True refused\n")
-    assert said.startswith("evaluate: makes its own imports: [Errno 11] Resource temporarily unavailable; ")
-    assert len(said.splitlines()) == 1
+    assert output.startswith("evaluate: makes its own imports: [Errno 11] Resource temporarily unavailable; ")
+    assert len(output.splitlines()) == 1
     assert run.log("served").startswith("True True True False True served\n")
     spent = {a.cost.job: a.cost.cpu_s for a in read_attempts(run.root / "results/attempts") if a.status == "ok"}
     assert spent["served/cost"] > 10 * spent["refused/cost"]
@@ -289,12 +289,12 @@ def test_the_shared_process_leaves_cuda_to_its_jobs(run: Run, on_cuda: tuple[set
     assert began == {pid}  # only the job that asked torch
 
 
-def test_where_an_import_begins_cuda_jobs_make_their_own(run: Run, tmp_path: Path) -> None:
-    extra = """import g2d.jobs.shared_imports as own
-    own.IMPORTS, host = ("torch",), os.getpid()
+def test_if_an_import_begins_cuda_jobs_make_their_own_imports(run: Run, tmp_path: Path) -> None:
+    extra = """import g2d.jobs.shared_imports as shared
+    shared.IMPORTS, host = ("torch",), os.getpid()
     torch.cuda._is_in_bad_fork = lambda: os.getpid() != host"""
-    status, said = run.finish("begun", PRINTS, **with_cuda(tmp_path, "6", extra))
+    status, output = run.finish("begun", PRINTS, **with_cuda(tmp_path, "6", extra))
     assert (status, run.log("begun")) == (0, "False False False False True begun\n")
-    assert said.startswith("evaluate: makes its own imports: ")
-    assert len(said.splitlines()) == 1
+    assert output.startswith("evaluate: makes its own imports: ")
+    assert len(output.splitlines()) == 1
     assert "an import has begun CUDA" in (run.root / LOG).read_text()

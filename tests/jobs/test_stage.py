@@ -1,4 +1,4 @@
-"""What surrounds a stage: its log, its bill, its last word. Run in a process, because it redirects the output."""
+"""Log, cost and error message of a stage, in a subprocess because a stage redirects its output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Named(list):
 
 output, given = Named(["cost.html", "cost.json"]), Named({read})
 given.costs = []
-snakemake = SimpleNamespace(rule="{rule}", threads=3, log=["logs/a.log"], output=output, input=given)
+snakemake = SimpleNamespace(rule="{rule}", threads=3, log=["{log}"], output=output, input=given)
 snakemake.wildcards = {wildcards}
 snakemake.resources = dict(gpu={gpus})
 snakemake.config = {"models": {"demo": {"source": "scratch"}, "real": {"source": "hub"}}}
@@ -49,9 +49,10 @@ def command(
     wildcards: str = "{'model': 'demo'}",
     gpus: int = 0,
     read: Sequence[str] = (),
+    log: str = "logs/a.log",
 ) -> list[str]:
     script = SCRIPT.replace("{body}", body).replace("{rule}", rule).replace("{wildcards}", wildcards)
-    script = script.replace("{gpus}", str(gpus)).replace("{read}", repr(read))
+    script = script.replace("{gpus}", str(gpus)).replace("{read}", repr(read)).replace("{log}", log)
     return [sys.executable, "-c", script]
 
 
@@ -74,8 +75,8 @@ def test_output_goes_to_the_log_and_the_bill_is_written(tmp_path: Path) -> None:
     assert cost["device_s"] == cost["wall_s"] > 0
 
 
-def test_what_it_read_is_recorded_as_it_was_before(tmp_path: Path) -> None:
-    """Of a file that changes while the job runs nobody knows which content the result was made from."""
+def test_inputs_are_recorded_as_before_the_job(tmp_path: Path) -> None:
+    """The digest of an input that changes while the job runs is taken before the job."""
     (tmp_path / "pool.jsonl").write_text("before")
     before = sha256(tmp_path / "pool.jsonl")
     run(tmp_path, "open('pool.jsonl', 'w').write('after')", read=["pool.jsonl"])
@@ -92,14 +93,10 @@ def test_a_failure_is_one_line_and_a_traceback_in_the_log(tmp_path: Path) -> Non
     assert (attempt["status"], attempt["cost"]["tokens_generated"]) == ("failed", 7)
 
 
-def test_a_log_on_a_full_disk_does_not_swallow_the_last_word(tmp_path: Path) -> None:
-    script = SCRIPT.replace("logs/a.log", "/dev/full").replace('    os.system("echo from a child process")\n', "")
-    script = script.replace('    print("from python")\n', "").replace('    print(os.environ["OMP_NUM_THREADS"])\n', "")
-    script = script.replace("{rule}", "train_dpo").replace("{body}", "raise ValueError('work: disk full')")
-    script = script.replace("{wildcards}", "{'model': 'demo'}").replace("{gpus}", "0").replace("{read}", "")
+def test_an_error_is_printed_if_the_disk_of_the_log_is_full(tmp_path: Path) -> None:
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=tmp_path, env=buffered, capture_output=True, text=True, check=False)
+    failing = command("raise ValueError('work: disk full')", log="/dev/full")
+    done = subprocess.run(failing, cwd=tmp_path, env=buffered, capture_output=True, text=True, check=False)
     assert done.stderr.startswith("train_dpo: work: disk full\n")
     assert done.returncode == 1
 
@@ -122,7 +119,7 @@ def started(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_job_that_is_asked_to_stop_says_so(tmp_path: Path) -> None:
+def test_a_stopped_job_is_recorded_as_stopped(tmp_path: Path) -> None:
     process = started(tmp_path)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 1
@@ -131,8 +128,8 @@ def test_a_job_that_is_asked_to_stop_says_so(tmp_path: Path) -> None:
     assert (attempt.status, attempt.cost.tokens_generated) == ("stopped", 7)
 
 
-def test_a_fork_that_is_asked_to_stop_is_not_the_job(tmp_path: Path) -> None:
-    """As a pool ends its workers: no traceback in the log, no last word of the job."""
+def test_a_stopped_fork_does_not_stop_the_job(tmp_path: Path) -> None:
+    """A pool ends its workers in this way: no traceback in the log, no failed attempt."""
     body = """import time
     ready, says = os.pipe()
     if not (child := os.fork()):
@@ -159,23 +156,25 @@ def test_a_job_that_was_killed_is_known_when_it_runs_again(tmp_path: Path) -> No
     assert killed.updated < ok.started
 
 
-def test_an_attempt_that_cannot_be_recorded_costs_nobody_the_result(tmp_path: Path) -> None:
+def test_an_attempt_that_cannot_be_recorded_does_not_fail_the_job(tmp_path: Path) -> None:
     (tmp_path / "attempts").write_text("in the way")
     assert run(tmp_path, "pass").returncode == 0
     assert (tmp_path / "cost.json").exists()
     assert "this attempt is not recorded" in (tmp_path / "logs/a.log").read_text()
 
 
-TELL = "print(*(os.environ.get(name) for name in ('HF_HUB_OFFLINE', 'HF_TOKEN', 'HF_HUB_DISABLE_TELEMETRY')))"
+PRINT_VARIABLES = (
+    "print(*(os.environ.get(name) for name in ('HF_HUB_OFFLINE', 'HF_TOKEN', 'HF_HUB_DISABLE_TELEMETRY')))"
+)
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "expected_line"),
     [("evaluate", "1 None 1"), ("load_problems", "0 hf_secret 1"), ("pretrained_model", "0 hf_secret 1")],
 )
-def test_only_what_fetches_knows_the_hub_and_its_token(tmp_path: Path, rule: str, told: str) -> None:
-    assert run(tmp_path, TELL, rule, HF_HUB_OFFLINE="0", HF_TOKEN="hf_secret").returncode == 0
-    assert told in (tmp_path / "logs/a.log").read_text().splitlines()
+def test_only_fetching_rules_have_the_hub_and_its_token(tmp_path: Path, rule: str, expected_line: str) -> None:
+    assert run(tmp_path, PRINT_VARIABLES, rule, HF_HUB_OFFLINE="0", HF_TOKEN="hf_secret").returncode == 0
+    assert expected_line in (tmp_path / "logs/a.log").read_text().splitlines()
 
 
 @pytest.mark.parametrize(
@@ -189,7 +188,7 @@ def test_only_what_fetches_knows_the_hub_and_its_token(tmp_path: Path, rule: str
         ("{}", {}, False),  # a job of no model, where one of the two is real
     ],
 )
-def test_the_embedded_models_jobs_ask_for_the_same_kernels_on_every_cpu(
+def test_jobs_of_the_embedded_model_use_the_same_kernels_on_every_cpu(
     tmp_path: Path, wildcards: str, given: dict[str, str], pinned: bool
 ) -> None:
     has_avx2 = "avx2" in Path("/proc/cpuinfo").read_text()
@@ -197,5 +196,5 @@ def test_the_embedded_models_jobs_ask_for_the_same_kernels_on_every_cpu(
     tell = f"print(*(os.environ.get(name) for name in {[*AVX2]}))"
     subprocess.run(command(tell, wildcards=wildcards), cwd=tmp_path, env=clean, check=True)
     expected = (AVX2 if pinned and has_avx2 else {}) | given
-    told = " ".join(str(expected.get(name)) for name in AVX2)
-    assert told in (tmp_path / "logs/a.log").read_text().splitlines()
+    expected_line = " ".join(str(expected.get(name)) for name in AVX2)
+    assert expected_line in (tmp_path / "logs/a.log").read_text().splitlines()

@@ -16,12 +16,14 @@ from g2d.jobs.files import read_json
 from g2d.policies import Policy, load_base, load_model
 from g2d.policies.policy import with_trained
 from g2d.policies.settings import Lora
-from g2d.regimes import grpo, offline, online
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.training import export_trained
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo import train as grpo
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.offline import training as offline
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.run import online
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.training import export_trained
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import adapted, tiny_policy, two_ends_policy
 from tests.regimes.test_training import easy, pairs, warm_up
@@ -80,7 +82,7 @@ def test_what_an_adapter_calls_its_base(tmp_path: Path, base: str, settings: dic
 
 
 def test_the_order_of_a_set_leaves_no_trace_in_an_adapter(tmp_path: Path) -> None:
-    """PEFT keeps `target_modules` as a set, whose order is another one in every process."""
+    """PEFT keeps `target_modules` as a set. Its order differs between processes."""
     left = []
     for modules in (["q_proj", "v_proj", "up_proj"], ["up_proj", "q_proj", "v_proj"]):
         (tmp_path / "adapter_model.safetensors").touch()
@@ -149,7 +151,7 @@ def test_a_training_in_half_precision_rounds_as_the_key_says(
         regime, "trainer_arguments", lambda *given, **named: arguments(*given, **named) | {"bf16": True}
     )
     monkeypatch.setattr(runs, "train", trained)
-    monkeypatch.setattr("g2d.regimes.training.load_base", lambda policy: load_base(policy).bfloat16())
+    monkeypatch.setattr("g2d.regimes.run.training.load_base", lambda policy: load_base(policy).bfloat16())
     job: dict[str, Any] = {"lora": Lora(rounding="once"), "seed": 0, "work": tmp_path}
     if regime is grpo:
         warmup = Warmup(steps=[2], learning_rate=1e-2, max_completion_length=8)

@@ -1,4 +1,4 @@
-"""`lora: none`: every regime trains all weights, leaves them as a model, and goes on with the same bits."""
+"""`lora: none`: every regime trains all weights, writes them as a model, and resumes with the same bits."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from g2d.policies import Policy, load_model
 from g2d.policies.policy import as_json
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes.adapters import save_trained
-from g2d.regimes.auto_stop import train_until_decline
-from g2d.regimes.checkpoints import MANIFEST, TrainingStoppedError, empty
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.kto import Kto, train_kto
-from g2d.regimes.rft import Rft, chosen_completions, train_rft
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.training import starting_model
-from g2d.regimes.warmup import AutoStop
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.offline.group_dpo import GroupDpo, train_group_dpo
+from g2d.regimes.offline.kto import Kto, train_kto
+from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.run.auto_stop import train_until_decline
+from g2d.regimes.run.checkpoints import MANIFEST, TrainingStoppedError, empty
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.training import AutoStop, starting_model
+from g2d.regimes.run.weights import save_trained
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.settings import EngineSettings, Harvest
@@ -105,7 +104,7 @@ def test_all_weights_are_trained_and_a_stopped_run_ends_with_the_same_ones(name:
 
 
 def test_training_begins_at_its_reference_and_goes_on_from_what_was_trained(tmp_path: Path) -> None:
-    """DPO's loss is then ln 2. With `reference: base` a training that starts elsewhere does not."""
+    """DPO's loss is then ln 2. A training that starts elsewhere has another first loss with `reference: base`."""
     assert RUNS["dpo"](tmp_path / "first")[0]["loss"] == pytest.approx(math.log(2), abs=1e-5)
     start = left(tmp_path / "first", policy_id="tiny/first", k=STEPS)
     again = RUNS["dpo"](tmp_path / "again", start=start)
@@ -121,7 +120,7 @@ def test_training_begins_at_its_reference_and_goes_on_from_what_was_trained(tmp_
 
 
 def test_a_moved_reference_is_the_policy_as_it_was_handed_over(tmp_path: Path) -> None:
-    """At s = 1 policy and reference agree before every update, so that the margins stay 0."""
+    """Policy and reference agree before every update at s = 1, so the margins stay 0."""
     log = RUNS["semi_online_dpo with a reference"](tmp_path)
     assert [row["rewards/margins"] for row in log] == pytest.approx([0] * STEPS, abs=1e-5)
 

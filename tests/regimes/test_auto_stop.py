@@ -1,4 +1,4 @@
-"""Warm-up that stops by itself: when it stops, what it takes, and that looking on the way changes nothing."""
+"""Automatic stopping: when it stops, which probe it chooses, and that probes do not change the training."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from g2d.jobs.files import read_json, sha256
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes import auto_stop
-from g2d.regimes.auto_stop import (
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.run import auto_stop
+from g2d.regimes.run.auto_stop import (
     PROBES,
     Probe,
     _History,
@@ -26,10 +27,9 @@ from g2d.regimes.auto_stop import (
     summarised,
     train_until_decline,
 )
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.warmup import AutoStop
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.training import AutoStop
 from g2d.rollouts.draw import draw_rollouts, sampling
 from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy
@@ -63,7 +63,7 @@ def history(*values: tuple[float | None, float | None]) -> list[Probe]:
         ([(0.7, 0.3), (0.6, 0.2)], False),  # one probe below, not two
         ([(0.7, 0.3), (0.6, 0.2), (0.65, 0.25)], True),  # rising again, but below what was reached
         ([(0.7, 0.3), (0.6, 0.2), (0.6, 0.3)], False),  # mu is at its maximum again
-        ([(0.7, 0.3), (0.6, 0.4), (0.5, 0.3)], False),  # H alone has declined twice
+        ([(0.7, 0.3), (0.6, 0.4), (0.5, 0.3)], False),  # only H has declined twice
         ([(0.7, 0.3), (0.6, 0.2), (0.8, 0.2), (0.7, 0.1)], False),  # a new highest H begins anew
         ([(0.7, 0.3), (0.7, 0.3), (0.7, 0.3)], False),  # flat is no decline
         ([(0.7, 0.3), (None, None), (None, None)], True),  # nothing is pairable any more
@@ -118,7 +118,7 @@ def job_of(work: Path, **kwargs: Any) -> TrainingJob:
 
 
 class Outcome(NamedTuple):
-    """What a training leaves, and what its job knows of it."""
+    """Results of a training, and tokens on the meter of its job."""
 
     k: int
     log: list[dict[str, Any]]
@@ -190,19 +190,19 @@ def test_it_stops_once_the_rule_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     declining = {probe.step: probe for probe in (probe(1, 0.5, 0.5), probe(2, 0.9, 0.5), probe(3, 0.8, 0.4))}
     monkeypatch.setattr(auto_stop, "summarised", lambda step, rollouts: declining[step])
     outcome = until_decline(tmp_path, auto=AutoStop(every=1, prompts=2, patience=1))
-    assert [probe.step for probe in outcome.probes] == [1, 2, 3]  # of six that the schedule has room for
+    assert [probe.step for probe in outcome.probes] == [1, 2, 3]  # the schedule has six
     assert outcome.k == 2
     assert [row["step"] for row in without_times(outcome.log)] == [1, 2]
     assert pd.read_parquet(tmp_path / "rollouts.parquet")["step"].unique().tolist() == [1, 2]
     kept = {folder.name: sorted(part.name for part in folder.iterdir()) for folder in tmp_path.glob("k*")}
     adapters = [sha256(tmp_path / part / "adapter/adapter_model.safetensors") for part in (".", "k2", "k3")]
     assert adapters[0] == adapters[1] != adapters[2]
-    needed = ["adapter", "checkpoint", "rollouts.parquet"]  # of the best; of the last, which the next would continue
+    needed = ["adapter", "checkpoint", "rollouts.parquet"]  # to export the best, and to continue the last
     assert kept == {"k1": ["rollouts.parquet"], "k2": needed, "k3": needed}
     assert outcome.table["chosen"].tolist() == [False, True, False]
 
 
-# Inside the second segment; and at the end of the first, which the trainer itself takes for the end.
+# The signals come inside the second segment, and at the regular end of the first.
 @pytest.mark.parametrize(("signalled", "stopped"), [(4, 5), (3, 3)])
 def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bits(
     tmp_path: Path, straight: tuple[Outcome, Path], signalled: int, stopped: int

@@ -10,21 +10,21 @@ import pytest
 import torch
 
 from g2d.policies.settings import Lora
-from g2d.regimes import division, offline, online
-from g2d.regimes.by_length import cut, dealt, regrouped, rows_of
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.division import Division
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.groups import Group, in_passes
-from g2d.regimes.grpo_generation import EngineGeneration
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.pair_trainer import PairTrainer
-from g2d.regimes.processes import NotTheFirstError
-from g2d.regimes.rft import Rft, train_rft
+from g2d.regimes.grpo.generation import EngineGeneration
+from g2d.regimes.offline import training as offline
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.offline.groups import Group, in_passes
+from g2d.regimes.offline.pair_trainer import PairTrainer
+from g2d.regimes.offline.rft import Rft, train_rft
+from g2d.regimes.run import microbatches, online
+from g2d.regimes.run.by_length import cut, dealt, regrouped, rows_of
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.microbatches import MicroBatches
+from g2d.regimes.run.processes import NotTheFirstError
 from tests.models import tiny_policy
 from tests.regimes.test_processes import dpo as job_of
 from tests.regimes.test_processes import in_two
-from tests.regimes.test_resume import adapter, dpo, terminated_after
+from tests.regimes.test_resume import assert_resumes, dpo
 from tests.regimes.test_rewards import COIN
 from tests.regimes.test_semi_online_dpo import semi_online
 from tests.regimes.test_training import WARMUP, easy, warm_up
@@ -94,10 +94,12 @@ def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]], logged:
             assert row[name] == pytest.approx(same[name], abs=1e-4), name
 
 
-def set_division(patch: pytest.MonkeyPatch, found: Division | None) -> None:
-    """What a card would have chosen."""
+def set_microbatches(patch: pytest.MonkeyPatch, found: MicroBatches | None) -> None:
+    """Replace the choice of micro-batches."""
     for regime in (offline, online):
-        patch.setattr(regime, "divide", division.divide if found is None else lambda *_: found)
+        patch.setattr(
+            regime, "choose_microbatches", microbatches.choose_microbatches if found is None else lambda *_: found
+        )
 
 
 @pytest.fixture
@@ -115,17 +117,17 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    "own", [{}, {"precompute_reference": True, "loss": "ipo"}, {"use_weighting": True, "ld_alpha": 0.5}]
+    "keys", [{}, {"precompute_reference": True, "loss": "ipo"}, {"use_weighting": True, "ld_alpha": 0.5}]
 )
 def test_dpo_by_length_has_the_losses_and_gradients_of_equal_passes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passes: list[tuple[int, int]], own: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passes: list[tuple[int, int]], keys: dict[str, Any]
 ) -> None:
-    settings = DPO.model_copy(update=own)
+    settings = DPO.model_copy(update=keys)
     at_once = settings.model_copy(update={"per_device_batch_size": 8, "gradient_accumulation_steps": 1})
     by_eights = dpo(tmp_path / "eights", settings=at_once, lora=NO_DROPOUT)
     before = sum(rows * tokens for rows, tokens in passes)
     passes.clear()
-    set_division(monkeypatch, Division(3, False, tokens=6 * 26))
+    set_microbatches(monkeypatch, MicroBatches(3, False, tokens=6 * 26))
     by_length = dpo(tmp_path / "by length", settings=settings, lora=NO_DROPOUT)
     assert_alike(by_eights, by_length)
     assert len(passes) > len(by_length)
@@ -136,8 +138,8 @@ def test_dpo_by_length_has_the_losses_and_gradients_of_equal_passes(
 def test_rft_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = [{"prompt_ids": [5, 6, 7], "completion_ids": [8] * (1 + i % 5)} for i in range(22)]
     settings, logs = Rft.model_validate({"regime": "rft", "gradient_accumulation_steps": 2, "epochs": 1}), []
-    for found in (None, Division(2, False, tokens=16)):
-        set_division(monkeypatch, found)
+    for found in (None, MicroBatches(2, False, tokens=16)):
+        set_microbatches(monkeypatch, found)
         job = TrainingJob(tiny_policy(), examples, settings, lora=NO_DROPOUT, seed=0, work=tmp_path / str(len(logs)))
         logs.append(train_rft(job).log)
     assert_alike(*logs)
@@ -146,14 +148,14 @@ def test_rft_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.Monke
 def test_groups_by_length_learn_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     extras: dict[str, Any] = {"pairs": "all", "nll_weight": 0.5, "entropy_coefficient": 0.1, "lora": NO_DROPOUT}
     logs = []
-    for found in (None, Division(2, False, tokens=100)):
-        set_division(monkeypatch, found)
+    for found in (None, MicroBatches(2, False, tokens=100)):
+        set_microbatches(monkeypatch, found)
         logs.append(semi_online(tmp_path / str(len(logs)), k=2, **extras))
     assert_alike(*logs)
 
 
 @pytest.mark.parametrize(
-    "own",
+    "keys",
     [
         {},
         {"updates_per_generation": 2, "loss": "dapo"},
@@ -161,16 +163,16 @@ def test_groups_by_length_learn_the_same(tmp_path: Path, monkeypatch: pytest.Mon
         {"iterations": 2},
     ],
 )
-def test_grpo_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: dict[str, Any]) -> None:
+def test_grpo_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]) -> None:
     draw = EngineGeneration.draw
 
     def of_many_lengths(self: Any, prompts: list[list[int]]) -> Any:
         return [ids[: 1 + i % 8] for i, ids in enumerate(draw(self, prompts)[0])], None
 
     monkeypatch.setattr(EngineGeneration, "draw", of_many_lengths)
-    warmup, logs = WARMUP.model_copy(update={"beta": 0.1} | own), []
-    for found in (Division(4, False), Division(4, False, tokens=1)):
-        set_division(monkeypatch, found)
+    warmup, logs = WARMUP.model_copy(update={"beta": 0.1} | keys), []
+    for found in (MicroBatches(4, False), MicroBatches(4, False, tokens=1)):
+        set_microbatches(monkeypatch, found)
         # On some CPUs every answer that is cut so is wrong: Math-Verify's rewards would teach nothing.
         work = tmp_path / str(len(logs))
         logs.append(warm_up(work, easy(20), k=2, warmup=warmup, lora=NO_DROPOUT, reward=COIN))
@@ -181,18 +183,14 @@ def test_grpo_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_training_by_length_that_was_stopped_ends_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_division(monkeypatch, Division(3, False, tokens=6 * 26))
-    straight = dpo(tmp_path / "straight", settings=DPO)
-    with terminated_after(3), pytest.raises(TrainingStoppedError):
-        dpo(tmp_path / "stopped", settings=DPO)
-    assert dpo(tmp_path / "stopped", settings=DPO) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    set_microbatches(monkeypatch, MicroBatches(3, False, tokens=6 * 26))
+    assert_resumes(lambda work: dpo(work, settings=DPO), tmp_path, 4)
 
 
 def by_length_in_processes(work: Path, base: Any, meter: Any) -> list[dict[str, Any]]:
-    """By as many processes as call this."""
+    """Train in as many processes as call this."""
     with pytest.MonkeyPatch.context() as patch, suppress(NotTheFirstError):
-        set_division(patch, Division(2, False, tokens=4 * 26))
+        set_microbatches(patch, MicroBatches(2, False, tokens=4 * 26))
         return train_dpo(job_of(work / "dpo", base, DPO, n=22, meter=meter)).log
     return []
 

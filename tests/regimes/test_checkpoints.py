@@ -11,7 +11,7 @@ import pytest
 
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import DiskError
-from g2d.regimes.checkpoints import Checkpointing, Checkpoints, _schedule, require_intact, train
+from g2d.regimes.run.checkpoints import Checkpointing, Checkpoints, _schedule, require_intact, train
 
 
 @pytest.mark.parametrize("at", ["weights", "manifest"])
@@ -31,7 +31,7 @@ def test_a_quota_that_fills_keeps_the_checkpoint_before(
         if state.global_step == 2:
             if at == "weights":
                 over_quota()
-            monkeypatch.setattr("g2d.regimes.checkpoints.write_json", over_quota)
+            monkeypatch.setattr("g2d.regimes.run.checkpoints.write_json", over_quota)
 
     def steps(**_: object) -> None:
         for state.global_step in (1, 2):
@@ -57,14 +57,14 @@ def test_a_quota_that_fills_keeps_the_checkpoint_before(
 def test_a_signal_that_comes_during_the_vote_waits_for_the_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
-    """A process that stopped alone would leave the others waiting for it at the next gradient."""
+    """If one process stopped, the others would wait for it at the next gradient."""
     requests: list[str] = []
 
     def vote(due: int, asked: int) -> list[int]:
         requests.append("SIGINT")  # after this process has cast its vote
         return [due, max(asked, others)]
 
-    monkeypatch.setattr("g2d.regimes.processes.largest", vote)
+    monkeypatch.setattr("g2d.regimes.run.processes.largest", vote)
     schedule = _schedule(Checkpointing(every_steps=None, every_minutes=None), None, 1, requests, Meter("job", "train"))
     state = SimpleNamespace(global_step=0, max_steps=9)
     schedule.on_train_begin(None, state, None)

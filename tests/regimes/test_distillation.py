@@ -8,7 +8,6 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -16,9 +15,8 @@ import pytest
 import torch
 
 from g2d.experiment.config import Config, load
-from g2d.experiment.plan import Plan
 from g2d.experiment.requirements import fetched_models, require_files, require_vocabularies
-from g2d.forecast.jobs import grid_jobs
+from g2d.graph.build import build
 from g2d.jobs.files import read_json, write_json
 from g2d.memory.model_shape import model_shape
 from g2d.memory.need import Forecast
@@ -26,14 +24,14 @@ from g2d.memory.passes import Counted
 from g2d.policies import Policy, embedded, load_model
 from g2d.policies.pretrained import resolve_base
 from g2d.policies.settings import Lora
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.distillation import Distillation, train_distillation
-from g2d.regimes.job import TrainingJob
+from g2d.regimes.on_policy.distillation import Distillation, train_distillation
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.settings import EngineSettings
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 from tests.models import adapted, random_model, tiny_policy
-from tests.regimes.test_resume import adapter, saving, terminated_after
+from tests.regimes.test_resume import adapter, assert_resumes, saving, terminated_after
 from tests.regimes.test_training import easy
 
 SETTINGS: dict[str, Any] = {
@@ -80,7 +78,7 @@ class Seen:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    from g2d.regimes.distillation_trainer import DistillationOnGivenRollouts  # TRL imports vLLM for it
+    from g2d.regimes.on_policy.distillation_trainer import DistillationOnGivenRollouts  # TRL imports vLLM for it
 
     found, step = Seen(), DistillationOnGivenRollouts.training_step
 
@@ -146,18 +144,12 @@ def test_a_policy_that_is_its_own_teacher_has_no_loss_and_no_gradient(tmp_path: 
 
 
 def test_stopped_anywhere_and_in_a_chain_it_equals_an_uninterrupted_run(tmp_path: Path, teacher: Policy) -> None:
-    straight = distilled(tmp_path / "straight", teacher, k=6, lora=Lora())
+    straight = assert_resumes(lambda work: distilled(work, teacher, k=6, lora=Lora()), tmp_path, 2, 5)
     assert min(row["grad_norm"] for row in straight) > 1e-3  # six updates on other rollouts: their losses are noise
-    for last in (2, 5):
-        with terminated_after(last - 1), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {last} of 6"):
-            distilled(tmp_path / "stopped", teacher, k=6, lora=Lora())
-    assert distilled(tmp_path / "stopped", teacher, k=6, lora=Lora()) == straight
     distilled(tmp_path / "first", teacher, k=3, lora=Lora())
     resumed = {"resume_from": tmp_path / "first/checkpoint", "lora": Lora()}
     assert distilled(tmp_path / "second", teacher, k=6, **resumed) == straight
-    rows = {name: pd.read_parquet(tmp_path / name / "rollouts.parquet") for name in ("straight", "stopped")}
-    pd.testing.assert_frame_equal(*rows.values())
-    assert adapter(tmp_path / "straight") == adapter(tmp_path / "stopped") == adapter(tmp_path / "second")
+    assert adapter(tmp_path / "straight") == adapter(tmp_path / "second")
 
 
 def test_an_attempt_with_another_teacher_is_not_gone_on_from(
@@ -228,10 +220,11 @@ def test_another_models_tokens_are_compared_before_any_job(tmp_path: Path) -> No
 
 def test_a_job_depends_on_the_record_of_another_model(tmp_path: Path) -> None:
     config = with_teacher({"source": "embedded"}, other_model(tmp_path / "teacher"))
-    training = SimpleNamespace(model="demo", regime="student", seed="0", g="2", k="3")
-    (record,) = Plan(config).teacher(training)
-    assert [job.outputs for job in grid_jobs(config, Plan(config)) if job.rule == "pretrained_model"] == [(record,)]
-    assert Plan(config).previous_costs(training) == ["results/demo/calibration/cost.json"]
+    makers = build(config).makers
+    training = makers["results/demo/seed0/student/g2/k3/policy.json"]
+    (record,) = training.inputs["teacher"]
+    assert makers[record].rule == "pretrained_model"
+    assert training.inputs["costs"] == ["results/demo/calibration/cost.json"]
     source = fetched_models(config)["teachers/student"]
     before = resolve_base("teachers/student", source)
     assert record == f"results/{before.policy_id}/policy.json"

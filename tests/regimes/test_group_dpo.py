@@ -1,4 +1,4 @@
-"""GroupDPO on a harvest: what it trains on, that it is TRL's DPO where there is one pair, and that it goes on."""
+"""GroupDPO on a harvest: training data, equality with TRL's DPO for one pair per prompt, and resuming."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import pytest
 
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.group_dpo import GroupDpo, harvested_groups, train_group_dpo
-from g2d.regimes.groups import Group
-from g2d.regimes.job import TrainingJob
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.offline.group_dpo import GroupDpo, harvested_groups, train_group_dpo
+from g2d.regimes.offline.groups import Group
+from g2d.regimes.run.job import TrainingJob
 from tests.models import tiny_policy
 from tests.regimes.test_groups import PROBLEMS, rollouts
-from tests.regimes.test_resume import adapter, saving, terminated_after
+from tests.regimes.test_resume import assert_resumes, saving
 from tests.regimes.test_training import pairs
 
 VALUES: dict[str, Any] = {"regime": "group_dpo", "learning_rate": 5e-3, "prompts_per_update": 4, "epochs": 2}
@@ -35,7 +34,7 @@ def test_it_trains_on_every_pair_of_the_pairable_prompts_that_were_harvested() -
 
 
 def in_groups(n: int, base: Policy | None = None) -> list[Group]:
-    """The tests' pairs, each a group of its own."""
+    """One group for each of the tests' pairs."""
     return [
         Group(
             problem_id=str(i),
@@ -90,13 +89,8 @@ def test_its_first_loss_is_ln_2_and_it_takes_as_many_steps_as_its_epochs(tmp_pat
     assert sum(row["pairs"] for row in log) == 20
 
 
-@pytest.mark.parametrize("last", [2, 4])
-def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, last: int) -> None:
-    straight = group_dpo(tmp_path / "straight", in_groups(10))
-    with terminated_after(last - 1), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {last} of 5"):
-        group_dpo(tmp_path / "stopped", in_groups(10))
-    assert group_dpo(tmp_path / "stopped", in_groups(10)) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+def test_a_stopped_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    assert_resumes(lambda work: group_dpo(work, in_groups(10)), tmp_path, 2, 4)
 
 
 def test_an_offline_regime_has_no_loss_of_grpo() -> None:

@@ -1,4 +1,4 @@
-"""Groups and their loss: laws that hold exactly, in float64, and TRL's own DPO where there is one pair a prompt."""
+"""Groups and their loss: exact laws in float64, and TRL's DPO for one pair per prompt."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes.group_trainer import collated, policy_gradient_loss, preference_loss
-from g2d.regimes.groups import Group, groups, in_passes, pair_weights, summary
+from g2d.regimes.offline.group_trainer import collated, policy_gradient_loss, preference_loss
+from g2d.regimes.offline.groups import Group, groups, in_passes, pair_weights, summary
 from g2d.rollouts.pairs import build_pairs
 from tests.frames import spelled, text_of
 
@@ -20,7 +20,7 @@ PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name
 
 
 def rollouts(**rewards: str) -> pd.DataFrame:
-    """Of every problem named, rollouts with these rewards, such as a="101"."""
+    """Return rollouts of each named problem with these rewards, such as a="101"."""
     rows = [
         (
             name,

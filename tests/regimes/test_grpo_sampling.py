@@ -1,4 +1,4 @@
-"""What GRPO's rollouts are drawn from: the policy without dropout, by the decoding and nothing else."""
+"""GRPO samples from the policy without dropout, with the configured decoding."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import torch
 from g2d.policies import Policy, load_base, load_tokenizer
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt, conversation
-from g2d.regimes.adapters import merged, with_own_adapter
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.grpo_generation import EngineGeneration
-from g2d.regimes.grpo_trainer import Grpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.generation import EngineGeneration
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.grpo.trainer import Grpo
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.weights import merged, with_own_adapter
 from g2d.rollouts import transformers_engine
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.transformers_engine import TransformersEngine
@@ -35,15 +35,15 @@ WARMUP = Warmup(
 SURE, NOISY = Lora(dropout=0.0), Lora(dropout=0.5)
 
 
-def warm_up(work: Path, base: Policy, k: int, lora: Lora = SURE, own: dict[str, Any] | None = None, **job: Any) -> Any:
-    warmup = WARMUP.model_copy(update=own or {})
+def warm_up(work: Path, base: Policy, k: int, lora: Lora = SURE, keys: dict[str, Any] | None = None, **job: Any) -> Any:
+    warmup = WARMUP.model_copy(update=keys or {})
     job |= {"prompt": Prompt(), "group_size": 2, "seed": 0, "work": work, "lora": lora}
     train_grpo(TrainingJob(base, easy(20), warmup, k=k, **job))
     return pd.read_parquet(work / "rollouts.parquet")
 
 
 def changed(folder: Path, file: str, **values: Any) -> Policy:
-    """M0 whose file says something more."""
+    """Return M0 with further values in one of its JSON files."""
     base = tiny_policy()
     shutil.copytree(base.base, folder)
     said = json.loads((folder / file).read_text())
@@ -100,12 +100,12 @@ def test_a_model_that_is_decoded_in_closed_batches_draws_the_same(
 def test_drawing_leaves_weights_and_random_numbers_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, seen = EngineGeneration.draw, []
+    original, seen = EngineGeneration.draw, []
 
     def draw(self: EngineGeneration, prompts: list[list[int]]) -> Any:
         model, state = self._trainer.model, torch.get_rng_state()
         before = {name: weights.clone() for name, weights in model.named_parameters()}
-        drawn = own(self, prompts)
+        drawn = original(self, prompts)
         assert torch.equal(torch.get_rng_state(), state)
         assert model.training
         assert all(torch.equal(weights, before[name]) for name, weights in model.named_parameters())
@@ -151,7 +151,7 @@ def test_rollouts_are_drawn_without_dropout(tmp_path: Path, monkeypatch: pytest.
     """By the adapter of step 2: those of step 3 are the same whatever dropout that step is trained with, also if the
     adapter is applied and not merged, as on a GPU: a merged one has no dropout."""
     if applied:
-        monkeypatch.setattr("g2d.regimes.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
+        monkeypatch.setattr("g2d.regimes.run.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
     warm_up(tmp_path / "start", tiny_policy(), 2)
     start = tmp_path / "start/checkpoint"
     sure, noisy = (
@@ -166,9 +166,9 @@ def test_ratios_are_to_the_policy_without_dropout(tmp_path: Path, watch: Any) ->
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
         if trainer.state.global_step == 2:  # of the first update of the second generation, nothing is stale yet
             with torch.no_grad():
-                own = log_probabilities(trainer, model.eval(), inputs)
+                log_probs = log_probabilities(trainer, model.eval(), inputs)
             model.train()
-            apart.append(((own - inputs["old_per_token_logps"]) * inputs["completion_mask"]).abs().max().item())
+            apart.append(((log_probs - inputs["old_per_token_logps"]) * inputs["completion_mask"]).abs().max().item())
 
     watch(seen)
     warm_up(tmp_path, tiny_policy(), 4, NOISY, {"updates_per_generation": 2})
@@ -185,15 +185,15 @@ def test_on_policy_no_ratio_but_1_is_taken(tmp_path: Path, watch: Any) -> None: 
 
 
 def test_the_reference_is_m0_without_dropout(tmp_path: Path, watch: Any) -> None:  # noqa: F811
-    """Models may have dropout of their own."""
+    """Some models have dropout layers."""
     base = changed(tmp_path / "base", "config.json", attention_dropout=0.5)
     apart: list[float] = []
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
         with torch.no_grad(), model.eval().disable_adapter():
-            own = log_probabilities(trainer, model, inputs)
+            log_probs = log_probabilities(trainer, model, inputs)
         model.train()
-        apart.append(((own - inputs["ref_per_token_logps"]) * inputs["completion_mask"]).abs().max().item())
+        apart.append(((log_probs - inputs["ref_per_token_logps"]) * inputs["completion_mask"]).abs().max().item())
 
     watch(seen)
     warm_up(tmp_path / "work", base, 2)

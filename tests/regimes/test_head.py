@@ -8,8 +8,8 @@ import pytest
 import torch
 from trl.trainer import utils
 
-from g2d.regimes import head
-from g2d.regimes.head import WholeLogits, whole_logits
+from g2d.regimes.run import head
+from g2d.regimes.run.head import WholeLogits, whole_logits
 
 OUTPUTS = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
 

@@ -1,9 +1,10 @@
-"""KTO: which rollouts it learns from in which order and weight, that its loss is the paper's, and that it goes on."""
+"""KTO: its rollouts with order and weights, the paper's loss, and resuming."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any, Literal
@@ -17,19 +18,18 @@ from g2d.jobs.files import read_json, write_json
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.kto import Judged, Kto, judged_rollouts, train_kto, weights
+from g2d.regimes.offline.kto import Judged, Kto, judged_rollouts, train_kto, weights
+from g2d.regimes.run.job import TrainingJob
 from tests.frames import spelled, text_of
 from tests.models import adapted, completion_logprobs, tiny_policy
-from tests.regimes.test_resume import adapter, saving, terminated_after
+from tests.regimes.test_resume import assert_resumes, saving
 from tests.regimes.test_training import pairs
 
 PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name in ("a", "b", "c", "d")]
 
 
 def harvest() -> pd.DataFrame:
-    """Of a: a right text twice, a wrong one, both cut off. Of b: wrong. Of c: right. Of d: wrong, and right cut off."""
+    """Rollouts a: a right text twice, a wrong one, both cut off; b: wrong; c: right; d: wrong, and right cut off."""
     rows = [
         ("a", 0, "A", 1.0, "stop"),
         ("a", 1, "A", 1.0, "stop"),
@@ -163,24 +163,15 @@ def test_its_second_loss_is_the_papers_with_the_row_before_as_kl_sample(tmp_path
     assert abs(log[1]["loss"] - log[0]["loss"]) > 0.01  # it has moved, so the formula was tried away from its start
 
 
-@pytest.mark.parametrize("last", [2, 3, 5])  # inside an epoch, at its end, inside the next; 9 steps
-def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, last: int) -> None:
-    straight = kto(tmp_path / "straight")
-    assert [row["step"] for row in straight] == list(range(1, 10))
-    with terminated_after(last - 1), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {last} of 9"):
-        kto(tmp_path / "stopped")
-    assert kto(tmp_path / "stopped") == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+def test_a_stopped_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    log = assert_resumes(kto, tmp_path, 3, 5)  # at the end of an epoch, and inside the next
+    assert [row["step"] for row in log] == list(range(1, 10))
 
 
 def test_from_the_warmed_up_policy_that_is_the_reference_also_after_a_stop(tmp_path: Path) -> None:
     start = adapted(tiny_policy(), tmp_path / "warm", std=0.05)
     config = tmp_path / "warm/adapter_config.json"
     write_json(config, read_json(config) | {"lora_dropout": 0.0})  # which would tell the two apart from the first step
-    straight = kto(tmp_path / "straight", start=start)
+    straight = assert_resumes(partial(kto, start=start), tmp_path, 4)
     assert (straight[0]["rewards/chosen"], straight[0]["rewards/rejected"]) == pytest.approx((0, 0), abs=1e-5)
     assert straight[-1]["rewards/chosen"] != 0
-    with terminated_after(3), pytest.raises(TrainingStoppedError):
-        kto(tmp_path / "stopped", start=start)
-    assert kto(tmp_path / "stopped", start=start) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")

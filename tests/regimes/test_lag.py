@@ -14,13 +14,13 @@ from pydantic import ValidationError
 from g2d.experiment.config import load
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import DiskError, read_json, sha256
-from g2d.regimes import grpo_generation
-from g2d.regimes.checkpoints import MANIFEST, TrainingStoppedError
-from g2d.regimes.grpo import GRPO
-from g2d.regimes.grpo_generation import EngineGeneration
-from g2d.regimes.grpo_trainer import Grpo
-from g2d.regimes.lag import ADAPTERS, overlap_s
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo import generation as grpo_generation
+from g2d.regimes.grpo.generation import EngineGeneration
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.lag import ADAPTERS, overlap_s
+from g2d.regimes.grpo.train import GRPO
+from g2d.regimes.grpo.trainer import Grpo
+from g2d.regimes.run.checkpoints import MANIFEST, TrainingStoppedError
 from g2d.rollouts.settings import EngineSettings
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
@@ -40,7 +40,7 @@ Weights = dict[str, torch.Tensor]
 
 def weights(model: Any) -> Weights:
     """Weights of a model with an adapter, or of the model inside PEFT's wrapper, with the same names."""
-    return {name: own.detach().clone() for name, own in model.named_parameters() if ".default." in name}
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters() if ".default." in name}
 
 
 def same(one: Weights, other: Weights) -> bool:
@@ -75,9 +75,9 @@ def test_the_policy_of_so_many_updates_ago_generates(
     on_disk = sum(file.stat().st_size for file in (tmp_path / "checkpoint" / ADAPTERS).rglob("*.*"))
     said = f"lag: every checkpoint has up to 2 earlier policies, {on_disk / 1e9:.2g} GB"
     assert capsys.readouterr().out.count(said) == 1
-    own = [weights for weights, _ in drawn_by]
-    assert not any(same(one, other) for one, other in pairwise(own))
-    assert [[same(other, generator) for other in own].index(True) for _, generator in drawn_by] == [0, 0, 0, 1, 2]
+    trained = [weights for weights, _ in drawn_by]
+    assert not any(same(one, other) for one, other in pairwise(trained))
+    assert [[same(other, generator) for other in trained].index(True) for _, generator in drawn_by] == [0, 0, 0, 1, 2]
     assert rollouts(tmp_path).groupby("step").generated_at.unique().map(list).tolist() == [[1], [1], [1], [2], [3]]
 
 
@@ -94,7 +94,7 @@ def test_what_has_no_room_does_not_begin(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 class Vllm:
-    """Records the weights sent to vLLM, which always generates the same tokens."""
+    """Record the weights sent to vLLM; it always returns the same tokens."""
 
     def __init__(self) -> None:
         self.handed_over: list[str] = []
@@ -116,8 +116,8 @@ class Vllm:
 def test_vllm_has_the_adapter_of_so_many_updates_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vllm = Vllm()
     monkeypatch.setattr(grpo_generation, "vllm_beside_trainer", lambda *_: vllm)
-    own = {"lag": 1, "entropy_coefficient": 0.1}  # something to learn, whatever the rewards
-    warm_up(tmp_path, own, 4, engine=EngineSettings(name="vllm"))
+    keys = {"lag": 1, "entropy_coefficient": 0.1}  # something to learn, whatever the rewards
+    warm_up(tmp_path, keys, 4, engine=EngineSettings(name="vllm"))
     assert vllm.handed_over[0] == vllm.handed_over[1]
     assert len(set(vllm.handed_over)) == 3
     kept = tmp_path / "checkpoint" / ADAPTERS / "3/adapter_model.safetensors"
@@ -151,27 +151,27 @@ CORRECTIONS: list[dict[str, Any]] = [
 ]
 
 
-def weights_by_hand(own: dict[str, Any], log_ratios: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def weights_by_hand(keys: dict[str, Any], log_ratios: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Compute the weights in float64, (B, T) or (B, 1)."""
-    if own.get("ratio") == "none":
+    if keys.get("ratio") == "none":
         return torch.ones_like(log_ratios)
-    if own["correction"] == "m2":
+    if keys["correction"] == "m2":
         left = list(zip((log_ratios[mask] ** 2).tolist(), log_ratios[mask].tolist(), strict=True))
-        while sum(square for square, _ in left) > own["m2_threshold"] * len(left):
+        while sum(square for square, _ in left) > keys["m2_threshold"] * len(left):
             left.remove(max(left))
         kept = torch.isin(log_ratios, torch.tensor([ratio for _, ratio in left], dtype=torch.float64))
         return log_ratios.exp() * kept
-    ratios = (log_ratios if own["correction"].startswith("token") else log_ratios.sum(1, keepdim=True)).exp()
-    cap = own["correction_cap"]
-    return ratios.clamp(max=cap) if own["correction"].endswith("truncate") else ratios.where(ratios <= cap, 0.0)
+    ratios = (log_ratios if keys["correction"].startswith("token") else log_ratios.sum(1, keepdim=True)).exp()
+    cap = keys["correction_cap"]
+    return ratios.clamp(max=cap) if keys["correction"].endswith("truncate") else ratios.where(ratios <= cap, 0.0)
 
 
-@pytest.mark.parametrize("own", CORRECTIONS, ids=str)
+@pytest.mark.parametrize("keys", CORRECTIONS, ids=str)
 def test_value_and_gradient_are_those_of_the_weighted_loss(
     tmp_path: Path,
     watch: Any,  # noqa: F811
     drawn_by: list[tuple[Weights, Weights]],
-    own: dict[str, Any],
+    keys: dict[str, Any],
 ) -> None:
     """The mean over completions and their tokens of -w A log pi, of which the loss is the value where log pi is 1."""
     cosines, capped = [], []
@@ -190,7 +190,7 @@ def test_value_and_gradient_are_those_of_the_weighted_loss(
             for name in now:
                 parameters[name].data.copy_(now[name])
         log_ratios = (log_probs.detach() - sampled).double() * mask
-        by_hand = weights_by_hand(own, log_ratios, mask)
+        by_hand = weights_by_hand(keys, log_ratios, mask)
         advantages = inputs["advantages"].double()[:, None]
 
         def mean(gain: torch.Tensor) -> torch.Tensor:
@@ -206,23 +206,23 @@ def test_value_and_gradient_are_those_of_the_weighted_loss(
     watch(seen)
     # A step is one pass, so that m2 is seen to be over all tokens of an update.
     one_pass = {"lag": 2, "per_device_batch_size": 16, "gradient_accumulation_steps": 1}
-    warm_up(tmp_path, one_pass | own, 5)
+    warm_up(tmp_path, one_pass | keys, 5)
     assert len(cosines) >= 2
     assert min(cosines) > 1 - 1e-6
     assert any(capped)
 
 
 @pytest.mark.parametrize(
-    ("own", "stop"),
+    ("keys", "stop"),
     [({"lag": 3, "retire": {"after": 1}}, 2), ({"lag": 2, "correction": "m2", "replay": BUFFER}, 4)],
     ids=str,
 )
-def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, own: dict[str, Any], stop: int) -> None:
+def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, keys: dict[str, Any], stop: int) -> None:
     meters = [Meter("job", "train_grpo") for _ in range(3)]
-    straight = warm_up(tmp_path / "straight", own, 6, meter=meters[0])
+    straight = warm_up(tmp_path / "straight", keys, 6, meter=meters[0])
     with terminated_after(stop), pytest.raises(TrainingStoppedError):
-        warm_up(tmp_path / "stopped", own, 6, meter=meters[1])
-    assert warm_up(tmp_path / "stopped", own, 6, meter=meters[2]) == straight
+        warm_up(tmp_path / "stopped", keys, 6, meter=meters[1])
+    assert warm_up(tmp_path / "stopped", keys, 6, meter=meters[2]) == straight
     assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
     pd.testing.assert_frame_equal(rollouts(tmp_path / "stopped"), rollouts(tmp_path / "straight"))
     bill = meters[2].spent()
@@ -250,24 +250,24 @@ def test_overlap_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "message"),
+    ("keys", "message"),
     [
         ({"lag": 1, "sync_every": 2}, "lag=1: every step has rollouts of its own"),
         ({"lag": 1, "updates_per_generation": 2, "steps": [2]}, "set the three to 1, or lag to 0"),
         ({"lag": -1}, "greater than or equal to 0"),
     ],
 )
-def test_contradictions_are_refused(own: dict[str, Any], message: str) -> None:
+def test_contradictions_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        Warmup.model_validate(own)
+        Warmup.model_validate(keys)
 
 
 def test_with_a_lag_what_transformers_draws_is_corrected() -> None:
-    for own in ({"correction": "m2"}, {"off_policy_mask_threshold": 0.1}):
-        load(MINIMAL | {"warmup": own | {"lag": 1}})
+    for keys in ({"correction": "m2"}, {"off_policy_mask_threshold": 0.1}):
+        load(MINIMAL | {"warmup": keys | {"lag": 1}})
         with pytest.raises(ConfigError, match="lag"):
-            load(MINIMAL | {"warmup": own})
+            load(MINIMAL | {"warmup": keys})
     with pytest.raises(ConfigError, match="vespo"):
         load(MINIMAL | {"warmup": {"lag": 1, "loss": "vespo"}})
-    own = Warmup(lag=4, correction="token_truncate")
-    assert "drawn by the policy of 4 steps before; correction was token_truncate" in GRPO.methods(own)
+    warmup = Warmup(lag=4, correction="token_truncate")
+    assert "drawn by the policy of 4 steps before; correction was token_truncate" in GRPO.methods(warmup)

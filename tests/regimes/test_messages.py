@@ -1,4 +1,4 @@
-"""What processes of a training write for each other: read back unchanged, and without a pickle."""
+"""Messages between the processes of a training are read back unchanged, and are no pickles."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from g2d.jobs.cost import Meter, Progress
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.problem import Problem
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.group_dpo import GroupDpo, harvested_groups
-from g2d.regimes.groups import Group
-from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.kto import judged_rollouts
-from g2d.regimes.messages import TYPE, read_message, write_message
-from g2d.regimes.rft import right_completions
+from g2d.regimes.distributed.messages import TYPE, read_message, write_message
+from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.offline.group_dpo import GroupDpo, harvested_groups
+from g2d.regimes.offline.groups import Group
+from g2d.regimes.offline.kto import judged_rollouts
+from g2d.regimes.offline.rft import right_completions
+from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.rewards.catalogue import reward_settings
 from tests.regimes.test_groups import PROBLEMS, rollouts
 
@@ -62,7 +62,7 @@ def test_what_is_sent_is_what_is_received(tmp_path: Path, value: Any) -> None:
     ],
 )
 def test_what_was_read_from_a_harvest_can_be_sent(tmp_path: Path, read: Callable[[pd.DataFrame], Any]) -> None:
-    """In a file's frame the tokens are numpy's arrays."""
+    """A Parquet file returns tokens as numpy arrays."""
     rollouts(a="1100", b="1000").to_parquet(tmp_path / "rollouts.parquet")
     data = read(pd.read_parquet(tmp_path / "rollouts.parquet"))
     write_message(tmp_path / "message.json", data)
@@ -83,7 +83,14 @@ def test_what_json_does_not_have_is_refused(tmp_path: Path, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["os:system", "subprocess:Popen", "g2d.jobs.files:sha256", "g2d.regimes.messages:Path", "g2d.nowhere:Class"]
+    "name",
+    [
+        "os:system",
+        "subprocess:Popen",
+        "g2d.jobs.files:sha256",
+        "g2d.jobs.files:Path",
+        "g2d.nowhere:Class",
+    ],
 )
 def test_a_file_from_somebody_else_calls_nothing(tmp_path: Path, name: str) -> None:
     (tmp_path / "message.json").write_text(json.dumps({TYPE: name, "args": "true"}))

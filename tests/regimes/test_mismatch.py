@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from g2d.experiment.config import load
 from g2d.policies.policy import load_base
-from g2d.regimes import grpo_generation
-from g2d.regimes.grpo import GRPO
-from g2d.regimes.grpo_trainer import Grpo, above_cap, masked_log_ratios, within_second_moment
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo import generation as grpo_generation
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import GRPO
+from g2d.regimes.grpo.trainer import Grpo, above_cap, masked_log_ratios, within_second_moment
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 from tests.regimes.test_off_policy import log_probabilities, warm_up, watch  # noqa: F401 -- a fixture
@@ -59,8 +59,8 @@ def test_weights_and_their_count_are_those_of_the_keys(tmp_path: Path, watch: An
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
         with torch.no_grad():  # the first step: the adapter is still nothing
-            own = log_probabilities(trainer, model, inputs)
-        weights, capped = by_hand(correction, own - inputs["sampling_per_token_logps"])
+            log_probs = log_probabilities(trainer, model, inputs)
+        weights, capped = by_hand(correction, log_probs - inputs["sampling_per_token_logps"])
         torch.testing.assert_close(inputs["importance_sampling_ratio"], weights, rtol=1e-4, atol=1e-5)
         found.append((weights, capped))
 
@@ -78,16 +78,16 @@ def test_what_an_engine_sampled_is_replayed_with_the_log_probabilities_that_it_g
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
         with torch.no_grad():
-            own = log_probabilities(trainer, model, inputs)
-        weights, _ = by_hand("token_truncate", own - inputs["sampling_per_token_logps"])
+            log_probs = log_probabilities(trainer, model, inputs)
+        weights, _ = by_hand("token_truncate", log_probs - inputs["sampling_per_token_logps"])
         torch.testing.assert_close(inputs["importance_sampling_ratio"], weights, rtol=1e-4, atol=1e-5)
         given.setdefault(trainer.state.global_step, set()).update(
             map(tuple, inputs["sampling_per_token_logps"].tolist())
         )
 
     watch(seen)
-    own = {"replay": {"buffer": 8, "share": 0.5}, "correction": "token_truncate", "correction_cap": CAP}
-    warm_up(tmp_path, own, 2)
+    keys = {"replay": {"buffer": 8, "share": 0.5}, "correction": "token_truncate", "correction_cap": CAP}
+    warm_up(tmp_path, keys, 2)
     assert given[0] == given[1] == {(-1.0 - 4 * n,) * 3 for n in range(8)}
 
 
@@ -98,8 +98,8 @@ def test_successes_beside_what_an_engine_sampled_have_the_weight_1(tmp_path: Pat
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
         with torch.no_grad():
-            own = log_probabilities(trainer, model, inputs)
-        weights, _ = by_hand("token_truncate", own - inputs["sampling_per_token_logps"])
+            log_probs = log_probabilities(trainer, model, inputs)
+        weights, _ = by_hand("token_truncate", log_probs - inputs["sampling_per_token_logps"])
         replayed = torch.tensor([ids in RIGHT for ids in inputs["completion_ids"].tolist()])
         assert inputs["sampling_per_token_logps"].isnan().all(dim=1).tolist() == replayed.tolist()
         weights[replayed] = 1.0
@@ -107,8 +107,8 @@ def test_successes_beside_what_an_engine_sampled_have_the_weight_1(tmp_path: Pat
         of_successes.extend(replayed.tolist())
 
     watch(seen)
-    own = RLEP | {"correction": "token_truncate", "correction_cap": CAP}
-    warm_up(tmp_path / "run", own, 1, **of_every_other_problem(tmp_path / "harvest"))
+    keys = RLEP | {"correction": "token_truncate", "correction_cap": CAP}
+    warm_up(tmp_path / "run", keys, 1, **of_every_other_problem(tmp_path / "harvest"))
     assert 0 < sum(of_successes) < len(of_successes)
 
 
@@ -154,8 +154,8 @@ def test_m2_masks_tokens_of_the_whole_update_and_caps_none(tmp_path: Path, watch
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
         with torch.no_grad():
-            own = log_probabilities(trainer, model, inputs)
-        found.append((inputs["importance_sampling_ratio"], own - inputs["sampling_per_token_logps"]))
+            log_probs = log_probabilities(trainer, model, inputs)
+        found.append((inputs["importance_sampling_ratio"], log_probs - inputs["sampling_per_token_logps"]))
 
     watch(seen)
     [row] = warm_up(tmp_path, {"correction": "m2", "m2_threshold": 5.0}, 1)
@@ -173,34 +173,34 @@ def test_neutral_values_are_what_was_fixed_before() -> None:
     fixed = {"vllm_importance_sampling_mode": "sequence_mask", "vllm_importance_sampling_clip_max": 3.0}
     assert Warmup().mismatch_arguments == fixed | {"cast_lm_head_to_fp32": False}
     assert Warmup(correction="sequence_mask", correction_cap=3, float32_logits=False).params() == Warmup().params()
-    own = Warmup(correction="token_truncate", float32_logits=True)
-    assert own.params().keys() - Warmup().params().keys() == {"correction", "float32_logits"}
-    assert GRPO.methods(own) == "In GRPO, correction was token_truncate; float32_logits was True."
+    warmup = Warmup(correction="token_truncate", float32_logits=True)
+    assert warmup.params().keys() - Warmup().params().keys() == {"correction", "float32_logits"}
+    assert GRPO.methods(warmup) == "In GRPO, correction was token_truncate; float32_logits was True."
 
 
 @pytest.mark.parametrize(
-    ("own", "message"),
+    ("keys", "message"),
     [
         ({"correction": "m2", "correction_cap": 2.0}, "correction_cap does nothing with correction: m2"),
         ({"m2_threshold": 0.1}, "m2_threshold does nothing with correction: sequence_mask"),
     ],
 )
-def test_a_key_of_another_correction_is_refused(own: dict[str, Any], message: str) -> None:
+def test_a_key_of_another_correction_is_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        Warmup.model_validate(own)
+        Warmup.model_validate(keys)
     assert Warmup(correction="m2", m2_threshold=0.1).params().keys() >= {"correction", "m2_threshold"}
 
 
-@pytest.mark.parametrize("own", [{"correction": "token_mask"}, {"correction": "m2"}, {"correction_cap": 2.0}])
-def test_a_correction_of_nothing_is_refused(own: dict[str, Any]) -> None:
-    [name] = own
+@pytest.mark.parametrize("keys", [{"correction": "token_mask"}, {"correction": "m2"}, {"correction_cap": 2.0}])
+def test_a_correction_of_nothing_is_refused(keys: dict[str, Any]) -> None:
+    [name] = keys
     with pytest.raises(ValidationError, match=f"{name} is about weights, and with ratio: none there are none"):
-        Warmup.model_validate(own | {"ratio": "none"})
+        Warmup.model_validate(keys | {"ratio": "none"})
     with pytest.raises(
         ConfigError, match=rf"warmup\.{name} needs engine\.name: vllm, a lag or a replay buffer, because transf"
     ):
-        load(MINIMAL | {"warmup": own})
-    load(MINIMAL | {"warmup": own, "engine": {"name": "vllm"}})
+        load(MINIMAL | {"warmup": keys})
+    load(MINIMAL | {"warmup": keys, "engine": {"name": "vllm"}})
 
 
 def test_what_the_engine_leaves_nothing_to_mask_or_cannot_weigh_is_refused() -> None:
@@ -234,32 +234,36 @@ def test_m2_over_several_updates_is_refused() -> None:
         Warmup.model_validate(m2)
     Warmup.model_validate(m2 | {"updates_per_generation": 1, "iterations": 4})  # each over the rollouts of one update
     with pytest.raises(ConfigError, match=r"ablations\.own\.warmup\.correction: m2 masks tokens of an update"):
-        own = {"steps": [4], "warmup": {"correction": "m2"}}
+        keys = {"steps": [4], "warmup": {"correction": "m2"}}
         load(
             MINIMAL
-            | {"warmup": m2 | {"correction": "sequence_mask"}, "ablations": {"own": own}, "engine": {"name": "vllm"}}
+            | {"warmup": m2 | {"correction": "sequence_mask"}, "ablations": {"own": keys}, "engine": {"name": "vllm"}}
         )
 
 
 def test_float32_logits_and_an_adapter_of_the_head_are_refused() -> None:
-    own = {"warmup": {"float32_logits": True}}
+    keys = {"warmup": {"float32_logits": True}}
     with pytest.raises(ConfigError, match=r"warmup\.float32_logits: TRL refuses it where lora\.target_modules has lm_"):
-        load(MINIMAL | own | {"lora": {"target_modules": ["q_proj", "lm_head"]}})
-    load(MINIMAL | own | {"lora": {"target_modules": ["q_proj"]}})
+        load(MINIMAL | keys | {"lora": {"target_modules": ["q_proj", "lm_head"]}})
+    load(MINIMAL | keys | {"lora": {"target_modules": ["q_proj"]}})
 
 
 def test_logits_in_float32_are_those_of_the_key(
     tmp_path: Path, watch: Any, monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ) -> None:  # fmt: skip
     """Of a bfloat16 model; a rounded logit has no more than 8 bits."""
-    monkeypatch.setattr("g2d.regimes.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
+    monkeypatch.setattr("g2d.regimes.run.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
     kinds: dict[bool, torch.dtype] = {}
 
     for float32 in (False, True):
 
-        def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor, own: bool = float32) -> None:
+        def seen(
+            trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor, in_float32: bool = float32
+        ) -> None:
             with torch.no_grad():
-                kinds[own] = model.get_output_embeddings()(model.get_input_embeddings()(inputs["prompt_ids"])).dtype
+                kinds[in_float32] = model.get_output_embeddings()(
+                    model.get_input_embeddings()(inputs["prompt_ids"])
+                ).dtype
 
         watch(seen)
         warm_up(tmp_path / str(float32), {"float32_logits": float32}, 1)

@@ -16,10 +16,10 @@ from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.problems.replies import generate
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.prompt_choice import VERIFIABLE, PromptMix, order, prompt_order, times_before
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.prompts import VERIFIABLE, PromptMix, order, prompt_order, times_before
 from g2d.rewards.catalogue import TRUTH, ByKind
 from g2d.rewards.model import RewardModel, Scorer
 from g2d.rollouts.draw import draw_rollouts

@@ -14,17 +14,16 @@ import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from g2d.jobs.cost import Meter
-from g2d.jobs.files import sha256
 from g2d.policies.settings import Lora
-from g2d.regimes.auto_stop import train_until_decline
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.grpo_trainer import REFERENCE, Grpo, mixed_groups
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.grpo.trainer import REFERENCE, Grpo, mixed_groups
+from g2d.regimes.run.auto_stop import train_until_decline
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy
-from tests.regimes.test_resume import saving, terminated_after
+from tests.regimes.test_resume import adapter, assert_resumes, saving, terminated_after
 from tests.regimes.test_training import easy
 
 PLAIN = {"steps": [0, 4, 8], "horizon": 8, "learning_rate": 1e-2, "max_completion_length": 12}
@@ -47,7 +46,7 @@ OBJECTIVES: list[tuple[dict[str, Any], dict[str, Any]]] = [  # and what TRL call
 
 def warm_up(
     work: Path,
-    own: dict[str, Any],
+    keys: dict[str, Any],
     k: int,
     *,
     group_size: int = 2,
@@ -57,7 +56,7 @@ def warm_up(
         TrainingJob(
             tiny_policy(),
             easy(20),
-            Warmup.model_validate(PLAIN | own),
+            Warmup.model_validate(PLAIN | keys),
             lora=Lora(dropout=0.0),
             group_size=group_size,
             k=k,
@@ -70,10 +69,6 @@ def warm_up(
     return [{name: value for name, value in row.items() if name != "step_time"} for row in log if "loss" in row]
 
 
-def adapter(work: Path) -> str:
-    return sha256(work / "adapter/adapter_model.safetensors")
-
-
 def rollouts(work: Path) -> pd.DataFrame:
     return pd.read_parquet(work / "rollouts.parquet")
 
@@ -83,7 +78,7 @@ Seen = Callable[[Grpo, Any, dict[str, Any], torch.Tensor], None]
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Seen], None]:
-    """Have a function look at every micro-batch, with the loss that the trainer computes of it."""
+    """Call a function with every micro-batch and its loss."""
 
     def install(seen: Seen) -> None:
         def compute_loss(self: Grpo, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -104,22 +99,22 @@ def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
 # --------------------------------------------------------------------------------------------- the bill and the record
 
 
-@pytest.mark.parametrize("own", [{}, {"updates_per_generation": 4}, {"iterations": 4}, V2_I2], ids=str)
-def test_the_bill_has_the_tokens_that_were_judged(tmp_path: Path, own: dict[str, Any]) -> None:
+@pytest.mark.parametrize("keys", [{}, {"updates_per_generation": 4}, {"iterations": 4}, V2_I2], ids=str)
+def test_the_bill_has_the_tokens_that_were_judged(tmp_path: Path, keys: dict[str, Any]) -> None:
     meter = Meter("job", "train_grpo")
-    warm_up(tmp_path, own, 4, meter=meter)
+    warm_up(tmp_path, keys, 4, meter=meter)
     frame = rollouts(tmp_path)
-    assert len(frame) == 16 * 4 // own.get("iterations", 1)
+    assert len(frame) == 16 * 4 // keys.get("iterations", 1)
     assert meter.tokens_generated == frame.token_count.sum()
 
 
 def test_the_bill_needs_no_record_and_survives_a_stop(tmp_path: Path) -> None:
-    own = V2_I2 | {"keep_rollouts": "none", "horizon": 12, "steps": [12]}
+    keys = V2_I2 | {"keep_rollouts": "none", "horizon": 12, "steps": [12]}
     straight, stopped = Meter("job", "train_grpo"), Meter("job", "train_grpo")
-    warm_up(tmp_path / "straight", own, 12, meter=straight)
+    warm_up(tmp_path / "straight", keys, 12, meter=straight)
     with terminated_after(4), pytest.raises(TrainingStoppedError):
-        warm_up(tmp_path / "stopped", own, 12)
-    warm_up(tmp_path / "stopped", own, 12, meter=stopped)
+        warm_up(tmp_path / "stopped", keys, 12)
+    warm_up(tmp_path / "stopped", keys, 12, meter=stopped)
     assert rollouts(tmp_path / "stopped").empty
     assert stopped.spent().tokens_generated == straight.spent().tokens_generated > 0
 
@@ -292,7 +287,7 @@ REWARDS = [0.0, 1.0, 0.25, 0.75, 1.0, 1.0, math.nan, 1.0]
 
 
 @pytest.mark.parametrize(
-    ("own", "scale"),
+    ("keys", "scale"),
     [
         ({}, lambda group, everything: math.sqrt(pvariance(group) + 1e-4)),
         ({"scale_rewards": "batch"}, lambda group, everything: math.sqrt(pvariance(everything) + 1e-4)),
@@ -300,13 +295,13 @@ REWARDS = [0.0, 1.0, 0.25, 0.75, 1.0, 1.0, math.nan, 1.0]
     ids=["group", "batch"],
 )
 def test_a_population_deviation_by_hand(
-    tmp_path: Path, watch: Callable[[Seen], None], monkeypatch: pytest.MonkeyPatch, own: dict[str, Any], scale: Any
+    tmp_path: Path, watch: Callable[[Seen], None], monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], scale: Any
 ) -> None:
     """Equation 2 of arXiv 2505.22257, in float64; what has no reward has no advantage and no part in the moments."""
     monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: REWARDS * (n // 8)))
     found: list[float] = []
     watch(lambda trainer, model, inputs, loss: found.extend(inputs["advantages"].tolist()))
-    warm_up(tmp_path, own | {"deviation": "population"}, 1)
+    warm_up(tmp_path, keys | {"deviation": "population"}, 1)
     known = [reward for reward in REWARDS if not math.isnan(reward)]
     expected = []
     for group in ([0.0, 1.0], [0.25, 0.75], [1.0, 1.0], [1.0]):
@@ -330,7 +325,7 @@ def test_signed_losses_and_their_gradients_by_hand(
     tmp_path: Path, watch: Callable[[Seen], None], monkeypatch: pytest.MonkeyPatch, paper: str
 ) -> None:
     """arXiv 2506.01347 (section 2) and 2504.11343 (section 2), in float64, on rollouts of the policy and stale ones."""
-    own, right, wrong, keeps_uniform = SIGNED[paper]
+    keys, right, wrong, keeps_uniform = SIGNED[paper]
     scored = Grpo._generate_and_score_completions
     found: list[tuple[float, float, float]] = []
     kinds = set()
@@ -347,7 +342,7 @@ def test_signed_losses_and_their_gradients_by_hand(
         mask, weights = inputs["completion_mask"].double(), inputs["weight"][:, None]
         log_probs = log_probabilities(trainer, model, inputs).double()
         ratios = (log_probs - inputs["old_per_token_logps"].double()).exp()
-        clip = own.get("epsilon", 0.2)
+        clip = keys.get("epsilon", 0.2)
         gains = torch.minimum(ratios * weights, ratios.clamp(1 - clip, 1 + clip) * weights)
         by_hand = -((gains * mask).sum(1) / mask.sum(1)).mean() / trainer.args.gradient_accumulation_steps
         expected = gradient(model, by_hand).double()
@@ -356,7 +351,7 @@ def test_signed_losses_and_their_gradients_by_hand(
 
     monkeypatch.setattr(Grpo, "_generate_and_score_completions", with_weights)
     watch(seen)
-    warm_up(tmp_path, own | {"advantages": "sign", "updates_per_generation": 2}, 2)
+    warm_up(tmp_path, keys | {"advantages": "sign", "updates_per_generation": 2}, 2)
     assert kinds >= {(0.0, 0.0), (1.0, 1.0)}
     assert len({len(set(kind)) for kind in kinds}) == 2
     assert [loss for loss, _, _ in found] == pytest.approx([expected for _, expected, _ in found], rel=1e-4, abs=1e-7)
@@ -381,9 +376,9 @@ def test_signs_and_their_weights_by_hand(
 
 def test_a_uniform_group_is_pulled_to_the_reference_unless_masked(tmp_path: Path) -> None:
     """So that the test above says something: the mask changes what is trained where there is a KL term."""
-    for name, own in (("plain", {}), ("masked", {"mask_uniform_groups": True})):
-        warm_up(tmp_path / name, own | {"beta": 0.1}, 3)
-        warm_up(tmp_path / f"{name}-free", own, 3)
+    for name, keys in (("plain", {}), ("masked", {"mask_uniform_groups": True})):
+        warm_up(tmp_path / name, keys | {"beta": 0.1}, 3)
+        warm_up(tmp_path / f"{name}-free", keys, 3)
     assert adapter(tmp_path / "plain") != adapter(tmp_path / "masked")
     assert adapter(tmp_path / "plain-free") == adapter(tmp_path / "masked-free")
 
@@ -416,7 +411,7 @@ def test_a_reset_optimizer_takes_another_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "signal_after", "ends_at"),
+    ("keys", "signal_after", "ends_at"),
     [
         (V2_I2, 4, 8),
         (V2_I2 | {"ratio": "none", "mask_uniform_groups": True, "beta": 0.1}, 4, 8),
@@ -429,28 +424,23 @@ def test_a_reset_optimizer_takes_another_way(tmp_path: Path) -> None:
     ids=str,
 )
 def test_stopped_on_the_way_it_equals_an_uninterrupted_run(
-    tmp_path: Path, own: dict[str, Any], signal_after: int, ends_at: int
+    tmp_path: Path, keys: dict[str, Any], signal_after: int, ends_at: int
 ) -> None:
-    own, k = own | {"horizon": 12, "steps": [12]}, 12 if ends_at == 8 else 6
-    straight = warm_up(tmp_path / "straight", own, k)
-    with terminated_after(signal_after), pytest.raises(TrainingStoppedError, match=f"at step {ends_at} of {k}"):
-        warm_up(tmp_path / "stopped", own, k)
-    assert warm_up(tmp_path / "stopped", own, k) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
-    pd.testing.assert_frame_equal(rollouts(tmp_path / "stopped"), rollouts(tmp_path / "straight"))
+    keys, k = keys | {"horizon": 12, "steps": [12]}, 12 if ends_at == 8 else 6
+    assert_resumes(lambda work: warm_up(work, keys, k), tmp_path, ends_at, after=signal_after)
 
 
-@pytest.mark.parametrize("own", [V2_I2, MOVING | {"reset_optimizer": True}, MOVING | {"reference_every": 3}], ids=str)
-def test_a_chain_equals_one_uninterrupted_run(tmp_path: Path, own: dict[str, Any]) -> None:
-    warm_up(tmp_path / "straight", own | {"horizon": 12}, 8)
-    warm_up(tmp_path / "first", own | {"horizon": 12}, 4)
-    warm_up(tmp_path / "second", own | {"horizon": 12}, 8, resume_from=tmp_path / "first/checkpoint")
+@pytest.mark.parametrize("keys", [V2_I2, MOVING | {"reset_optimizer": True}, MOVING | {"reference_every": 3}], ids=str)
+def test_a_chain_equals_one_uninterrupted_run(tmp_path: Path, keys: dict[str, Any]) -> None:
+    warm_up(tmp_path / "straight", keys | {"horizon": 12}, 8)
+    warm_up(tmp_path / "first", keys | {"horizon": 12}, 4)
+    warm_up(tmp_path / "second", keys | {"horizon": 12}, 8, resume_from=tmp_path / "first/checkpoint")
     assert adapter(tmp_path / "second") == adapter(tmp_path / "straight")
 
 
-@pytest.mark.parametrize(("own", "expected"), OBJECTIVES, ids=str)
+@pytest.mark.parametrize(("keys", "expected"), OBJECTIVES, ids=str)
 def test_every_objective_reaches_the_trainer_and_trains(
-    tmp_path: Path, watch: Callable[[Seen], None], own: dict[str, Any], expected: dict[str, Any]
+    tmp_path: Path, watch: Callable[[Seen], None], keys: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     arguments: dict[str, Any] = {}
 
@@ -458,23 +448,23 @@ def test_every_objective_reaches_the_trainer_and_trains(
         arguments.update({name: getattr(trainer.args, name) for name in expected})
 
     watch(seen)
-    log = warm_up(tmp_path, own | {"updates_per_generation": 2}, 2)
+    log = warm_up(tmp_path, keys | {"updates_per_generation": 2}, 2)
     assert arguments == expected
     assert all(0 < row["grad_norm"] < float("inf") for row in log)
 
 
-def by_hand(own: dict[str, Any], log_probs: torch.Tensor, entropies: torch.Tensor, batch: Any) -> torch.Tensor:
+def by_hand(keys: dict[str, Any], log_probs: torch.Tensor, entropies: torch.Tensor, batch: Any) -> torch.Tensor:
     """The loss of a stale micro-batch in float64: what every token gives, summed over a completion and averaged."""
     mask, advantages = batch["completion_mask"].double(), batch["advantages"].double()[:, None]
     log_ratios = log_probs - batch["old_per_token_logps"].double()
     ratios = log_ratios.exp()
     gain = torch.minimum(ratios * advantages, ratios.clamp(0.8, 1.2) * advantages)
-    if "top_entropy_quantile" in own:
-        gain = gain * (entropies >= entropies[mask.bool()].quantile(1 - own["top_entropy_quantile"]))
-    if "off_policy_mask_threshold" in own:
-        further = -(log_ratios.detach() * mask).sum(1) / mask.sum(1) > own["off_policy_mask_threshold"]
+    if "top_entropy_quantile" in keys:
+        gain = gain * (entropies >= entropies[mask.bool()].quantile(1 - keys["top_entropy_quantile"]))
+    if "off_policy_mask_threshold" in keys:
+        further = -(log_ratios.detach() * mask).sum(1) / mask.sum(1) > keys["off_policy_mask_threshold"]
         gain = gain * ~(further[:, None] & (advantages < 0))
-    if own.get("loss") == "vespo":
+    if keys.get("loss") == "vespo":
         weight = (log_ratios.detach() * mask).sum(1, keepdim=True).exp()  # of the completion: w, then phi(w)
         k, decay = (torch.where(advantages >= 0, *pair) for pair in ((2.0, 3.0), (3.0, 2.0)))
         gain = weight**k * (decay * (1 - weight)).exp() * advantages * log_probs
@@ -483,10 +473,10 @@ def by_hand(own: dict[str, Any], log_probs: torch.Tensor, entropies: torch.Tenso
 
 
 @pytest.mark.parametrize(
-    "own", [{"top_entropy_quantile": 0.3}, {"off_policy_mask_threshold": 0.01}, {"loss": "vespo"}], ids=str
+    "keys", [{"top_entropy_quantile": 0.3}, {"off_policy_mask_threshold": 0.01}, {"loss": "vespo"}], ids=str
 )
 def test_the_gradient_is_that_of_the_papers_loss(
-    tmp_path: Path, watch: Callable[[Seen], None], own: dict[str, Any]
+    tmp_path: Path, watch: Callable[[Seen], None], keys: dict[str, Any]
 ) -> None:
     """Of arXiv 2506.01939, 2512.02556 (eq. 9) and 2602.10693, by direction: what a loss is divided by is TRL's."""
     cosines: list[float] = []
@@ -501,19 +491,21 @@ def test_the_gradient_is_that_of_the_papers_loss(
         log_probs, entropies, _ = trainer._get_per_token_logps_and_entropies(
             model, tokens, mask, inputs["completion_ids"].size(1), compute_entropy=True
         )
-        for keys, cosine in ((own, cosines), ({}, plain)):
-            expected = gradient(model, by_hand(keys, log_probs.double(), entropies.detach().double(), inputs)).double()
+        for compared, cosine in ((keys, cosines), ({}, plain)):
+            expected = gradient(
+                model, by_hand(compared, log_probs.double(), entropies.detach().double(), inputs)
+            ).double()
             if expected.norm() > 0:
                 cosine.append((found @ expected / found.norm() / expected.norm()).item())
 
     watch(seen)
-    warm_up(tmp_path, own | {"updates_per_generation": 2}, 2)
+    warm_up(tmp_path, keys | {"updates_per_generation": 2}, 2)
     assert len(cosines) >= 2
     assert min(cosines) > 1 - 1e-5
     assert min(plain) < 1 - 1e-4
 
 
 def test_neutral_values_are_those_of_trl() -> None:
-    own = Warmup().objective_arguments
-    assert {"top_entropy_quantile", "off_policy_mask_threshold", "vespo_k_pos"} < own.keys()
-    assert own == {name: getattr(GRPOConfig(bf16=False), name) for name in own}
+    keys = Warmup().objective_arguments
+    assert {"top_entropy_quantile", "off_policy_mask_threshold", "vespo_k_pos"} < keys.keys()
+    assert keys == {name: getattr(GRPOConfig(bf16=False), name) for name in keys}

@@ -10,8 +10,8 @@ import yaml
 from pydantic import ValidationError
 
 from g2d.experiment.config import Config, load
-from g2d.regimes.grpo import GRPO, completions_tokens
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import GRPO, completions_tokens
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 
@@ -26,7 +26,7 @@ def test_without_the_keys_nothing_depends_on_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "said"),
+    ("keys", "said"),
     [
         ({"updates_per_generation": 3}, "K=4 is no multiple of updates_per_generation x iterations=3"),
         ({"updates_per_generation": 2, "iterations": 4}, "K=4 is no multiple of updates_per_generation x iterations=8"),
@@ -52,13 +52,13 @@ def test_without_the_keys_nothing_depends_on_them() -> None:
         ),
     ],
 )
-def test_keys_that_contradict_each_other_are_refused(own: dict[str, Any], said: str) -> None:
+def test_keys_that_contradict_each_other_are_refused(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
-        Warmup.model_validate(CHAIN | own)
+        Warmup.model_validate(CHAIN | keys)
 
 
 @pytest.mark.parametrize(
-    "own",
+    "keys",
     [
         {"updates_per_generation": 2, "iterations": 2},
         {"updates_per_generation": 4, "schedule": "per_k"},
@@ -68,24 +68,24 @@ def test_keys_that_contradict_each_other_are_refused(own: dict[str, Any], said: 
         {"reference": "sync", "beta": 0.1, "reference_every": 8, "iterations": 4, "reset_optimizer": True},
     ],
 )
-def test_keys_that_fit_stay_through_the_parameters_of_a_job(own: dict[str, Any]) -> None:
-    warmup = Warmup.model_validate(CHAIN | own)
+def test_keys_that_fit_stay_through_the_parameters_of_a_job(keys: dict[str, Any]) -> None:
+    warmup = Warmup.model_validate(CHAIN | keys)
     again = Warmup.model_validate(warmup.trajectory(8, 2) | {"steps": [8], "group_sizes": [2]})
     assert again.trajectory(8, 2) == warmup.trajectory(8, 2)
-    assert {*own} - {"schedule", "horizon", "auto"} <= {*warmup.trajectory(8, 2)}
+    assert {*keys} - {"schedule", "horizon", "auto"} <= {*warmup.trajectory(8, 2)}
 
 
 @pytest.mark.parametrize("where", ["warmup", "ablations.moving.warmup"])
 def test_a_moving_reference_and_dropout_are_refused(where: str) -> None:
     moving = {"reference": "sync", "beta": 0.1}
-    own = {"warmup": moving} if where == "warmup" else {"ablations": {"moving": {"steps": "all", "warmup": moving}}}
+    keys = {"warmup": moving} if where == "warmup" else {"ablations": {"moving": {"steps": "all", "warmup": moving}}}
     with pytest.raises(ConfigError, match=f"{where}.reference: sync needs lora.dropout: 0, because with 0.05"):
-        load(MINIMAL | own)
-    load(MINIMAL | own | {"lora": {"dropout": 0.0}})
+        load(MINIMAL | keys)
+    load(MINIMAL | keys | {"lora": {"dropout": 0.0}})
 
 
 @pytest.mark.parametrize(
-    ("own", "scalar"),
+    ("keys", "scalar"),
     [
         ({"reward": "taste"}, "taste"),
         ({"reward": "coin"}, None),
@@ -94,7 +94,7 @@ def test_a_moving_reference_and_dropout_are_refused(where: str) -> None:
     ],
     ids=str,
 )
-def test_signs_of_a_scalar_reward_are_refused(own: dict[str, Any], scalar: str | None) -> None:
+def test_signs_of_a_scalar_reward_are_refused(keys: dict[str, Any], scalar: str | None) -> None:
     replies = {"source": "synthetic", "family": "replies", "n": 5}
     values = MINIMAL | {
         "rewards": {"taste": {"reward": "scratch_model"}, "coin": {"reward": "random"}},
@@ -104,7 +104,7 @@ def test_signs_of_a_scalar_reward_are_refused(own: dict[str, Any], scalar: str |
             "reward": "taste",
             "judge": "taste",
         },
-        "ablations": {"signed": {"steps": [150], "warmup": {"advantages": "sign"}} | own},
+        "ablations": {"signed": {"steps": [150], "warmup": {"advantages": "sign"}} | keys},
     }
     if scalar is None:
         load(values)
@@ -113,26 +113,26 @@ def test_signs_of_a_scalar_reward_are_refused(own: dict[str, Any], scalar: str |
         load(values)
 
 
-def swaps(own: dict[str, Any], *, prompts_per_step: int = 4, n_prompts: int = 10) -> list[int]:
+def swaps(keys: dict[str, Any], *, prompts_per_step: int = 4, n_prompts: int = 10) -> list[int]:
     given = {"steps": [24], "beta": 0.1, "reference": "sync", "prompts_per_step": prompts_per_step}
-    warmup = Warmup.model_validate(given | own)
+    warmup = Warmup.model_validate(given | keys)
     return [step for step in range(1, 25) if warmup.swaps_reference(step, 2, n_prompts)]
 
 
 @pytest.mark.parametrize(
-    ("own", "expected"),
+    ("keys", "expected"),
     [
         ({"reference_every": 8}, [8, 16, 24]),
         ({}, [3, 5, 8, 10, 13, 15, 18, 20, 23]),  # 12, 20, 32, 40, ... prompts asked: a pass is 10
         ({"updates_per_generation": 4}, [4, 8, 12, 16, 20, 24]),  # 16 prompts a generation, each ends a pass
         ({"iterations": 4}, [12, 20]),  # one step's 4 prompts last for four: 12 and 20 asked
-        # Only half of the groups of a step are asked, of the first all: 4, 6, 8, 10, 12 ...
+        # The first step asks all of its groups, later ones half: 4, 6, 8, 10, 12 ...
         ({"replay": {"buffer": 8, "share": 0.5}}, [4, 9, 14, 19, 24]),
         ({"reference": "base"}, []),
     ],
 )
-def test_swaps_by_hand(own: dict[str, Any], expected: list[int]) -> None:
-    assert swaps(own) == expected
+def test_swaps_by_hand(keys: dict[str, Any], expected: list[int]) -> None:
+    assert swaps(keys) == expected
 
 
 def test_prompts_and_completions_by_hand() -> None:
@@ -187,6 +187,6 @@ def test_the_example_of_signed_reinforcement_is_the_grid_of_its_configuration() 
     example = yaml.safe_load(section.split("```yaml\n")[1].split("```")[0])
     Config.model_validate(MINIMAL | example)
     shipped = yaml.safe_load((root / "config/signs.yaml").read_text())["ablations"]
-    assert {name: own["warmup"] for name, own in example["ablations"].items()}.items() <= {
-        name: own["warmup"] for name, own in shipped.items()
+    assert {name: keys["warmup"] for name, keys in example["ablations"].items()}.items() <= {
+        name: keys["warmup"] for name, keys in shipped.items()
     }.items()

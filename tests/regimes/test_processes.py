@@ -26,15 +26,17 @@ from g2d.jobs.files import read_json
 from g2d.jobs.launchers import forget_launcher
 from g2d.policies import Policy, write_policy
 from g2d.policies.settings import Lora
-from g2d.regimes import processes
-from g2d.regimes.checkpoints import TrainingStoppedError, require_intact, step_of
-from g2d.regimes.distillation import Distillation, train_distillation
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.launch import launched
-from g2d.regimes.processes import (
+from g2d.regimes.distributed.launch import launched
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.offline.group_dpo import GroupDpo, train_group_dpo
+from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
+from g2d.regimes.on_policy.distillation import Distillation, train_distillation
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.run import processes
+from g2d.regimes.run.checkpoints import TrainingStoppedError, require_intact, step_of
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.processes import (
     NotTheFirstError,
     Processes,
     is_first,
@@ -45,9 +47,7 @@ from g2d.regimes.processes import (
     require_same_strategy,
     share,
 )
-from g2d.regimes.rft import Rft, chosen_completions, train_rft
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.stopping import StopRequests
+from g2d.regimes.run.stopping import StopRequests
 from tests.models import tiny_policy
 from tests.regimes.test_distillation import SETTINGS as DISTILLATION
 from tests.regimes.test_group_dpo import VALUES, in_groups
@@ -59,12 +59,12 @@ from tests.workflow import forked
 pytestmark = pytest.mark.usefixtures("processes_are_forked")
 TWO = Processes(processes=2)
 DIVIDED = Processes(processes=2, strategy="fsdp")
-NO_DROPOUT = Lora(dropout=0.0)  # what is dropped hangs on the batch of a process
+NO_DROPOUT = Lora(dropout=0.0)  # dropout depends on the batch of a process
 DPO = Dpo(epochs=12, per_device_batch_size=4, gradient_accumulation_steps=2, learning_rate=2e-3)  # 24 steps
 SHORT = DPO.model_copy(update={"max_steps": 3})
 RFT: dict[str, Any] = {"regime": "rft", "epochs": 2, "per_device_batch_size": 2, "gradient_accumulation_steps": 2}
 GRPO = WARMUP.model_copy(update={"keep_rollouts": "completions", "beta": 0.1})
-# Groups of 4, of which each of two processes has 6 completions a step: the second group lies in both.
+# Each of two processes has 6 completions a step, so the second group of 4 is split between both.
 MASKED = GRPO.model_copy(update={"mask_uniform_groups": True, "per_device_batch_size": 3, "deviation": "population"})
 SIGNED = GRPO.model_copy(update={"advantages": "sign", "positive_weight": 0.1})
 # 5 prompts for two processes, and 10 rollouts in three passes.
@@ -81,14 +81,14 @@ def in_two(
     folder: Path,
     /,
     *arguments: Any,
-    own: Meter | None = None,
+    job_meter: Meter | None = None,
     training: Processes = TWO,
 ) -> Any:
     folder.mkdir(exist_ok=True)
     if training == DIVIDED:
         function, arguments = divided, (function.__name__, *arguments)
     log = folder / "job.log"
-    return launched(function, arguments, training=training, work=folder, log=log, meter=own or meter())
+    return launched(function, arguments, training=training, work=folder, log=log, meter=job_meter or meter())
 
 
 def divided(function: str, *arguments: Any, **keywords: Any) -> Any:
@@ -98,7 +98,7 @@ def divided(function: str, *arguments: Any, **keywords: Any) -> Any:
     from accelerate.utils import DistributedType
     from torch.distributed.tensor import DTensor
 
-    from g2d.regimes import training
+    from g2d.regimes.run import training
 
     made, prepare, load = PartialState.__init__, Accelerator.prepare, training.load_base
 
@@ -155,7 +155,7 @@ def in_half_precision() -> Iterator[None]:
     """DPO as on a GPU: M0 in bfloat16, the adapter in float32, autocast."""
     import torch
 
-    from g2d.regimes import offline
+    from g2d.regimes.offline import training as offline
 
     arguments, model = offline.trainer_arguments, offline.starting_model
     with pytest.MonkeyPatch.context() as patch:
@@ -165,49 +165,49 @@ def in_half_precision() -> Iterator[None]:
 
 
 def every_regime(base: Policy, work: Path, warm: Path, meter: Meter) -> dict[str, list[dict[str, Any]]]:
-    """Trained one after another, by as many processes as call this; one of them goes on from the adapter `warm`."""
-    job: dict[str, Any] = {"lora": NO_DROPOUT, "seed": 0, "meter": meter}
-    examples = chosen_completions(pairs(13, base))
+    """Run all trainings one after another in as many processes as call this; some continue the adapter `warm`."""
+    examples, group = (
+        chosen_completions(pairs(13, base)),
+        VALUES | {"prompts_per_update": 5, "per_device_batch_size": 4},
+    )
     start = Policy("tiny/warm", "tiny", "grpo", base=base.base, adapter=str(warm))
+    continued = SHORT.model_copy(update={"start": "warmup"})
+
+    def job(name: str, data: Any, settings: Any, **more: Any) -> TrainingJob:
+        return TrainingJob(base, data, settings, lora=NO_DROPOUT, seed=0, meter=meter, work=work / name, **more)
+
+    def rft(name: str, n: int, rows: int) -> Any:
+        return train_rft(job(name, examples[:n], Rft.model_validate(RFT | {"per_device_batch_size": rows})))
+
+    def grpo(name: str, warmup: Any, group_size: int, k: int) -> Any:
+        return train_grpo(job(name, easy(10), warmup, group_size=group_size, k=k))
+
+    def half() -> Any:
+        with in_half_precision():
+            return train_dpo(dpo(work / "half", base, SHORT, meter=meter))
+
+    trainings: dict[str, Callable[[], Any]] = {
+        "dpo": lambda: train_dpo(dpo(work / "dpo", base, meter=meter)),
+        "continued": lambda: train_dpo(dpo(work / "continued", base, continued, meter=meter, start=start)),
+        "half": half,
+        "rft": lambda: rft("rft", 8, 2),
+        "uneven_dpo": lambda: train_dpo(dpo(work / "uneven_dpo", base, SHORT, n=13, meter=meter)),
+        "uneven_rft": lambda: rft("uneven_rft", 13, 4),
+        # 7 prompts, 5 an update, passes of up to 4 rollouts: one process has no last pass.
+        "group_dpo": lambda: train_group_dpo(job("group_dpo", in_groups(7, base), GroupDpo.model_validate(group))),
+        "grpo": lambda: grpo("grpo", GRPO, 2, 3),
+        "masked": lambda: grpo("masked", MASKED, 4, 3),
+        "signed": lambda: grpo("signed", SIGNED, 2, 2),
+    }
+    if not is_sharded():
+        trainings |= {
+            "semi_online_dpo": lambda: train_semi_online_dpo(job("semi_online_dpo", easy(10), ONLINE, k=3)),
+            "distillation": lambda: train_distillation(job("distillation", easy(10), STUDENT, k=3, teacher=start)),
+        }
     logs = {}
-    with suppress(NotTheFirstError):
-        logs["dpo"] = train_dpo(dpo(work / "dpo", base, meter=meter)).log
-    with suppress(NotTheFirstError):
-        short = SHORT.model_copy(update={"start": "warmup"})
-        logs["continued"] = train_dpo(dpo(work / "continued", base, short, meter=meter, start=start)).log
-    with suppress(NotTheFirstError), in_half_precision():
-        logs["half"] = train_dpo(dpo(work / "half", base, SHORT, meter=meter)).log
-    with suppress(NotTheFirstError):
-        logs["rft"] = train_rft(TrainingJob(base, examples[:8], Rft.model_validate(RFT), work=work / "rft", **job)).log
-    with suppress(NotTheFirstError):
-        logs["uneven_dpo"] = train_dpo(dpo(work / "uneven_dpo", base, SHORT, n=13, meter=meter)).log
-    with suppress(NotTheFirstError):
-        own = Rft.model_validate(RFT | {"per_device_batch_size": 4})
-        logs["uneven_rft"] = train_rft(TrainingJob(base, examples, own, work=work / "uneven_rft", **job)).log
-    with suppress(NotTheFirstError):
-        # 7 prompts, 4 an update, 3 passes of up to 4 rollouts: the last one of an update has nobody beside it.
-        settings = GroupDpo.model_validate(VALUES | {"prompts_per_update": 5, "per_device_batch_size": 4})
-        logs["group_dpo"] = train_group_dpo(
-            TrainingJob(base, in_groups(7, base), settings, work=work / "group_dpo", **job)
-        ).log
-    with suppress(NotTheFirstError):
-        logs["grpo"] = train_grpo(TrainingJob(base, easy(10), GRPO, group_size=2, k=3, work=work / "grpo", **job)).log
-    with suppress(NotTheFirstError):
-        logs["masked"] = train_grpo(
-            TrainingJob(base, easy(10), MASKED, group_size=4, k=3, work=work / "masked", **job)
-        ).log
-    with suppress(NotTheFirstError):
-        logs["signed"] = train_grpo(
-            TrainingJob(base, easy(10), SIGNED, group_size=2, k=2, work=work / "signed", **job)
-        ).log
-    with suppress(NotTheFirstError):
-        if not is_sharded():
-            online = TrainingJob(base, easy(10), ONLINE, k=3, work=work / "semi_online_dpo", **job)
-            logs["semi_online_dpo"] = train_semi_online_dpo(online).log
-    with suppress(NotTheFirstError):
-        if not is_sharded():
-            student = TrainingJob(base, easy(10), STUDENT, k=3, work=work / "distillation", teacher=start, **job)
-            logs["distillation"] = train_distillation(student).log
+    for name, train in trainings.items():
+        with suppress(NotTheFirstError):
+            logs[name] = train().log
     return logs
 
 
@@ -240,8 +240,8 @@ def test_two_processes_train_as_one(trained: Any, how: str, regime: str) -> None
 @pytest.mark.parametrize("regime", ["uneven_dpo", "uneven_rft", "masked"])
 @pytest.mark.parametrize("how", ["both", "parts"])
 def test_what_they_cannot_divide_is_learnt_from_as_by_one(trained: Any, how: str, regime: str) -> None:
-    """13 rows in micro-batches of 4: accelerate gives the last one of the first process 1 and three of the beginning,
-    the other's four of these. And a group of GRPO that lies in both. What TRL logs beside the loss is of micro-batches.
+    """13 rows in micro-batches of 4: accelerate fills the last ones up with rows from the beginning. A group of GRPO
+    is split between both processes. TRL's other metrics are means of micro-batches.
     """
     log, alone = ([row for row in trained[name][1][regime] if "loss" in row] for name in (how, "alone"))
     assert len(log) == len(alone) > 2
@@ -253,7 +253,7 @@ def test_what_they_cannot_divide_is_learnt_from_as_by_one(trained: Any, how: str
 
 @pytest.mark.parametrize("how", ["alone", "both", "parts"])
 def test_half_precision_is_that_of_the_weights_and_not_of_the_loss(trained: Any, how: str) -> None:
-    """In bfloat16 the nearest to ln 2 is .6914."""
+    """The bfloat16 number nearest to ln 2 is .6914."""
     log, alone = ([row for row in trained[name][1]["half"] if "loss" in row] for name in (how, "alone"))
     assert log[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
     for row, same in zip(log, alone, strict=True):
@@ -308,13 +308,13 @@ def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(trained: Any, 
     kill = lambda: os.kill(int((work / "processes/1.pid").read_text()), signal.SIGKILL)  # noqa: E731
     when((work / f"step-{reached + 3}").is_dir, kill)
     with pytest.raises(RuntimeError, match=r"process 1 of 2 was ended by SIGKILL; its log: .*/job\.rank1\.log"):
-        in_two(train_regime, work, "dpo", dpo(work, base), own=first)
+        in_two(train_regime, work, "dpo", dpo(work, base), job_meter=first)
     assert first.progress is not None
     assert first.progress.since == reached
     assert isinstance(first.carried, Cost)
 
     last = meter()
-    log = in_two(train_regime, work, "dpo", dpo(work, base), own=last).log
+    log = in_two(train_regime, work, "dpo", dpo(work, base), job_meter=last).log
     assert adapter(work) == adapter(trained["both"][0] / "dpo")
     assert [row["step"] for row in log if "loss" in row] == list(range(1, 25))
     assert last.progress is not None
@@ -324,7 +324,7 @@ def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(trained: Any, 
 
 
 def with_and_without_a_stop(base: Policy, work: Path, meter: Meter) -> dict[str, Any]:
-    """A signal reaches one of the processes alone; all of them stop at the end of that step, and go on."""
+    """Only one process receives a signal; all of them stop at the end of that step, and resume."""
     found = {}
     for regime in (_grpo, _dpo) if is_sharded() else (_grpo, _online):
         for name, last in (("straight", None), ("stopped", 1), ("stopped", None)):
@@ -458,8 +458,8 @@ def test_what_one_of_them_fails_of_is_said_with_its_log(tmp_path: Path) -> None:
 
 
 def test_their_meter_knows_what_the_cards_had_used_before(tmp_path: Path) -> None:
-    """What leads to a checkpoint is billed there; the launcher's own process is not. No group is made to be ended."""
-    assert in_two(energy_at_the_begin, tmp_path, own=Meter("job", "train", energy={"GPU-a": 7})) == {"GPU-a": 7}
+    """Costs up to a checkpoint are in it; those of the launcher are not. No group is made to be ended."""
+    assert in_two(energy_at_the_begin, tmp_path, job_meter=Meter("job", "train", energy={"GPU-a": 7})) == {"GPU-a": 7}
 
 
 def energy_at_the_begin(meter: Meter) -> Any:
@@ -524,7 +524,7 @@ def test_another_launchers_environment_is_not_read(
     assert (n_processes(), is_first(), is_sharded()) == (1, True, False)
     assert not foreign.keys() & os.environ.keys()
     assert os.environ["LOCAL_SCRATCH"] == "here"
-    assert capsys.readouterr().out.startswith("WORLD_SIZE=4 is another launcher's and is not read: training.processes")
+    assert capsys.readouterr().out.startswith("WORLD_SIZE=4 is ignored: set training.processes")
     forget_launcher()
     assert capsys.readouterr().out == ""
 

@@ -18,14 +18,14 @@ from trl.trainer import dpo_trainer, kto_trainer
 from g2d.jobs.files import read_json, write_json
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.group_dpo import GroupDpo, train_group_dpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.kto import Judged, Kto, train_kto
-from g2d.regimes.offline import own_rows
-from g2d.regimes.pair_trainer import PairTrainer, desensitised, pair_losses, policy_weights
-from g2d.regimes.rft import Rft, chosen_completions, train_rft
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.offline.group_dpo import GroupDpo, train_group_dpo
+from g2d.regimes.offline.kto import Judged, Kto, train_kto
+from g2d.regimes.offline.pair_trainer import PairTrainer, desensitised, pair_losses, policy_weights
+from g2d.regimes.offline.rft import Rft, chosen_completions, train_rft
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.run.by_length import own_rows
+from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.pairs import Pair
 from tests.models import adapted, completion_logprobs, tiny_policy
 from tests.regimes.test_group_dpo import VALUES, in_groups
@@ -279,7 +279,7 @@ def test_ipo_per_token_is_not_ipo_of_sums() -> None:
 def test_the_last_micro_batch_of_an_epoch_weighs_as_its_rows_do(
     tmp_path: Path, train: Callable[..., list[dict[str, Any]]], each: int
 ) -> None:
-    """With 4 pairs of 1 or 2 rows, the result does not depend on whether micro-batches hold 4 or 3 and 1."""
+    """The result for 4 pairs of 1 or 2 rows does not depend on whether micro-batches hold 4 or 3 and 1."""
     together = train(tmp_path / "together", n=4, shape=(4 * each, 1))[0]
     apart = train(tmp_path / "apart", n=4, shape=(3 * each, 2))[0]
     assert apart["loss"] == pytest.approx(together["loss"], rel=1e-4)

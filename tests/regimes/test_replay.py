@@ -17,18 +17,17 @@ from g2d.analysis.dynamics import steps_of
 from g2d.experiment.config import load
 from g2d.jobs.cost import Meter
 from g2d.policies.policy import tokenizer_sha256
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.grpo import GRPO
-from g2d.regimes.grpo_trainer import Grpo
-from g2d.regimes.replay import Completion, ReplayBuffer, Successes, with_replayed
-from g2d.regimes.training_rollouts import read_ages
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.replay import Completion, ReplayBuffer, Successes, with_replayed
+from g2d.regimes.grpo.train import GRPO
+from g2d.regimes.grpo.trainer import Grpo
+from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import Rollout, write_rollouts
 from g2d.settings import ConfigError
 from tests.experiment.test_config import MINIMAL
 from tests.models import tiny_policy
 from tests.regimes.test_off_policy import adapter, gradient, log_probabilities, rollouts, warm_up, watch
-from tests.regimes.test_resume import terminated_after
+from tests.regimes.test_resume import assert_resumes
 from tests.regimes.test_training import easy
 
 __all__ = ["watch"]  # the fixture
@@ -99,7 +98,7 @@ def test_drawn_and_replayed_rows_are_woven_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "weight"),
+    ("keys", "weight"),
     [
         ({"correction_cap": 1.1}, lambda ratios: 0.0 if (w := math.exp(sum(ratios))) > 1.1 else w),
         ({"correction": "sequence_truncate", "correction_cap": 1}, lambda ratios: min(math.exp(sum(ratios)), 1.0)),
@@ -108,7 +107,7 @@ def test_drawn_and_replayed_rows_are_woven_in_order() -> None:
     ],
     ids=["sequence_mask", "sequence_truncate", "token_truncate", "none"],
 )
-def test_loss_and_gradient_by_hand(tmp_path: Path, watch: Any, own: dict[str, Any], weight: Any) -> None:
+def test_loss_and_gradient_by_hand(tmp_path: Path, watch: Any, keys: dict[str, Any], weight: Any) -> None:
     """- mean over completions of w A / |y| sum over t of log pi, in float64, where w is the policy over the one that
     sampled, whose log-probabilities are written down when it samples."""
     sampled: dict[str, list[float]] = {}
@@ -131,13 +130,13 @@ def test_loss_and_gradient_by_hand(tmp_path: Path, watch: Any, own: dict[str, An
         assert (gradient(model, loss) - expected).norm() <= 1e-4 * expected.norm()
 
     watch(seen)
-    warm_up(tmp_path, BUFFER | own, 3, group_size=4)
+    warm_up(tmp_path, BUFFER | keys, 3, group_size=4)
     assert len(replayed) >= 8
-    assert all((found == 1).all() for found in replayed) == (own.get("ratio") == "none")
+    assert all((found == 1).all() for found in replayed) == (keys.get("ratio") == "none")
 
 
 def names(inputs: dict[str, Any]) -> list[str]:
-    """Of the completions of a batch: their tokens and those of their prompts, without padding."""
+    """Tokens of the completions of a batch and of their prompts, without padding."""
     prompts, completions = (
         [ids[mask.bool()].tolist() for ids, mask in zip(inputs[f"{of}_ids"], inputs[f"{of}_mask"], strict=True)]
         for of in ("prompt", "completion")
@@ -165,19 +164,14 @@ def test_the_bill_has_what_is_drawn_and_the_log_what_is_trained_on(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "own", [BUFFER | {"lag": 1}, BUFFER | {"updates_per_generation": 2, "iterations": 2}], ids=["lag", "v2-i2"]
+    "keys", [BUFFER | {"lag": 1}, BUFFER | {"updates_per_generation": 2, "iterations": 2}], ids=["lag", "v2-i2"]
 )
-def test_stopped_on_the_way_it_equals_an_uninterrupted_run(tmp_path: Path, own: dict[str, Any]) -> None:
-    period = own.get("updates_per_generation", 1) ** 2
-    own, k = own | {"schedule": "chain", "horizon": 4 * period, "steps": [4 * period]}, 4 * period
-    straight = warm_up(tmp_path / "straight", own, k)
-    with terminated_after(period), pytest.raises(TrainingStoppedError, match=f"at step {2 * period} of {k}"):
-        warm_up(tmp_path / "stopped", own, k)
-    assert warm_up(tmp_path / "stopped", own, k) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
-    pd.testing.assert_frame_equal(rollouts(tmp_path / "stopped"), rollouts(tmp_path / "straight"))
-    warm_up(tmp_path / "first", own, 2 * period)
-    warm_up(tmp_path / "second", own, k, resume_from=tmp_path / "first/checkpoint")
+def test_stopped_on_the_way_it_equals_an_uninterrupted_run(tmp_path: Path, keys: dict[str, Any]) -> None:
+    period = keys.get("updates_per_generation", 1) ** 2
+    keys, k = keys | {"schedule": "chain", "horizon": 4 * period, "steps": [4 * period]}, 4 * period
+    assert_resumes(lambda work: warm_up(work, keys, k), tmp_path, 2 * period, after=period)
+    warm_up(tmp_path / "first", keys, 2 * period)
+    warm_up(tmp_path / "second", keys, k, resume_from=tmp_path / "first/checkpoint")
     assert adapter(tmp_path / "second") == adapter(tmp_path / "straight")
 
 
@@ -245,25 +239,20 @@ def test_successes_are_in_their_groups_and_in_no_bill(tmp_path: Path, watch: Any
     for group in groups.values():
         assert len(group) == 4
         assert sum(advantage for _, advantage in group) == pytest.approx(0, abs=1e-5)
-    assert any(own and own[0] != 0 for own in replayed)
+    assert any(advantages and advantages[0] != 0 for advantages in replayed)
 
 
 def test_with_successes_stopped_on_the_way_it_equals_an_uninterrupted_run(tmp_path: Path) -> None:
     kwargs: dict[str, Any] = {**of_every_other_problem(tmp_path / "harvest")}
-    own = RLEP | {"horizon": 4, "steps": [4]}
-    straight = warm_up(tmp_path / "straight", own, 4, **kwargs)
-    with terminated_after(1), pytest.raises(TrainingStoppedError, match="at step 2 of 4"):
-        warm_up(tmp_path / "stopped", own, 4, **kwargs)
-    assert warm_up(tmp_path / "stopped", own, 4, **kwargs) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
-    pd.testing.assert_frame_equal(rollouts(tmp_path / "stopped"), rollouts(tmp_path / "straight"))
+    keys = RLEP | {"horizon": 4, "steps": [4]}
+    assert_resumes(lambda work: warm_up(work, keys, 4, **kwargs), tmp_path, 2)
 
 
 # ------------------------------------------------------------------------------------------------------------- the keys
 
 
 @pytest.mark.parametrize(
-    ("own", "said"),
+    ("keys", "said"),
     [
         ({"replay": {"buffer": 8}}, "write buffer and share .experience replay., or successes and harvest_step"),
         ({"replay": {"buffer": 8, "share": 0.5, "successes": 1}}, "write buffer and share"),
@@ -274,9 +263,9 @@ def test_with_successes_stopped_on_the_way_it_equals_an_uninterrupted_run(tmp_pa
         (RLEP | {"auto": {"every": 1, "patience": 1}}, "auto knows no harvest"),
     ],
 )
-def test_keys_that_contradict_each_other_are_refused(own: dict[str, Any], said: str) -> None:
+def test_keys_that_contradict_each_other_are_refused(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
-        Warmup.model_validate({"steps": [4]} | own)
+        Warmup.model_validate({"steps": [4]} | keys)
 
 
 @pytest.mark.parametrize(
@@ -309,9 +298,9 @@ def test_keys_that_other_sections_do_not_allow(ablation: dict[str, Any], said: s
     ],
 )
 def test_a_warm_up_can_replay_the_harvest_of_m0_alone(steps: list[int], step: int, said: str) -> None:
-    own = {"group_sizes": [4], "steps": steps, "replay": {"successes": 1, "harvest_step": step}}
+    keys = {"group_sizes": [4], "steps": steps, "replay": {"successes": 1, "harvest_step": step}}
     with pytest.raises(ConfigError, match=said):
-        load(MINIMAL | {"warmup": own})
+        load(MINIMAL | {"warmup": keys})
 
 
 def test_the_methods_paragraph_says_what_is_replayed() -> None:

@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,16 +19,16 @@ from g2d.jobs.cost import Cost, Meter
 from g2d.jobs.files import read_json, sha256, write_json
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.regimes.checkpoints import (
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.run.checkpoints import (
     MANIFEST,
     Checkpointing,
     Checkpoints,
     TrainingStoppedError,
     require_intact,
 )
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.stopping import stop_requests
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.stopping import stop_requests
 from tests.models import tiny_policy
 from tests.regimes.test_training import WARMUP, easy, pairs, warm_up
 from tests.workflow import forked
@@ -62,6 +63,25 @@ def terminated_after(last: int, by: signal.Signals = signal.SIGTERM) -> Iterator
 
 def adapter(work: Path) -> str:
     return sha256(work / "adapter/adapter_model.safetensors")
+
+
+def assert_resumes(
+    train: Callable[[Path], list[dict[str, Any]]], folder: Path, *steps: int, after: int | None = None
+) -> list[dict[str, Any]]:
+    """A run that is stopped at each of these steps ends with the log, adapter and rollouts of an uninterrupted one.
+
+    The signal comes `after` a step; without it, in the step before. Returns the log.
+    """
+    straight = train(folder / "straight")
+    for step in steps:
+        with terminated_after(after or step - 1), pytest.raises(TrainingStoppedError, match=f"at step {step} of"):
+            train(folder / "stopped")
+    assert train(folder / "stopped") == straight
+    assert adapter(folder / "stopped") == adapter(folder / "straight")
+    if (folder / "straight/rollouts.parquet").exists():
+        frames = [pd.read_parquet(folder / name / "rollouts.parquet") for name in ("straight", "stopped")]
+        pd.testing.assert_frame_equal(*frames)
+    return straight
 
 
 def dpo(work: Path, *, settings: Dpo = DPO, saving: Checkpointing = EVERY_STEP, **kwargs: Any) -> list[dict[str, Any]]:
@@ -123,14 +143,10 @@ def test_dpo_stopped_anywhere_equals_an_uninterrupted_run(tmp_path: Path, straig
 
 
 def test_dpo_from_the_warmed_up_policy_keeps_policy_and_reference_apart(tmp_path: Path) -> None:
-    """With the reference adapter in the checkpoint, the trainer would load only that one and start over."""
+    """If the reference adapter were in the checkpoint, the trainer would load only that one and start over."""
     grpo(tmp_path / "warm", k=2)
     start = Policy("tiny/warm", "tiny", "grpo", base=tiny_policy().base, adapter=str(tmp_path / "warm/adapter"))
-    straight = dpo(tmp_path / "straight", start=start)
-    with terminated_after(3), pytest.raises(TrainingStoppedError):
-        dpo(tmp_path / "stopped", start=start)
-    assert dpo(tmp_path / "stopped", start=start) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    assert_resumes(partial(dpo, start=start), tmp_path, 4)
 
 
 @pytest.mark.parametrize("chained", [False, True])
@@ -141,14 +157,9 @@ def test_grpo_stopped_on_the_way_equals_an_uninterrupted_run(tmp_path: Path, cha
         start = tmp_path / "first/checkpoint"
     texts = WARMUP.model_copy(update={"keep_rollouts": "completions"})
     arguments: dict[str, Any] = {"k": 5, "warmup": texts, "resume_from": start}
-    straight = grpo(tmp_path / "straight", **arguments)
-    with terminated_after(3), pytest.raises(TrainingStoppedError, match="SIGTERM at step 4 of 5, which is kept"):
-        grpo(tmp_path / "stopped", **arguments)
-    assert grpo(tmp_path / "stopped", **arguments) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
-    frames = [pd.read_parquet(tmp_path / name / "rollouts.parquet") for name in ("straight", "stopped")]
-    pd.testing.assert_frame_equal(*frames)
-    assert frames[1].groupby("step").size().to_dict() == dict.fromkeys(range(3 if chained else 1, 6), 16)
+    assert_resumes(partial(grpo, **arguments), tmp_path, 4)
+    rollouts = pd.read_parquet(tmp_path / "stopped/rollouts.parquet")
+    assert rollouts.groupby("step").size().to_dict() == dict.fromkeys(range(3 if chained else 1, 6), 16)
     assert require_intact(tmp_path / "stopped/checkpoint")["step"] == 5
 
 
@@ -267,7 +278,7 @@ def test_a_stopped_grpo_bills_what_led_to_its_result(tmp_path: Path, clock: Cloc
 
 
 def test_a_checkpoint_that_says_nothing_of_its_cost_is_used(stopped: Path, straight: Run, clock: Clock) -> None:
-    """In checkpoints of 0.1.0; the cost is then that of the last attempt."""
+    """Checkpoints of 0.1.0 lack it; the cost of the last attempt is then recorded."""
     for folder in stopped.glob("step-*"):
         manifest = read_json(folder / MANIFEST)
         assert manifest.pop("spent")["stage"] == "training"
@@ -346,7 +357,7 @@ def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from g2d.regimes import checkpoints
+from g2d.regimes.run import checkpoints
 from tests.regimes import test_resume
 
 step, where, base, work = int(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4])

@@ -1,4 +1,4 @@
-"""Prompts that teach nothing: which are retired, which replaced, and that such a run goes on with the same bits."""
+"""Prompts without signal: which are retired or replaced, and resuming with the same bits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from g2d.jobs.cost import Meter
-from g2d.regimes import fresh
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.prompt_choice import METRICS, AskedGroup, PromptChoice, PromptKeys, prompt_order
+from g2d.regimes.on_policy import rollouts as on_policy
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.prompts import METRICS, AskedGroup, PromptChoice, PromptKeys, prompt_order
 from tests.regimes.test_resume import adapter, saving, terminated_after
 from tests.regimes.test_semi_online_dpo import DYNAMIC, NO_DROPOUT, rows_of, semi_online
 from tests.regimes.test_training import WARMUP, easy, warm_up
@@ -29,7 +29,7 @@ def keys(resample: int = 0, **retire: Any) -> PromptKeys:
 
 
 class Prompts:
-    """Groups for a choice; those of the problems named have no signal."""
+    """Groups for a choice; groups of the `dull` problems have no signal."""
 
     def __init__(self, n_problems: int, dull: set[int], settings: PromptKeys, seed: int = 0) -> None:
         self.choice, self.dull = PromptChoice(n_problems, seed, settings), dull
@@ -38,7 +38,7 @@ class Prompts:
         return [AskedGroup(i, self.choice.problem(i) not in self.dull, TOKENS, None) for i in numbers]
 
     def update(self, number: int, n: int = 2) -> tuple[list[int], dict[str, float]]:
-        """The problems that an update asks, and what is logged of it, where something is."""
+        """Problems that an update asks, and its metrics other than 0."""
         groups = self.choice.settle(self.answered(self.choice.take(n, number)), self.answered, number)
         logged = {name: value for name, value in self.choice.metrics(number).items() if value}
         return [self.choice.problem(group.number) for group in groups], logged
@@ -130,8 +130,8 @@ def discarded(log: list[dict[str, Any]]) -> float:
 def test_semi_online_dpo_goes_on_with_the_same_bits(
     tmp_path: Path, sync_every: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped anywhere, and continued at a K within an interval: what is asked hangs on the hand-overs alone."""
-    monkeypatch.setattr(fresh, "TOGETHER", 3 * 4 * 4)  # three updates
+    """A stopped run and a chain with a K within an interval ask the same prompts: these depend only on the syncs."""
+    monkeypatch.setattr(on_policy, "TOGETHER", 3 * 4 * 4)  # three updates
     changes = {"sync_every": sync_every, "lora": NO_DROPOUT, "problems": PROBLEMS, **DYNAMIC}
     meter = Meter("tests", "train_semi_online_dpo")
     straight = semi_online(tmp_path / "straight", meter=meter, **changes)
@@ -187,7 +187,7 @@ def test_grpo_goes_on_with_the_same_bits(tmp_path: Path, changes: dict[str, Any]
 
 
 def test_grpo_trains_on_the_completions_that_settled_the_choice(tmp_path: Path) -> None:
-    """With as many replacements as it takes, no group of the first step is without a signal."""
+    """Enough replacements give every group of the first step a signal."""
     log = grpo(tmp_path, k=1, resample=20)
     rows = rows_of(tmp_path)
     assert log[0]["frac_reward_zero_std"] == 0

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from g2d.problems.prompts import Prompt
-from g2d.regimes import checkpoints
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.training import write_metrics
+from g2d.regimes.run import checkpoints
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.training import write_metrics
 from g2d.rewards import catalogue
 from g2d.rewards.controls import Majority, Random
 from g2d.rewards.reward import Judgement, Reward
@@ -67,7 +67,7 @@ def test_grpo_on_coins_goes_on_with_the_same_coins_wherever_it_was_stopped(tmp_p
 
 
 def test_grpo_on_votes_rewards_whole_groups(tmp_path: Path) -> None:
-    """Of two: both where they agree, and else the first that has an answer. The reference, 0, is not looked at."""
+    """Two completions are both rewarded if they agree, else the first with an answer; the reference is not used."""
     rows = grpo(tmp_path, MAJORITY, k=2)
     assert (rows["verdict"] == "incorrect").any()
     for _, group in rows.groupby(rows.index // 2):  # a problem may be asked twice in a step

@@ -1,4 +1,4 @@
-"""Rejection-sampling fine-tuning: what it trains on, that its loss is the completion's alone, and that it goes on."""
+"""Rejection-sampling fine-tuning: training data, a loss on completion tokens only, and resuming."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ import pytest
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes.checkpoints import TrainingStoppedError
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.rft import Example, Rft, chosen_completions, right_completions, train_rft
+from g2d.regimes.offline.rft import Example, Rft, chosen_completions, right_completions, train_rft
+from g2d.regimes.run.job import TrainingJob
 from g2d.rollouts.pairs import build_pairs
 from tests.frames import spelled, text_of
 from tests.models import completion_logprobs, tiny_policy
-from tests.regimes.test_resume import adapter, saving, terminated_after
+from tests.regimes.test_resume import assert_resumes, saving
 from tests.regimes.test_training import pairs
 
 PROBLEMS = [Problem(name, f"What is {name}?", "1", None, None, "tests") for name in ("a", "b", "c")]
 
 
 def harvest() -> pd.DataFrame:
-    """Of a: the same right text twice, another one, a wrong and a cut-off one. Of b: wrong. Of c: one right."""
+    """Rollouts a: a right text twice, another, a wrong and a cut-off one; b: wrong; c: one right."""
     rows = [
         ("c", 0, "C", 1.0, "stop"),
         ("a", 3, "cut \\boxed{1} off", 1.0, "length"),
@@ -65,7 +64,7 @@ def test_a_harvest_without_a_right_completion_is_refused() -> None:
 
 @pytest.mark.parametrize("truncated_chosen", ["keep", "avoid"])
 def test_the_chosen_ones_are_those_of_dpo(truncated_chosen: Literal["keep", "avoid"]) -> None:
-    """One of every pairable prompt (a alone), and over the seeds all that a pair may choose, cut off or not."""
+    """Only prompt a is pairable. Over the seeds, every completion is chosen that a pair may have."""
     seen = set()
     for seed in range(40):
         built = build_pairs(harvest(), PROBLEMS, Prompt(), seed, truncated_chosen=truncated_chosen)
@@ -96,7 +95,7 @@ def rft(work: Path, n: int = 22, **settings: Any) -> list[dict[str, Any]]:
 
 
 def test_its_first_loss_is_that_of_the_completions_tokens_under_m0(tmp_path: Path) -> None:
-    """By hand: minus the mean log-probability of all completion tokens, the end of turn among them."""
+    """The loss is minus the mean log-probability of all completion tokens and the end of the turn."""
     log = rft(tmp_path, n=8, epochs=2)
     lost = [
         -score
@@ -111,11 +110,6 @@ def test_max_steps_counts_steps_whatever_the_epochs_take(tmp_path: Path) -> None
     assert [row["step"] for row in rft(tmp_path, n=8, epochs=1, max_steps=3)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("last", [2, 3, 5])  # inside an epoch, at its end, inside the next; 9 steps
-def test_stopped_anywhere_it_equals_an_uninterrupted_run(tmp_path: Path, last: int) -> None:
-    straight = rft(tmp_path / "straight")
-    assert [row["step"] for row in straight] == list(range(1, 10))
-    with terminated_after(last - 1), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {last} of 9"):
-        rft(tmp_path / "stopped")
-    assert rft(tmp_path / "stopped") == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+def test_a_stopped_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    log = assert_resumes(rft, tmp_path, 3, 5)  # at the end of an epoch, and inside the next
+    assert [row["step"] for row in log] == list(range(1, 10))

@@ -1,4 +1,4 @@
-"""Semi-online DPO on a tiny model: its rollouts, its reference, and that it goes on with the same bits."""
+"""Semi-online DPO on a tiny model: rollouts, reference, and resuming with the same bits."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes import fresh
-from g2d.regimes.auto_stop import train_until_decline
-from g2d.regimes.checkpoints import TrainingStoppedError, require_intact
-from g2d.regimes.fresh import FreshRollouts, seed_after, sync_period
-from g2d.regimes.groups import groups
-from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.prompt_choice import prompt_order
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.offline.groups import groups
+from g2d.regimes.on_policy import rollouts as on_policy
+from g2d.regimes.on_policy.rollouts import OnPolicyRollouts, seed_after, sync_period
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.run.auto_stop import train_until_decline
+from g2d.regimes.run.checkpoints import TrainingStoppedError, require_intact
+from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.prompts import prompt_order
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.settings import Harvest
 from tests.models import tiny_policy
-from tests.regimes.test_resume import adapter, saving, terminated_after
+from tests.regimes.test_resume import adapter, assert_resumes, saving, terminated_after
 from tests.regimes.test_training import easy, warm_up
 
 SETTINGS: dict[str, Any] = {
@@ -83,14 +83,14 @@ def test_never_handing_over_trains_on_the_pairs_of_the_harvest_of_m0(tmp_path: P
     expected = {pair["problem_id"]: pair for pair in build_pairs(harvest, problems, Prompt(), 0)}
 
     settings = SemiOnlineDpo.model_validate(SETTINGS | {"sync_every": "never", "batch_size": 64})
-    drawn = FreshRollouts(TrainingJob(tiny_policy(), problems, settings, seed=0, work=tmp_path, lora=Lora(), k=6))
+    drawn = OnPolicyRollouts(TrainingJob(tiny_policy(), problems, settings, seed=0, work=tmp_path, lora=Lora(), k=6))
     found: dict[str, Any] = {}
     for step in range(6):
         own = drawn.rollouts_for(step, lambda folder: pytest.fail("handed over"))
         found |= {group.problem_id: group for group in groups(own, own["problem_id"].unique(), which="one", seed=0)}
     drawn.close()
 
-    first = {name: group for name, group in found.items() if fresh.AGAIN not in name}
+    first = {name: group for name, group in found.items() if on_policy.AGAIN not in name}
     assert first.keys() == expected.keys()
     for name, group in first.items():
         chosen, rejected = (list(group.completions[i]) for i in group.pairs[0])
@@ -111,15 +111,15 @@ def test_never_handing_over_trains_on_the_pairs_of_the_harvest_of_m0(tmp_path: P
 
 
 def test_online_every_update_learns_from_the_policy_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What generates before update i is the adapter that a run to K = i leaves."""
+    """Before update i, the generator is the adapter of a run to K = i."""
     taken: list[tuple[int, str]] = []
-    take = FreshRollouts._take
+    take = OnPolicyRollouts._take
 
-    def noted(self: FreshRollouts, folder: Path, step: int) -> None:
+    def noted(self: OnPolicyRollouts, folder: Path, step: int) -> None:
         take(self, folder, step)
         taken.append((step, sha256(folder / "adapter_model.safetensors")))
 
-    monkeypatch.setattr(FreshRollouts, "_take", noted)
+    monkeypatch.setattr(OnPolicyRollouts, "_take", noted)
     semi_online(tmp_path / "all", k=4)
     assert [step for step, _ in taken] == [1, 2, 3]
     assert len({digest for _, digest in taken}) == 3
@@ -140,15 +140,15 @@ def test_every_second_update_hands_over(tmp_path: Path) -> None:
 def test_a_long_interval_is_drawn_in_parts_that_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a stop that comes while M0 answers for hundreds of updates is heard between two of them."""
     semi_online(tmp_path / "at-once", sync_every="never")
-    monkeypatch.setattr(fresh, "TOGETHER", 2 * 4 * 4)  # two updates
+    monkeypatch.setattr(on_policy, "TOGETHER", 2 * 4 * 4)  # two updates
     drawn: list[tuple[int, int]] = []
-    draw = FreshRollouts._drawn
+    draw = OnPolicyRollouts._drawn
 
-    def noted(self: FreshRollouts, first: int, last: int) -> pd.DataFrame:
+    def noted(self: OnPolicyRollouts, first: int, last: int) -> pd.DataFrame:
         drawn.append((first, last))
         return draw(self, first, last)
 
-    monkeypatch.setattr(FreshRollouts, "_drawn", noted)
+    monkeypatch.setattr(OnPolicyRollouts, "_drawn", noted)
     semi_online(tmp_path / "in-parts", sync_every="never")
     assert drawn == [(0, 2), (2, 4), (4, 6)]
     pd.testing.assert_frame_equal(rows_of(tmp_path / "in-parts"), rows_of(tmp_path / "at-once"))
@@ -239,15 +239,10 @@ def test_from_a_start_too_it_goes_on_with_the_same_bits(
 ) -> None:
     """Stopped within the interval of the start and after a hand-over, and in a chain."""
     changes = {"sync_every": sync_every, "reference": reference, "started": start, "lora": NO_DROPOUT}
-    straight = semi_online(tmp_path / "straight", **changes)
-    for last in (2, 5):
-        with terminated_after(last - 1), pytest.raises(TrainingStoppedError):
-            semi_online(tmp_path / "stopped", **changes)
+    straight = assert_resumes(lambda work: semi_online(work, **changes), tmp_path, 2, 5)
     semi_online(tmp_path / "to-3", k=3, **changes)
-    chained = semi_online(tmp_path / "chained", resume_from=tmp_path / "to-3/checkpoint", **changes)
-    assert semi_online(tmp_path / "stopped", **changes) == chained == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "chained") == adapter(tmp_path / "straight")
-    pd.testing.assert_frame_equal(rows_of(tmp_path / "stopped"), rows_of(tmp_path / "straight"))
+    assert semi_online(tmp_path / "chained", resume_from=tmp_path / "to-3/checkpoint", **changes) == straight
+    assert adapter(tmp_path / "chained") == adapter(tmp_path / "straight")
 
 
 def test_an_attempt_with_another_start_is_not_gone_on_from(

@@ -16,13 +16,13 @@ from trl.trainer.utils import add_fused_lm_head
 
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
-from g2d.regimes import division, shared_prompts
-from g2d.regimes.checkpoints import Checkpoints
-from g2d.regimes.division import Division
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.shared_prompts import Packed, packed, share_prompts
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.run import microbatches, shared_prompts
+from g2d.regimes.run.checkpoints import Checkpoints
+from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.microbatches import MicroBatches
+from g2d.regimes.run.shared_prompts import Packed, packed, share_prompts
 from tests.models import tiny_policy
 from tests.regimes.test_resume import dpo
 from tests.regimes.test_semi_online_dpo import semi_online
@@ -71,7 +71,7 @@ PROMPTS = (6, 9, 4)
 
 
 def scored(model: Any, inputs: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
-    """The outputs, and the gradient of a sum of them in which every token has a weight of its own."""
+    """Outputs, and the gradient of their sum with a different weight for each token."""
     model.zero_grad()
     outputs = model(**inputs, fused_lm_head=True, use_cache=False)
     weights = torch.arange(outputs.log_probs.numel()).view(outputs.log_probs.shape) % 7 - 3.0
@@ -103,7 +103,7 @@ def test_a_shared_prompt_changes_neither_log_probabilities_nor_gradients(
 ) -> None:
     inputs = batch(PROMPTS, COMPLETIONS, left=left)
     inputs["labels"][4] = -100
-    # TRL's head and eager attention's softmax are in float32. In float64, padding on the left makes TRL's passes NaN.
+    # TRL's head and eager attention's softmax are in float32. Padding on the left makes TRL's passes NaN in float64.
     dtype, error = (torch.float64, 1e-6) if attention == "sdpa" and not left else (torch.float32, 1e-4)
     model = made(dtype=dtype, lora=lora, attn_implementation=attention)
     assert_same(model, inputs, rtol=error, atol=error)
@@ -114,7 +114,7 @@ def test_a_shared_prompt_changes_neither_log_probabilities_nor_gradients(
 )
 def test_other_architectures_in_float32(config: Any) -> None:
     config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.0
-    # GPT-2 has learned positions, which padding on the left would shift in TRL's passes.
+    # GPT-2 has learned positions; padding on the left would shift them in TRL's passes.
     assert_same(made(config, torch.float32), batch(PROMPTS, COMPLETIONS, left=False), rtol=1e-4, atol=1e-4)
 
 
@@ -231,39 +231,41 @@ def test_dpo_and_groups_learn_the_same(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_auto_leaves_models_of_g2d_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(division, "cpu_has_bfloat16", lambda: True)
+    monkeypatch.setattr(microbatches, "cpu_has_bfloat16", lambda: True)
     for source in ("embedded", "scratch"):
-        assert chosen(tmp_path / source, source) == Division(4, False)
+        assert chosen(tmp_path / source, source) == MicroBatches(4, False)
 
 
 def test_auto_shares_prompts_of_pretrained_models_and_takes_bfloat16_if_the_cpu_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for has in (True, False):
-        monkeypatch.setattr(division, "cpu_has_bfloat16", lambda has=has: has)
-        assert chosen(tmp_path / str(has)) == Division(8, False, shared_prompts=True, autocast=has, whole_logits=True)
+        monkeypatch.setattr(microbatches, "cpu_has_bfloat16", lambda has=has: has)
+        assert chosen(tmp_path / str(has)) == MicroBatches(
+            8, False, shared_prompts=True, autocast=has, whole_logits=True
+        )
     off: dict[str, Any] = {"shared_prompts": False, "precision": "float32"}
-    assert chosen(tmp_path / "off", **off) == Division(4, False)
-    assert chosen(tmp_path / "bfloat16", **off | {"precision": "bfloat16"}) == Division(4, False, autocast=True)
+    assert chosen(tmp_path / "off", **off) == MicroBatches(4, False)
+    assert chosen(tmp_path / "bfloat16", **off | {"precision": "bfloat16"}) == MicroBatches(4, False, autocast=True)
 
 
-def chosen(work: Path, source: str = "local", **own: Any) -> Division:
+def chosen(work: Path, source: str = "local", **own: Any) -> MicroBatches:
     job = TrainingJob(model_of(source), easy(10), WARMUP, lora=NO_DROPOUT, seed=0, work=work, group_size=8, k=2, **own)
-    return division.divide(job, Checkpoints(work, {}, job.meter), WARMUP.on_card(8, 12), (20, 12))
+    return microbatches.choose_microbatches(job, Checkpoints(work, {}, job.meter), WARMUP.on_card(8, 12), (20, 12))
 
 
 def test_a_pass_of_shared_prompts_has_no_more_tokens_than_before() -> None:
     def rows(group: int, prompt: int, completion: int) -> int:
-        return division._rows_of_groups(4, 64, group, (prompt, completion))
+        return microbatches._rows_of_groups(4, 64, group, (prompt, completion))
 
     assert [rows(8, 75, 20), rows(2, 75, 20), rows(64, 75, 20), rows(8, 10, 400)] == [8, 4, 8, 4]
 
 
 def test_a_chain_keeps_its_passes_and_the_record_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(division, "cpu_has_bfloat16", lambda: True)
+    monkeypatch.setattr(microbatches, "cpu_has_bfloat16", lambda: True)
     straight = trained(tmp_path / "straight", k=4)
     first = trained(tmp_path / "first", k=2)
-    monkeypatch.setattr(division, "cpu_has_bfloat16", lambda: False)  # another machine
+    monkeypatch.setattr(microbatches, "cpu_has_bfloat16", lambda: False)  # another machine
     second = trained(tmp_path / "second", k=4, resume_from=tmp_path / "first/checkpoint")
     assert adapter_digest(tmp_path / "second") == adapter_digest(tmp_path / "straight")
     for result in (straight, first, second):

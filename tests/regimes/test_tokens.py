@@ -26,14 +26,14 @@ from g2d.policies.policy import end_tokens, tokenizer_sha256
 from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Example, Prompt, conversation, conversation_ids, render
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.group_dpo import GroupDpo, harvested_groups, train_group_dpo
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.kto import Kto, judged_rollouts, train_kto
-from g2d.regimes.rft import Rft, chosen_completions, right_completions, train_rft
-from g2d.regimes.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.offline.group_dpo import GroupDpo, harvested_groups, train_group_dpo
+from g2d.regimes.offline.kto import Kto, judged_rollouts, train_kto
+from g2d.regimes.offline.rft import Rft, chosen_completions, right_completions, train_rft
+from g2d.regimes.on_policy.semi_online_dpo import SemiOnlineDpo, train_semi_online_dpo
+from g2d.regimes.run.job import TrainingJob
 from g2d.rewards.catalogue import reward_settings
 from g2d.rollouts.continuous_batching import ContinuousBatch
 from g2d.rollouts.draw import draw_rollouts

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from g2d.experiment.config import load
-from g2d.regimes.tracking import sync_command
+from g2d.regimes.run.tracking import sync_command
 from g2d.tables.tracking import log_tables
 from tests.experiment.test_config import MINIMAL
 from tests.models import tiny_policy
@@ -28,11 +28,11 @@ from g2d.jobs.cost import Meter
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.synthetic import generate
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.job import TrainingJob, train_on
-from g2d.regimes.tracking import Logging, tracking_arguments
-from g2d.regimes.training import write_metrics
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.run.job import TrainingJob, train_on
+from g2d.regimes.run.tracking import Logging, tracking_arguments
+from g2d.regimes.run.training import write_metrics
+from g2d.regimes.grpo.keys import Warmup
 
 work, base, tracker, policy_id = Path("work"), *sys.argv[1:]
 assert tracker == "wandb" or tracker not in sys.modules  # TRL imports wandb where it is installed

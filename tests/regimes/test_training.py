@@ -1,4 +1,4 @@
-"""The real TRL trainers on a tiny model: chains are exact, exit means step K, DPO starts where it must."""
+"""The real TRL trainers on a tiny model: chains are exact, a run ends at step K, DPO starts at its reference."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from g2d.policies.settings import Lora
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation, render
 from g2d.problems.synthetic import generate
-from g2d.regimes.dpo import Dpo, train_dpo
-from g2d.regimes.grpo import completions_tokens, train_grpo
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.prompt_choice import prompt_order
-from g2d.regimes.training import write_metrics
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import completions_tokens, train_grpo
+from g2d.regimes.offline.dpo import Dpo, train_dpo
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.prompts import prompt_order
+from g2d.regimes.run.training import write_metrics
 from g2d.report.provenance import steps_without_loss
 from g2d.rollouts.pairs import Pair
 from g2d.rollouts.tokens import pairs_with_token_ids
@@ -79,7 +79,7 @@ def test_a_step_of_so_many_prompts_draws_g_completions_of_each(tmp_path: Path) -
 
 
 def test_a_horizon_beyond_k_keeps_the_learning_rate_up(tmp_path: Path) -> None:
-    """A 4-step cosine is not step 4 of a 6-step one, which is why a chain needs a fixed horizon."""
+    """A chain needs a fixed horizon: a 4-step cosine differs from the first 4 steps of a 6-step one."""
     problems = generate("arithmetic", "train", 20, seed=0)
     chain = warm_up(tmp_path / "chain", problems, k=2)
     alone = warm_up(tmp_path / "alone", problems, k=2, warmup=WARMUP.model_copy(update={"schedule": "per_k"}))
@@ -167,12 +167,12 @@ def test_the_nll_of_m0_is_added_to_the_first_loss(tmp_path: Path, loss: str, at_
 
 def test_a_loss_that_is_not_finite_is_logged_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And becomes null in the metrics, which the page warns of; transformers would log a mean of earlier losses."""
-    from g2d.regimes import pair_trainer
+    from g2d.regimes.offline import pair_trainer
 
     logsigmoid = pair_trainer.logsigmoid
 
     def fails_later(values: Any) -> Any:
-        """A margin of 0 is that of the untrained policy, in the first step."""
+        """The untrained policy has a margin of 0 in the first step."""
         return logsigmoid(values).where(values == 0, math.nan)
 
     monkeypatch.setattr(pair_trainer, "logsigmoid", fails_later)

@@ -1,4 +1,4 @@
-"""What is kept of the rollouts of training, by configuration."""
+"""Contents of the record of training rollouts, by `keep_rollouts`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from g2d.regimes.training_rollouts import Keep, TrainingRollouts
+from g2d.regimes.run.training_rollouts import Keep, TrainingRollouts
 from g2d.rewards.reward import Judgement as Rewarded
 from g2d.verifier import Judgement
 

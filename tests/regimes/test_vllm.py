@@ -11,24 +11,24 @@ import pandas as pd
 import pytest
 
 from g2d.experiment.training import train_regime
-from g2d.jobs.files import sha256
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
-from g2d.regimes.auto_stop import probe_rollouts, train_until_decline
-from g2d.regimes.checkpoints import Checkpointing, TrainingStoppedError
-from g2d.regimes.grpo import train_grpo
-from g2d.regimes.grpo_generation import EngineGeneration
-from g2d.regimes.job import TrainingJob
-from g2d.regimes.prompt_choice import prompt_order
-from g2d.regimes.warmup import AutoStop, Warmup
+from g2d.regimes.grpo.generation import EngineGeneration
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.train import train_grpo
+from g2d.regimes.run.auto_stop import probe_rollouts, train_until_decline
+from g2d.regimes.run.checkpoints import Checkpointing, TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.prompts import prompt_order
+from g2d.regimes.run.training import AutoStop
 from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
 from tests.models import tiny_policy
 from tests.regimes.test_processes import in_two, meter
-from tests.regimes.test_resume import terminated_after
+from tests.regimes.test_resume import adapter, assert_resumes, terminated_after
 from tests.regimes.test_semi_online_dpo import rows_of, semi_online
 from tests.regimes.test_training import easy
 from tests.shared import NEEDS_VLLM
@@ -37,7 +37,7 @@ pytestmark = NEEDS_VLLM
 
 VLLM = EngineSettings(name="vllm")
 WARMUP = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-2, max_completion_length=12)
-SURE = Lora(dropout=0.0)  # with dropout the trainer's own probabilities are noisy
+SURE = Lora(dropout=0.0)  # dropout makes the trainer's probabilities noisy
 NOISY = Lora(dropout=0.3)
 
 
@@ -56,13 +56,13 @@ def generations(monkeypatch: pytest.MonkeyPatch) -> list[EngineGeneration]:
 
 
 def warm_up(
-    work: Path, k: int, *, sync_every: int = 1, resume_from: Path | None = None, lora: Lora = SURE, **own: Any
+    work: Path, k: int, *, sync_every: int = 1, resume_from: Path | None = None, lora: Lora = SURE, **keys: Any
 ) -> list[dict[str, Any]]:
     log = train_grpo(
         TrainingJob(
             tiny_policy(heads=1),
             easy(20),
-            WARMUP.model_copy(update={"sync_every": sync_every} | own),
+            WARMUP.model_copy(update={"sync_every": sync_every} | keys),
             lora=lora,
             group_size=2,
             k=k,
@@ -74,10 +74,6 @@ def warm_up(
         )
     ).log
     return [row for row in log if "loss" in row]
-
-
-def adapter(work: Path) -> str:
-    return sha256(work / "adapter/adapter_model.safetensors")
 
 
 @pytest.mark.parametrize(("sync_every", "expected"), [(1, [0, 1, 2, 3]), (2, [0, 2])])
@@ -97,7 +93,7 @@ def test_it_reaches_k_and_hands_the_adapter_over_every_v_steps(
     assert all(difference > 1e-2 for difference in stale)
     ratios = [row["sampling/importance_sampling_ratio/mean"] for row in log]
     assert [ratios[step] for step in expected] == pytest.approx([1.0] * len(expected), abs=1e-3)
-    # As without vLLM, rollouts of one update have the policy as it is for their denominator, dropout included.
+    # The denominator of one update's rollouts is the current policy with dropout, as without vLLM.
     assert all(row["clip_ratio/region_mean"] == 0 for row in log)
 
 
@@ -113,7 +109,7 @@ def test_one_generation_serves_v_updates(tmp_path: Path, generations: list[Engin
     corrected = [row["sampling/importance_sampling_ratio/mean"] for row in drawn if ratio == "sampler"]
     assert corrected == pytest.approx([1.0] * 2 if ratio == "sampler" else [], abs=1e-3)
     assert all("sampling/importance_sampling_ratio/mean" not in row for row in log) == (ratio == "none")
-    # Every completion of the large batch has a seed of its own: the answers to some prompt differ.
+    # Every completion of the large batch has another seed: the answers to some prompt differ.
     texts = frame.groupby(["generated_at", "problem_id"]).completion_text.nunique()
     assert texts.max() > 1
 
@@ -127,7 +123,9 @@ def test_every_process_has_an_engine_and_together_they_draw_what_one_would(tmp_p
     )
     same = [row for row in train_grpo(job).log if "loss" in row]
     bill = meter()
-    log = [row for row in in_two(train_regime, both, "grpo", replace(job, work=both), own=bill).log if "loss" in row]
+    log = [
+        row for row in in_two(train_regime, both, "grpo", replace(job, work=both), job_meter=bill).log if "loss" in row
+    ]
     for row, other in zip(log, same, strict=True):
         assert row["loss"] == pytest.approx(other["loss"], abs=1e-5)
         assert row["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
@@ -153,7 +151,7 @@ def test_the_adapter_moves_and_a_chain_equals_one_uninterrupted_run(tmp_path: Pa
 
 
 def test_a_stopped_run_goes_on_from_a_step_of_sync(tmp_path: Path, generations: list[EngineGeneration]) -> None:
-    """Between two hand-overs the engine holds an older adapter than a checkpoint could say."""
+    """Between two syncs the engine has an older adapter than the checkpoint."""
     warm_up(tmp_path / "straight", 6, sync_every=2)
     with terminated_after(2), pytest.raises(TrainingStoppedError, match="SIGTERM at step 4 of 6"):
         warm_up(tmp_path / "stopped", 6, sync_every=2)
@@ -195,11 +193,7 @@ def test_in_semi_online_dpo_it_answers_for_the_policy_it_was_handed(tmp_path: Pa
     """A run that vLLM generates for, stopped and continued; what it answers is what a harvest of the adapter would."""
     base = tiny_policy(heads=1)
     changes = {"sync_every": 2, "base": base, "engine": VLLM, "lora": SURE}
-    straight = semi_online(tmp_path / "straight", k=4, **changes)
-    with terminated_after(2), pytest.raises(TrainingStoppedError):
-        semi_online(tmp_path / "stopped", k=4, **changes)
-    assert semi_online(tmp_path / "stopped", k=4, **changes) == straight
-    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+    assert_resumes(lambda work: semi_online(work, k=4, **changes), tmp_path, 3)
 
     semi_online(tmp_path / "to-2", k=2, **changes)
     policy = replace(base, adapter=str(tmp_path / "to-2/adapter"))

@@ -62,7 +62,7 @@ def looks(spec: charts.Spec) -> dict[str, tuple[str, str]]:
 
 
 def test_a_policy_looks_the_same_in_all_figures() -> None:
-    standing = GRID.assign(axis="updates", cost=[0, 3, 5, 7], status="open", chance=0.5, cheapest_enough=False)
+    standing = GRID.assign(axis="updates", cost=[0, 3, 5, 7], status="open", cheapest_enough=False)
     figures = [looks(draw(GRID, KNOWN)) for draw in DRAWN] + [looks(frontier.picture(standing, KNOWN))]
     for one, other in combinations(figures, 2):
         assert all(one[series] == other[series] for series in one.keys() & other.keys())

@@ -139,15 +139,23 @@ def test_sides_margins_and_families_are_named(paper: Config) -> None:
         "Families, models and benchmarks were not corrected for one another.",
         "one-sided bounds on what each other K is ahead, at 95 % for all K at once (Hsu 1984); a K was called enough "
         "where that is at most 2 points, a test of non-inferiority.",
-        "on the frontier where it was better than each policy that was not shown to cost more",
+        "By device-hours, a policy was called on the frontier if it was better than each policy that was not shown to "
+        "cost more",
         "costs were compared by 95 % t intervals of their differences over seeds",
-        "Axes were not corrected for one another.",
         "three families over all controls",
     ):
         assert said in text.replace("\\", "")
     wide = Config.model_validate(paper.model_dump() | {"frontier": {"margin": 0.05}})
     assert "where that is at most 5 points, a test of" in written(wide, tables=several)
     assert "costs were compared as they are" in written(paper.model_copy(update={"seeds": [0]}), tables=several)
+
+
+def test_benchmarks_with_clusters_are_named(paper: Config) -> None:
+    assert "clusters" not in written(paper)
+    values = paper.model_dump()
+    name = next(iter(values["benchmarks"]))
+    values["benchmarks"][name]["fields"]["cluster"] = "template"
+    assert f"Problems of {name} form clusters" in written(Config.model_validate(values)).replace("\\", "")
 
 
 def test_what_was_not_computed_is_not_claimed(paper: Config) -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from g2d.analysis.informativeness import informativeness
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes.groups import groups, summary
-from g2d.regimes.kto import judged_rollouts
-from g2d.regimes.rft import right_completions
+from g2d.regimes.offline.groups import groups, summary
+from g2d.regimes.offline.kto import judged_rollouts
+from g2d.regimes.offline.rft import right_completions
 from g2d.rollouts.labels import labels, lengths
 from g2d.rollouts.pairs import build_pairs
 from g2d.rollouts.rollout import to_frame

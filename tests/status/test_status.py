@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from g2d.cli import main
 from g2d.experiment.config import load
-from g2d.experiment.plan import Plan
-from g2d.forecast.jobs import grid_jobs
+from g2d.graph.build import grid_jobs
 from g2d.jobs.attempts import BEAT_S, SILENT_S, Attempt, Process, Status, attempt_file, log_of
 from g2d.jobs.cost import Cost, Progress
 from g2d.jobs.files import write_json, write_text
@@ -357,7 +356,7 @@ def test_time_left_needs_a_job_that_runs(results: Path) -> None:
     assert snapshot.eta.at_once == 1
     assert snapshot.eta.seconds is not None
     states = [state if state.state == "finished" else replace(state, state="waiting") for state in snapshot.states]
-    assert eta(Plan(load(CONFIG)), states, time.time()).seconds is None
+    assert eta(load(CONFIG), states, time.time()).seconds is None
     assert "one job after the other" in screen(snapshot, 200, 40)
 
 
@@ -381,14 +380,9 @@ def test_the_command_prints_json_with_the_documented_keys(results: Path, capsys:
         assert f"`{key}`" in documented, key
     for key in (*found["spent"], *found["to_go"]):
         assert f"`{key}`" in documented, key
-    assert found["jobs"]["total"] == sum(found["jobs"][state] for state in STATES) == len(grid_jobs(*_planned()))
+    assert found["jobs"]["total"] == sum(found["jobs"][state] for state in STATES) == len(grid_jobs(load(CONFIG)))
     for state in STATES:
         assert f"| `{state}` |" in documented, state
-
-
-def _planned() -> Any:
-    config = load(CONFIG)
-    return config, Plan(config)
 
 
 def test_no_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -428,4 +422,4 @@ def test_a_watch_sees_what_a_job_does_with_its_record(results: Path) -> None:
     assert grid.look().counts["waiting"] == len(grid.jobs)
     load(CONFIG | {"seeds": [0, 1]}).save(results / "config.yaml")
     os.utime(results / "config.yaml", (1, 1))
-    assert len(grid.look().states) > len(grid_jobs(*_planned()))
+    assert len(grid.look().states) > len(grid_jobs(load(CONFIG)))

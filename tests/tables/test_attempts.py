@@ -24,7 +24,7 @@ from g2d.jobs.attempts import (
     recorded,
 )
 from g2d.jobs.cost import Cost, Meter
-from g2d.tables.bills import attempt_table, cost_table
+from g2d.tables.costs import attempt_table, cost_table
 
 HOUR = 3600.0
 

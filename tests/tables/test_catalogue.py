@@ -18,12 +18,12 @@ from g2d.advice.probe import LEVEL_COLUMNS, STEP_COLUMNS
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.forecast.probe_hours import HOURS_COLUMNS
+from g2d.graph import catalogue
+from g2d.graph.catalogue import FIGURES, SECTIONS, TABLES, Table, section_of, tables_of
+from g2d.graph.parts import table_inputs
 from g2d.rollouts.rollout import to_frame
-from g2d.tables import catalogue
 from g2d.tables.captions import FILE
-from g2d.tables.catalogue import FIGURES, SECTIONS, TABLES, Table, section_of, tables_of
 from g2d.tables.evaluations import Evaluations
-from g2d.tables.files import table_inputs
 from g2d.tables.frames import TYPE_OF, columns
 from g2d.tables.inputs import Inputs
 from g2d.tables.runs import RUN_COLUMNS
@@ -73,66 +73,39 @@ def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
     assert not TYPE_OF.keys() - {name for own in declared for name in own}
 
 
-@pytest.mark.parametrize(
-    ("keys", "more"),
-    [
-        ({}, set()),
-        ({"probe": {"compare": True}}, {"advice", "advice_hours", "advice_check"}),
-        ({"calibration": {"factorial_temperatures": [0.5, 0.9]}}, {"factorial"}),
-        ({"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}}, {"auto"}),
-        (
-            {"regimes": {"rft": {"regime": "rft"}}},
-            {"regimes", "frontier", "training", "collapses"},
-        ),
-        ({"benchmarks": {name: {**SYNTHETIC, "split": "test"} for name in ("a", "b", "c")}}, {"synthesis"}),
-        ({"collapse": {"share": 0.3}}, {"training", "collapses"}),
-        ({"warmup": {"steps": [0, 2, 4, 6, 8]}, "baselines": {"grpo_steps": "all"}}, {"saturation"}),
-        ({"frontier": {"margin": 0.05}}, {"frontier"}),
-        (
-            {
-                "warmup": {"steps": [0, 5, 10]},
-                "ablations": {"best": {"steps": "all", "select": True, "policies": ["grpo"]}},
-                "sweep": {"development": 5},
-                "pool": {**SYNTHETIC, "split": "train", "n": 2000},
-            },
-            {"selection"},
-        ),
-        ({"contamination": {}}, {"contamination"}),
-        ({"seeds": [1, 2], "looks": {"looks": [2]}}, {"looks"}),
-        ({"drift": {}}, {"equal_gain"}),
-        ({"evaluation": {"sampled": {"n": 4}}}, {"samples"}),
-        ({"evaluation": {"sampled": {"n": 1}}}, set()),
-        ({"rewards": {"coin": {"reward": "random"}}}, set()),
-        ({"rewards": {"polite": {"reward": "scratch_model"}}, "open_ended": OPEN_ENDED}, {"win_rates"}),
-        (
-            {
-                "rewards": {"coin": {"reward": "random"}},
-                "ablations": {"on-coin": {"reward": "coin", "steps": [10]}},
-            },
-            {"controls"},
-        ),
-    ],
-    ids=[
-        "plain",
-        "advice",
-        "factorial",
-        "auto",
-        "regimes",
-        "synthesis",
-        "collapse",
-        "saturation",
-        "frontier",
-        "selection",
-        "contamination",
-        "looks",
-        "drift",
-        "samples",
-        "one sample",
-        "rewards",
-        "open_ended",
-        "controls",
-    ],
-)
+TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "plain": ({}, set()),
+    "advice": ({"probe": {"compare": True}}, {"advice", "advice_hours", "advice_check"}),
+    "factorial": ({"calibration": {"factorial_temperatures": [0.5, 0.9]}}, {"factorial"}),
+    "auto": ({"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}}, {"auto"}),
+    "regimes": ({"regimes": {"rft": {"regime": "rft"}}}, {"regimes", "frontier", "training", "collapses"}),
+    "synthesis": ({"benchmarks": {name: {**SYNTHETIC, "split": "test"} for name in "abc"}}, {"synthesis"}),
+    "collapse": ({"collapse": {"share": 0.3}}, {"training", "collapses"}),
+    "saturation": ({"warmup": {"steps": [0, 2, 4, 6, 8]}, "baselines": {"grpo_steps": "all"}}, {"saturation"}),
+    "frontier": ({"frontier": {"margin": 0.05}}, {"frontier"}),
+    "selection": (
+        {
+            "warmup": {"steps": [0, 5, 10]},
+            "ablations": {"best": {"steps": "all", "select": True, "policies": ["grpo"]}},
+            "sweep": {"development": 5},
+        },
+        {"selection"},
+    ),
+    "contamination": ({"contamination": {}}, {"contamination"}),
+    "looks": ({"seeds": [1, 2], "looks": {"looks": [2]}}, {"looks"}),
+    "drift": ({"drift": {}}, {"equal_gain"}),
+    "samples": ({"evaluation": {"sampled": {"n": 4}}}, {"samples"}),
+    "one sample": ({"evaluation": {"sampled": {"n": 1}}}, set()),
+    "rewards": ({"rewards": {"coin": {"reward": "random"}}}, set()),
+    "open_ended": ({"rewards": {"polite": {"reward": "scratch_model"}}, "open_ended": OPEN_ENDED}, {"win_rates"}),
+    "controls": (
+        {"rewards": {"coin": {"reward": "random"}}, "ablations": {"on-coin": {"reward": "coin", "steps": [10]}}},
+        {"controls"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("keys", "more"), TABLES_OF_KEYS.values(), ids=TABLES_OF_KEYS)
 def test_a_grid_has_the_tables_of_its_configuration(keys: dict[str, Any], more: set[str]) -> None:
     assert set(tables_of(Config.model_validate(SMALL | keys))) == ALWAYS | more
 

@@ -80,7 +80,7 @@ def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str
     with_share = controls[controls["share"].notna()]
     assert (controls["share"].notna() == (controls["p_truth"] <= LEVEL)).all()
     yield "controls, shares", with_share, [("p_gain", "share", 0), ("p_holm", "share", 1)]
-    frontier = frontier_table(evaluations, paid, MARGIN).query("axis == 'updates'")
+    frontier = frontier_table(evaluations, paid, MARGIN, tested_axis="updates").query("axis == 'updates'")
     beaten = frontier[frontier["beaten_by"].notna()]
     assert set(beaten.index) == set(frontier.index[frontier["p_beaten"] <= LEVEL])
     yield "frontier", beaten, [("p_beaten", "beaten", 0)]

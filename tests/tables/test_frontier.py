@@ -20,7 +20,7 @@ from g2d.report import frontier
 from g2d.report.frontier import picture, sentences
 from g2d.rollouts.rollout import to_frame
 from g2d.settings import ConfigError
-from g2d.tables.bills import (
+from g2d.tables.costs import (
     COST_COLUMNS,
     HOURS_OF_HARVEST_AND_DPO,
     HOURS_PER_COMPLETION,
@@ -59,8 +59,19 @@ SPENT = {"tokens_generated": 9.0, "updates": 4.0}
 COSTS[GRPO]["paper_hours"] = COSTS[DPO]["paper_hours"] = 2.0
 
 
-def test_every_policy_has_its_place_on_every_axis_that_is_known_for_it() -> None:
-    table = frontier_table(EVALUATIONS, COSTS, margin=0.02)
+def with_tests(axis: str = "tokens_generated", margin: float = 0.02) -> pd.DataFrame:
+    """The table with tests on an axis."""
+    return frontier_table(EVALUATIONS, COSTS, margin, tested_axis=axis)
+
+
+def test_policies_have_costs_on_each_known_axis_and_a_status_on_the_tested_one() -> None:
+    table = with_tests()
+    others = table[table["axis"] != "tokens_generated"]
+    assert set(others["status"]) == {"not tested"}
+    assert others[["p_on", "p_beaten", "beaten_by"]].isna().all(axis=None)
+    assert not others["cheapest_enough"].any()
+    shown = table.groupby(["policy", "K"])[["p_enough", "margin_shown_any", "enough"]].nunique()
+    assert (shown == 1).all(axis=None)  # the margin is the same at any cost
     by_tokens = table[table["axis"] == "tokens_generated"].set_index(["policy", "K"])
     assert "ipo" not in set(table["policy"])  # an ablation of DPO stands in Table 3
     assert by_tokens["cost"].to_dict() == {
@@ -75,8 +86,7 @@ def test_every_policy_has_its_place_on_every_axis_that_is_known_for_it() -> None
     assert by_tokens.loc[("online", 20), "cheapest_enough"]
     known = table[table["axis"] == "paper_hours"]
     assert list(known["policy"]) == ["base", "dpo", "grpo"]
-    wide = frontier_table(EVALUATIONS, COSTS, margin=0.2)
-    wide = wide[wide["axis"] == "tokens_generated"]
+    wide = with_tests(margin=0.2).query("axis == 'tokens_generated'")
     assert list(wide.loc[wide["enough"], "policy"]) == ["dpo", "g2d", "online"]
     assert list(wide.loc[wide["cheapest_enough"], "policy"]) == ["dpo"]
 
@@ -86,19 +96,18 @@ def test_curve_points_and_ablations_are_drawn_and_in_no_test() -> None:
     more = {key("grpo", 50, role="curve"): 150, key("no-ratio/grpo", 100, kind="grpo", role="ablation"): 170}
     evaluations = EVALUATIONS | {(policy, "test"): solved(right) for policy, right in more.items()}
     table = frontier_table(evaluations, COSTS | {policy: dict.fromkeys(AXES, 5.0) for policy in more}, margin=0.02)
-    untested = table[table["status"] == "not tested"]
+    untested = table[table["margin_shown_any"].isna()]
     assert set(zip(untested["policy"], untested["K"], strict=True)) == {("grpo", 50), ("no-ratio/grpo", 100)}
-    assert untested[["p_on", "p_beaten", "p_enough", "margin_shown_any", "chance"]].isna().all(axis=None)
+    assert set(untested["status"]) == {"not tested"}
+    assert untested[["p_on", "p_beaten", "p_enough"]].isna().all(axis=None)
     assert not untested[["enough", "cheapest_enough"]].any(axis=None)
-    rest = table[(table["status"] != "not tested") & (table["axis"] != "paper_hours")].reset_index(drop=True)
-    alone = frontier_table(EVALUATIONS, COSTS, margin=0.02)
-    pd.testing.assert_frame_equal(rest, alone[alone["axis"] != "paper_hours"].reset_index(drop=True))
+    rest = table.drop(untested.index).query("axis != 'paper_hours'").reset_index(drop=True)
+    alone = frontier_table(EVALUATIONS, COSTS, margin=0.02).query("axis != 'paper_hours'")
+    pd.testing.assert_frame_equal(rest, alone.reset_index(drop=True))
 
 
 def test_the_words_say_what_the_table_says_and_no_more() -> None:
-    table = frontier_table(EVALUATIONS, COSTS, margin=0.02)
-    rows = table[table["axis"] == "tokens_generated"]
-    first, second = sentences(rows)
+    first, second = sentences(with_tests())
     assert first == (
         "By tokens generated per seed, DPO (K=0) and online (K=20) are on the frontier with these weights: better than "
         "each policy that is not shown to cost more (M0, the cheapest, has no cheaper one beside it). 2 of 5 policies "
@@ -112,8 +121,7 @@ def test_the_words_say_what_the_table_says_and_no_more() -> None:
         "95 %, all at once)."
     )
     alike = {(policy, "test"): solved(100) for policy in RIGHT}
-    rows = frontier_table(alike, COSTS, margin=0.001)
-    first, second = sentences(rows[rows["axis"] == "updates"])
+    first, second = sentences(frontier_table(alike, COSTS, margin=0.001, tested_axis="updates"))
     assert first.startswith("By gradient steps per seed, no policy is shown to be better than each that is not shown")
     assert (
         "0 of 5 policies are shown to be beaten by one that cost as much or less; 5 are open (neither is shown)."
@@ -123,48 +131,28 @@ def test_the_words_say_what_the_table_says_and_no_more() -> None:
         "No policy is shown to be less than 0.1 points worse than the best with these weights; M0 comes nearest, at "
         "most 1.7 points worse"
     )
-    by_rates = sentences(table[table["axis"] == "paper_hours"])[0]
-    assert by_rates.startswith("By device-hours at the paper's rates per seed, ")
-    (alone, _) = sentences(frontier_table({(M0, "test"): solved(100)}, {}, margin=0.02).query("axis == 'updates'"))
-    assert alone == "There is nothing to compare by gradient steps per seed: no policy cost as much as another or less."
+    (alone, _) = sentences(frontier_table({(M0, "test"): solved(100)}, {}, margin=0.02))
+    assert alone == "There is nothing to compare by device-hours per seed: no policy cost as much as another or less."
+    assert sentences(with_tests().query("axis == 'updates'")) == ()
 
 
 def test_the_page_has_words_for_every_cost() -> None:
     assert tuple(frontier.AXES) == AXES
 
 
-def test_where_the_costs_disagree_a_sentence_says_so() -> None:
-    """By updates the online policy at K=20 is the dearest, by device-hours it costs least."""
-    cheap = COSTS[ONLINE[1]] | {"device_hours": 1.0}
-    known = frontier_table(EVALUATIONS, COSTS | {ONLINE[1]: cheap}, margin=0.02)
-    known = known[known["axis"].isin(["updates", "device_hours"])]
-    assert sentences(known)[2] == (
-        "The costs disagree with these weights on the frontier: by gradient steps DPO (K=0) and online (K=20), by "
-        "device-hours online (K=20)."
-    )
-    wide = frontier_table(EVALUATIONS, COSTS | {ONLINE[1]: cheap}, margin=0.2)
-    assert sentences(wide[wide["axis"].isin(["updates", "device_hours"])])[2].endswith(
-        "on the cheapest that is good enough: by gradient steps DPO (K=0), by device-hours online (K=20)."
-    )
-    table = frontier_table(EVALUATIONS, COSTS, margin=0.02)
-    assert len(sentences(table[table["axis"].isin(["updates", "paper_hours"])])) == 2  # known for other policies
-    said = sentences(table[table["axis"].isin(["updates", "device_hours"])])[2]
-    assert said == "All costs agree on both with these weights: gradient steps and device-hours."
-
-
 def test_costs_have_an_interval_over_seeds() -> None:
     seeds = [replace(DPO, seed=seed) for seed in (0, 1, 2)]
     evaluations = {(M0, "test"): solved(80)} | {(policy, "test"): solved(150) for policy in seeds}
     hours = {policy: dict.fromkeys(AXES, cost) for policy, cost in zip(seeds, (4.8, 5.2, 5.6), strict=True)}
-    table = frontier_table(evaluations, hours, margin=0.02)
+    table = frontier_table(evaluations, hours, margin=0.02, tested_axis="updates")
     row = table[(table["axis"] == "updates") & (table["policy"] == "dpo")].iloc[0]
     assert tuple(row[["cost", "cost_low", "cost_high"]]) == pytest.approx((5.2, 4.2063, 6.1937), abs=1e-4)
-    assert "75.0 % for 5.2 [4.21, 6.19] gradient steps per seed" in sentences(table[table["axis"] == "updates"])[1]
+    assert "75.0 % for 5.2 [4.21, 6.19] gradient steps per seed" in sentences(table)[1]
     assert "these weights" not in " ".join(sentences(table))
 
 
 def test_the_picture_names_the_frontier_and_has_every_policy() -> None:
-    table = frontier_table(EVALUATIONS, COSTS, margin=0.02)
+    table = with_tests()
     spec = picture(table[table["axis"] == "tokens_generated"], {})
     json.dumps(spec, allow_nan=False)  # the page's JSON has no NaN, as the cheapest policy's p-value is
     drawn = [row for rows in spec["datasets"].values() for row in rows]
@@ -248,11 +236,11 @@ def test_energy_and_money_are_axes_only_where_they_are_known() -> None:
     assert not {"money", "gpu_energy_kwh"} & set(table["axis"])
     paid = {policy: own | {"money": own["tokens_generated"] / 2} for policy, own in plain.items()}
     calibration = {policy: {"money": 1.0} for policy in paid}
-    table = frontier_table(EVALUATIONS, paid, 0.02, calibration, BY_NAME)
+    table = frontier_table(EVALUATIONS, paid, 0.02, calibration, BY_NAME, tested_axis="money")
     rows = table[table["axis"] == "money"]
     assert set(rows["currency"]) == {"EUR"}
     assert table.loc[table["axis"] != "money", "currency"].isna().all()
-    by_tokens = table[table["axis"] == "tokens_generated"]
+    by_tokens = with_tests().query("axis == 'tokens_generated'")
     assert rows["status"].tolist() == by_tokens["status"].tolist()
     assert dict(zip(rows["policy"] + rows["K"].astype(str), rows["cost"], strict=True))["g2d50"] == 15
     assert (rows["cost"] - rows["cost_without_calibration"]).iloc[1:].eq(1).all()

@@ -13,7 +13,7 @@ from g2d.jobs.files import read_json, write_json
 from g2d.report.looks import look_sentences, path
 from g2d.report.tables import cells_of
 from g2d.settings import ConfigError
-from g2d.tables.looks import looks_table, plan_of, require_plan, take, write_plan
+from g2d.tables.looks import looks_table, plan_of, require_plan, steps_of, take, write_plan
 from tests.race import race_config, write_answers
 from tests.report.test_methods import written
 
@@ -65,6 +65,30 @@ def test_looks_of_an_earlier_version_stay_valid(tmp_path: Path) -> None:
     plan["models"]["m"]["waiting"] = ["m/dpo/g2/k2"]
     write_json(tmp_path / "looks/plan.json", plan)
     with pytest.raises(ConfigError, match=r"models\.m\.waiting is not what it was"):
+        require_plan(config, tmp_path)
+
+
+def test_a_race_that_began_with_hochbergs_steps_keeps_them(tmp_path: Path, results: Path) -> None:
+    """Plans of earlier versions do not name their steps."""
+    assert steps_of(taken(race_config().looks, results)) == "holm"
+    config = raced(tmp_path)
+    (tmp_path / "looks/look2.json").unlink()
+    for file in (tmp_path / "looks").glob("*.json"):
+        record = read_json(file)
+        for own in record["models"].values():
+            del (own if file.name == "plan.json" else own["plan"])["steps"]
+        write_json(file, record)
+    require_plan(config, tmp_path)
+    write_plan(config, tmp_path)
+    look = take(config, 2, tmp_path)
+    assert [own["plan"]["steps"] for own in look["models"].values()] == ["hochberg"]
+    write_json(tmp_path / "looks/look2.json", look)
+    require_plan(config, tmp_path)
+    assert steps_of(taken(config.looks, tmp_path)) == "hochberg"
+    first = read_json(tmp_path / "looks/look1.json")
+    first["models"]["m"]["plan"]["steps"] = "holm"  # edited afterwards
+    write_json(tmp_path / "looks/look1.json", first)
+    with pytest.raises(ConfigError, match=r"models\.m\.steps is not what it was"):
         require_plan(config, tmp_path)
 
 
@@ -155,9 +179,9 @@ def test_the_page_says_at_which_look_a_verdict_fell(results: Path) -> None:
     assert "Analysis 2: of 5 comparisons 1 within; it was the last." in text
     assert "G2D (K=4, G=2) is better than DPO (K=0)" in text
     assert "analysis 1, p = " in text
-    assert " Seeds were added in stages: the planned comparisons were tested after 2 and 3 seeds" in written(
-        race_config()
-    )
+    methods = written(race_config())
+    assert " Seeds were added in stages: the planned comparisons were tested after 2 and 3 seeds" in methods
+    assert "in Holm's steps" in methods.replace("\\", "")
     table = looks_table(race_config(), taken(race_config().looks, results))
     assert len(path(table)["layer"]) == 3
     assert [str(cell.text) for cell in cells_of(table).rows[0][:2]] == ["G2D (K=2, G=2)", "DPO (K=0)"]

@@ -10,7 +10,7 @@ from g2d.experiment.config import read
 from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs.cost import Cost
-from g2d.tables.bills import regime_table, spent_on
+from g2d.tables.costs import regime_table, spent_on
 from g2d.tables.families import comparison_table
 
 from .test_tables import solved

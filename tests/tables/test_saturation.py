@@ -13,9 +13,9 @@ import pytest
 from g2d.experiment.config import Config
 from g2d.experiment.grid import has_curves
 from g2d.experiment.keys import PolicyKey
+from g2d.graph.catalogue import TRAINING, section_of
 from g2d.report.page import _SECTION_SENTENCES
 from g2d.report.training import saturation_sentences
-from g2d.tables.catalogue import TRAINING, section_of
 from g2d.tables.dynamics import saturation_table
 from g2d.tables.frames import write_table
 from g2d.tables.results import read_by_name

@@ -18,13 +18,8 @@ from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.jobs.cost import Cost, CostFile
 from g2d.policies import Policy
 from g2d.rollouts.rollout import to_frame
-from g2d.tables.accuracy import (
-    ABLATION_COLUMNS,
-    MAIN_COLUMNS,
-    ablation_table,
-    main_table,
-)
-from g2d.tables.bills import COST_COLUMNS, cost_table
+from g2d.tables.accuracy import ABLATION_COLUMNS, MAIN_COLUMNS, ablation_table, main_table
+from g2d.tables.costs import COST_COLUMNS, cost_table
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table
 from g2d.tables.frames import read_table, write_table
 from g2d.tables.harvest import (
@@ -47,12 +42,12 @@ AUTO_REGIME = "auto/dpo"
 
 def policy(regime: str, k: int, seed: int = 0, group_size: int = 2, model: str = "m") -> PolicyKey:
     """A main policy by its name; any other name is that of an ablation, `x/grpo` one of the warm-up itself."""
-    told: dict[str, Any] = {} if regime in ("base", "dpo", "grpo") else {"kind": "dpo", "role": "ablation"}
+    more: dict[str, Any] = {} if regime in ("base", "dpo", "grpo") else {"kind": "dpo", "role": "ablation"}
     if regime == AUTO_REGIME:
-        told |= {"role": "auto", "stops": True}
+        more |= {"role": "auto", "stops": True}
     if regime.endswith("/grpo"):
-        told["kind"] = "grpo"
-    return PolicyKey(model, regime, group_size if k else 0, k, seed, **told)
+        more["kind"] = "grpo"
+    return PolicyKey(model, regime, group_size if k else 0, k, seed, **more)
 
 
 def solved(n: int, of: int = 4) -> pd.DataFrame:
@@ -382,23 +377,9 @@ def test_disputed_answers_are_listed_with_their_number():
     ]
     rows.append(rollout("p1", 0, "correct", extracted_answer="10\\%", reference_answer="10", disputed=True))
     table = dispute_table({"a/harvest": to_frame(rows), "b/eval": answers({"q": [1.0]})})
-    assert table.to_dict("records") == [
-        {
-            "source": "a/harvest",
-            "problem_id": "p0",
-            "reference_answer": "1/2",
-            "extracted_answer": "0.50",
-            "verdict": "incorrect",
-            "n_rollouts": 3,
-        },
-        {
-            "source": "a/harvest",
-            "problem_id": "p1",
-            "reference_answer": "10",
-            "extracted_answer": "10\\%",
-            "verdict": "correct",
-            "n_rollouts": 1,
-        },
+    assert table.to_numpy().tolist() == [
+        ["a/harvest", "p0", "1/2", "0.50", "incorrect", 3],
+        ["a/harvest", "p1", "10", "10\\%", "correct", 1],
     ]
     assert dispute_table({"b/eval": answers({"q": [1.0]})}).empty
     assert tuple(dispute_table({}).columns) == tuple(table.columns)

@@ -23,7 +23,7 @@ LIGHT, HEAVY, VLLM = "light", "heavy", "vllm"  # sockets in FOLDER: Snakemake an
 DOORS = {
     "snakemake": LIGHT,
     "g2d.jobs.shared_imports": HEAVY,
-    "g2d.regimes.rank": HEAVY,
+    "g2d.regimes.distributed.rank": HEAVY,
     "trl.cli.main": HEAVY,
     "g2d.rollouts.engine_host": VLLM,
     "g2d.rollouts.trainer_engine": VLLM,

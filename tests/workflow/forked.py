@@ -48,8 +48,9 @@ IMPORTS = (
     *("pandas", "pyarrow.parquet", "pydantic", "scipy.stats", "altair", "psutil"),
 )
 OF_PACKAGE = (
-    *("g2d.experiment.plan", "g2d.experiment.race", "g2d.experiment.requirements", "g2d.jobs.recover"),
-    *("g2d.tables.catalogue", "g2d.tables.files", "g2d.tables.results", "g2d.report.page", "g2d.rollouts.pairs"),
+    *("g2d.graph.params", "g2d.experiment.race", "g2d.experiment.requirements", "g2d.jobs.recover"),
+    "g2d.graph.build",
+    *("g2d.graph.catalogue", "g2d.graph.parts", "g2d.tables.results", "g2d.report.page", "g2d.rollouts.pairs"),
     "snakemake_logger_plugin_g2d",
 )
 PACKAGES = ("g2d", "snakemake_logger_plugin_g2d")

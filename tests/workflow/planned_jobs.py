@@ -1,6 +1,7 @@
 """Print the jobs of a plan and what they are made from: `python planned_jobs.py SNAKEMAKE_ARGUMENTS`.
 
-JSON: a list of jobs, each with its rule, its inputs and outputs, its GPUs and the numbers of the jobs that it needs.
+JSON: a list of jobs, each with its rule and wildcards, its inputs and outputs, by name too, the `repr` of its
+parameters, its GPUs and the numbers of the jobs that it needs.
 """
 
 from __future__ import annotations
@@ -18,12 +19,19 @@ jobs: list[dict[str, Any]] = []
 build = Workflow._build_dag
 
 
+def named(files: Any) -> dict[str, list[str]]:
+    return {name: [own] if isinstance(own, str) else list(own) for name, own in files.items()}
+
+
 def build_and_keep(self: Workflow, *args: Any, **kwargs: Any) -> None:
     build(self, *args, **kwargs)
     numbers = {job: number for number, job in enumerate(self.dag.jobs)}
     jobs[:] = [
         {
             "rule": job.rule.name,
+            "wildcards": dict(job.wildcards.items()),
+            "named": {what: named(files) for what, files in (("input", job.input), ("output", job.output))},
+            "params": {name: repr(value) for name, value in job.params.items()},
             "input": list(job.input),
             "output": list(job.output),
             "gpus": job.resources.get("gpu", 0),

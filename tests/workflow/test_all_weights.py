@@ -9,7 +9,7 @@ from typing import Any
 from g2d.jobs.digests import MARK
 from g2d.jobs.files import sha256
 from g2d.policies import read_policy
-from g2d.regimes.checkpoints import MANIFEST
+from g2d.regimes.run.checkpoints import MANIFEST
 from g2d.report.push import loadable
 from tests.workflow.conftest import Project
 

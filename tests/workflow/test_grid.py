@@ -18,14 +18,13 @@ import pytest
 
 import g2d
 from g2d.experiment.config import load
-from g2d.experiment.plan import Plan
-from g2d.forecast.jobs import grid_jobs
+from g2d.graph.build import grid_jobs
+from g2d.graph.catalogue import tables_of
+from g2d.graph.parts import READ_FOR
 from g2d.jobs.cost import read_cost
 from g2d.policies import read_policy
 from g2d.status.screen import screen
 from g2d.status.snapshot import Grid
-from g2d.tables.catalogue import tables_of
-from g2d.tables.files import READ_FOR
 from g2d.tables.results import Results
 from tests.shared import folder_of
 from tests.workflow.conftest import REPOSITORY, Project
@@ -217,7 +216,7 @@ def test_the_status_of_a_finished_grid_names_every_job_that_ran(
     micro_grid: Project, micro_config: dict[str, Any]
 ) -> None:
     config = load(micro_config)
-    jobs = {(job.stage, job.name) for job in grid_jobs(config, Plan(config))}
+    jobs = {(job.stage, job.name) for job in grid_jobs(config)}
     grid = Grid(micro_grid.results)
     attempted = grid.records.read()
     assert jobs <= set(attempted)  # other tests of this file may have added to the grid

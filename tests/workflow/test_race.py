@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import pytest
-import yaml
 
-from g2d.experiment.config import read
-from g2d.experiment.plan import Plan
-from g2d.experiment.race import decided, taken
-from g2d.forecast.jobs import grid_jobs
+from g2d.experiment.race import taken
 from g2d.status.snapshot import Grid
 from g2d.tables.looks import take
 from tests.race import race_config, race_values, write_answers
 from tests.workflow.conftest import REPOSITORY, Project
+from tests.workflow.test_graph import require_equal
 
 # What is asked for once the looks are over, in the place of tables; the rules that would answer are left out.
 RACED = """
@@ -29,7 +25,7 @@ include: "workflow/Snakefile"
 
 rule raced:
     input:
-        at_last(lambda config: [f"results/{p.folder}/eval/arithmetic.parquet" for p in grid.policies(config)]),
+        at_last("make_tables", "answers"),
     output:
         "raced.txt",
     run:
@@ -98,15 +94,13 @@ def test_a_plan_that_changed_is_refused_before_anything_runs(project: Project) -
 
 def test_the_shipped_race_lists_its_jobs_until_the_first_look(project: Project, tmp_path: Path) -> None:
     file = REPOSITORY / "config/race.yaml"
-    config = decided(read(file), tmp_path)
-    known = Counter(job.rule for job in grid_jobs(config, Plan(config))) | Counter(all=1)
-    assert project.planned("--configfile", str(file), "--directory", str(tmp_path)) == known
+    known = project.planned("--configfile", str(file), "--directory", str(tmp_path))
     # Two seeds of DPO at three K, GRPO at the last of two and RFT on the harvest of M0.
     assert (known["train_dpo"], known["train_grpo"], known["train_rft"], known["evaluate"]) == (6, 4, 2, 1 + 2 * 5)
     assert known["take_look"] == 1
 
 
-def test_what_comes_after_the_looks_is_not_counted_before(project: Project, tmp_path: Path) -> None:
+def test_what_comes_after_the_looks_is_not_counted_before(tmp_path: Path) -> None:
     """Further benchmarks, samples, distances and replies, what of them is checked, and pairs that the page shows. What
     a sweep chooses comes first, and what is replayed."""
     values = race_values()
@@ -132,7 +126,5 @@ def test_what_comes_after_the_looks_is_not_counted_before(project: Project, tmp_
         },
         "regimes": {"sft": {"regime": "rft", "steps": [2]}},
     }
-    (tmp_path / "race.yaml").write_text(yaml.safe_dump(values))
-    config = decided(read(tmp_path / "race.yaml"), tmp_path)
-    known = Counter(job.rule for job in grid_jobs(config, Plan(config))) | Counter(all=1)
-    assert project.planned("--configfile", str(tmp_path / "race.yaml"), "--directory", str(tmp_path)) == known
+    project = Project.create(tmp_path / "g2d", values)  # without the looks of the tests above
+    require_equal(project, project.root / "config/config.yaml")

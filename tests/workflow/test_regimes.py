@@ -479,9 +479,9 @@ TOY = '''
 
 from typing import Any, Literal
 
-from g2d.regimes.division import Division, longest
-from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.offline import read_harvest, train_offline
+from g2d.regimes.run.microbatches import MicroBatches, longest
+from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.offline.training import read_harvest, train_offline
 from g2d.regimes.regime import OfflineEntry, Regime
 from g2d.settings import key
 
@@ -507,7 +507,7 @@ def read(job: TrainingJob, inputs: Any) -> list[dict[str, Any]]:
 
 
 def train(job: TrainingJob) -> Trained:
-    def trainer(arguments: dict[str, Any], division: Division, **parts: Any) -> Any:
+    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
         from trl import SFTConfig, SFTTrainer
 
         return SFTTrainer(args=SFTConfig(**arguments, packing=False), **parts)
@@ -538,7 +538,7 @@ def test_a_further_regime_is_a_module_and_a_line(project: Project, micro_config:
     module, folder = project.root / "src/g2d/regimes/toy.py", "results/micro/seed0/toy/g2/k2"
     project.configure(changed(micro_config, toy={"regime": "toy", "steps": [2]}))
     module.write_text(TOY)
-    line = "from g2d.regimes.semi_online_dpo import SEMI_ONLINE_DPO\n"
+    line = "from g2d.regimes.on_policy.semi_online_dpo import SEMI_ONLINE_DPO\n"
     try:
         with (
             project.edited(CATALOGUE, line, line + "from g2d.regimes.toy import TOY\n"),

@@ -214,7 +214,7 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
     ),
     "change a partition, a time limit or memory": (unchanged, {}, PARTITION),
     "add a comment in src/g2d": (
-        edited("src/g2d/regimes/grpo.py", "def train_grpo(", "# A comment.\ndef train_grpo("),
+        edited("src/g2d/regimes/grpo/train.py", "def train_grpo(", "# A comment.\ndef train_grpo("),
         {},
         (),
     ),
@@ -228,8 +228,8 @@ CASES: dict[str, tuple[Callable[[Project, Config], AbstractContextManager[None]]
         {},
         (),
     ),
-    "raise the number of train_dpo in g2d.regimes.dpo": (
-        edited("src/g2d/regimes/dpo.py", "version=3,", "version=9,"),
+    "raise the number of train_dpo in g2d.regimes.offline.dpo": (
+        edited("src/g2d/regimes/offline/dpo.py", "version=3,", "version=9,"),
         TRAINED,
         (),
     ),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from g2d.tables.catalogue import TABLES
 
 from g2d.experiment import grid
 from g2d.experiment.config import load
@@ -17,7 +18,6 @@ from g2d.problems import read_problems
 from g2d.rewards.model import Scorer
 from g2d.rollouts.pairs import read_pairs
 from g2d.settings import ConfigError
-from g2d.tables.catalogue import TABLES
 from tests.rewards.models import reward_model
 from tests.rewards.test_plugin import install
 from tests.workflow.conftest import Project

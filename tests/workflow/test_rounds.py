@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from g2d.experiment import grid
 from g2d.experiment.config import Config, load
-from g2d.experiment.plan import Plan
-from g2d.forecast.jobs import grid_jobs
+from g2d.graph.build import build, grid_jobs
+from g2d.graph.job import Job
 from g2d.settings import ConfigError
 from tests.workflow.test_regimes import ROUNDS
 
@@ -28,7 +27,7 @@ def test_rounds_that_are_not_evaluated_are_run_too(micro_config: dict[str, Any])
 
 def test_all_rounds_and_their_harvests_are_jobs_of_the_grid(micro_config: dict[str, Any]) -> None:
     config = configured(micro_config, ROUNDS | {"rounds": [1, 3]})
-    jobs = [(job.rule, job.outputs[0]) for job in grid_jobs(config, Plan(config))]
+    jobs = [(job.rule, job.done[0]) for job in grid_jobs(config)]
     folder = "results/micro/seed0/rounds"
     for job in [("train_iterative_dpo", f"{folder}/g0/k{k}/policy.json") for k in (1, 2, 3)]:
         assert jobs.count(job) == 1
@@ -38,21 +37,21 @@ def test_all_rounds_and_their_harvests_are_jobs_of_the_grid(micro_config: dict[s
     assert not [output for _, output in jobs if output.startswith(f"{folder}/harvest/g0/k3")]
 
 
-def at(k: int) -> Any:
-    return SimpleNamespace(model="micro", seed="0", g="0", k=str(k), regime="rounds")
+def round_2(config: Config) -> Job:
+    return build(config).makers["results/micro/seed0/rounds/g0/k2/policy.json"]
 
 
 def test_a_round_has_dpos_settings_and_its_own(micro_config: dict[str, Any]) -> None:
     sweep = {"development": 20, "regimes": {"dpo": {"learning_rate": [1e-4, 5e-4], "beta": [0.1, 0.2]}}}
     entry = ROUNDS | {"dpo": {"beta": 0.3, "nll_weight": 1.0}}
     changes = {"dpo": micro_config["dpo"] | {"start": "base", "pairs_per_prompt": 4}}
-    plan = Plan(configured(micro_config, entry, **changes))
-    dpo = plan.offline_settings(at(2))["dpo"]
+    trained = round_2(configured(micro_config, entry, **changes))
+    dpo = trained.params["settings"]["dpo"]
     assert (dpo["beta"], dpo["nll_weight"], dpo["learning_rate"], dpo["pairs_per_prompt"]) == (0.3, 1.0, 5e-4, 1)
-    assert plan.choice("dpo")(at(2)) == []
-    swept = Plan(configured(micro_config, entry, sweep=sweep))
-    assert swept.choice("dpo")(at(2)) == ["results/micro/sweep/dpo.json"]
-    dpo = swept.offline_settings(at(2))["dpo"]
+    assert trained.inputs["choice"] == []
+    swept = round_2(configured(micro_config, entry, sweep=sweep))
+    assert swept.inputs["choice"] == ["results/micro/sweep/dpo.json"]
+    dpo = swept.params["settings"]["dpo"]
     assert (dpo["beta"], "learning_rate" in dpo) == (0.3, False)
 
 

@@ -12,8 +12,7 @@ import pytest
 
 import g2d
 from g2d.experiment.config import load
-from g2d.experiment.plan import Plan
-from g2d.forecast.jobs import grid_jobs
+from g2d.graph.build import grid_jobs
 from g2d.jobs.files import read_json
 from g2d.status.screen import screen
 from g2d.status.snapshot import Grid
@@ -42,7 +41,7 @@ def test_candidates_are_trained_as_ever_and_two_policies_are_evaluated(
     selected: Project, selected_config: dict[str, Any]
 ) -> None:
     config = load(selected_config)
-    everything = Counter(job.rule for job in grid_jobs(config, Plan(config)))
+    everything = Counter(job.rule for job in grid_jobs(config))
     assert {rule: everything[rule] for rule in ANSWERED} == ANSWERED
     assert everything["check_development"] == 2
     snapshot = Grid(selected.results).look()

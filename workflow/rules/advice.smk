@@ -5,11 +5,11 @@
 
 rule draw_probe:
     input:
-        plan.policy_files,
-        policy=lambda w: f"{plan.warmed_up(w)}/policy.json",
+        planned("draw_probe", ""),
+        policy=planned("draw_probe", "policy"),
         problems="results/{model}/calibration/train.jsonl",
         shards=[],
-        costs=plan.warmed_up_cost,
+        costs=planned("draw_probe", "costs"),
     output:
         rollouts="results/{model}/seed{seed}/{variant}probe/g{g}/k{k}/rollouts.parquet",
         cost="results/{model}/seed{seed}/{variant}probe/g{g}/k{k}/cost.json",
@@ -21,12 +21,12 @@ rule draw_probe:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=plan.generating_gpus,
+        gpu=gpus,
     params:
         version=VERSIONS["draw_probe"],
         prompts=CONFIG.probe.prompts,
-        settings=partial(plan.settings, ["harvest", "prompt"]),
-        engine=plan.engine,
+        settings=param("draw_probe", "settings"),
+        engine=param("draw_probe", "engine"),
     message:
         "Probe {wildcards.model} at {wildcards.variant}K={wildcards.k}, G={wildcards.g}, seed {wildcards.seed}, "
         "with {params.prompts} prompts"
@@ -67,15 +67,9 @@ rule check_advice:
         steps="results/tables/advice.csv",
         hours="results/tables/advice_hours.csv",
         probes=[f"results/{p.probe_folder}/cost.json" for p in PROBES],
-        informativeness=at_last(informativeness_of_all),
-        evaluations=at_last(
-            lambda config: [
-                f"results/{p.folder}/eval/{list(config.benchmarks)[0]}.parquet"
-                for p in grid.policies(config)
-                if p.regime == "dpo"
-            ]
-        ),
-        bills=at_last(bills_of_all),
+        informativeness=at_last("check_advice", "informativeness"),
+        evaluations=at_last("check_advice", "evaluations"),
+        bills=at_last("check_advice", "bills"),
     output:
         check="results/tables/advice_check.csv",
     log:

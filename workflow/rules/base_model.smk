@@ -1,6 +1,15 @@
 # M0 from any source, as a record of where the weights are; also teachers that are other models.
 
 
+MODEL_FILES = {
+    name: given(
+        model_files(source),
+        f"results/logs/{source.source if source.source == 'gguf' else 'pretrained'}_model/{name}.log",
+    )
+    for name, source in FETCHED.items()
+}
+
+
 rule embedded_model:
     output:
         policy="results/{model}/base/policy.json",
@@ -54,7 +63,7 @@ rule scratch_model:
 
 rule gguf_model:
     input:
-        lambda w: given(model_files(FETCHED[w.model]), f"results/logs/gguf_model/{w.model}.log"),
+        lambda w: MODEL_FILES[w.model],
     output:
         policy="results/{model}/base/policy.json",
         files=[f"results/{{model}}/base/model/{name}" for name in CONVERTED],
@@ -78,7 +87,7 @@ rule gguf_model:
 
 rule pretrained_model:
     input:
-        lambda w: given(model_files(FETCHED[w.model]), f"results/logs/pretrained_model/{w.model}.log"),
+        lambda w: MODEL_FILES[w.model],
     output:
         policy="results/{model}/base/policy.json",
     log:

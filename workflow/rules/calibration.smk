@@ -7,11 +7,11 @@ CALIBRATION_COST = "results/{model}/calibration/cost.json"
 
 rule calibrate:
     input:
-        plan.base_files,
+        planned("calibrate", ""),
         policy="results/{model}/base/policy.json",
         pool=TRAINING_POOL,
-        shards=partial(plan.shards, "calibration", f"{CALIBRATION_SHARD}.parquet", CALIBRATION_COST),
-        costs=partial(plan.shards, "calibration", f"{CALIBRATION_SHARD}.cost.json", CALIBRATION_COST),
+        shards=planned("calibrate", "shards"),
+        costs=planned("calibrate", "costs"),
     output:
         rollouts="results/{model}/calibration/rollouts.parquet",
         cost=CALIBRATION_COST,
@@ -23,11 +23,11 @@ rule calibrate:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=plan.generating_gpus,
+        gpu=gpus,
     params:
         version=VERSIONS["calibrate"],
-        settings=plan.calibration_settings,
-        engine=plan.engine,
+        settings=param("calibrate", "settings"),
+        engine=param("calibrate", "engine"),
     message:
         "Calibrate the difficulty of every level for {wildcards.model}"
     script:
@@ -62,10 +62,7 @@ rule select_training_set:
     threads: 1
     params:
         version=VERSIONS["select_training_set"],
-        settings=lambda w: {
-            "calibration": plan.for_model(w.model).calibration.params(only={"levels", "window"}),
-            "training_set": plan.for_model(w.model).training_set.params(),
-        },
+        settings=param("select_training_set", "settings"),
     message:
         "Choose the training levels of {wildcards.model} and draw its training set"
     script:
@@ -80,11 +77,11 @@ TEMPERATURE_COST = "results/{model}/calibration/t{temperature}/cost.json"
 
 use rule calibrate as calibrate_temperature with:
     input:
-        plan.base_files,
+        planned("calibrate_temperature", ""),
         policy="results/{model}/base/policy.json",
         pool=TRAINING_POOL,
-        shards=partial(plan.shards, "calibration", f"{TEMPERATURE_SHARD}.parquet", TEMPERATURE_COST),
-        costs=partial(plan.shards, "calibration", f"{TEMPERATURE_SHARD}.cost.json", TEMPERATURE_COST),
+        shards=planned("calibrate_temperature", "shards"),
+        costs=planned("calibrate_temperature", "costs"),
     output:
         rollouts="results/{model}/calibration/t{temperature}/rollouts.parquet",
         cost=TEMPERATURE_COST,
@@ -92,6 +89,9 @@ use rule calibrate as calibrate_temperature with:
         "results/logs/calibrate/{model}/t{temperature}.log",
     benchmark:
         "results/benchmarks/calibrate/{model}/t{temperature}.tsv"
+    params:
+        settings=param("calibrate_temperature", "settings"),
+        engine=param("calibrate_temperature", "engine"),
     message:
         "Calibrate the difficulty of every level for {wildcards.model} at temperature {wildcards.temperature}"
 

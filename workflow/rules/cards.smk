@@ -1,16 +1,14 @@
 # Model and data set cards in the Hub's format.
 
 # Cards that every grid of the configuration has; the rule writes the cards of later seeds too.
-FIRST = at_look(CONFIG, {}) if LOOKS else CONFIG
-CARDS = [f"results/{p.folder}/{CONFIG.lora.folder}/README.md" for p in grid.policies(FIRST) if p.role != "base"]
-CARDS += [f"results/{h.folder}/README.md" for h in grid.harvests(FIRST)]
+CARDS = JOBS["write_cards",].outputs[""]
 
 
 rule write_cards:
     input:
         tables=["results/tables/main.csv", "results/tables/ablations.csv"],
-        policies=at_last(lambda config: [f"results/{p.folder}/policy.json" for p in grid.policies(config)]),
-        informativeness=at_last(informativeness_of_all),
+        policies=at_last("write_cards", "policies"),
+        informativeness=at_last("write_cards", "informativeness"),
     output:
         CARDS,
     log:

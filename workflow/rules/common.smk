@@ -1,12 +1,10 @@
-# Shared by all rules: the validated configuration, the plan made from it, and wildcard constraints.
+# Shared by all rules: the validated configuration, the table of its jobs, and wildcard constraints.
 
 import os
 import re
 import sys
-from functools import partial
 from itertools import count, islice
 from pathlib import Path
-from types import SimpleNamespace
 
 from snakemake.exceptions import WorkflowError
 from snakemake.sourcecache import LocalSourceFile
@@ -15,9 +13,8 @@ try:
     from g2d.experiment import grid
     from g2d.experiment.arms import any_arms
     from g2d.experiment.config import load
-    from g2d.experiment.grid import candidate_policies, chosen_by, selecting
+    from g2d.experiment.grid import selecting
     from g2d.experiment.config_file import require_one, require_whole, require_written_well
-    from g2d.experiment.plan import Plan
     from g2d.experiment.race import at_end, at_look, decided, last_of, look_name, next_look_words, taken
     from g2d.experiment.requirements import (
         fetch_reward_models,
@@ -31,7 +28,7 @@ try:
     )
     from g2d.experiment.sections import Contamination
     from g2d.experiment.stages import VERSIONS
-    from g2d.experiment.sweep import development_of, held_out, swept_section
+    from g2d.experiment.sweep import development_of, held_out, swept_section, with_candidates
     from g2d.jobs import recover
     from g2d.jobs.digests import recorded_inputs
     from g2d.jobs.orphans import name_of
@@ -42,14 +39,15 @@ try:
     from g2d.policies.settings import CONVERTED, model_files
     from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, is_fresh, problem_files
     from g2d.regimes.catalogue import ENTRIES, REGIMES, of_phase
-    from g2d.regimes.regime import SELECTED
-    from g2d.regimes.tracking import sync_command
-    from g2d.regimes.warmup import AUTO
+    from g2d.regimes.run.tracking import sync_command
+    from g2d.regimes.run.training import AUTO
     from g2d.rewards.scratch_model import ScratchRewardModel
     from g2d.settings import ConfigError
-    from g2d.tables import catalogue, dated_plan
+    from g2d.graph import catalogue
+    from g2d.graph.build import build
+    from g2d.graph.job import key_of
+    from g2d.tables import dated_plan
     from g2d.tables.captions import captions
-    from g2d.tables.files import table_inputs
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
 
@@ -96,16 +94,34 @@ os.environ.update(G2D_RUN=name_of(os.getpid()))
 config.update(CONFIG.model_dump(mode="json"))  # captions and jobs need the defaults too
 config["share_imports"] &= workflow.is_main_process  # a cluster job is alone in its Snakemake
 
-REFUSED = []  # errors of input functions
+try:
+    JOBS = build(NOW, after=True)
+    JOBS.behind("all")  # a job makes whatever another one needs
+except (OSError, ValueError, LookupError) as error:
+    raise WorkflowError(plain(error.args[0] if isinstance(error, LookupError) else str(error), lines=True))
 
 
-def refuse(error):
-    """Fail in an input function, and stop the run after planning (`refuse_unreadable`)."""
-    REFUSED.append(plain(str(error), lines=True))
-    raise WorkflowError(REFUSED[-1])
+def job_of(rule, wildcards):
+    """The job of the table with these wildcards."""
+    try:
+        return JOBS[key_of(rule, wildcards)]
+    except KeyError:
+        raise WorkflowError(f"this configuration has no job {rule} with {dict(wildcards.items())}")
 
 
-plan = Plan(CONFIG, refuse)
+def planned(rule, name):
+    """Input: the files that a job of the table has under this name; "": under none."""
+    return lambda w: job_of(f"{rule}_shard" if "shard" in w.keys() else rule, w).inputs[name]
+
+
+def param(rule, name):
+    """Param: what a job of the table depends on. A job is stale if its params change."""
+    return lambda w: job_of(f"{rule}_shard" if "shard" in w.keys() else rule, w).params[name]
+
+
+def gpus(wildcards, rulename):
+    """Resource: the GPUs that a job of the table holds."""
+    return job_of(own_name(rulename), wildcards).devices
 
 
 def given(files, log):
@@ -114,7 +130,7 @@ def given(files, log):
     try:
         recorded = recorded_inputs(log, files)
     except (OSError, ValueError) as error:
-        refuse(error)
+        raise WorkflowError(plain(str(error), lines=True))
     return [ancient(file) if file in recorded else file for file in files]
 
 
@@ -133,67 +149,21 @@ def variant_pattern(names):
     return f"(?:{'|'.join(f'{re.escape(name)}/' for name in sorted(names))})?"
 
 
-ARMS = any_arms(plan.config).values()
+WITH_CANDIDATES = with_candidates(CONFIG)  # of its sweep
+ARMS = any_arms(WITH_CANDIDATES).values()
 ABLATED_WARMUPS = [arm.variant for arm in ARMS if arm.role == "ablation" and arm.source is None]
 
 
 def folders(regime, stops=False):
-    """A wildcard constraint: the folders of the arms that a regime trains, with or without auto-stop."""
+    """A wildcard constraint: the folders of the policies that a regime trains, with or without automatic stopping."""
     trained = [arm for arm in ARMS if arm.regime == regime and not arm.selected]
     return names({arm.name.rpartition("/")[2]: arm for arm in trained if arm.source is not None or arm.stops == stops})
-
-
-def training(regime, stops):
-    """Return what differs between regimes: folders of policies and logs, inputs, outputs, settings, constraints."""
-    entry = regime in ENTRIES
-    own = SimpleNamespace(
-        folder="{regime}", logged="{regime}/", settings=plan.offline_settings, outputs=[], constraints={}
-    )
-    if regime.phase == "offline":  # on the harvest of pi_K, from a fresh M0 or from pi_K
-        own.folder, own.logged = "{variant}{regime}", "{variant}{regime}/"
-        own.inputs = {
-            "start": plan.start_files,
-            "costs": "results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
-        }
-    elif regime.phase == "rounds":  # K counts them; harvest.smk makes the harvest and pairs of each round's policy
-        own.inputs = {
-            "pairs": lambda w: f"{plan.harvest_of_round(w)}/pairs.jsonl",
-            "start": plan.round_before,
-            "costs": lambda w: f"{plan.harvest_of_round(w)}/cost.json",
-        }
-    elif not stops:  # every K continues the checkpoint of the K before it; the first starts from M0 or `start`
-        if not entry:
-            own.folder, own.logged = f"{{variant}}{regime.name}", "{variant}"
-        own.inputs = {
-            "problems": plan.prompts_asked,
-            "reward": plan.reward_files,
-            "checkpoint": plan.previous_checkpoint,
-            "start": plan.started_from,
-            "harvest": plan.replayed_harvest,
-            "teacher": plan.teacher,
-            "costs": plan.previous_costs,
-        }
-        own.outputs, own.constraints = ["checkpoint", "rollouts.parquet"], {"variant": variant_pattern(ABLATED_WARMUPS)}
-        own.settings = plan.online_entry_settings if entry else plan.grpo_settings
-    else:  # as many steps as needed, at most K
-        if not entry:
-            own.folder, own.logged = f"{AUTO}/{regime.name}", ""
-            own.constraints = {"model": names(sorted({warmup.model for warmup in AUTO_WARMUPS}))}
-        own.inputs = {
-            "problems": "results/{model}/calibration/train.jsonl",
-            "start": plan.started_from,
-            "teacher": plan.teacher,
-            "costs": plan.previous_costs if entry else "results/{model}/calibration/cost.json",
-        }
-        own.outputs = ["rollouts.parquet", "probes.csv"]
-        own.settings = plan.auto_entry_settings if entry else plan.auto_settings
-    return own
 
 
 wildcard_constraints:
     model=r"[^/]+",
     policy=r"[^/]+/base|[^/]+/seed\d+/(?:[^/]+/)?[^/]+/g\d+/k\d+",
-    variant=variant_pattern(grid.variants(plan.config)),
+    variant=variant_pattern(grid.variants(WITH_CANDIDATES)),
     regime=folders("dpo"),
     benchmark=r"[^/]+",
     seed=r"\d+",

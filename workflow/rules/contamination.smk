@@ -6,7 +6,7 @@ CONTAMINATION = CONFIG.contamination or Contamination()
 
 rule continue_questions:
     input:
-        plan.base_files,
+        planned("continue_questions", ""),
         policy="results/{model}/base/policy.json",
         problems="results/problems/{benchmark}.jsonl",
         shards=[],
@@ -22,11 +22,11 @@ rule continue_questions:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=plan.generating_gpus,
+        gpu=gpus,
     params:
         version=VERSIONS["continue_questions"],
-        settings={"contamination": CONTAMINATION.params(without={"benchmarks"})},
-        engine=plan.engine,
+        settings=param("continue_questions", "settings"),
+        engine=param("continue_questions", "engine"),
     message:
         "Have {wildcards.model} continue the questions of {wildcards.benchmark}"
     script:

@@ -9,12 +9,12 @@ EVALUATION_COST = "results/{policy}/eval/{benchmark}.cost.json"
 
 rule evaluate:
     input:
-        plan.policy_files,
+        planned("evaluate", ""),
         policy="results/{policy}/policy.json",
         benchmark="results/problems/{benchmark}.jsonl",
         leakage="results/problems/{benchmark}.leakage.json",
-        shards=partial(plan.shards, "evaluation", f"{EVALUATION_SHARD}.parquet", EVALUATION_COST),
-        costs=partial(plan.shards, "evaluation", f"{EVALUATION_SHARD}.cost.json", EVALUATION_COST),
+        shards=planned("evaluate", "shards"),
+        costs=planned("evaluate", "costs"),
     output:
         rollouts="results/{policy}/eval/{benchmark}.parquet",
         cost=EVALUATION_COST,
@@ -26,11 +26,11 @@ rule evaluate:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=plan.generating_gpus,
+        gpu=gpus,
     params:
         version=VERSIONS["evaluate"],
-        settings=partial(plan.evaluation_settings, "answers"),
-        engine=plan.engine,
+        settings=param("evaluate", "settings"),
+        engine=param("evaluate", "engine"),
     message:
         "Evaluate {wildcards.policy} on {wildcards.benchmark}"
     script:
@@ -52,12 +52,12 @@ use rule evaluate as evaluate_shard with:
 # Samples in addition to greedy answers, if configured.
 use rule evaluate as draw_samples with:
     input:
-        plan.policy_files,
+        planned("draw_samples", ""),
         policy="results/{policy}/policy.json",
         benchmark="results/problems/{benchmark}.jsonl",
         leakage="results/problems/{benchmark}.leakage.json",
-        shards=partial(plan.shards, "evaluation", f"{SAMPLE_SHARD}.parquet", SAMPLE_COST),
-        costs=partial(plan.shards, "evaluation", f"{SAMPLE_SHARD}.cost.json", SAMPLE_COST),
+        shards=planned("draw_samples", "shards"),
+        costs=planned("draw_samples", "costs"),
     output:
         rollouts="results/{policy}/samples/{benchmark}.parquet",
         cost=SAMPLE_COST,
@@ -66,7 +66,8 @@ use rule evaluate as draw_samples with:
     benchmark:
         "results/benchmarks/draw_samples/{policy}/{benchmark}.tsv"
     params:
-        settings=partial(plan.evaluation_settings, "samples"),
+        settings=param("draw_samples", "settings"),
+        engine=param("draw_samples", "engine"),
     message:
         "Draw samples of {wildcards.policy} on {wildcards.benchmark}"
 
@@ -85,9 +86,9 @@ use rule draw_samples as draw_samples_shard with:
 
 rule measure_drift:
     input:
-        plan.policy_files,
+        planned("measure_drift", ""),
         policy="results/{policy}/policy.json",
-        base=lambda w: plan.base_files(w)[0],
+        base=planned("measure_drift", "base"),
         benchmark="results/problems/{benchmark}.jsonl",
         leakage="results/problems/{benchmark}.leakage.json",
     output:
@@ -104,7 +105,7 @@ rule measure_drift:
         gpu=1,
     params:
         version=VERSIONS["measure_drift"],
-        settings=plan.drift_settings,
+        settings=param("measure_drift", "settings"),
     message:
         "Measure how far {wildcards.policy} is from M0 on {wildcards.benchmark}"
     script:

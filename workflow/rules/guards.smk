@@ -9,14 +9,13 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from g2d.experiment.config import owner, read as read_config
 from g2d.experiment.learning_rates import unusual_rates
-from g2d.experiment.plan import model_of
 from g2d.forecast.devices import device_here
 from g2d.forecast.hours import estimate, gpu_job, report as report_hours
-from g2d.forecast.jobs import grid_jobs
-from g2d.forecast.rates import TO_K, measured_rates
+from g2d.forecast.rates import measured_rates
+from g2d.graph.build import grid_jobs
 from g2d.jobs.digests import changed_inputs
-from g2d.jobs.stage import FETCHING, from_elsewhere
-from g2d.regimes.checkpoints import MANIFEST, is_whole
+from g2d.jobs.stage import from_elsewhere
+from g2d.regimes.run.checkpoints import MANIFEST, is_whole
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
 BASE_MODELS = {"embedded_model", "scratch_model", "gguf_model", "pretrained_model"}  # rules that make M0
@@ -31,46 +30,25 @@ if FILES == [os.path.relpath(RECORD, PROJECT)] and (before := owner(RECORD)):
 
 
 def is_own(rule):
-    """Whether a rule belongs to this workflow, not to a Snakefile that uses it as a module."""
+    """Return whether a rule belongs to this workflow, not to a Snakefile that uses it as a module."""
     return rule.module_globals["__name__"] == __name__
 
 
-def own(jobs):
+def jobs_of_g2d(jobs):
     """Return the jobs of this workflow."""
     return [job for job in jobs if is_own(job.rule)]
-
-
-def refuse_unreadable(_):
-    """Stop if a file that the plan depends on cannot be read."""
-    if REFUSED:
-        raise WorkflowError("\n".join(dict.fromkeys(REFUSED)))
-
-
-def refuse_what_cannot_be_made(dag):
-    """Stop if no rule makes a result that a job needs.
-
-    Snakemake treats an existing file without a rule as a source file, and an exception in an input function as a
-    missing rule, and would silently skip the jobs before it. Files that the configuration names may be anywhere.
-    """
-    if not workflow.is_main_process or workflow.dag_settings.allowed_rules:  # these see only part of the graph
-        return
-    for job in own(dag.jobs):
-        made = set().union(*dag.dependencies[job].values())
-        lost = [file for file in job.input if file.startswith("results/") and file not in {*made, *TAKEN}]
-        if lost and own_name(job.rule.name) not in FETCHING:
-            raise WorkflowError(f"{lost[0]}: {job.rule.name} needs it, and no rule of this configuration makes it")
 
 
 def plan_what_is_due(dag):
     """Plan jobs with missing outputs or changed inputs, and the jobs that depend on them.
 
-    If the tables exist, Snakemake would not remake a deleted harvest or the lost outputs of a failed job. temp() outputs
-    are ignored.
+    Once the tables exist, Snakemake would not make a deleted harvest or the lost outputs of a failed job again. temp()
+    outputs are ignored.
     """
     if not workflow.is_main_process:
         return
     due = False
-    for job in own(dag.jobs):
+    for job in jobs_of_g2d(dag.jobs):
         if dag.needrun(job):
             continue
         missing = [file for file in job.output if not is_flagged(file, "temp") and not os.path.exists(file)]
@@ -83,7 +61,7 @@ def plan_what_is_due(dag):
 
 
 def edited_files(job):
-    """Return a job's external inputs whose content changed, whatever their time stamps."""
+    """Return a job's external inputs with changed content; their time stamps do not count."""
     given = from_elsewhere(own_name(job.rule.name), job.input)
     try:
         edited = changed_inputs(job.log[0], given) if given else []
@@ -93,22 +71,22 @@ def edited_files(job):
 
 
 def edited_base_files(job):
-    """Tokenizer, chat template and configuration of an M0 on this machine that changed since its record was written.
+    """Return an M0's files (tokenizer, chat template, configuration) that changed since its record was written.
 
-    They are compared with the digests in that record. As inputs they would make the jobs of 0.1.0 run again, which had
-    fewer. Records of 0.1.0 have no digests: there, newer files count as changed.
+    They are compared with the digests in the record. They are no inputs, because a new input would make the jobs of
+    0.1.0 run again. Records of 0.1.0 have no digests: there, newer files count as changed.
     """
     record = Path(job.output.policy)
     policy = read_policy(record)
     if policy.base_files is not None or FETCHED[job.wildcards.model].source != "local":
         return changed_base_files(policy)
-    found = [file for pattern in BASE_FILES for file in Path(policy.base).glob(pattern)]
-    return [str(file) for file in found if str(file) not in job.input and file.stat().st_mtime > record.stat().st_mtime]
+    files = [file for pattern in BASE_FILES for file in Path(policy.base).glob(pattern)]
+    return [str(file) for file in files if str(file) not in job.input and file.stat().st_mtime > record.stat().st_mtime]
 
 
 def refuse_emptied(dag):
     """Stop if a training would resume from a checkpoint that was emptied (`checkpoints.keep: last`)."""
-    for job in own(dag.needrun_jobs()):
+    for job in jobs_of_g2d(dag.needrun_jobs()):
         made_now = set().union(*(files for other, files in dag.dependencies[job].items() if dag.needrun(other)))
         for folder in job.input.get("checkpoint", []):
             if folder not in made_now and (Path(folder) / MANIFEST).is_file() and not is_whole(Path(folder)):
@@ -127,7 +105,7 @@ def refuse_to_replace(dag):
         return
     made = [
         j
-        for j in own(dag.needrun_jobs())
+        for j in jobs_of_g2d(dag.needrun_jobs())
         if own_name(j.rule.name) in {*BASE_MODELS, "load_problems"} or "gpu" in j.rule.resources
     ]
     again = [job for job in made if dag.reason(job).params_changed and any(map(os.path.exists, job.output))]
@@ -148,10 +126,10 @@ def refuse_to_replace(dag):
 
 
 def say_what_looks_newer(dag):
-    """Name the remedy if only time stamps make finished jobs run again: Snakemake does not hash large files."""
+    """Recommend `g2d recover --times` if time stamps make finished jobs run again: Snakemake does not hash large files."""
     newer = [
         job
-        for job in own(dag.needrun_jobs())
+        for job in jobs_of_g2d(dag.needrun_jobs())
         if any(file.startswith("results/") for file in dag.reason(job).updated_input.intersection(job.input))
         and all(map(os.path.exists, job.output))
     ]
@@ -159,7 +137,7 @@ def say_what_looks_newer(dag):
         logger.warning(
             f"{len(newer)} finished jobs are to run again because a file looks newer than what was made from it. If "
             "this folder was copied without its time stamps (cp -r), stop and type g2d recover --times: it compares "
-            "every file with the digest that its job left, runs nothing, and leaves only what differs newer"
+            "every file with its recorded digest, runs nothing, and makes only changed files newer"
         )
 
 
@@ -169,30 +147,26 @@ def say_hours(dag):
     Uses a log filter because Snakemake has no hook after planning.
     """
 
+    def on_device(job):
+        return job.holds_device and not grid.is_embedded(CONFIG, job.model)
+
     def hours():
         # Snakemake sets use_threads if the executor is not local, also in a dry-run.
         device = device_here(CONFIG.engine.name, elsewhere=workflow.execution_settings.use_threads)
-        jobs = []
-        for job in own(dag.needrun_jobs(exclude_finished=False)):
-            name, w = own_name(job.rule.name), job.wildcards
-            drawn_before = job.input.get("shards") or job.input.get("judged")
-            if "gpu" in job.rule.resources and not drawn_before and not plan.is_embedded(model_of(w)):
-                jobs.append(gpu_job(plan, name, w, (plan.continued_from(w) or 0) if name in TO_K else 0, device))
+        planned = jobs_of_g2d(dag.needrun_jobs(exclude_finished=False))
+        in_table = [JOBS.get(key_of(own_name(job.rule.name), job.wildcards)) for job in planned]
+        jobs = [gpu_job(CONFIG, job, device) for job in in_table if job and on_device(job)]
         rates = measured_rates("results", CONFIG.models, device.hours) if jobs or LOOKS else {}
         price = CONFIG.price_per_device_hour
-        found = [report_hours(estimate(jobs, rates), price, device)]
+        parts = [report_hours(estimate(jobs, rates), price, device)]
         if LOOKS and not NOW.reached.is_over:
-            most = [
-                gpu_job(plan, job.rule, job.wildcards, device=device)
-                for job in grid_jobs(CONFIG, plan)
-                if job.holds_device and not plan.is_embedded(model_of(job.wildcards))
-                if not all(map(os.path.exists, job.outputs))
-            ]
-            hours = sum(line.hours or 0.0 for line in estimate(most, rates))
-            found += ["Jobs and hours are those until the next look.", *next_look_words(CONFIG, TAKEN)]
-            paid = price.of_any(hours) if price and device.is_card else ""
-            found += [f"At most, whatever the looks decide: {hours:.1f} {device.unit}{paid}."] if most else []
-        return "\n".join(filter(None, found))
+            left = [job for job in grid_jobs(CONFIG) if on_device(job) and not all(map(os.path.exists, job.done))]
+            most = [gpu_job(CONFIG, job, device) for job in left]
+            total = sum(line.hours or 0.0 for line in estimate(most, rates))
+            parts += ["Jobs and hours are those until the next look.", *next_look_words(CONFIG, TAKEN)]
+            paid = price.of_any(total) if price and device.is_card else ""
+            parts += [f"At most, whatever the looks decide: {total:.1f} {device.unit}{paid}."] if most else []
+        return "\n".join(filter(None, parts))
 
     def with_hours(record):
         if workflow.dryrun and str(record.msg).startswith("This was a dry-run"):
@@ -208,7 +182,7 @@ def fetch_judges(dag):
     """Fetch the reward models of this run before its first job starts."""
     if workflow.dryrun or not workflow.is_main_process:
         return
-    settings = [job.params.get("settings", {}) for job in own(dag.needrun_jobs())]
+    settings = [job.params.get("settings", {}) for job in jobs_of_g2d(dag.needrun_jobs())]
     try:
         fetch_reward_models(CONFIG, [section["reward"] for section in settings if "reward" in section])
     except ConfigError as error:
@@ -217,7 +191,7 @@ def fetch_judges(dag):
 
 def say_unusual_rates(dag):
     """Warn of unusual learning rates before trainings run."""
-    trains = any(own_name(job.rule.name).startswith("train_") for job in own(dag.needrun_jobs()))
+    trains = any(own_name(job.rule.name).startswith("train_") for job in jobs_of_g2d(dag.needrun_jobs()))
     for sentence in unusual_rates(CONFIG) if trains and workflow.is_main_process else ():
         logger.warning(sentence)
 
@@ -243,12 +217,12 @@ def fold_long_plan(dag):
 
 
 def refuse_unrecorded(dag):
-    """Stop if a changed configuration could not be noticed.
+    """Stop if results may be stale without Snakemake noticing.
 
-    Snakemake records the settings of every result in `.snakemake`. For results without a record it compares only time
-    stamps, so a changed learning rate would silently leave them stale.
+    Snakemake records the settings of every result in `.snakemake`. It compares only time stamps of results without a
+    record, so a changed learning rate would silently leave them stale.
     """
-    jobs = [job for job in own(dag.jobs) if dag.reason(job).no_metadata and not dag.needrun(job)]
+    jobs = [job for job in jobs_of_g2d(dag.jobs) if dag.reason(job).no_metadata and not dag.needrun(job)]
     unrecorded = sum(job.rule.is_script and all(map(os.path.exists, job.output)) for job in jobs)
     if not unrecorded:
         return
@@ -266,7 +240,7 @@ def refuse_unrecorded(dag):
         )
     if changed:
         raise WorkflowError(
-            f"{unrecorded} finished results have no record in .snakemake, so nobody can tell which of them the "
+            f"{unrecorded} finished results have no record in .snakemake, so it is unknown which of them the "
             f"changed configuration makes stale. Run `snakemake --configfile {RECORD} --touch --forceall` once, "
             "which records them with the configuration they were made with, then this command again."
         )

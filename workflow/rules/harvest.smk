@@ -7,16 +7,13 @@ HARVEST_COST = "results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json"
 
 rule harvest_rollouts:
     input:
-        plan.policy_files,
-        policy=lambda w: f"{plan.warmed_up(w)}/policy.json",
+        planned("harvest_rollouts", ""),
+        policy=planned("harvest_rollouts", "policy"),
         problems="results/{model}/calibration/train.jsonl",
-        judged=plan.judged,
-        reward=plan.reward_files,
-        shards=partial(plan.shards, "harvest", f"{HARVEST_SHARD}.parquet", HARVEST_COST),
-        costs=lambda w: [
-            *(plan.judged(w, "cost.json") or [plan.warmed_up_cost(w)]),
-            *plan.shards("harvest", f"{HARVEST_SHARD}.cost.json", HARVEST_COST, w),
-        ],
+        judged=planned("harvest_rollouts", "judged"),
+        reward=planned("harvest_rollouts", "reward"),
+        shards=planned("harvest_rollouts", "shards"),
+        costs=planned("harvest_rollouts", "costs"),
     output:
         rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         cost=HARVEST_COST,
@@ -28,11 +25,11 @@ rule harvest_rollouts:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=plan.generating_gpus,
+        gpu=gpus,
     params:
         version=VERSIONS["harvest_rollouts"],
-        settings=plan.harvest_settings,
-        engine=plan.engine,
+        settings=param("harvest_rollouts", "settings"),
+        engine=param("harvest_rollouts", "engine"),
     message:
         "Harvest rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"
@@ -70,7 +67,7 @@ rule build_pairs:
     threads: 1
     params:
         version=VERSIONS["build_pairs"],
-        settings=partial(plan.settings, ["prompt", "pairs"]),
+        settings=param("build_pairs", "settings"),
     message:
         "Pair the rollouts of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"
@@ -87,7 +84,7 @@ use rule build_pairs as build_several_pairs with:
         "results/benchmarks/build_several_pairs/{model}/seed{seed}/{variant}g{g}/k{k}-{n}.tsv"
     params:
         version=VERSIONS["build_several_pairs"],
-        settings=plan.several_pairs_settings,
+        settings=param("build_several_pairs", "settings"),
     message:
         "Draw up to {wildcards.n} pairs per prompt of {wildcards.model} at {wildcards.variant}K={wildcards.k}, "
         "G={wildcards.g}, seed {wildcards.seed}"

@@ -18,9 +18,23 @@ def after_looks(before=None):
             found = taken(LOOKS)
 
 
-def at_last(files):
-    """Input function: files of the finished grid, given by a function of its configuration."""
-    return (lambda w: files(after_looks())) if LOOKS else files(CONFIG)
+LATER = {}  # the tables of jobs by the number of interim analyses so far
+
+
+def at_last(rule, name):
+    """Input: the files of the finished grid that a job of the table has under this name. Interim analyses, if any,
+    decide which."""
+    if not LOOKS:
+        return JOBS[rule,].inputs[name]
+
+    def files(w):
+        config = after_looks()
+        taken = len(config.reached.files)
+        if taken not in LATER:
+            LATER[taken] = build(config)
+        return LATER[taken][rule,].inputs[name]
+
+    return files
 
 
 def answers_of_look(w):

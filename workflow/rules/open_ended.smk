@@ -31,11 +31,11 @@ rule scratch_reward_model:
 
 rule draw_replies:
     input:
-        plan.policy_files,
+        planned("draw_replies", ""),
         policy="results/{policy}/policy.json",
         problems=f"results/problems/{HELD_OUT}.jsonl",
         leakage=f"results/problems/{HELD_OUT}.leakage.json",
-        reward=partial(plan.judge_files, "judged_by"),
+        reward=planned("draw_replies", "reward"),
         shards=[],
         costs=[],
     output:
@@ -49,11 +49,11 @@ rule draw_replies:
         "../../envs/g2d.yaml"
     threads: 1
     resources:
-        gpu=plan.generating_gpus,
+        gpu=gpus,
     params:
         version=VERSIONS["draw_replies"],
-        settings=partial(plan.reply_settings, "judged_by"),
-        engine=plan.engine,
+        settings=param("draw_replies", "settings"),
+        engine=param("draw_replies", "engine"),
     message:
         "Have {wildcards.policy} reply to the held-out prompts"
     script:

@@ -1,9 +1,15 @@
 # The training pool and the benchmarks, in one format, checked for overlap.
 
 
+SOURCES = {
+    name: given(problem_files(source), f"results/logs/load_problems/{name}.log")
+    for name, source in CONFIG.problem_sources.items()
+}
+
+
 rule load_problems:
     input:
-        lambda w: given(problem_files(CONFIG.problem_sources[w.set]), f"results/logs/load_problems/{w.set}.log"),
+        lambda w: SOURCES[w.set],
     output:
         problems="results/problems/{set}.jsonl",
         manifest="results/problems/{set}.manifest.json",

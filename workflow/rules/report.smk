@@ -4,9 +4,7 @@
 rule record_provenance:
     input:
         base=expand("results/{model}/base/policy.json", model=CONFIG.models),
-        policies=at_last(
-            lambda config: [f"results/{p.folder}/policy.json" for p in grid.policies(config) if p.role != "base"]
-        ),
+        policies=at_last("record_provenance", "policies"),
         manifests=expand("results/problems/{name}.manifest.json", name=CONFIG.problem_sources),
         bill="results/tables/cost.csv",
     output:
@@ -62,16 +60,10 @@ rule build_report:
         methods="results/methods.md",
         advice="results/advice.md" if CONFIG.probe.compare else [],
         problems=expand("results/{model}/calibration/train.jsonl", model=CONFIG.models),
-        pairs=at_last(partial(browsed, file="pairs.jsonl")),
-        rollouts=at_last(partial(browsed, file="rollouts.parquet")),
+        pairs=at_last("build_report", "pairs"),
+        rollouts=at_last("build_report", "rollouts"),
         questions=expand("results/problems/{name}.jsonl", name=CONFIG.benchmarks),
-        answers=at_last(
-            lambda config: [
-                f"results/{policy.folder}/eval/{benchmark}.parquet"
-                for (_, benchmark), policies in grid.side_by_side(config).items()
-                for policy in policies
-            ]
-        ),
+        answers=at_last("build_report", "answers"),
     output:
         in_report("results/report/index.html", "Page", "The page: answer, tables, methods and provenance"),
     log:

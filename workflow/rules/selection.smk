@@ -3,15 +3,11 @@
 
 rule choose_checkpoint:
     input:
-        answers=lambda w: scored(w, "verifiable", "parquet"),
-        replies=lambda w: scored(w, "open_ended", "parquet"),
-        policies=lambda w: [f"results/{key.folder}/policy.json" for key in candidates(w)],
-        weights=lambda w: [f"results/{key.folder}/{WEIGHTS}" for key in candidates(w)],
-        costs=lambda w: [
-            *(f"results/{key.folder}/cost.json" for key in candidates(w)),
-            *scored(w, "verifiable", "cost.json"),
-            *scored(w, "open_ended", "cost.json"),
-        ],
+        answers=planned("choose_checkpoint", "answers"),
+        replies=planned("choose_checkpoint", "replies"),
+        policies=planned("choose_checkpoint", "policies"),
+        weights=planned("choose_checkpoint", "weights"),
+        costs=planned("choose_checkpoint", "costs"),
     output:
         policy="results/{model}/seed{seed}/{owner}/selected/g{g}/k{k}/policy.json",
         weights=f"results/{{model}}/seed{{seed}}/{{owner}}/selected/g{{g}}/k{{k}}/{WEIGHTS}",
@@ -37,7 +33,7 @@ rule choose_checkpoint:
 
 use rule evaluate as answer_development with:
     input:
-        plan.policy_files,
+        planned("answer_development", ""),
         policy="results/{policy}/policy.json",
         benchmark=f"results/problems/{DEVELOPMENT}.jsonl",
         leakage=f"results/problems/{DEVELOPMENT}.leakage.json",
@@ -50,17 +46,20 @@ use rule evaluate as answer_development with:
         "results/logs/answer_development/{policy}.log",
     benchmark:
         "results/benchmarks/answer_development/{policy}.tsv"
+    params:
+        settings=param("answer_development", "settings"),
+        engine=param("answer_development", "engine"),
     message:
         "Have {wildcards.policy} answer the development problems"
 
 
 use rule draw_replies as reply_to_development with:
     input:
-        plan.policy_files,
+        planned("reply_to_development", ""),
         policy="results/{policy}/policy.json",
         problems=f"results/problems/{OPEN_ENDED_DEVELOPMENT}.jsonl",
         leakage=f"results/problems/{OPEN_ENDED_DEVELOPMENT}.leakage.json",
-        reward=partial(plan.judge_files, "reward"),
+        reward=planned("reply_to_development", "reward"),
         shards=[],
         costs=[],
     output:
@@ -71,6 +70,7 @@ use rule draw_replies as reply_to_development with:
     benchmark:
         "results/benchmarks/reply_to_development/{policy}.tsv"
     params:
-        settings=partial(plan.reply_settings, "reward"),
+        settings=param("reply_to_development", "settings"),
+        engine=param("reply_to_development", "engine"),
     message:
         "Have {wildcards.policy} reply to the open-ended development prompts"

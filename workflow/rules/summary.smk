@@ -1,7 +1,7 @@
 # Tables and figures: Tables 1 to 4 and Figures 2 and 3 of the paper, for this grid.
 
 
-# Message of each rule. A rule reads what its tables read (g2d.tables.catalogue).
+# Message of each rule. A rule reads what its tables read (g2d.graph.catalogue).
 TABLE_RULES = {
     "make_tables": "Make the tables",
     "make_factorial": "Tabulate difficulty by level and temperature",
@@ -22,19 +22,18 @@ TABLE_PARAMS = {
     },
     "make_sweep_table": {},
 }
-# The benchmarks are checked before a table shows a selection.
-CHECKED = {"make_tables": DEVELOPMENT_CHECKS if CHECKPOINTS else [], "make_sweep_table": DEVELOPMENT_CHECKS}
 
 
 for name, what in TABLE_RULES.items():
+    parts = dict(JOBS[name,].inputs) if (name,) in JOBS else {}
+    checked = parts.pop("checked", [])  # benchmarks, before a table shows what was chosen
 
     rule:
         name:
             name
         input:
-            *([unpack(at_last(partial(table_inputs, rule=name)))] if LOOKS else []),
-            **({} if LOOKS else table_inputs(CONFIG, name)),
-            checked=CHECKED.get(name, []),
+            **{part: at_last(name, part) for part in parts},
+            checked=checked,
         output:
             **{table.name: table_file(table) for table in catalogue.tables_of_rule(CONFIG, name)},
         log:

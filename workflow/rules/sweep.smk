@@ -28,9 +28,7 @@ if held_out(CONFIG):
 
 rule choose_settings:
     input:
-        evaluations=lambda w: [
-            f"results/{key.folder}/eval/development.parquet" for key in candidates_of(w.model, w.swept)
-        ],
+        evaluations=planned("choose_settings", "evaluations"),
     output:
         choice="results/{model}/sweep/{swept}.json",
         candidates="results/{model}/sweep/{swept}.csv",

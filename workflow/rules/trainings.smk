@@ -1,47 +1,220 @@
-# One rule per regime of the catalogue, and one per regime that can stop automatically. All share one script, which
-# calls the regime's `train`.
+# Train policies. Each regime of the catalogue has a rule, and another one if it can stop automatically. All share one
+# script, which calls the regime's `train`. Inputs that depend on the configuration are looked up in the table of jobs.
 
 WEIGHTS, WEIGHTS_CONFIG = CONFIG.lora.files
 
-for regime, stops in [*((one, False) for one in REGIMES.values()), *((one, True) for one in of_phase("online"))]:
-    name, shape = f"train_{regime.name}{'_auto' if stops else ''}", training(regime, stops)
-    folder = f"results/{{model}}/seed{{seed}}/{shape.folder}/g{{g}}/k{{k}}"
+
+# Online, on new rollouts: every K continues the checkpoint of the K before it; the first starts from M0 or `start`.
+for regime in of_phase("online"):
+    name = f"train_{regime.name}"
+    place, logs = ("{regime}", "{regime}/") if regime in ENTRIES else (f"{{variant}}{regime.name}", "{variant}")
+    folder = f"results/{{model}}/seed{{seed}}/{place}/g{{g}}/k{{k}}"
 
     rule:
         name:
             name
         input:
-            plan.base_files,
-            *([unpack(plan.harvested)] if regime.phase == "offline" else []),
-            **shape.inputs,
+            planned(name, ""),
+            problems=planned(name, "problems"),
+            reward=planned(name, "reward"),
+            checkpoint=planned(name, "checkpoint"),
+            start=planned(name, "start"),
+            harvest=planned(name, "harvest"),
+            teacher=planned(name, "teacher"),
+            costs=planned(name, "costs"),
             base="results/{model}/base/policy.json",
-            choice=plan.choice(regime.configured_in),
+            choice=planned(name, "choice"),
         output:
-            **{
-                file.partition(".")[0]: f"{folder}/{file}" if "." in file else directory(f"{folder}/{file}")
-                for file in shape.outputs
-            },
+            checkpoint=directory(f"{folder}/checkpoint"),
+            rollouts=f"{folder}/rollouts.parquet",
             policy=f"{folder}/policy.json",
             weights=f"{folder}/{WEIGHTS}",
             weights_config=f"{folder}/{WEIGHTS_CONFIG}",
             metrics=f"{folder}/metrics.jsonl",
             cost=f"{folder}/cost.json",
         log:
-            f"results/logs/{name}/{{model}}/seed{{seed}}/{shape.logged}g{{g}}/k{{k}}.log",
+            f"results/logs/{name}/{{model}}/seed{{seed}}/{logs}g{{g}}/k{{k}}.log",
         benchmark:
-            f"results/benchmarks/{name}/{{model}}/seed{{seed}}/{shape.logged}g{{g}}/k{{k}}.tsv"
+            f"results/benchmarks/{name}/{{model}}/seed{{seed}}/{logs}g{{g}}/k{{k}}.tsv"
         wildcard_constraints:
-            **shape.constraints,
-            regime=folders(regime.name, stops),
+            variant=variant_pattern(ABLATED_WARMUPS),
+            regime=folders(regime.name),
         conda:
             "../../envs/g2d.yaml"
         threads: CONFIG.training.threads
         resources:
-            gpu=plan.training_gpus,
+            gpu=gpus,
         params:
             version=VERSIONS[name],
-            settings=shape.settings,
+            settings=param(name, "settings"),
         message:
-            regime.auto_message if stops else regime.message
+            regime.message
+        script:
+            "../scripts/train.py"
+
+
+# The same with automatic stopping: as many steps as needed, at most K.
+for regime in of_phase("online"):
+    name = f"train_{regime.name}_auto"
+    place, logs = ("{regime}", "{regime}/") if regime in ENTRIES else (f"{AUTO}/{regime.name}", "")
+    folder = f"results/{{model}}/seed{{seed}}/{place}/g{{g}}/k{{k}}"
+
+    rule:
+        name:
+            name
+        input:
+            planned(name, ""),
+            problems=planned(name, "problems"),
+            start=planned(name, "start"),
+            teacher=planned(name, "teacher"),
+            costs=planned(name, "costs"),
+            base="results/{model}/base/policy.json",
+            choice=planned(name, "choice"),
+        output:
+            rollouts=f"{folder}/rollouts.parquet",
+            probes=f"{folder}/probes.csv",
+            policy=f"{folder}/policy.json",
+            weights=f"{folder}/{WEIGHTS}",
+            weights_config=f"{folder}/{WEIGHTS_CONFIG}",
+            metrics=f"{folder}/metrics.jsonl",
+            cost=f"{folder}/cost.json",
+        log:
+            f"results/logs/{name}/{{model}}/seed{{seed}}/{logs}g{{g}}/k{{k}}.log",
+        benchmark:
+            f"results/benchmarks/{name}/{{model}}/seed{{seed}}/{logs}g{{g}}/k{{k}}.tsv"
+        wildcard_constraints:
+            model=r"[^/]+" if regime in ENTRIES else names(sorted({warmup.model for warmup in AUTO_WARMUPS})),
+            regime=folders(regime.name, stops=True),
+        conda:
+            "../../envs/g2d.yaml"
+        threads: CONFIG.training.threads
+        resources:
+            gpu=gpus,
+        params:
+            version=VERSIONS[name],
+            settings=param(name, "settings"),
+        message:
+            regime.auto_message
+        script:
+            "../scripts/train.py"
+
+
+# Offline, DPO on the pairs in the harvest of pi_K: from a fresh copy of M0, or from pi_K (`start`).
+rule train_dpo:
+    input:
+        planned("train_dpo", ""),
+        pairs=planned("train_dpo", "pairs"),
+        warmup=planned("train_dpo", "warmup"),
+        matched=planned("train_dpo", "matched"),
+        start=planned("train_dpo", "start"),
+        costs=planned("train_dpo", "costs"),
+        base="results/{model}/base/policy.json",
+        choice=planned("train_dpo", "choice"),
+    output:
+        policy="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/policy.json",
+        weights=f"results/{{model}}/seed{{seed}}/{{variant}}{{regime}}/g{{g}}/k{{k}}/{WEIGHTS}",
+        weights_config=f"results/{{model}}/seed{{seed}}/{{variant}}{{regime}}/g{{g}}/k{{k}}/{WEIGHTS_CONFIG}",
+        metrics="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/metrics.jsonl",
+        cost="results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}/cost.json",
+    log:
+        "results/logs/train_dpo/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}.log",
+    benchmark:
+        "results/benchmarks/train_dpo/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}.tsv"
+    wildcard_constraints:
+        regime=folders("dpo"),
+    conda:
+        "../../envs/g2d.yaml"
+    threads: CONFIG.training.threads
+    resources:
+        gpu=gpus,
+    params:
+        version=VERSIONS["train_dpo"],
+        settings=param("train_dpo", "settings"),
+    message:
+        REGIMES["dpo"].message
+    script:
+        "../scripts/train.py"
+
+
+# Offline, by other regimes: RFT, KTO and group DPO read all rollouts, and pairs if they need them.
+for regime in (one for one in of_phase("offline") if one in ENTRIES):
+    name = f"train_{regime.name}"
+    folder = "results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}"
+
+    rule:
+        name:
+            name
+        input:
+            planned(name, ""),
+            rollouts=planned(name, "rollouts"),
+            problems=planned(name, "problems"),
+            pairs=planned(name, "pairs"),
+            start=planned(name, "start"),
+            costs=planned(name, "costs"),
+            base="results/{model}/base/policy.json",
+            choice=planned(name, "choice"),
+        output:
+            policy=f"{folder}/policy.json",
+            weights=f"{folder}/{WEIGHTS}",
+            weights_config=f"{folder}/{WEIGHTS_CONFIG}",
+            metrics=f"{folder}/metrics.jsonl",
+            cost=f"{folder}/cost.json",
+        log:
+            f"results/logs/{name}/{{model}}/seed{{seed}}/{{variant}}{{regime}}/g{{g}}/k{{k}}.log",
+        benchmark:
+            f"results/benchmarks/{name}/{{model}}/seed{{seed}}/{{variant}}{{regime}}/g{{g}}/k{{k}}.tsv"
+        wildcard_constraints:
+            regime=folders(regime.name),
+        conda:
+            "../../envs/g2d.yaml"
+        threads: CONFIG.training.threads
+        resources:
+            gpu=gpus,
+        params:
+            version=VERSIONS[name],
+            settings=param(name, "settings"),
+        message:
+            regime.message
+        script:
+            "../scripts/train.py"
+
+
+# In rounds, each on the pairs of the policy before it (harvest.smk). K counts them.
+for regime in of_phase("rounds"):
+    name = f"train_{regime.name}"
+    folder = "results/{model}/seed{seed}/{regime}/g{g}/k{k}"
+
+    rule:
+        name:
+            name
+        input:
+            planned(name, ""),
+            pairs=planned(name, "pairs"),
+            start=planned(name, "start"),
+            costs=planned(name, "costs"),
+            base="results/{model}/base/policy.json",
+            choice=planned(name, "choice"),
+        output:
+            policy=f"{folder}/policy.json",
+            weights=f"{folder}/{WEIGHTS}",
+            weights_config=f"{folder}/{WEIGHTS_CONFIG}",
+            metrics=f"{folder}/metrics.jsonl",
+            cost=f"{folder}/cost.json",
+        log:
+            f"results/logs/{name}/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}.log",
+        benchmark:
+            f"results/benchmarks/{name}/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}.tsv"
+        wildcard_constraints:
+            regime=folders(regime.name),
+        conda:
+            "../../envs/g2d.yaml"
+        threads: CONFIG.training.threads
+        resources:
+            gpu=gpus,
+        params:
+            version=VERSIONS[name],
+            settings=param(name, "settings"),
+        message:
+            regime.message
         script:
             "../scripts/train.py"

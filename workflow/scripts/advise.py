@@ -32,8 +32,8 @@ def main(snakemake):
             rollouts = {key: read_rollouts(f"results/{key.probe_folder}/rollouts.parquet", TEXTLESS) for key in keys}
             counts = {key: success_counts(frame) for key, frame in rollouts.items()}
             steps.append(step_advice(counts, resolved.training_set.n))
-            bills = {key: read_cost(f"results/{key.probe_folder}/cost.json") for key in keys}
-            measured = rates(config, model, bills, len(counts[keys[0]]))
+            costs = {key: read_cost(f"results/{key.probe_folder}/cost.json") for key in keys}
+            measured = rates(config, model, costs, len(counts[keys[0]]))
             best = steps[-1][steps[-1]["advised"]].fillna({"group_size": 0})
             advised = None if best.empty else (int(best["group_size"].iloc[0]), int(best["K"].iloc[0]))
             hours.append(hours_advice(config, model, measured, advised, n_problems))

@@ -20,20 +20,20 @@ def main(snakemake):
         rollouts, base = read_rollouts(given.rollouts), read_own_policy(given.base)
         if not base.is_recorded:
             rollouts = with_token_ids(rollouts, base)
-        own = Pairs.model_validate(params.get("pairs", {}))
+        settings = Pairs.model_validate(params.get("pairs", {}))
         pairs = build_pairs(
             rollouts,
             read_problems(given.problems),
             Prompt.model_validate(params["prompt"]),
-            seed=int(wildcards.seed) if own.seed is None else own.seed,
+            seed=int(wildcards.seed) if settings.seed is None else settings.seed,
             per_prompt=int(wildcards.get("n", 1)),
-            truncated_chosen=own.truncated_chosen,
-            margin=own.margin,
+            truncated_chosen=settings.truncated_chosen,
+            margin=settings.margin,
         )
         if file := snakemake.output.get("informativeness"):
             chosen, rejected = truncated_sides(pairs, rollouts)
-            found = replace(informativeness(rollouts), n_chosen_truncated=chosen, n_rejected_truncated=rejected)
-            write_informativeness(file, found)
+            summary = replace(informativeness(rollouts), n_chosen_truncated=chosen, n_rejected_truncated=rejected)
+            write_informativeness(file, summary)
         write_jsonl(snakemake.output.pairs, pairs)
 
 

@@ -28,11 +28,11 @@ def main(snakemake):
             if policy.regime == "dpo"
         }
         before = [record for path in given.probes for record in read_cost(path).records]
-        bills = [record for path in given.bills for record in read_cost(path).records]
+        costs = [record for path in given.bills for record in read_cost(path).records]
         parts = [
             harvest_check(steps, summaries, config.seeds[0]),
             accuracy_check(steps, answers, benchmark),
-            hours_check(read_table(given.hours, HOURS_COLUMNS), before, bills),
+            hours_check(read_table(given.hours, HOURS_COLUMNS), before, costs),
         ]
         write_table(snakemake.output.check, pd.concat(parts, ignore_index=True))
 

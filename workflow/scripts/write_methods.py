@@ -1,11 +1,13 @@
 """Rule write_methods: write the methods paragraph from the settings in use."""
 
 from g2d.experiment.config import load
+from g2d.experiment.race import taken
 from g2d.experiment.sweep import with_choices
 from g2d.jobs.files import read_json, write_text
 from g2d.jobs.stage import stage
 from g2d.report.methods import methods
 from g2d.tables.dated_plan import plan_words, read_plan
+from g2d.tables.looks import steps_of
 from g2d.tables.results import read_by_name
 
 
@@ -23,7 +25,8 @@ def main(snakemake):
         record = read_json(given.provenance)
         calibration, harvest = read_by_name(given.calibration), read_by_name(given.harvest)
         plan = plan_words(read_plan())
-        text = methods(config, record, calibration, harvest, params.tables, sweep, alike, plan)
+        steps = steps_of(taken(config.looks)) if config.looks else "holm"
+        text = methods(config, record, calibration, harvest, params.tables, sweep, alike, plan, steps)
         write_text(snakemake.output[0], text)
 
 

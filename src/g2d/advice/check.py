@@ -17,7 +17,7 @@ from g2d.analysis.informativeness import Informativeness
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.forecast.devices import CARD, device_of
 from g2d.jobs.cost import Cost
-from g2d.tables.evaluations import crossed
+from g2d.tables.evaluations import clusters_of, crossed
 from g2d.tables.frames import Rows, columns, mean, table_of
 
 CHECK_COLUMNS = columns(
@@ -35,9 +35,12 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
     """Compare the probe's predictions with the whole harvest of its seed, and the advised K with the K of the
     highest H.
 
-    Returns `CHECK_COLUMNS`, from advice.csv of all models and every harvest of the grid. Intervals and width are for
-    the probed seed, not for mean_over_seeds; seeds_inside is the share of all seeds whose value is in the interval.
-    In the row best_K_by_entropy, predicted is the advised K and found the smallest K of the highest H (`_best`).
+    Intervals and width are for the probed seed, not for mean_over_seeds; seeds_inside is the share of all seeds whose
+    value is in the interval. The row best_K_by_entropy compares the best K (`_best`).
+
+    Args:
+        steps: advice.csv of all models.
+        summaries: every harvest of the grid.
     """
     for step in steps.to_dict("records"):
         at = step["model"], *_point(step)
@@ -67,9 +70,8 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
 def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict[str, Any]:
     """Compare the best K with the set of K that the probe could not distinguish from the advised one (`as_good`).
 
-    Returns:
-        predicted: the advised K; low and high: the smallest and the largest K of the set, width: its size;
-        found: the best K; inside: the set contains it; seeds_inside: the share of seeds whose best K it contains.
+    predicted is the advised K, found the best one. low, high and width are the smallest K of the set, the largest one
+    and their number. seeds_inside is the share of seeds whose best K is in the set.
     """
     advised, best = _place(steps[steps["advised"]].iloc[0]), _highest(found)
     points = {_point(row) for row in steps[steps["as_good"]].to_dict("records")}
@@ -94,11 +96,14 @@ def _highest(values: Values) -> Point:
 def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> Rows:
     """Compare the policy of the advised K with the most accurate one, over all seeds.
 
-    Returns `CHECK_COLUMNS`, one row per model with an advised K and policies, from advice.csv and the answers of
-    every DPO policy. found is the accuracy minus that of the best K; low and high are its 95 % interval over seeds
-    and questions (`comparisons.compare`), corrected for choosing the best K; inside is whether the interval contains
-    0. The best K is chosen on the same answers, so found is too large on average. A second row, best_K_by_accuracy,
-    has the best K as in `_best`.
+    A row per model with an advised K. found is its accuracy minus the accuracy of the best K, with a 95 % interval over
+    seeds and questions (`comparisons.compare`) that is corrected for choosing the best K; inside: the interval contains
+    0. The best K is chosen on the same answers, so found is too large on average. A second row, best_K_by_accuracy, is
+    as in `_best`.
+
+    Args:
+        steps: advice.csv of all models.
+        answers: answers of each DPO policy.
     """
     for model in dict.fromkeys(steps["model"]):
         advised = steps[(steps["model"] == model) & steps["advised"]]
@@ -113,7 +118,7 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
         best = _highest(means)
         pool = SeedPool(np.stack([values.mean(axis=1) for values in right.values()]))
         others = max(len(right) - 1, 1)
-        compared = compare(right[_point(advised.iloc[0])], right[best], pool, others)
+        compared = compare(right[_point(advised.iloc[0])], right[best], pool, others, clusters_of(answers))
         low, high = compared.family_low, compared.family_high
         yield {
             **_place(advised.iloc[0]),
@@ -128,14 +133,17 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
 
 
 @table_of(CHECK_COLUMNS)
-def hours_check(hours: pd.DataFrame, before: Iterable[Cost], bills: Iterable[Cost]) -> Rows:
-    """Compare the device-hours that advice_hours.csv predicts with the costs of the finished grid, without the costs
-    `before` the advice, which decide whether they are GPU-hours or CPU hours.
+def hours_check(hours: pd.DataFrame, before: Iterable[Cost], costs: Iterable[Cost]) -> Rows:
+    """Compare the device-hours that advice_hours.csv predicts with the costs of the finished grid, by stage.
+
+    Args:
+        before: costs before the advice: they are left out, and their device decides between GPU-hours and CPU hours.
+        costs: costs of the grid.
     """
     before = [*before]
     device = device_of(before[0]) if before else CARD
     done = {record.job for record in before}
-    left = {record.job: record for record in bills if record.job not in done}
+    left = {record.job: record for record in costs if record.job not in done}
     for row in hours[(hours["scope"] == "grid") & (hours["n_jobs"] > 0)].to_dict("records"):
         jobs = (r for r in left.values() if r.stage == row["stage"] and f"/{row['model']}/" in f"/{r.job}")
         common = {"model": row["model"], "predicted": row["device_hours"], "note": row["source"]}

@@ -56,8 +56,7 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> Ro
     """Estimate the informativeness of the whole harvest of every K, and which K most likely has the highest H.
 
     Args:
-        counts: of one model and seed, the success counts of the same probed prompts at every (G, K), from
-            `g2d.analysis.informativeness.success_counts`.
+        counts: success counts of the same probed prompts at every (G, K) of one model and seed.
         n_prompts: size of the training set; the probed prompts are a random part of it.
 
     Returns:
@@ -122,7 +121,7 @@ def _estimates(counts: pd.DataFrame, n_prompts: int) -> dict[str, float | None]:
     mean = float(entropies.mean())
     ends: tuple[float | None, float | None] = (None, None)
     if len(candidates) > 1:
-        # Student's t over the pairable prompts, of which the share n / N is known (Cochran 1977, eq. 2.20).
+        # Student's t over the pairable prompts; a share n / N of them was probed (Cochran 1977, eq. 2.20).
         error = (standard_error(entropies) or 0.0) * math.sqrt(1 - n / n_prompts)
         reach = float(scipy.stats.t.ppf(0.975, len(candidates) - 1)) * error
         ends = max(0.0, mean - reach), min(1.0, mean + reach)

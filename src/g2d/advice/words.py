@@ -144,15 +144,15 @@ def step_list(steps: pd.DataFrame) -> str:
 def hours_words(hours: pd.DataFrame, device: Device = CARD) -> str:
     """Hours of the rest of the grid, in total and by stage, and the hours saved by training only the advised K."""
     scopes = {str(scope): rows[rows["n_jobs"] > 0] for scope, rows in hours.groupby("scope", sort=False)}
-    words = [f"{'Device-hours' if device.is_card else device.unit} of the rest of the grid: {_bill(scopes['grid'])}."]
+    words = [f"{'Device-hours' if device.is_card else device.unit} of the rest of the grid: {_total(scopes['grid'])}."]
     if "advised K" in scopes:
         saved = scopes["grid"]["device_hours"].sum() - scopes["advised K"]["device_hours"].sum()
-        words.append(f"Of the advised K alone, without baselines and ablations: {_bill(scopes['advised K'])}.")
+        words.append(f"Of the advised K alone, without baselines and ablations: {_total(scopes['advised K'])}.")
         words.append(f"Following the advice saves about {saved:.2g} of what is measured.")
     return " ".join(words)
 
 
-def _bill(jobs: pd.DataFrame) -> str:
+def _total(jobs: pd.DataFrame) -> str:
     """Sum of hours, by stage; names the stages that were not measured."""
     measured = jobs[jobs["device_hours"].notna()]
     stages = [

@@ -15,7 +15,7 @@ from g2d.rollouts.settings import Calibration
 Level = int | None  # None: the problem has no level
 
 OUTCOMES = ["pairable", "all_wrong", "all_correct"]  # outcomes of a prompt's group of rollouts; exactly one holds
-LEVEL_COLUMNS = {  # of levels.csv
+LEVEL_COLUMNS = {  # columns of levels.csv
     "levels": "object",
     "selected": "bool",
     "n": "int64",
@@ -48,11 +48,11 @@ def level_table(rollouts: pd.DataFrame) -> pd.DataFrame:
 
 
 def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
-    """Return the levels of `level_table` to train on, ascending: the listed ones, or those with pass@1 in the window
-    (inclusive); `[None]` if the pool has no levels and is in the window as a whole.
+    """Return the levels of `level_table` to train on, ascending: the listed ones, or all with pass@1 in the window. A
+    pool without levels that is in the window gives `[None]`.
 
     Raises:
-        ValueError: a listed level has no problems, or no level is in the window; the message says what to change.
+        ValueError: a listed level has no problems, or no level is in the window.
     """
     levels = _levels(table)
     if settings.levels != "auto":

@@ -1,6 +1,6 @@
 """Two policies on the same questions: the difference in accuracy, its intervals and tests.
 
-Answers are paired by question, and by seed where both policies have seeds.
+Answers are paired by question, and by seed if both policies have seeds.
 """
 
 from __future__ import annotations
@@ -16,31 +16,38 @@ from g2d.analysis.statistics import LEVEL, simultaneous
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A policy against a reference. Differences of accuracy lie in -1..1; positive favours the policy."""
+    """A policy against a reference. Differences of accuracies, -1..1, are positive if the policy is better."""
 
     n_seeds: int
     n_problems: int
     difference: float
-    ci_low: float  # 95 %, over seeds and questions (over questions with one seed); holds 0 exactly when p_value > 0.05
+    ci_low: float  # 95 %, over seeds and questions; contains 0 exactly if p_value > 0.05
     ci_high: float
     family_size: int  # comparisons of which one may be chosen afterwards
-    family_low: float  # the same for all of these at once; `corrected` makes it agree with p_holm
+    family_low: float  # interval for the whole family; agrees with p_holm after `corrected`
     family_high: float
-    standard_error: float  # of the difference, over seeds and questions
+    standard_error: float  # error of the difference over seeds and questions
     p_value: float  # two-sided: other seeds and questions
     p_holm: float  # corrected over the family: Bonferroni's from `compare`, Holm's from `corrected`
     gained: float  # share of answers that the policy has right and the reference wrong
     lost: float  # the reverse; difference = gained - lost
 
 
-def compare(policy: np.ndarray, reference: np.ndarray, pool: SeedPool | None = None, family: int = 1) -> Comparison:
-    """Compare the answers of two policies; `g2d.analysis.crossed` says how.
+def compare(
+    policy: np.ndarray,
+    reference: np.ndarray,
+    pool: SeedPool | None = None,
+    family: int = 1,
+    clusters: np.ndarray | None = None,
+) -> Comparison:
+    """Compare the answers of two policies by the test of `g2d.analysis.crossed`.
 
     Args:
-        policy: (n_seeds, n_problems), the share of a problem's samples that are correct.
-        reference: the same problems in the same order; the same seeds, or one row for a policy without seeds (M0).
+        policy: (n_seeds, n_problems) shares of correct samples.
+        reference: shares for the same problems and seeds; one row for a policy without seeds (M0).
         pool: as for `crossed.seed_variance`; None: only these two.
         family: number of comparisons of which one may be chosen afterwards.
+        clusters: cluster of each problem, if problems share templates or passages.
 
     Raises:
         ValueError: the shapes do not belong together.
@@ -49,7 +56,7 @@ def compare(policy: np.ndarray, reference: np.ndarray, pool: SeedPool | None = N
     if policy.ndim != 2 or reference.shape not in (policy.shape, (1, policy.shape[-1])):
         raise ValueError(f"answers of shape {policy.shape} cannot be paired with {reference.shape}")
     deltas = policy - reference
-    error = error_of_difference(deltas, pool, paired=len(reference) > 1)
+    error = error_of_difference(deltas, pool, paired=len(reference) > 1, clusters=clusters)
     low, high = error.interval(LEVEL)
     family_low, family_high = error.interval(LEVEL / family)
     p_value = error.p_value()
@@ -71,25 +78,29 @@ def compare(policy: np.ndarray, reference: np.ndarray, pool: SeedPool | None = N
 
 
 def corrected(family: Sequence[Comparison]) -> list[Comparison]:
-    """A family, from `compare`, with Holm's p-values and intervals that hold at once and agree with them."""
-    found = simultaneous(
-        [own.p_value for own in family],
-        [(own.family_low, own.family_high) for own in family],
-        [own.difference for own in family],
+    """Return a family of results of `compare` with Holm's p-values and simultaneous intervals that agree with them."""
+    adjusted = simultaneous(
+        [comparison.p_value for comparison in family],
+        [(comparison.family_low, comparison.family_high) for comparison in family],
+        [comparison.difference for comparison in family],
     )
     return [
-        replace(own, p_holm=p, family_low=low, family_high=high)
-        for own, (p, low, high) in zip(family, found, strict=True)
+        replace(comparison, p_holm=p, family_low=low, family_high=high)
+        for comparison, (p, low, high) in zip(family, adjusted, strict=True)
     ]
 
 
 def sign_flip_p(differences: np.ndarray) -> float:
-    """Exact two-sided p-value of a paired permutation test with questions as the units (Fisher 1935, section 21), by
-    (n_questions,) correct answers of the policy minus those of the reference; McNemar's with one answer per question.
+    """Return the exact two-sided p-value of a paired permutation test over questions (Fisher 1935, section 21).
+
+    With one answer per question it is McNemar's.
+
+    Args:
+        differences: (n_questions,) numbers of correct answers of the policy minus numbers of the reference.
     """
     magnitudes = np.abs(differences[differences != 0])
-    chance: np.ndarray = np.ones(1)  # of every sum, -total to total
+    chance: np.ndarray = np.ones(1)  # probability of every sum, -total to total
     for m in magnitudes:
-        chance = np.convolve(chance, [0.5, *[0.0] * (2 * int(m) - 1), 0.5])  # of -m and m
+        chance = np.convolve(chance, [0.5, *[0.0] * (2 * int(m) - 1), 0.5])  # probabilities of -m and m
     sums = np.arange(len(chance)) - magnitudes.sum()
     return float(min(1.0, chance[np.abs(sums) >= abs(differences.sum())].sum()))

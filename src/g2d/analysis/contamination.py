@@ -28,8 +28,8 @@ def split_question(text: str, share: float) -> Partial | None:
     words = list(WORD.finditer(text))
     if len(words) < 2:
         return None
-    shown = max(int(share * len(words) + 1e-9), 1)  # 0.6 x 5 is 3, also in binary
-    end = words[min(shown, len(words) - 1) - 1].end()
+    n_shown = max(int(share * len(words) + 1e-9), 1)  # 0.6 x 5 is 3, also in binary
+    end = words[min(n_shown, len(words) - 1) - 1].end()
     return Partial(text[:end], text[end:].strip())
 
 

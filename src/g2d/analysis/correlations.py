@@ -1,4 +1,4 @@
-"""Correlations over several seeds and models, whose points are not independent.
+"""Correlations over points of several seeds and models, which are dependent.
 
 `within_correlation` removes the levels of seeds and models: the repeated-measures correlation of Bakdash and Marusich
 (2017), with a seed of a model as the subject. The seeds of a model share their values of K, so `permutation_p` permutes
@@ -33,8 +33,8 @@ class Correlation(NamedTuple):
 
 def fisher_interval(r: float, degrees: int, p: float) -> tuple[float | None, float | None]:
     """Interval of a correlation by Fisher's z = atanh r with variance 1 / degrees (Fisher 1921; n - 3 for n
-    independent pairs); None if degrees is not positive. It contains 0 exactly if the t-test, which is exact
-    there, does not reject.
+    independent pairs); None if degrees is not positive. It contains 0 exactly if the exact t-test does
+    not reject.
     """
     if degrees <= 0:
         return None, None
@@ -48,7 +48,7 @@ def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Co
     """Correlation of deviations from each subject's mean (Bakdash and Marusich 2017, eq. 3), with n - subjects - 1
     degrees of freedom.
 
-    `x` and `y` are finite, shape (n,); `subjects` has the subject of each. With one subject it is Pearson's.
+    `x` and `y` are finite, shape (n,); `subjects` has the subject of each. For one subject this is Pearson's r.
     Undefined without a degree of freedom, or if one side does not vary within subjects.
     """
     frame = pd.DataFrame({"x": np.asarray(x, dtype=float), "y": np.asarray(y, dtype=float)})
@@ -76,10 +76,13 @@ def permutation_p(points: pd.DataFrame, x: str, y: str) -> float | None:
     None unless every seed of a model has every (K, G) once, because only then can they be exchanged. Exact for one
     model with at most `EXACT_UP_TO` points, otherwise from `DRAWS` random permutations with a fixed seed.
     """
-    products = []  # of each model: (i, j) sum over seeds of x at point i times y at point j, both centred
-    for _, own in points.groupby("model", sort=False):
-        sides = [own.pivot_table(index="seed", columns=["group_size", "K"], values=side).to_numpy() for side in (x, y)]
-        if any(np.isnan(side).any() for side in sides) or sides[0].size != len(own):
+    products = []  # per model: (i, j) is the sum over seeds of x at point i times y at point j, both centred
+    for _, model_points in points.groupby("model", sort=False):
+        sides = [
+            model_points.pivot_table(index="seed", columns=["group_size", "K"], values=side).to_numpy()
+            for side in (x, y)
+        ]
+        if any(np.isnan(side).any() for side in sides) or sides[0].size != len(model_points):
             return None
         a, b = (side - side.mean(axis=1, keepdims=True) for side in sides)
         products.append(a.T @ b)

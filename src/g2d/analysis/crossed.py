@@ -1,12 +1,12 @@
-"""The uncertainty of a mean over crossed seeds and questions: one construction for intervals and tests.
+"""Intervals and tests of a mean over crossed seeds and questions.
 
 The half width at level alpha of the mean d of a (seeds, questions) array is
 
     h(alpha)^2 = t_q(alpha)^2 Q + t_s(alpha)^2 S
 
-with Q the variance from questions beyond the noise of single answers, S the variance from seeds with that noise, and
-each quantile at the degrees of freedom of its own estimate (Zou and Donner 2008, "Construction of confidence limits
-about effect measures", eq. 3). The p-value of d is the alpha at which h(alpha) = |d|, so test and interval agree.
+Q is the variance from questions beyond the noise of single answers, S the variance from seeds including that noise.
+Each quantile has the degrees of freedom of its variance (Zou and Donner 2008, "Construction of confidence limits about
+effect measures", eq. 3). The p-value of d is the alpha at which h(alpha) = |d|, so test and interval agree.
 docs/simulations.md has the simulations of how variances between few seeds are pooled.
 """
 
@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-ENOUGH_SEEDS = 8  # from here on t on a pair's own seeds finds as much as the inflated pool (`coverage.py pooling`)
-INFLATION = 2.0  # of the pooled variance beyond noise; n / 4 in a pool of n > 8 policies
+ENOUGH_SEEDS = 8  # with so many, t on the pair's seeds has the power of the inflated pool (`coverage.py pooling`)
+INFLATION = 2.0  # factor of the pooled variance beyond noise; n / 4 in a pool of n > 8 policies
 # Share of the pooled variance from which a policy that is not in the pool counts with its own, by number of seeds.
 OWN_FROM = {2: 0.25}  # two seeds often agree by chance
 OWN_FROM_MORE_SEEDS = 0.75
@@ -28,7 +28,7 @@ SMALLEST_P = 1e-100
 
 
 def possible(low: float, high: float) -> tuple[float, float]:
-    """An interval without what no difference of two accuracies can be."""
+    """Clip an interval to the range of differences of accuracies."""
     return max(low, -1.0), min(high, 1.0)
 
 
@@ -36,12 +36,12 @@ def possible(low: float, high: float) -> tuple[float, float]:
 class Error:
     """A mean, its variance components, and the degrees of freedom of their estimates."""
 
-    questions: float  # beyond the noise of single answers, where there are seeds
+    questions: float  # variance from questions; with several seeds, beyond the noise of single answers
     question_degrees: int
-    seeds: float = 0.0  # with the noise of single answers; 0 with one seed
+    seeds: float = 0.0  # variance from seeds, including the noise of single answers; 0 with one seed
     seed_degrees: int = 1
-    noise: float = 0.0  # of single answers alone
-    expected_seeds: float = 0.0  # as `seeds`, without inflation: for the power of the test
+    noise: float = 0.0  # variance from single answers
+    expected_seeds: float = 0.0  # `seeds` without inflation, for the power of the test
     middle: float = 0.0  # the mean, in -1..1
 
     @property
@@ -59,7 +59,7 @@ class Error:
     def reach(self, alpha: float) -> float:
         """Half width of the interval of level 1 - alpha."""
         q, s = (-float(scipy.special.stdtrit(f, alpha / 2)) for f in (self.question_degrees, self.seed_degrees))
-        # Seeds that agree better than the noise allows do not make the interval narrower than questions alone.
+        # Seeds that agree by chance must not make the interval narrower than an interval over questions.
         return math.hypot(q * math.sqrt(self.questions), max(s * math.sqrt(self.seeds), q * math.sqrt(self.noise)))
 
     def interval(self, alpha: float) -> tuple[float, float]:
@@ -72,7 +72,7 @@ class Error:
         distance = abs(self.middle - null)
         ratio = distance / math.sqrt(self.questions + max(self.seeds, self.noise))
         degrees = [self.question_degrees, self.seed_degrees if self.seeds else self.question_degrees]
-        # p lies between the values with all variance at the larger and at the smaller degrees of freedom.
+        # p is between the values with all variance at the larger and at the smaller degrees of freedom.
         low, high = (max(2 * float(scipy.special.stdtr(f, -ratio)), SMALLEST_P) for f in (max(degrees), min(degrees)))
         if math.isclose(low, high, rel_tol=1e-12) or self.reach(low) <= distance:
             return low
@@ -84,10 +84,10 @@ class Error:
 
 
 def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
-    """Mean squares of (n_seeds, n_questions) values between seeds, of which there are at least two, between questions
-    and of the rest, each over the number of values: variances of the mean, the last one of the noise of single answers.
+    """Return variances of the mean of (n_seeds, n_questions) values from seeds, questions and noise of single answers.
 
-    Of the two-way analysis of variance without replication (Searle, Casella and McCulloch 1992, section 4.3).
+    They are mean squares over the number of values, for at least two seeds (two-way analysis of variance without
+    replication; Searle, Casella and McCulloch 1992, section 4.3).
     """
     n_seeds, n_questions = values.shape
     seeds, questions = values.mean(axis=1), values.mean(axis=0)
@@ -95,6 +95,34 @@ def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
     degrees = (n_seeds - 1) * max(n_questions - 1, 1)
     noise = float((rest**2).sum()) / degrees / values.size
     return float(seeds.var(ddof=1)) / n_seeds, float(questions.var(ddof=min(n_questions - 1, 1))) / n_questions, noise
+
+
+def clustered(values: np.ndarray, clusters: np.ndarray | None) -> np.ndarray:
+    """Turn (n_seeds, n_questions) values into values by seed and cluster with the same means by seed; without clusters,
+    return the values.
+
+    A value is the seed's mean plus the sum of the cluster's deviations from it, divided by the mean cluster size. With
+    clusters of equal size it is the mean of the cluster.
+    """
+    if clusters is None:
+        return values
+    means, codes = values.mean(axis=1, keepdims=True), np.unique(clusters, return_inverse=True)[1]
+    sums = np.stack([np.bincount(codes, weights=deviations) for deviations in values - means])
+    return np.asarray(means + sums * (sums.shape[1] / values.shape[1]))
+
+
+def effective_questions(by_question: np.ndarray, clusters: np.ndarray | None) -> tuple[float, int]:
+    """Return the number of independent questions whose mean would vary as much, and its degrees of freedom.
+
+    The number is n over the design effect (Kish 1965), at most n. If no value differs it is the number of clusters.
+    """
+    n = len(by_question)
+    if clusters is None:
+        return n, n - 1
+    by_cluster = clustered(by_question[None], clusters)[0]
+    of_questions, of_clusters = (float(values.var(ddof=1)) / len(values) for values in (by_question, by_cluster))
+    effect = of_clusters / of_questions if of_questions else n / len(by_cluster)
+    return n / max(effect, 1.0), len(by_cluster) - 1
 
 
 class SeedPool(NamedTuple):
@@ -105,8 +133,8 @@ class SeedPool(NamedTuple):
 
 
 def seed_variance(own: float, noise: float, pool: SeedPool, paired: bool) -> tuple[float, float, int]:
-    """Return the variance from seeds of the mean difference between two policies, the noise of single answers included:
-    for the test, without inflation, and its degrees of freedom.
+    """Return the variance from seeds of a mean difference, with the noise of single answers: for the test and without
+    inflation; and its degrees of freedom.
 
     A policy outside the pool may scatter more than the pool. Its own variance is used, with its own degrees of freedom,
     unless it is clearly the smaller (`OWN_FROM`): seeds that agree by chance must not borrow the pool's precision
@@ -128,7 +156,7 @@ def seed_variance(own: float, noise: float, pool: SeedPool, paired: bool) -> tup
         degrees = n_policies * (n_seeds - 1)
         pooled = float(accuracies.var(axis=1, ddof=1).mean()) / n_seeds
     expected = max(pooled, noise)
-    # Of n policies only two make a difference, so n/2 times their mean is as large as any two can be.
+    # A difference has two policies, so n/2 times the mean of n is as large as any two can be.
     most = n_policies / (2 if paired else 1) if pool.has_both else INFLATION
     inflation = min(max(INFLATION, n_policies / 4), most)
     variance = max(own, noise + inflation * (expected - noise))
@@ -137,24 +165,31 @@ def seed_variance(own: float, noise: float, pool: SeedPool, paired: bool) -> tup
     return variance, expected, degrees
 
 
-def error_of_difference(values: np.ndarray, pool: SeedPool | None = None, paired: bool = False) -> Error:
-    """The mean difference between two policies and its error.
+def error_of_difference(
+    values: np.ndarray, pool: SeedPool | None = None, paired: bool = False, clusters: np.ndarray | None = None
+) -> Error:
+    """Return the mean difference between two policies with its error.
 
     One question gained and one lost are added (Bonett and Price 2012, "Adjusted Wald confidence interval for a
     difference of binomial proportions based on paired data").
 
     Args:
         values: (n_seeds, n_questions), differences of the shares of right answers.
-        pool, paired: as for `seed_variance`; the values alone without a pool.
+        pool, paired: as for `seed_variance`; only these values without a pool.
+        clusters: cluster of each question, if questions share templates or passages.
     """
     n_seeds, n_questions = values.shape
-    total = n_questions + 2
-    by_question, middle = values.mean(axis=0), float(values.mean()) * n_questions / total
-    questions = ((float(by_question @ by_question) + 2) / total - middle**2) / total
+    by_question = values.mean(axis=0)
+    n, question_degrees = effective_questions(by_question, clusters)
+    if clusters is None:
+        question_degrees += 2
+    total, middle = n + 2, float(values.mean()) * n / (n + 2)
+    questions = ((float(by_question @ by_question) * (n / n_questions) + 2) / total - middle**2) / total
     if n_seeds == 1:
-        return Error(questions, total - 1, middle=middle)
+        return Error(questions, question_degrees, middle=middle)
     if pool is None:
         pool, paired = SeedPool(values.mean(axis=1)[None]), False
-    own, _, noise = mean_squares(values)
+    own, _, noise = mean_squares(clustered(values, clusters))
     seeds, expected, degrees = seed_variance(own, noise, pool, paired)
-    return Error(max(questions - noise, 0.0), total - 1, seeds, min(degrees, total - 1), noise, expected, middle)
+    questions, degrees = max(questions - noise, 0.0), min(degrees, question_degrees)
+    return Error(questions, question_degrees, seeds, degrees, noise, expected, middle)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from g2d.analysis.informativeness import PARSEABLE
 
-STEP = 1e-6  # of the numerical derivative
+STEP = 1e-6  # step of the numerical derivative
 FACTORS = ("finishing", "format", "reasoning")
 STAGES = ("finished", "parseable", "correct")  # product of the factors so far
 
@@ -60,7 +60,7 @@ def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
 def linearised(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
     """Contributions by seed and question, to first order around the means (delta method, numerical derivative).
 
-    Takes shares of shape (3 stages, n_seeds, n_questions) and returns (3 factors, n_seeds, n_questions), whose means
+    Shares have the shape (3 stages, n_seeds, n_questions). The means of the (3 factors, n_seeds, n_questions) results
     are the contributions.
     """
     both = np.concatenate([reference, policy])

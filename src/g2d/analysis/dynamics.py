@@ -11,13 +11,13 @@ import pandas as pd
 # Names of each measure in trainers' logs; the first name in a log is used.
 LOGGED = {
     "reward": ("reward",),  # mean of the completions
-    "entropy": ("entropy",),  # of the policy's next token, mean, nats
+    "entropy": ("entropy",),  # mean entropy of the policy's next token, nats
     "length": ("completions/mean_length",),  # tokens
     "no_signal": ("frac_reward_zero_std",),  # share of groups whose rewards are all the same
     "clipped": ("clip_ratio/region_mean",),  # share of tokens whose ratio the clip acts on
     "ratio": ("sampling/importance_sampling_ratio/mean",),  # trainer's over the engine's probabilities, capped
     "capped": ("sampling/capped",),  # share of these ratios that exceed their cap and were masked or truncated
-    "distance": ("kl", "log_ratio"),  # from the reference, nats: GRPO's estimate of the KL divergence; of DPO see below
+    "distance": ("kl", "log_ratio"),  # distance from the reference, nats: GRPO's KL estimate; for DPO see `steps_of`
 }
 MEASURES = (*LOGGED, "staleness")
 WATCHED = ("entropy", "length")  # a fall of these is a collapse
@@ -29,12 +29,12 @@ FEWEST_STEPS = 5  # smallest number of steps to average over
 def steps_of(
     log: Sequence[Mapping[str, Any]], consumed: pd.DataFrame | None = None, beta: float | None = None
 ) -> pd.DataFrame:
-    """One row per gradient step: `tokens` so far and `MEASURES`, null where nothing was logged.
+    """Return one row per gradient step: `tokens` so far and `MEASURES`, null if nothing was logged.
 
     Args:
-        log: rows of metrics.jsonl, with `step`. Where a generation serves several steps, only the first has its tokens.
-        consumed: `step` and `generated_at` of the rollouts; staleness is the mean of their difference, the updates
-            between the weights that wrote a completion and those that it trains.
+        log: rows of metrics.jsonl, with `step`. If a generation serves several steps, only the first has its tokens.
+        consumed: `step` and `generated_at` of the rollouts. Staleness is the mean of their difference: updates between
+            the weights that sampled a completion and the weights that it trains.
         beta: of DPO, whose `rewards/chosen` and `rewards/rejected` are beta times the log-ratio of policy and
             reference; distance is then the mean of the two, over what was paired.
     """

@@ -36,7 +36,7 @@ def at_equal_gain(divergence: np.ndarray, gain: np.ndarray, online: np.ndarray) 
 
     Args:
         divergence: (policies,), mean divergences from M0, positive.
-        gain: (policies,), accuracies minus that of M0.
+        gain: (policies,), accuracies minus M0's accuracy.
         online: (policies,), whether they were trained online.
 
     Returns:
@@ -45,7 +45,7 @@ def at_equal_gain(divergence: np.ndarray, gain: np.ndarray, online: np.ndarray) 
     if min(online.sum(), (~online).sum()) < FEWEST:
         return EqualGain("too few policies")
     kinds = gain[online], gain[~online]
-    if max(own.min() for own in kinds) > min(own.max() for own in kinds):
+    if max(gains.min() for gains in kinds) > min(gains.max() for gains in kinds):
         return EqualGain("no common gain")
     design, log = np.column_stack([np.ones_like(gain), gain, online]), np.log(divergence)
     inverse = np.linalg.pinv(design.T @ design)

@@ -21,7 +21,7 @@ METRICS = ("pass_at_1", "pairability", "mid_band", "entropy")
 
 
 def factorial_cells(rollouts: Mapping[float, pd.DataFrame]) -> Iterator[dict[str, Any]]:
-    """The two-way table itself, from rollouts of the same problems by temperature: a row per level and temperature.
+    """Yield the two-way table, from rollouts of the same problems by temperature: a row per level and temperature.
     Problems without a level are left out.
 
     Raises:
@@ -30,10 +30,10 @@ def factorial_cells(rollouts: Mapping[float, pd.DataFrame]) -> Iterator[dict[str
     for level, counts in _by_level(rollouts).items():
         numerators, denominators = _sums(counts)
         values = _cell(np.ones((1, numerators.shape[1])), numerators, denominators)[:, 0]
-        for own, temperature, frame in zip(values.T, sorted(rollouts), counts, strict=True):
+        for metrics, temperature, frame in zip(values.T, sorted(rollouts), counts, strict=True):
             yield {
                 **{"level": level, "temperature": temperature, "n": len(frame)},
-                **dict(zip(METRICS, own, strict=True)),
+                **dict(zip(METRICS, metrics, strict=True)),
                 "all_wrong": (frame["correct"] == 0).mean(),
                 "all_correct": (frame["correct"] == frame["n"]).mean(),
             }
@@ -42,10 +42,13 @@ def factorial_cells(rollouts: Mapping[float, pd.DataFrame]) -> Iterator[dict[str
 def factorial_effects(
     rollouts: Mapping[float, pd.DataFrame], resamples: int = RESAMPLES, seed: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """The effects of level, temperature and their interaction on every metric, from rollouts as for `factorial_cells`:
-    the difference from the mean of all cells, in the metric's unit, with a 95 % percentile interval, and the source's
-    share of the sum of squares between the cells (it contains sampling noise). NaN where a cell has no value, such as
-    mu without pairable problems."""
+    """Yield the effects of level, temperature and their interaction on every metric, from rollouts as for
+    `factorial_cells`.
+
+    An effect is the difference from the mean of all cells, with a 95 % percentile interval. share is the source's
+    part of the sum of squares between cells, sampling noise included. NaN if a cell has no value, such as mu without
+    pairable problems.
+    """
     by_level = _by_level(rollouts)
     if not by_level or len(rollouts) < 2:
         return
@@ -94,7 +97,7 @@ def _sums(counts: list[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray]:
     ratios = [
         {"pass_at_1": (frame["p_hat"].to_numpy(), np.ones(len(frame)))} | informative_parts(frame) for frame in counts
     ]
-    terms = np.array([[own[metric] for metric in METRICS] for own in ratios])  # temperature, metric, term, problem
+    terms = np.array([[parts[metric] for metric in METRICS] for parts in ratios])  # temperature, metric, term, problem
     return np.moveaxis(terms[:, :, 0], 0, 2), np.moveaxis(terms[:, :, 1], 0, 2)
 
 

@@ -1,6 +1,6 @@
 """Informativeness of rollouts: pairability rho, middle-band fraction mu, mean binary entropy H (paper, 2.2 and 2.3).
 
-p(x) is the share of rewarded rollouts of a prompt, a multiple of 1/G', so only harvests of equal G' can be compared;
+p(x) is the share of rewarded rollouts of a prompt, a multiple of 1/G', so compare only harvests of equal G'.
 `entropy_corrected` and `mid_band_corrected` are without that bias. pass@1 is the share of right rollouts.
 The 95 % intervals are over prompts, for this harvest: Wilson's for shares, Student's t for H. Scalar rewards have no
 p(x), only whether a prompt has a pair.
@@ -24,13 +24,13 @@ from g2d.jobs.files import read_json, write_json
 from g2d.rollouts.labels import is_binary, labels, lengths
 
 GRID = np.linspace(0, 1, 201)  # grid of success probabilities; contains 3/8 and 5/8
-ITERATIONS = 100  # of EM, stopped early: more fit the noise, which mu shows first
+ITERATIONS = 100  # EM stops early, because more iterations fit the noise (first seen in mu)
 PARSEABLE = ("correct", "incorrect")  # verdicts that were reached on a terminated box that parses
 
 
 @dataclass(frozen=True, slots=True)
 class Informativeness:
-    """Summary of one set of rollouts. Shares lie in 0..1; a share of nothing is None, never 0."""
+    """Summary of one set of rollouts, with shares in 0..1; a share of nothing is None, never 0."""
 
     n_prompts: int
     n_rollouts: int
@@ -47,7 +47,7 @@ class Informativeness:
     mid_band_high: float | None
     entropy_low: float | None  # None for fewer than two pairable prompts
     entropy_high: float | None
-    mid_band_corrected: float | None  # for the true p(x), if it varies smoothly over prompts (`corrected`)
+    mid_band_corrected: float | None  # mu of the true p(x), if p(x) varies smoothly over prompts (`corrected`)
     entropy_corrected: float | None
     format_compliance: float | None  # share of rollouts with a terminated box that parses
     truncated_share: float | None  # share of rollouts that used up their token budget
@@ -58,7 +58,7 @@ class Informativeness:
     n_rejected_truncated: int | None = None
     # Only for harvests with another reward than correctness:
     mean_reward: float | None = None
-    n_not_judged: int | None = None  # rollouts without a finite reward, which are excluded from p(x) and pairs
+    n_not_judged: int | None = None  # rollouts without a finite reward; not in p(x) or pairs
     # Only for a scalar reward:
     mean_length_best: float | None = None  # tokens per rollout that is best of a prompt which has a pair
     mean_length_worst: float | None = None
@@ -147,7 +147,7 @@ def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
     has_pair = sides["any"].astype(bool)
     best, worst = lengths(rollouts)
     details = rollouts.get("reward_details", pd.Series(dtype="object")).dropna()  # JSON
-    cut = sum(bool(json.loads(own).get("truncated")) for own in details)
+    cut = sum(bool(json.loads(text).get("truncated")) for text in details)
     return Informativeness(
         **dict.fromkeys(NEEDED)  # type: ignore[arg-type]
         | _without_p(rollouts)

@@ -1,7 +1,7 @@
 """A race: the comparisons of a grid, tested after each look at more seeds, with one error over all looks.
 
-Within a family each look tests in Hochberg's steps, each at the level of its group-sequential boundary (Tamhane, Xi and
-Gou 2021, "Group sequential Holm and Hochberg procedures"). docs/analysis.md ("Interim analyses") explains it.
+Within a family each look tests in Holm's steps, at the levels of group-sequential boundaries (Tamhane, Xi and Gou 2021,
+"Group sequential Holm and Hochberg procedures"; docs/analysis.md, "Interim analyses").
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from g2d.analysis.statistics import one_side
 
 Verdict = Literal["better", "worse", "within", "open", "given up"]
 Status = Literal["settled", "not worth going on", "open"]
+Steps = Literal["holm", "hochberg"]
 SETTLED = ("better", "worse", "within")
-LATER = 2.0  # the error is spent at this power of the information, since tests of few seeds find less than it says
+LATER = 2.0  # power of the information in the spending function, because tests of few seeds find less than it implies
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A comparison of the plan; those of a family are corrected for one another."""
+    """A comparison of the plan. Comparisons of a family are corrected for one another."""
 
     family: str
     policy: str
@@ -36,80 +37,86 @@ class Asked:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked, and when; written before the first look."""
+    """The comparisons and the times of the looks, written before the first look."""
 
     looks: tuple[int, ...]  # seeds of a policy at each of its looks, rising, at least two
     asked: tuple[Asked, ...]
     margin: float  # 0..1: less than this apart is "within the margin"
     spending: Spending = "obrien_fleming"
-    error: float = 0.05  # of each family over all looks
+    error: float = 0.05  # probability of a wrong verdict in each family over all looks
     futility: float = 0.015  # a comparison with a smaller chance to be settled, per further seed, is given up
-    alike: tuple[str, ...] = ()  # policies trained in the same way, whose seed variance is pooled
+    alike: tuple[str, ...] = ()  # policies trained in the same way: their seed variance is pooled
     without_seeds: tuple[str, ...] = ()  # M0
+    steps: Steps = "hochberg"  # procedure within a family; plans of earlier versions lack the field
 
     @property
     def policies(self) -> tuple[str, ...]:
         """All policies, in order of their first mention."""
-        return tuple(dict.fromkeys(name for own in self.asked for name in (own.policy, own.reference)))
-
-    @property
-    def first(self) -> dict[str, int]:
-        """By policy, the seeds that it must have at the first look."""
-        return {policy: self.looks[0] for policy in self.policies if policy not in self.without_seeds}
+        return tuple(
+            dict.fromkeys(name for comparison in self.asked for name in (comparison.policy, comparison.reference))
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Compared(Asked):
-    """It at the last look that it took part in. Accuracies lie in 0..1, differences in -1..1."""
+    """A comparison at its last look; accuracies are in 0..1, differences in -1..1."""
 
-    n_seeds: int = 0  # that both have
-    fractions: tuple[float, ...] = ()  # information at each of its looks, over that of the last
-    estimate: float = 0.0  # accuracy of the policy less the reference's
+    n_seeds: int = 0  # seeds that both policies have
+    fractions: tuple[float, ...] = ()  # information at each of its looks, divided by the information of the last look
+    estimate: float = 0.0  # accuracy of the policy minus the reference's
     standard_error: float = 0.0
     p_value: float = 1.0  # two-sided, of "no difference"
-    boundary: float = 0.0  # they differ where p_value is at most this
+    boundary: float = 0.0  # the policies differ if p_value is at most this
     p_margin: float = 1.0  # two-sided, of "the margin apart, or more"
-    boundary_margin: float = 0.0  # they are within the margin where p_margin is at most this
-    low: float = -1.0  # repeated confidence interval: for all looks and all comparisons of the family at once
+    boundary_margin: float = 0.0  # they are within the margin if p_margin is at most this
+    low: float = -1.0  # repeated confidence interval, simultaneous over looks and the family
     high: float = 1.0
     verdict: Verdict = "open"
-    look: int = 0  # of these numbers; where a verdict has fallen, its look
-    chance_next: float = 0.0  # that the next look settles it, from the current estimates
-    chance: float = 0.0  # that the seeds left settle it
+    look: int = 0  # number of the look of these values, or of the verdict
+    chance_next: float = 0.0  # probability that the next look settles it, from the current estimates
+    chance: float = 0.0  # probability that the remaining seeds settle it
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of a policy after a look."""
+    """Status of a policy after a look, with its seeds."""
 
     policy: str
     status: Status
     why: str
-    seeds: int  # that it has
-    next_seeds: int  # that it must have at the next look
+    seeds: int  # now
+    next_seeds: int  # needed at the next look
 
 
 @dataclass(frozen=True)
 class Look:
-    """A look that was taken, with all that the next one needs."""
+    """A finished look, with everything that the next look needs."""
 
     plan: Plan
     number: int
-    comparisons: tuple[Compared, ...]  # as `plan.asked`
-    policies: tuple[Decision, ...]  # as `plan.policies`
+    comparisons: tuple[Compared, ...]  # in the order of `plan.asked`
+    policies: tuple[Decision, ...]  # in the order of `plan.policies`
 
     @property
     def next(self) -> dict[str, int]:
-        """By policy, the seeds that it must have at the next look; empty where the race is over."""
-        return {own.policy: own.next_seeds for own in self.policies if own.next_seeds > own.seeds}
+        """Return the seeds of each policy that gets further ones; empty after the last look."""
+        return {
+            decision.policy: decision.next_seeds for decision in self.policies if decision.next_seeds > decision.seeds
+        }
 
 
-def take_look(plan: Plan, results: Mapping[str, np.ndarray], earlier: Sequence[Look] = ()) -> Look:
-    """Test all that is still open, and decide which policies get further seeds.
+def take_look(
+    plan: Plan,
+    results: Mapping[str, np.ndarray],
+    earlier: Sequence[Look] = (),
+    clusters: np.ndarray | None = None,
+) -> Look:
+    """Test the open comparisons and decide which policies get further seeds.
 
     Args:
         results: by policy, (n_seeds, n_questions) shares of right answers in 0..1, the same questions and the same
             order of seeds; one row for a policy without seeds. Seeds that the plan has not asked for yet are left out.
+        clusters: cluster of each question, if questions share templates or passages.
 
     Raises:
         ValueError: earlier looks were taken with another plan, the race is over, or seeds are missing.
@@ -117,21 +124,24 @@ def take_look(plan: Plan, results: Mapping[str, np.ndarray], earlier: Sequence[L
     wanted = _seeds_now(plan, earlier)
     answers = {policy: _cut(policy, results, n) for policy, n in wanted.items()}
     number = len(earlier) + 1
-    before = earlier[-1].comparisons if earlier else tuple(Compared(**asdict(own)) for own in plan.asked)
+    before = earlier[-1].comparisons if earlier else tuple(Compared(**asdict(comparison)) for comparison in plan.asked)
     compared = dict(enumerate(before))
-    for family in dict.fromkeys(own.family for own in plan.asked):
-        members = {i: own for i, own in enumerate(before) if own.family == family}
-        left = {i: own for i, own in members.items() if own.verdict == "open"}
-        tests = {i: _Test.of(plan, c, answers) for i, c in left.items() if {c.policy, c.reference} <= set(answers)}
+    for family in dict.fromkeys(comparison.family for comparison in plan.asked):
+        members = {i: comparison for i, comparison in enumerate(before) if comparison.family == family}
+        left = {i: comparison for i, comparison in members.items() if comparison.verdict == "open"}
+        known = {
+            i: comparison for i, comparison in left.items() if {comparison.policy, comparison.reference} <= set(answers)
+        }
+        tests = {i: _Test.of(plan, comparison, answers, clusters) for i, comparison in known.items()}
         compared |= _judged(plan, members, tests, number)
     return _decided(plan, number, _without_beaten(list(compared.values())), wanted)
 
 
 def _seeds_now(plan: Plan, earlier: Sequence[Look]) -> dict[str, int]:
-    """By policy that has started, the seeds that this look is taken at."""
+    """Return the number of seeds at this look of each policy that has started."""
     none = dict.fromkeys((p for p in plan.policies if p in plan.without_seeds), 1)
     if not earlier:
-        return plan.first | none
+        return dict.fromkeys(plan.policies, plan.looks[0]) | none
     last = earlier[-1]
     if last.plan != plan:
         raise ValueError(
@@ -139,7 +149,7 @@ def _seeds_now(plan: Plan, earlier: Sequence[Look]) -> dict[str, int]:
         )
     if not last.next:
         raise ValueError(f"look {last.number} was the last: no policy gets further seeds")
-    return {own.policy: own.next_seeds for own in last.policies if own.next_seeds} | none
+    return {decision.policy: decision.next_seeds for decision in last.policies if decision.next_seeds} | none
 
 
 def _cut(policy: str, results: Mapping[str, np.ndarray], n_seeds: int) -> np.ndarray:
@@ -160,26 +170,27 @@ class _Test:
     fractions: tuple[float, ...]  # up to this look
 
     @classmethod
-    def of(cls, plan: Plan, own: Compared, answers: Mapping[str, np.ndarray]) -> _Test:
-        deltas = by_seed(answers[own.policy], answers[own.reference])
-        n, paired = len(deltas), own.reference not in plan.without_seeds
-        names = dict.fromkeys((*(p for p in plan.alike if p in answers), own.policy, own.reference))
+    def of(
+        cls, plan: Plan, comparison: Compared, answers: Mapping[str, np.ndarray], clusters: np.ndarray | None
+    ) -> _Test:
+        deltas = by_seed(answers[comparison.policy], answers[comparison.reference])
+        n, paired = len(deltas), comparison.reference not in plan.without_seeds
+        names = dict.fromkeys((*(p for p in plan.alike if p in answers), comparison.policy, comparison.reference))
         # Both are in the pool, whoever they are: the looks keep their error with one policy that scatters five times as
         # much (docs/analysis.md), and with its own variance two seeds would decide nothing.
-        pool = SeedPool(
-            np.stack(
-                [answers[p][:n].mean(axis=1) for p in names if len(answers[p]) >= n and p not in plan.without_seeds]
-            )
-        )
-        test = cls(plan, float(deltas.mean()), error_of_difference(deltas, pool, paired), n, own.fractions)
-        return replace(test, fractions=(*own.fractions, test.fraction(n)))
+        pooled = [p for p in names if len(answers[p]) >= n and p not in plan.without_seeds]
+        pool = SeedPool(np.stack([answers[p][:n].mean(axis=1) for p in pooled]))
+        error = error_of_difference(deltas, pool, paired, clusters)
+        test = cls(plan, float(deltas.mean()), error, n, comparison.fractions)
+        return replace(test, fractions=(*comparison.fractions, test.fraction(n)))
 
     @property
     def seeds_variance(self) -> float:
         return max(self.error.expected_seeds, self.error.noise)
 
     def fraction(self, n_seeds: int) -> float:
-        """Information at so many seeds over that of the last look, not falling; hundredths keep boundaries few."""
+        """Return the information at so many seeds as a fraction of the last look's, never falling; hundredths keep the
+        number of boundaries small."""
         most = self.plan.looks[-1]
         if n_seeds >= most:
             return 1.0
@@ -195,7 +206,7 @@ class _Test:
         return self.error.p_value(math.copysign(margin, middle)) if abs(middle) < margin else 1.0
 
     def level(self, error: float, later: Sequence[float] = ()) -> float:
-        """Level of the test at this look, or after later ones with these fractions, for an error of the whole path."""
+        """Return the level of the test at this look, or after later ones, for an error of the whole path."""
         return nominal_level((*self.fractions, *later), error, self.plan.spending, LATER)
 
     def at(self, n_seeds: int) -> Error:
@@ -207,11 +218,13 @@ class _Test:
         return replace(self.error, seeds=seeds * share, seed_degrees=degrees, noise=self.error.noise * share)
 
     def chance(self, n_seeds: int, error: float, error_margin: float) -> float:
-        """Predictive probability that the look at more seeds settles it, with these errors left to it, by the normal
-        approximation: seeds to come move the estimate with variance S (1 - n / n'), S the seeds' part of its variance
-        now."""
+        """Return the predictive probability that a look at more seeds settles the comparison, with these errors left.
+
+        Normal approximation: further seeds move the estimate with variance S (1 - n / n'), where S is the part of its
+        variance from seeds.
+        """
         later = [self.fraction(n) for n in self.plan.looks if self.n_seeds < n <= n_seeds]
-        level, level_margin = (self.level(own, later) for own in (error, error_margin))
+        level, level_margin = (self.level(allowed, later) for allowed in (error, error_margin))
         spread = math.sqrt(max(self.seeds_variance * (1 - self.n_seeds / n_seeds), 1e-12))
         then = self.at(n_seeds)
         far = then.reach(level) if level else math.inf
@@ -225,7 +238,7 @@ class _Test:
 def _judged(
     plan: Plan, members: Mapping[int, Compared], tests: Mapping[int, _Test], number: int
 ) -> dict[int, Compared]:
-    size, verdicts = len(members), [own.verdict for own in members.values()]
+    size, verdicts = len(members), [comparison.verdict for comparison in members.values()]
     n_different, n_within = sum(v in ("better", "worse") for v in verdicts), verdicts.count("within")
 
     def level(error: float) -> Callable[[int, int], float]:
@@ -233,11 +246,11 @@ def _judged(
 
     p_values = {i: test.error.p_value() for i, test in tests.items()}
     p_margin = {i: test.p_margin for i, test in tests.items()}
-    different = stepped(p_values, n_different, level(plan.error))
+    different = stepped(plan.steps, p_values, n_different, level(plan.error))
     # Only one end of the margin can be wrong, so each is tested one-sided at the family's error.
-    within = stepped(p_margin, n_within, level(2 * plan.error))
+    within = stepped(plan.steps, p_margin, n_within, level(2 * plan.error))
     rank, rank_margin = _ranks(p_values, n_different), _ranks(p_margin, n_within)
-    found = {}
+    judged = {}
     for i, test in tests.items():
         low, high = test.error.interval(test.level(plan.error / size))
         verdict: Verdict = "open"
@@ -252,7 +265,7 @@ def _judged(
             chances = [(n, test.chance(n, *errors)) for n in plan.looks if n > test.n_seeds]
             if all(chance < plan.futility * (n - test.n_seeds) for n, chance in chances):
                 verdict, chances = "given up", []
-        found[i] = replace(
+        judged[i] = replace(
             members[i],
             n_seeds=test.n_seeds,
             fractions=test.fractions,
@@ -269,65 +282,73 @@ def _judged(
             chance_next=chances[0][1] if chances else 0.0,
             chance=max((chance for _, chance in chances), default=0.0),
         )
-    return found
+    return judged
 
 
-def stepped(p_values: Mapping[int, float], rejected: int, level: Callable[[int, int], float]) -> dict[int, float]:
-    """Hochberg's steps at one look: by comparison, the level at or below which its p-value is rejected, with so many of
-    the family `rejected` before; `level` is of a comparison's test at this look, with so many rejected.
+def stepped(
+    steps: Steps, p_values: Mapping[int, float], rejected: int, level: Callable[[int, int], float]
+) -> dict[int, float]:
+    """Return the level at or below which the p-value of each comparison is rejected at one look.
 
-    The largest k counts for which k p-values are at most their levels with all but k - 1 of the family left (Hochberg
-    1988, section 2).
+    Holm (1979) rejects one after another as long as the next p-value is at most its level. Hochberg (1988, section 2)
+    takes the largest k for which k p-values are at most their levels with all but k - 1 of the family left.
+
+    Args:
+        rejected: comparisons of the family that were rejected before.
+        level: of a comparison's test at this look, with so many rejected.
     """
-    for k in range(len(p_values), 0, -1):
-        levels = {i: level(i, rejected + k - 1) for i in p_values}
-        if sum(p_values[i] <= levels[i] for i in p_values) >= k:
-            return levels
-    return {i: level(i, rejected) for i in p_values}
+    numbers = range(len(p_values))
+    levels: dict[int, float] = {}
+    for before in reversed(numbers) if steps == "hochberg" else numbers:
+        levels = {i: level(i, rejected + before) for i in p_values}
+        more = sum(p_values[i] <= levels[i] for i in p_values) > before
+        if more == (steps == "hochberg"):
+            break
+    return levels
 
 
 def _ranks(p_values: Mapping[int, float], rejected: int) -> dict[int, int]:
-    """By comparison, how many of the family are rejected if those with smaller p-values are."""
+    """Return how many of the family are rejected if all comparisons with smaller p-values are, by comparison."""
     return {i: rejected + rank for rank, i in enumerate(sorted(p_values, key=lambda i: p_values[i]))}
 
 
 def _without_beaten(compared: Sequence[Compared]) -> list[Compared]:
     """Open comparisons of a beaten policy are given up, in the families in which it is compared with something."""
-    beaten, contenders = _beaten(compared), {(own.family, own.policy) for own in compared}
+    beaten, contenders = _beaten(compared), {(comparison.family, comparison.policy) for comparison in compared}
     return [
-        replace(own, verdict="given up", chance=0.0, chance_next=0.0)
-        if own.verdict == "open"
-        and any(p in beaten and (own.family, p) in contenders for p in (own.policy, own.reference))
-        else own
-        for own in compared
+        replace(comparison, verdict="given up", chance=0.0, chance_next=0.0)
+        if comparison.verdict == "open"
+        and any(p in beaten and (comparison.family, p) in contenders for p in (comparison.policy, comparison.reference))
+        else comparison
+        for comparison in compared
     ]
 
 
 def _beaten(compared: Sequence[Compared]) -> set[str]:
     """Policies that are worse than some other."""
-    worse = {own.policy for own in compared if own.verdict == "worse"}
-    return worse | {own.reference for own in compared if own.verdict == "better"}
+    worse = {comparison.policy for comparison in compared if comparison.verdict == "worse"}
+    return worse | {comparison.reference for comparison in compared if comparison.verdict == "better"}
 
 
 def _decided(plan: Plan, number: int, compared: Sequence[Compared], seeds: Mapping[str, int]) -> Look:
     beaten, decisions = _beaten(compared), []
     for policy in plan.policies:
-        own = [c for c in compared if policy in (c.policy, c.reference)]
+        comparisons = [c for c in compared if policy in (c.policy, c.reference)]
         now = seeds.get(policy, 0)
-        going_on = [c.n_seeds for c in own if c.verdict == "open"]
+        going_on = [c.n_seeds for c in comparisons if c.verdict == "open"]
         wanted = [next(n for n in plan.looks if n > n_seeds) for n_seeds in going_on]
         further = now if policy in plan.without_seeds else max([now, *wanted])
-        decisions.append(Decision(policy, *_status(policy in beaten, own), now, further))
+        decisions.append(Decision(policy, *_status(policy in beaten, comparisons), now, further))
     return Look(plan, number, tuple(compared), tuple(decisions))
 
 
-def _status(beaten: bool, own: Sequence[Compared]) -> tuple[Status, str]:
-    """What becomes of a policy with these comparisons, and why."""
-    left = [c for c in own if c.verdict == "open"]
-    given_up = [c for c in own if c.verdict == "given up"]
+def _status(beaten: bool, comparisons: Sequence[Compared]) -> tuple[Status, str]:
+    """Return the status of a policy with these comparisons, and the reason."""
+    left = [c for c in comparisons if c.verdict == "open"]
+    given_up = [c for c in comparisons if c.verdict == "given up"]
     if left:
-        return "open", f"{len(left)} of {len(own)} comparisons are open"
+        return "open", f"{len(left)} of {len(comparisons)} comparisons are open"
     if given_up:
-        unlikely = f"further seeds are unlikely to settle {len(given_up)} of {len(own)} comparisons"
+        unlikely = f"further seeds are unlikely to settle {len(given_up)} of {len(comparisons)} comparisons"
         return "not worth going on", "it is worse than another" if beaten else unlikely
     return "settled", "every comparison has its verdict"

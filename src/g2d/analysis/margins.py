@@ -1,21 +1,21 @@
 """The smallest margin by which a policy is shown to be at most worse than the best (non-inferiority).
 
 It is the largest upper bound on another policy's accuracy less its own (Hsu 1984, "Constrained simultaneous confidence
-intervals for multiple comparisons with the best"). The bounds of n policies hold at once, one-sided, because only the
-n - 1 bounds against the truly best policy have to, each at level 5 % / (n - 1).
+intervals for multiple comparisons with the best"). The one-sided bounds of n policies are simultaneous,
+because only the n - 1 bounds against the truly best policy have to hold, each at level 5 % / (n - 1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from itertools import combinations
 
 import numpy as np
 
 from g2d.analysis.crossed import Error, SeedPool, error_of_difference
-from g2d.analysis.statistics import LEVEL, resample, shrunk_together
+from g2d.analysis.statistics import LEVEL
 
 Pool = Callable[[int, int], SeedPool | None]
 
@@ -25,7 +25,7 @@ class Margin:
     """How a policy compares with the best of all others, in accuracy, -1..1."""
 
     behind: float  # accuracy of the most accurate other policy less its own
-    margin_shown: float  # it is at most this much worse than any other; 0 where it is shown to be the best
+    margin_shown: float  # it is at most this much worse than any other; 0 if it is shown to be the best
     p_enough: float  # corrected and one-sided: it is less than the margin worse than any other
     enough: bool  # p_enough is at most 5 %: margin_shown is at most the margin
 
@@ -34,63 +34,60 @@ class Differences:
     """Every difference between two policies and its error, computed once.
 
     Args:
-        answers: of each policy, (n_seeds, n_problems) shares of right answers in 0..1, the same problems in the same
-            order, the same seeds as far as they go, or one row for a policy without seeds (M0).
-        pool: of two policies by index, as for `crossed.seed_variance`.
+        answers: (n_seeds, n_problems) shares of right answers for each policy, with the same problems and first seeds;
+            one row for a policy without seeds (M0).
+        pool: function from two indices of policies to the pool of `crossed.seed_variance`.
+        clusters: cluster of each problem, if problems share templates or passages.
     """
 
-    def __init__(self, answers: Sequence[np.ndarray], pool: Pool = lambda i, j: None) -> None:
-        self.answers = [np.asarray(own, dtype=float) for own in answers]
+    def __init__(
+        self, answers: Sequence[np.ndarray], pool: Pool = lambda i, j: None, clusters: np.ndarray | None = None
+    ) -> None:
+        self.answers = [np.asarray(values, dtype=float) for values in answers]
         self._errors: dict[tuple[int, int], Error] = {}
         for i, j in combinations(range(len(answers)), 2):
             deltas = by_seed(self.answers[i], self.answers[j])
             paired = len(self.answers[i]) > 1 and len(self.answers[j]) > 1
-            self._errors[i, j] = error = error_of_difference(deltas, pool(i, j), paired)
+            self._errors[i, j] = error = error_of_difference(deltas, pool(i, j), paired, clusters)
             self._errors[j, i] = replace(error, middle=-error.middle)
-        self.better, self.not_worse = cache(self._better), cache(self._not_worse)
-
-    @cached_property
-    def resampled(self) -> np.ndarray:
-        """(n_policies, resamples) accuracies in resamples of seeds and questions, shrunk together by their noise."""
-        # Rounded: equal values from different sums differ in the last bit.
-        return shrunk_together(np.stack([resample(own) for own in self.answers])).round(12)
+        self.better = cache(self._better)
 
     def _better(self, i: int, j: int) -> float:
         """Two-sided p-value of the difference where policy i is better than j, else 1."""
         error = self._errors[i, j]
         return error.p_value() if error.middle > 0 else 1.0
 
-    def _not_worse(self, i: int, j: int, margin: float) -> float:
+    def not_worse(self, i: int, j: int, margin: float) -> float:
         """One-sided p-value of: policy i is less than the margin worse than j."""
         error = self._errors[i, j]
         half = error.p_value(-margin) / 2
         return half if error.middle > -margin else 1 - half
 
     def mean(self, i: int, j: int) -> float:
-        """Accuracy of policy i less that of j."""
+        """Return the accuracy of policy i minus the accuracy of j."""
         return float(self.answers[i].mean() - self.answers[j].mean())
 
     def interval(self, i: int, j: int, alpha: float) -> tuple[float, float]:
-        """Two-sided interval of level 1 - alpha of the accuracy of policy i less that of j."""
+        """Return the two-sided interval of `mean`, level 1 - alpha."""
         return self._errors[i, j].interval(alpha)
 
 
-def by_seed(own: np.ndarray, other: np.ndarray) -> np.ndarray:
+def by_seed(values: np.ndarray, other: np.ndarray) -> np.ndarray:
     """One policy's values less another's, over the seeds that both have; one row is of a policy without seeds."""
-    n = min(len(own), len(other))
-    return own[:n] - other[:n] if n > 1 else own - other
+    n = min(len(values), len(other))
+    return values[:n] - other[:n] if n > 1 else values - other
 
 
 def smallest_margins(differences: Differences, margin: float) -> list[Margin]:
-    """The margin of every policy against the best of the others; all hold at once, one-sided 95 %. `p_enough` and
-    `enough` are about `margin`, in 0..1."""
+    """Return the margin of every policy against the best of the others, simultaneous and one-sided at 95 %; `p_enough`
+    and `enough` refer to `margin`, in 0..1."""
     n = len(differences.answers)
-    found = []
+    margins = []
     for i in range(n):
         others = [j for j in range(n) if j != i]
         # One-sided at 5 % / (n - 1) is two-sided at twice that.
         bounds = [differences.interval(j, i, 2 * LEVEL / (n - 1))[1] for j in others]
         p = min(1.0, (n - 1) * max((differences.not_worse(i, j, margin) for j in others), default=0.0))
         behind = max((differences.mean(j, i) for j in others), default=0.0)
-        found.append(Margin(behind, max([0.0, *bounds]), p, p <= LEVEL))
-    return found
+        margins.append(Margin(behind, max([0.0, *bounds]), p, p <= LEVEL))
+    return margins

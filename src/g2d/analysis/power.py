@@ -1,9 +1,8 @@
 """The power of a grid's tests, and the variance components of answers that it follows from.
 
-What a question or a seed adds to all policies cancels in a paired difference; the interactions are estimated by the
-three-way analysis of variance without replication (Searle, Casella and McCulloch 1992, section 4.3). Experiments
-without a difference are simulated from them, on the level of accuracies, and judged by the tables' own rule
-(`g2d.analysis.crossed`).
+Effects of questions and seeds that all policies share cancel in a paired difference. Their interactions with policies
+are estimated by the three-way analysis of variance without replication (Searle, Casella and McCulloch 1992, section
+4.3). Experiments without a difference are simulated from them and tested as in `g2d.analysis.crossed`.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import numpy as np
 import scipy
 
 from g2d.analysis.comparisons import LEVEL
-from g2d.analysis.crossed import Error, SeedPool, seed_variance
+from g2d.analysis.crossed import Error, SeedPool, clustered, seed_variance
 
 POWER = 0.8
 DRAWS = 400  # leaves a standard error of a tenth of the difference's own
-MOST_QUESTIONS = 20_000  # of a plan
+MOST_QUESTIONS = 20_000  # limit of a plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Components:
 
     policy_question: float  # interaction of policy and question
     policy_seed: float  # interaction of policy and seed; NaN with one seed
-    answer: float  # residual of single answers; 0 with one seed, where it is part of policy_question
+    answer: float  # residual of single answers; with one seed 0, because it is part of policy_question
 
     @property
     def seed_sd(self) -> float:
@@ -57,14 +56,17 @@ class Decomposition:
     cancelled: float  # share of an accuracy's variance over questions that pairing by question removes
 
 
-def decompose(answers: np.ndarray) -> Decomposition:
+def decompose(answers: np.ndarray, clusters: np.ndarray | None = None) -> Decomposition:
     """The variance components of policies that answered the same questions with the same seeds, (n_policies, n_seeds,
     n_questions) shares of right answers in 0..1; at least two policies and questions.
 
     Negative estimates are set to zero. The interval of the seeds' standard deviation inverts the chi-square
-    distribution of their mean square, the noise of single answers taken as known.
+    distribution of their mean square, the noise of single answers taken as known. Clusters give the components of
+    independent questions with the same variance of the mean.
     """
+    answers = np.stack([clustered(values, clusters) for values in answers])
     n_policies, n_seeds, n_questions = answers.shape
+    per_cluster = 1.0 if clusters is None else len(clusters) / n_questions
     left = answers - answers.mean(axis=0)
     left -= left.mean(axis=(1, 2), keepdims=True)
     by_question, by_seed = left.mean(axis=1), left.mean(axis=2)
@@ -72,7 +74,7 @@ def decompose(answers: np.ndarray) -> Decomposition:
     of_accuracy = float(answers.mean(axis=1).var(axis=1, ddof=1).mean())
     cancelled = 1 - question_square / n_seeds / of_accuracy if of_accuracy else math.nan
     if n_seeds == 1:
-        return Decomposition(Components(question_square, math.nan, 0.0), math.nan, math.nan, cancelled)
+        return Decomposition(Components(question_square * per_cluster, math.nan, 0.0), math.nan, math.nan, cancelled)
     rest = left - by_question[:, None] - by_seed[..., None]
     degrees = (n_policies - 1) * (n_seeds - 1)
     seed_square = n_questions * float((by_seed**2).sum()) / degrees
@@ -83,7 +85,7 @@ def decompose(answers: np.ndarray) -> Decomposition:
 
     low, high = (seed_square * degrees / float(scipy.special.chdtri(degrees, tail)) for tail in (0.025, 0.975))
     question = max(question_square - answer, 0.0) / n_seeds
-    components = Components(question, seed_variance(seed_square), answer)
+    components = Components(question * per_cluster, seed_variance(seed_square), answer * per_cluster)
     return Decomposition(components, math.sqrt(seed_variance(low)), math.sqrt(seed_variance(high)), cancelled)
 
 
@@ -107,7 +109,7 @@ def smallest_difference(components: Components, design: Design, shared: bool = T
     A variance between seeds of NaN counts as 0.
 
     Args:
-        shared: the difference is on the same questions with every seed, which is harder to find; else on other ones.
+        shared: the difference is on the same questions with every seed (harder to find), else on other questions.
     """
     drawn = _experiments(components, replace(design, family=1))
     differences, errors = drawn.against(1)
@@ -123,8 +125,8 @@ def smallest_difference(components: Components, design: Design, shared: bool = T
 
 @functools.lru_cache(maxsize=4096)
 def smallest_margin(components: Components, design: Design) -> float:
-    """The margin that is shown with 80 % power where all policies are equally good (`g2d.analysis.margins`); 0 for one
-    policy. Args as for `smallest_difference`; `design.family` is not used."""
+    """Return the margin that is shown with 80 % power if all policies are equally good (`g2d.analysis.margins`), 0 for
+    one policy. Args as for `smallest_difference`; `design.family` is not used."""
     others = design.n_policies - 1
     drawn = _experiments(components, replace(design, family=1))
     bounds = np.zeros(DRAWS)
@@ -177,7 +179,7 @@ class _Experiments:
         self.accuracies = rng.normal(0, math.sqrt(seeds + self.noise), shape)
         self.of_questions = rng.normal(0, math.sqrt(self.per_question / design.n_questions), shape[:2])
         self.of_effect = rng.normal(size=DRAWS)
-        self.shrunk = design.n_questions / (design.n_questions + 2)  # as `error_of_difference` shrinks it
+        self.shrunk = design.n_questions / (design.n_questions + 2)  # shrinkage by `error_of_difference`
 
     @functools.lru_cache(maxsize=64)  # noqa: B019  (of few objects, and few of them)
     def against(self, other: int) -> tuple[np.ndarray, _Errors]:
@@ -191,8 +193,10 @@ class _Experiments:
         square = (n_questions * (2 * self.per_question + n_questions * noise) + 2) / total**2
         if n_seeds == 1:
             return differences, _Errors(square, total - 1)
-        own = deltas.var(axis=1, ddof=1) / n_seeds
-        used = [seed_variance(float(v), noise, SeedPool(p), True) for v, p in zip(own, self.accuracies, strict=True)]
+        variances = deltas.var(axis=1, ddof=1) / n_seeds
+        used = [
+            seed_variance(float(v), noise, SeedPool(p), True) for v, p in zip(variances, self.accuracies, strict=True)
+        ]
         seeds, degrees = np.array([variance for variance, _, _ in used]), used[0][2]
         return differences, _Errors(max(square - noise, 0.0), total - 1, seeds, min(degrees, total - 1), noise)
 

@@ -1,10 +1,10 @@
-"""Where online training saturates: a sigmoid of accuracy against gradient steps (arXiv 2510.13786, there of compute).
+"""Saturation of online training: a sigmoid of accuracy against gradient steps (arXiv 2510.13786 uses compute).
 
     accuracy(K) = start + (asymptote - start) / (1 + (midpoint / K)^slope)
 
-start is the accuracy of M0. The curve is fitted by least squares to the accuracies over seeds. Its intervals are those
-of the crossed bootstrap of `statistics.resample`; in a resample the two parameters that are not linear are those of a
-grid that fit best, and the asymptote is exact (Golub and Pereyra 1973).
+start is the accuracy of M0. The curve is fitted by least squares to the accuracies over seeds. Intervals
+are from the crossed bootstrap of `statistics.resample`: the two nonlinear parameters are chosen from a grid, and the
+asymptote is exact (Golub and Pereyra 1973).
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def saturation(steps: Sequence[int], before: np.ndarray, answers: Sequence[np.nd
         answers: the same at every K, (n_seeds, n_questions) each, with the same seeds and questions.
     """
     k = np.array(steps, dtype=float)
-    start, means = float(before.mean()), np.array([own.mean() for own in answers])
+    start, means = float(before.mean()), np.array([values.mean() for values in answers])
     asymptote, midpoint, slope = fitted(k, start, means)
 
     starts = resample(before)
-    resampled = np.stack([resample(own) for own in answers], axis=1)
-    found = _search(k, starts, resampled)
-    asymptotes, midpoints, slopes = found.T
+    resampled = np.stack([resample(values) for values in answers], axis=1)
+    curves = _search(k, starts, resampled)
+    asymptotes, midpoints, slopes = curves.T
     nearly = midpoints * 9 ** (1 / slopes)
     apart = means - sigmoid(k, start, asymptote, midpoint, slope)
     change = (asymptotes - starts)[:, None] * _shape(k, midpoints[:, None], slopes[:, None])
@@ -100,13 +100,13 @@ def fitted(steps: np.ndarray, start: float, accuracies: np.ndarray) -> tuple[flo
     [(asymptote, midpoint, slope)] = _search(steps, np.array([start]), accuracies[None])
     low = (0.0, math.log(steps[0] / BEYOND), SLOPES[0])
     high = (1.0, math.log(steps[-1] * BEYOND), SLOPES[1])
-    found = scipy.optimize.least_squares(
-        lambda own: sigmoid(steps, start, own[0], math.exp(own[1]), own[2]) - accuracies,
+    fit = scipy.optimize.least_squares(
+        lambda parameters: sigmoid(steps, start, parameters[0], math.exp(parameters[1]), parameters[2]) - accuracies,
         np.clip((asymptote, math.log(midpoint), slope), low, high),
         bounds=(low, high),
         x_scale=(0.1, 1.0, 1.0),
     )
-    return float(found.x[0]), math.exp(found.x[1]), float(found.x[2])
+    return float(fit.x[0]), math.exp(fit.x[1]), float(fit.x[2])
 
 
 def _search(steps: np.ndarray, starts: np.ndarray, accuracies: np.ndarray) -> np.ndarray:

@@ -2,13 +2,13 @@
 
     share = (control - M0) / (truth - M0)
 
-The interval holds the shares r for which the paired test of `comparisons` does not reject that control - r truth -
-(1 - r) M0 is 0 (Fieller 1954, "Some problems in interval estimation"). The variance of that between seeds is
+The interval contains the shares r for which the paired test of `comparisons` does not reject a mean of 0 of control -
+r truth - (1 - r) M0 (Fieller 1954, "Some problems in interval estimation"). The variance between seeds is
 
     (1 - r)^2 sigma^2 + 2 r tau^2,
 
-with sigma^2 of one policy and tau^2 of a pair, from the pool as in `crossed`; a negative r counts as 0 in the second
-term. Without a pool it is its own variance over seeds.
+sigma^2 is the variance of one policy, tau^2 of a pair, from the pool as in `crossed`; a negative r counts as 0 in the
+second term. Without a pool the combination's variance over seeds is used.
 """
 
 from __future__ import annotations
@@ -54,37 +54,43 @@ class Share:
 
 
 def share_of_gain(
-    control: np.ndarray, truth: np.ndarray, base: np.ndarray, pool: SeedPool | None = None, alpha: float = LEVEL
+    control: np.ndarray,
+    truth: np.ndarray,
+    base: np.ndarray,
+    pool: SeedPool | None = None,
+    alpha: float = LEVEL,
+    clusters: np.ndarray | None = None,
 ) -> Share:
-    """The share of the truth's gain that a control gets, with its interval of level 1 - alpha, which has no ends where
-    the truth's gain is not significant at alpha. Without a gain there is no share.
+    """Return the share of the truth's gain that a control gets, with its interval of level 1 - alpha. The interval has
+    no ends if the truth's gain is not significant at alpha. Without a gain there is no share.
 
     Args:
         control, truth: (n_seeds, n_problems), the share of a problem's samples that are correct.
         base: (1, n_problems), M0's.
         pool: as for `crossed.seed_variance`.
+        clusters: cluster of each problem, if problems share templates or passages.
     """
     gain = float((truth - base).mean())
     if gain == 0:
         return Share(None, None, None)
     estimate = float((control - base).mean()) / gain
-    of_truth = error_of_difference(truth - base, pool)
+    of_truth = error_of_difference(truth - base, pool, clusters=clusters)
     if abs(of_truth.middle) <= of_truth.reach(alpha):
         return Share(estimate, None, None)
 
     def excess(r: float) -> float:
         """Distance of the combination from 0, less the half width of its interval."""
-        error = _error(control - r * truth - (1 - r) * base, r, pool)
+        error = _error(control - r * truth - (1 - r) * base, r, pool, clusters)
         return abs(error.middle) - error.reach(alpha)
 
     return Share(estimate, *(_end(excess, estimate, side) for side in (-1, 1)))
 
 
-def _error(values: np.ndarray, r: float, pool: SeedPool | None) -> Error:
-    alone = error_of_difference(values, pool)
+def _error(values: np.ndarray, r: float, pool: SeedPool | None, clusters: np.ndarray | None) -> Error:
+    alone = error_of_difference(values, pool, clusters=clusters)
     if len(values) == 1 or len(values) >= ENOUGH_SEEDS or pool is None:
         return alone
-    both = error_of_difference(values, pool, True)
+    both = error_of_difference(values, pool, True, clusters)
     of_one, of_two = (1 - r) ** 2, max(r, 0.0)
     seeds = max(of_one * alone.seeds + of_two * both.seeds, mean_squares(values)[0])
     return replace(alone if of_one > of_two else both, seeds=seeds)

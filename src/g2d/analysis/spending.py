@@ -1,6 +1,6 @@
 """Error spent over the looks at a growing experiment (Lan and DeMets 1983, "Discrete sequential boundaries").
 
-The statistic at the looks is a Brownian motion in the information fraction, 1 / variance over that of the last look.
+The statistic at the looks is a Brownian motion in the information fraction (1 / variance, relative to the last look).
 Boundaries come from its joint distribution by recursive integration (Armitage, McPherson and Rowe 1969).
 """
 
@@ -28,7 +28,7 @@ def spent(fraction: float, level: float, spending: Spending) -> float:
 
 
 def nominal_level(fractions: Sequence[float], level: float, spending: Spending, power: float = 1.0) -> float:
-    """Two-sided level of the test at the last of these looks, with which all of them err together as `spent` says. A
+    """Return the two-sided level of the test at the last of these looks for which all looks err as often as `spent`. A
     look without new information has the level of the look before it.
 
     Args:

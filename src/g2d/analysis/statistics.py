@@ -10,10 +10,10 @@ from statistics import stdev
 import numpy as np
 import scipy
 
-from g2d.analysis.crossed import mean_squares
+from g2d.analysis.crossed import clustered, effective_questions, mean_squares
 
 RESAMPLES = 2000
-LEVEL = 0.05  # of significance
+LEVEL = 0.05  # significance level
 LOWER, UPPER = (1 - 0.95) / 2, (1 + 0.95) / 2  # the quantiles of an interval of 95 %
 
 
@@ -37,17 +37,14 @@ def resample(
     """Hierarchical bootstrap: means over seeds of the seeds' means, (resamples,), seeds and questions resampled
     independently (crossed).
 
-    A mean is w_seeds' V w_questions with multinomial weights (the pigeonhole bootstrap: Owen 2007, section 3). Of n
-    seeds or questions n - 1 are drawn, which makes the variance of each factor unbiased (Rao and Wu 1988, section 2).
+    A mean is w_seeds' V w_questions with multinomial weights (the pigeonhole bootstrap: Owen 2007, section 3). Drawing
+    n - 1 of n seeds or questions makes the variance of each factor unbiased (Rao and Wu 1988, section 2).
     The noise of single answers counts up to three times (McCullagh 2000). Equal shapes and `seed` give equal resamples,
     so functions of several means can be resampled together.
 
     Args:
         values: (n_seeds, n_questions), finite.
         weights: as for `mean_interval`; the mean is NaN in resamples in which the weights of a drawn seed are all 0.
-
-    Raises:
-        ValueError: the array is not two-dimensional, is empty or holds something that is not a number.
     """
     values = require_answers(values)
     drawn_seeds, drawn_questions = _draws(*values.shape, resamples, seed)
@@ -61,21 +58,21 @@ def resample(
     return np.einsum("rs,rs->r", drawn_seeds, means) / drawn_seeds[0].sum()
 
 
-def mean_interval(values: np.ndarray, weights: np.ndarray | None = None) -> tuple[float, float]:
+def mean_interval(
+    values: np.ndarray, weights: np.ndarray | None = None, clusters: np.ndarray | None = None
+) -> tuple[float, float]:
     """Return the t interval of 95 % of a mean over crossed seeds and questions, or over questions with one seed.
 
     The variance is `crossed_variance`; docs/simulations.md has the coverage in simulations.
 
     Args:
         values: (n_seeds, n_questions), finite.
-        weights: of the same shape, not negative; with them a seed's mean is the ratio sum(values) / sum(weights) over
-            its questions, and the interval that of the mean ratio by its linearisation (Cochran 1977, eq. 6.12).
+        weights: array of the same shape, not negative. A seed's mean is then sum(values) / sum(weights), and the
+            interval is that of the mean ratio by linearisation (Cochran 1977, eq. 6.12).
+        clusters: cluster of each question, if questions share templates or passages.
 
     Returns:
         Both ends; NaN with one question, or if the weights of a seed are all 0.
-
-    Raises:
-        ValueError: the array is not two-dimensional, is empty or holds something that is not a number.
     """
     values = require_answers(values)
     if weights is not None:
@@ -84,6 +81,7 @@ def mean_interval(values: np.ndarray, weights: np.ndarray | None = None) -> tupl
             return math.nan, math.nan
         ratios = values.mean(axis=1, keepdims=True) / totals
         values = ratios + (values - ratios * weights) / totals
+    values = clustered(values, clusters)
     n_seeds, n_questions = values.shape
     if n_questions == 1:
         return math.nan, math.nan
@@ -99,9 +97,8 @@ def crossed_variance(values: np.ndarray) -> tuple[float, float]:
     """Variance of the mean of (n_seeds, n_questions) crossed random values, at least two of each, and its degrees of
     freedom.
 
-    (MS_seeds + MS_questions - MS_rest) / (seeds questions), the unbiased estimate of the two-way analysis of variance
-    without replication (Searle, Casella and McCulloch 1992, section 4.3), with components that come out negative set to
-    zero; degrees of freedom after Satterthwaite (1946, eq. 17).
+    The variance is (MS_seeds + MS_questions - MS_rest) / (seeds questions), with negative components set to 0 (Searle,
+    Casella and McCulloch 1992, section 4.3). The degrees of freedom are Satterthwaite's (1946, eq. 17).
     """
     n_seeds, n_questions = values.shape
     seeds, questions, rest = mean_squares(values)
@@ -114,8 +111,8 @@ def crossed_variance(values: np.ndarray) -> tuple[float, float]:
 
 
 def shrunk_together(rows: np.ndarray) -> np.ndarray:
-    """Resampled values of several policies, (rows, resamples), shrunk together by the part of their scatter that is
-    noise; NaN stays where a row has no value in a resample, and each row has some.
+    """Shrink resampled values, (rows, resamples), together by the part of their scatter that is noise. NaN marks a row
+    without a value in a resample; each row has some values.
 
     The highest of several estimates is biased upwards, so the rows' means are shrunk towards their mean, and their
     resamples with them (empirical Bayes, as Stein's estimator; Efron and Morris 1973; docs/simulations.md).
@@ -137,26 +134,30 @@ def percentile_interval(means: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def accuracy_interval(correct: np.ndarray) -> tuple[float, float]:
-    """Interval of an accuracy over seeds and questions, or over questions with one seed (docs/analysis.md), from the
-    shares of each question's answers that are right, (n_seeds, n_questions).
+def accuracy_interval(correct: np.ndarray, clusters: np.ndarray | None = None) -> tuple[float, float]:
+    """Return the interval of an accuracy over seeds and questions (docs/analysis.md), from (n_seeds, n_questions)
+    shares of right answers and the cluster of each question.
 
     t intervals, with two right and two wrong questions added, as Agresti and Coull (1998) do for one proportion. The
-    variance is that of `crossed_variance`, and at most a crossed bootstrap's (Owen 2007).
+    variance is `crossed_variance`, at most the variance of a crossed bootstrap (Owen 2007).
     """
     correct = np.asarray(correct, dtype=float)
     n_seeds, n_questions = correct.shape
     by_question = correct.mean(axis=0)
-    total = n_questions + 4
-    middle = (float(by_question.sum()) + 2) / total
-    questions = ((float(by_question @ by_question) + 2) / total - middle**2) / total
-    reach = float(scipy.special.stdtrit(total - 1, UPPER)) * math.sqrt(questions)
+    n, most_degrees = effective_questions(by_question, clusters)
+    if clusters is None:
+        most_degrees += 4
+    total, share = n + 4, n / n_questions
+    middle = (float(by_question.sum()) * share + 2) / total
+    questions = ((float(by_question @ by_question) * share + 2) / total - middle**2) / total
+    reach = float(scipy.special.stdtrit(most_degrees, UPPER)) * math.sqrt(questions)
     if n_seeds > 1 and n_questions > 1:
-        seeds, _, noise = mean_squares(correct)
-        variance, degrees = crossed_variance(correct)
-        added = max(questions - float(by_question.var(ddof=1)) / n_questions, 0.0)
+        cells = clustered(correct, clusters)
+        seeds, _, noise = mean_squares(cells)
+        variance, degrees = crossed_variance(cells)
+        added = max(questions - float(cells.mean(axis=0).var(ddof=1)) / cells.shape[1], 0.0)
         reach = min(
-            float(scipy.special.stdtrit(min(degrees, total - 1), UPPER)) * math.sqrt(variance + added),
+            float(scipy.special.stdtrit(min(degrees, most_degrees), UPPER)) * math.sqrt(variance + added),
             float(scipy.special.ndtri(UPPER)) * math.sqrt(seeds + questions + noise),
         )
     return max(middle - reach, 0.0), min(middle + reach, 1.0)
@@ -171,7 +172,7 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
 
 
 def part_interval(successes: int, n: int, population: int) -> tuple[float, float]:
-    """Interval of a share in a finite population, of which n members are drawn without replacement; NaN for n = 0.
+    """Return the interval of a share in a finite population, from n members drawn without replacement; NaN for n = 0.
 
     Exact (Wright 1991, "Exact confidence bounds when sampling from small finite universes").
 
@@ -202,7 +203,7 @@ def _draws(n_seeds: int, n_questions: int, resamples: int, seed: int) -> tuple[n
 
 
 def standard_deviation(values: Sequence[float] | np.ndarray) -> float | None:
-    """Sample standard deviation (ddof=1), None for fewer than two values; exactly 0 where all are equal."""
+    """Sample standard deviation (ddof=1), None for fewer than two values; exactly 0 if all are equal."""
     return stdev(map(float, values)) if len(values) > 1 else None
 
 
@@ -220,11 +221,11 @@ def one_side(low: float, high: float, above: bool, of: float = 0.0) -> tuple[flo
 def simultaneous(
     p_values: Sequence[float], intervals: Sequence[tuple[float, float]], effects: Sequence[float]
 ) -> list[tuple[float, float, float]]:
-    """By member of a family, Holm's p-value, and the ends of an interval that holds for all of it at once and agrees,
-    from uncorrected p-values, Bonferroni's intervals and estimates.
+    """Return Holm's p-value and the ends of a simultaneous interval for each member of a family, from uncorrected
+    p-values, Bonferroni's intervals and estimates.
 
-    Where Holm's procedure rejects and Bonferroni's interval holds 0, the interval ends at 0 (Strassburger and Bretz
-    2008). So 0 lies inside an interval exactly where the corrected p is above `LEVEL`.
+    If Holm's procedure rejects and Bonferroni's interval contains 0, the interval ends at 0 (Strassburger and Bretz
+    2008). So 0 is inside an interval exactly if the corrected p is above `LEVEL`.
     """
     return [
         (float(p), *(one_side(*ends, effect > 0) if p <= LEVEL else ends))

@@ -1,11 +1,11 @@
 """One effect over several studies: their mean, for these studies, and a random-effects meta-analysis, for others.
 
-The mean over these studies is unweighted, with a t interval from the studies' own errors (degrees of freedom after
-Satterthwaite 1946, eq. 17): whether it is 0 is a question about these models, whatever other models would show.
+The mean over these studies is unweighted, with a t interval from the studies' errors (degrees of freedom after
+Satterthwaite 1946, eq. 17). Its test is about these models only.
 
-The variance between studies is DerSimonian and Laird's (1986), the interval of the mean Hartung and Knapp's (2001),
-with their factor at least 1 (Knapp and Hartung 2003; Roever, Knapp and Friede 2015). The prediction interval is for the
-true effect in another such study (Higgins, Thompson and Spiegelhalter 2009, eq. 12).
+In the random-effects model the variance between studies is DerSimonian and Laird's (1986). The interval of the mean is
+Hartung and Knapp's (2001), with their factor at least 1 (Knapp and Hartung 2003; Roever, Knapp and Friede 2015). The
+prediction interval is for the true effect in another such study (Higgins, Thompson and Spiegelhalter 2009, eq. 12).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Pooled:
 
     n_studies: int
     effect: float
-    standard_error: float  # of the effect, over studies
+    standard_error: float  # error of the effect over studies
     tau: float  # standard deviation of the true effects between studies
     i_squared: float  # share of the studies' scatter that their own errors do not explain (Higgins and Thompson 2002)
-    p_heterogeneity: float  # of Cochran's Q: the hypothesis that all studies have the same effect
+    p_heterogeneity: float  # p-value of Cochran's Q: all studies have the same effect
     p_value: float  # two-sided, of no effect on average over all such studies
-    mean: float  # of the effects in these studies
+    mean: float  # mean effect in these studies
     mean_error: float  # its standard error, from the errors of the studies
     mean_degrees: float  # degrees of freedom of that
 
@@ -42,19 +42,20 @@ class Pooled:
 
     def mean_interval(self, alpha: float) -> tuple[float, float]:
         """Return the interval of the mean effect in these studies, level 1 - alpha."""
-        reach = -float(scipy.special.stdtrit(self.mean_degrees, alpha / 2)) * self.mean_error
-        return self.mean - reach, self.mean + reach
+        return _t_interval(self.mean, self.mean_error, self.mean_degrees, alpha)
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """Interval of the mean of the true effects, level 1 - alpha."""
-        reach = -float(scipy.special.stdtrit(self.n_studies - 1, alpha / 2)) * self.standard_error
-        return self.effect - reach, self.effect + reach
+        return _t_interval(self.effect, self.standard_error, self.n_studies - 1, alpha)
 
     def prediction(self, alpha: float) -> tuple[float, float]:
         """Interval of the true effect in another study, level 1 - alpha."""
-        spread = math.hypot(self.tau, self.standard_error)
-        reach = -float(scipy.special.stdtrit(self.n_studies - 2, alpha / 2)) * spread
-        return self.effect - reach, self.effect + reach
+        return _t_interval(self.effect, math.hypot(self.tau, self.standard_error), self.n_studies - 2, alpha)
+
+
+def _t_interval(middle: float, error: float, degrees: float, alpha: float) -> tuple[float, float]:
+    reach = -float(scipy.special.stdtrit(degrees, alpha / 2)) * error
+    return middle - reach, middle + reach
 
 
 def pool_studies(
@@ -67,9 +68,9 @@ def pool_studies(
     """Pool the effects of at least three studies.
 
     Args:
-        variances: of the effects' errors, above 0.
-        shared: the part of each variance that studies of a group have in common, taken as fully correlated: benchmarks
-            on which the same trainings were evaluated.
+        variances: variances of the effects' errors, above 0.
+        shared: part of each variance that studies of a group have in common, such as benchmarks on which the same
+            trainings were evaluated; taken as fully correlated.
         groups: which group each study belongs to.
         degrees: degrees of freedom of each variance; None: the variances are known.
 

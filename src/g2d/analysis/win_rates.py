@@ -25,8 +25,8 @@ def preferences(scores: np.ndarray, base_scores: np.ndarray) -> np.ndarray:
 
 
 def raw(won: np.ndarray) -> np.ndarray:
-    """The share of comparisons won, (n_seeds, n_prompts), whose mean is the win rate, from (n_seeds, n_prompts,
-    n_samples) of `preferences`; no prompt without a single one."""
+    """Return the share of comparisons won by seed and prompt, from (n_seeds, n_prompts, n_samples) `preferences`. Its
+    mean is the win rate."""
     return np.asarray(np.nanmean(won, axis=2))
 
 
@@ -79,19 +79,19 @@ def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
 class AtEqualLength:
     """Rewards of candidates, each (n_candidates,); prompts have equal weights."""
 
-    rewards: np.ndarray  # at the mean length of all candidates
-    raw: np.ndarray  # as they are
+    rewards: np.ndarray  # rewards at the mean length of all candidates
+    raw: np.ndarray  # mean rewards
     lengths: np.ndarray  # mean length
     slope: float  # reward for one more unit of length
 
 
 def at_equal_length(rewards: np.ndarray, lengths: np.ndarray) -> AtEqualLength:
     """The rewards of several candidates at equal length: the slope of the reward on the length between replies of one
-    candidate to one prompt is taken out (analysis of covariance). Both are (n_candidates, n_prompts, n_samples), all to
-    the same prompts; a reward is NaN where the judge gave none.
+    candidate to one prompt is taken out (analysis of covariance). Both have the shape (n_candidates, n_prompts,
+    n_samples), for the same prompts; a reward that the judge did not give is NaN.
 
     "Bridging Offline and Online RL" (arXiv 2506.21495, sections 3.1 and 4.2) selects by length-normalised rewards and
-    gives no formula. Where no two replies of a candidate to a prompt differ in length, the slope is 0.
+    gives no formula. If no two replies of a candidate to a prompt differ in length, the slope is 0.
 
     Raises:
         ValueError: there is no prompt of which every candidate has a reward.

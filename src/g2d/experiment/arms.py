@@ -1,8 +1,8 @@
-"""Arms: what a configuration asks for, expanded into one list that everything else asks.
+"""Expand a configuration into one list of arms.
 
-An arm is one way to get policies: an online training (the warm-up, an ablation's, an entry's of `regimes`), a training
-on the harvest of one, rounds of both, or the checkpoint that `select` chooses of one. A sweep's candidates are arms of
-the configuration that has them, too (`g2d.experiment.sweep.with_candidates`).
+An arm is one way to train policies: online (the warm-up, an ablation's warm-up, an online entry of `regimes`), on the
+harvest of an online training, in rounds of both, or by selecting a checkpoint (`select`). The candidates of a sweep
+become arms through `g2d.experiment.sweep.with_candidates`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 
 from g2d.experiment.sections import Ablation, Config
 from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.prompt_choice import VERIFIABLE, PromptMix
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import SELECTED, Phase
-from g2d.regimes.warmup import AUTO, Warmup
+from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
+from g2d.regimes.run.training import AUTO
 from g2d.settings.cached_method import cached_method
 
 Point = tuple[int, int]  # G and K; K=0 is M0, which has no group size: G=0
@@ -24,31 +25,31 @@ Point = tuple[int, int]  # G and K; K=0 is M0, which has no group size: G=0
 
 @dataclass(frozen=True, eq=False)
 class Arm:
-    """One way to get policies of a model: one policy for each of `points` and every seed."""
+    """One way to train policies of a model: one policy for each of `points` and each seed."""
 
     name: str  # the folder of its policies (`PolicyKey.regime`)
     regime: str  # how they are trained: a name in `g2d.regimes.catalogue`
     role: str  # one of `g2d.experiment.keys.ROLES`
-    settings: Any  # of that training: the section of the configuration, with other values filled in
-    points: tuple[Point, ...]  # where it is trained, K ascending for each G
+    settings: Any  # settings of the training: a section of the configuration, with an ablation's values filled in
+    points: tuple[Point, ...]  # the G and K at which it is trained, K ascending for each G
     evaluated: tuple[Point, ...]
-    variant: str = ""  # the folder of the harvests behind it, or of it: an ablation, an entry, `AUTO`, or the main grid
+    variant: str = ""  # folder of its harvests: an ablation, an entry, `AUTO`, or "" for the main grid
     source: Arm | None = None  # the online arm whose harvests it is trained on, or whose checkpoints it selects from
     selected: bool = False
-    start: tuple[Arm, Point] | None = None  # what an online training starts from, if not M0
-    owner: str = ""  # the name of the ablation or the entry that asks for it
-    written: Any = None  # that ablation or entry
+    start: tuple[Arm, Point] | None = None  # policy that an online training starts from, if not M0
+    owner: str = ""  # name of the ablation or entry that configures it
+    written: Any = None  # the ablation or entry as configured
     own: frozenset[str] = frozenset()  # keys of `settings` that an ablation or an entry of rounds changes
     swept_as: tuple[str, ...] = ()  # the names under which a sweep chooses keys of `settings`; the first one wins
 
     @property
     def phase(self) -> Phase:
-        """What its K counts: its own steps, those behind its harvest, or rounds."""
+        """Phase: K counts its own steps (online), the steps before its harvest (offline), or rounds."""
         return REGIMES[self.regime].phase
 
     @property
     def section(self) -> str:
-        """Where the keys of its training are configured."""
+        """Section of the configuration with the keys of its training."""
         section = "dpo" if isinstance(self.settings, Dpo) else "warmup"
         if isinstance(self.written, Ablation):
             return f"ablations.{self.owner}.{section}"
@@ -66,36 +67,36 @@ class Arm:
 
     @property
     def asked(self) -> PromptMix:
-        """Which prompts its online training asks."""
+        """Prompts of its online training."""
         written = self.online.written
         return written if isinstance(written, PromptMix) else VERIFIABLE
 
     @property
     def stops(self) -> bool:
-        """Whether its online training stops by itself, at the latest at its K."""
+        """Whether its online training stops automatically, at K at the latest."""
         return self.variant == AUTO or getattr(self.online.written, "auto", None) is not None
 
     @property
     def harvest_points(self) -> tuple[Point, ...]:
-        """Where its harvests are trained on by others: of GRPO, at its first group size, and those of M0."""
+        """G and K of the harvests that other trainings use: GRPO's first group size only, and M0 (K=0)."""
         own = self.settings
         if not isinstance(own, Warmup) or self.variant == AUTO:
             return self.points
         return tuple((own.group_sizes[0] if k else 0, k) for k in own.steps)
 
     def before(self, group_size: int, k: int) -> int | None:
-        """Of an online training, the largest smaller K, whose checkpoint K continues; None where that starts anew."""
+        """Return the K whose checkpoint an online training continues: the next smaller one, None if it starts anew."""
         own = self.settings
         if isinstance(own, Warmup) and (own.schedule == "per_k" or group_size not in own.group_sizes):
             return None
         return max((step for step in own.steps if 0 < step < k), default=None)
 
 
-Arms = Mapping[str, Arm]  # by name
+Arms = Mapping[str, Arm]  # name -> arm
 
 
 def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:
-    """What an online training imitates; None where that is no policy of the grid."""
+    """Return the teacher of an online training, None if it is no policy of the grid."""
     name = getattr(trained.settings, "teacher", None)
     if not isinstance(name, str):
         return None
@@ -106,13 +107,16 @@ def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:
 
 
 def teacher_folder(entry: str) -> str:
-    """Where the record of a teacher that is another model is, of an entry or a candidate for one."""
+    """Return the folder of an entry's teacher if that is another model. A candidate shares it with its entry."""
     return f"teachers/{entry.partition('@')[0]}"
 
 
 def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]]:
-    """The harvests that one training reads, by variant and point: its own first, then those to whose pairs an N-matched
-    control is cut; of a round, that of the policy before; of an online training, the one whose successes it replays."""
+    """Return the harvests that one training reads, by variant and point.
+
+    An offline training reads its own first, then the harvests whose number of pairs an N-matched control is cut to. A
+    round reads the harvest of the policy before it, an online training the harvest whose successes it replays.
+    """
     group_size, k = point
     if arm.phase == "rounds":
         return [(arm.variant if k > 1 else "", (group_size, k - 1))]
@@ -120,15 +124,18 @@ def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]
         replay = getattr(arm.settings, "replay", None)
         return [("", at) for at in found["grpo"].harvest_points if replay is not None and at[1] == replay.harvest_step]
     match = getattr(arm.settings, "match_pairs_to", None)
-    # Those of its own warm-up, or of the main grid where what it is harvested from has other K.
+    # The harvests of its own warm-up if an ablation has one, otherwise of the main grid.
     source = arm.online if arm.online.role == "ablation" else found["grpo"]
     matched = [(source.variant, at) for at in source.harvest_points if match is not None and match in (at[1], "min")]
     return [(arm.variant, point), *matched]
 
 
 def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
-    """All policies that one is made from, but for M0: those of the harvests that are read, the checkpoints that it is
-    selected from, the one that it continues, its start and its teacher, and what is behind these."""
+    """Return all policies that one is made from, directly or not, except M0.
+
+    These are the policies of the harvests that it reads, the checkpoints that it is selected from, the checkpoint that
+    it continues, its start and its teacher.
+    """
     known, new = {policy: None}, [policy]
     while new:
         arm, point = new.pop()
@@ -146,23 +153,23 @@ def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]
 
 @cached_method
 def arms(config: Config, model: str) -> Arms:
-    """The arms of a model by name, in the order of the tables: as `ROLES` has them, then as they are configured."""
+    """Return the arms of a model by name, in the order of `ROLES`, then of the configuration."""
     return {arm.name: arm for arm in expanded(config.for_model(model))}
 
 
 @cached_method
 def any_arms(config: Config) -> Arms:
-    """The arms of any model by name, for what models share: all but settings and points, and which have an `AUTO`."""
+    """Return the arms of any model by name. Models may differ in settings, points and automatic stopping."""
     return {name: arm for model in reversed(config.models) for name, arm in arms(config, model).items()}
 
 
 def asked_for(config: Config, role: str) -> dict[str, Any]:
-    """The ablations, or the entries of `regimes` (role: entry), by name, as they are written."""
+    """Return the configured ablations, or the entries of `regimes` (role: entry), by name."""
     return {arm.owner: arm.written for arm in any_arms(config).values() if arm.role == role}
 
 
 def by_section(found: Iterable[Arm]) -> dict[str, list[Arm]]:
-    """Trainings by where their keys are configured (`Arm.section`); a selected checkpoint is no training."""
+    """Group trainings by `Arm.section`; selected checkpoints are left out."""
     sections: dict[str, list[Arm]] = {}
     for arm in found:
         if arm.points and not arm.selected:
@@ -171,18 +178,18 @@ def by_section(found: Iterable[Arm]) -> dict[str, list[Arm]]:
 
 
 def group_sizes(found: Iterable[Arm]) -> list[int]:
-    """The G that online trainings have."""
+    """Return the group sizes of trainings."""
     return list(dict.fromkeys(g for arm in found for g, _ in arm.points))
 
 
 def online_arm(found: Arms, variant: str) -> Arm:
-    """The training whose policies a variant's harvests are drawn from; the main warm-up where none has that name."""
+    """Return the training that a variant's harvests are sampled from, the main warm-up if none has that name."""
     own = (found.get(name) for name in (variant, f"{variant}/grpo"))
     return next((arm for arm in own if arm is not None and arm.phase != "offline"), found["grpo"])
 
 
 def expanded(config: Config) -> Iterator[Arm]:
-    """The arms of a configuration as one model sees it."""
+    """Yield the arms of a configuration that was resolved for one model."""
     warmup = config.warmup
     grid = ((0, 0),) * (0 in warmup.steps) + tuple((g, k) for g in warmup.group_sizes for k in warmup.steps if k)
     main = _main_warmup(config, grid)
@@ -225,7 +232,7 @@ def _dpo(name: str, role: str, settings: Dpo, points: tuple[Point, ...], source:
 
 
 def _main_warmup(config: Config, grid: tuple[Point, ...]) -> Arm:
-    """The warm-up, and GRPO alone: every baseline group size at the largest K, and at smaller ones on its way."""
+    """Return the warm-up and the GRPO baseline: each baseline group size at the largest K, and optionally before."""
     last, sizes = max(config.warmup.steps), config.baselines.grpo_group_sizes if any(config.warmup.steps) else []
     alone = tuple((g, last) for g in sizes)
     curve = tuple(at for at in grid if at[0] in sizes and at not in alone and config.baselines.grpo_steps == "all")
@@ -242,7 +249,7 @@ def _own_warmup(config: Config, name: str) -> Arm:
 
 
 def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
-    """The online trainings of `regimes`, each after the one that it starts from."""
+    """Return the online entries of `regimes`, each after the entry that it starts from."""
     found: dict[str, Arm] = {}
 
     def add(name: str) -> Arm:
@@ -272,7 +279,7 @@ def _rounds(config: Config, name: str) -> Arm:
 
 
 def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
-    """An online training of an ablation or an entry, and what is evaluated of it: `after` is DPO on its harvests."""
+    """Yield an online training of an ablation or entry, and its evaluated policies. `after` is DPO on its harvests."""
     if not trained.evaluated:
         yield trained
     for policy in trained.written.policies:
@@ -283,6 +290,6 @@ def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
 
 
 def _selected(name: str, trained: Arm, source: Arm) -> Arm:
-    """The checkpoint that is chosen among those of a training; the last one stands for it."""
+    """Return the arm of a selected checkpoint of a training, at the K of the last checkpoint."""
     last = trained.points[-1:]
     return replace(trained, name=f"{name}/{SELECTED}", evaluated=last, source=source, selected=True, start=None)

@@ -1,6 +1,6 @@
-"""What a configuration asks for and cannot have: rules between keys, a line each, with the key and the fix.
+"""Rules between keys of a configuration: one line per mistake, with key and fix.
 
-What they demand as one model sees them is in `g2d.experiment.model_checks`.
+`g2d.experiment.model_checks` has the rules that depend on a model's settings.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from g2d.problems.settings import (
     is_open_ended,
     place_of,
 )
-from g2d.regimes.prompt_choice import PromptMix
 from g2d.regimes.regime import SELECTED
-from g2d.regimes.warmup import AUTO
+from g2d.regimes.run.prompts import PromptMix
+from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import reward_of
 from g2d.settings import Section, repeated
 
@@ -42,7 +42,7 @@ RESERVED_REGIMES = {"base", "grpo", "dpo", "harvest", "probe", "calibration", AU
 
 
 def mistakes(config: Config) -> list[str]:
-    """All that is wrong with a configuration whose sections are valid by themselves; of each model the first thing."""
+    """Return all mistakes in a configuration whose sections are valid; for each model, only the first one."""
     found = [f"seeds repeat: {config.seeds}"] if repeated(config.seeds) else []
     for check in (_of_names, _of_looks, _of_open_ended_prompts, _of_references, _of_draws):
         found += check(config)
@@ -53,7 +53,7 @@ def mistakes(config: Config) -> list[str]:
 
 
 def _of_names(config: Config) -> Iterator[str]:
-    """Names that are taken or repeat, also on file systems that tell no upper from lower case."""
+    """Yield names that are reserved or repeated, also on file systems that ignore case."""
     selects = any(getattr(own, "select", False) for own in config.further.values())
     taken: list[tuple[str, Collection[str], str]] = [
         ("models", RESERVED_FOLDERS, "a folder of the results"),
@@ -78,7 +78,7 @@ def _of_names(config: Config) -> Iterator[str]:
 
 
 def _of_copies(config: Config) -> Iterator[str]:
-    """Models and benchmarks that are another one again: tables and tests would count its results twice."""
+    """Yield models and benchmarks that are the same as another one: tables would count their results twice."""
     models = [(name, (_resolved(source), config.for_model(name))) for name, source in config.models.items()]
     benchmarks = [(name, _resolved(source)) for name, source in config.benchmarks.items() if not is_fresh(source)]
     for section, named in (("models", models), ("benchmarks", benchmarks)):
@@ -88,7 +88,7 @@ def _of_copies(config: Config) -> Iterator[str]:
 
 
 def _resolved(source: Any) -> dict[str, Any]:
-    """The keys of a source of weights or problems, with the file or folder that its path leads to."""
+    """Return the keys of a source of weights or problems, with the resolved path."""
     values: dict[str, Any] = source.params(without={"settings"})
     return values | ({"path": os.path.realpath(values["path"])} if "path" in values else {})
 
@@ -106,7 +106,7 @@ def _of_looks(config: Config) -> Iterator[str]:
 
 
 def _of_references(config: Config) -> Iterator[str]:
-    """Names of rewards and benchmarks that are not in the configuration."""
+    """Yield names of rewards and benchmarks that are not in the configuration."""
     named = {f"{where}.reward": getattr(own, "reward", None) for where, own in config.further.items()}
     named |= {f"open_ended.{key}": getattr(config.open_ended, key, None) for key in ("reward", "judge")}
     for where, reward in named.items():
@@ -119,7 +119,7 @@ def _of_references(config: Config) -> Iterator[str]:
 
 
 def _of_draws(config: Config) -> Iterator[str]:
-    """What is asked of generated problems and does not exist; of others, the first stage that reads them says so."""
+    """Yield generated problems that do not exist. For files, the first stage that reads them reports it."""
     for name, source in config.problem_sources.items():
         if isinstance(source, SyntheticProblems):
             try:
@@ -171,7 +171,7 @@ def _of_open_ended_prompts(config: Config) -> Iterator[str]:
 
 
 def _of_selection(config: Config) -> Iterator[str]:
-    """Of `select`, which takes one checkpoint of a training."""
+    """Yield mistakes in `select`, which selects one checkpoint of a training."""
     selecting = {where: owner for where, owner in config.further.items() if getattr(owner, "select", False)}
     for where, owner in selecting.items():
         yield from (f"{where}.{mistake}" for mistake in _of_a_selection(config, where.partition(".")[2], owner))
@@ -254,8 +254,10 @@ def _of_swept_keys(config: Config, name: str) -> Iterator[str]:
 
 
 def tuning_keys(section: type[Section]) -> list[str]:
-    """The keys of a section that can be swept: they change how far a training goes from the same start on the same
-    kind of data, and neither which files there are nor what a K counts."""
+    """Return the keys of a section that can be swept.
+
+    They must not change which files exist, where a training starts or what K counts.
+    """
     numbers = (float, float | None)
     return [
         name
@@ -265,7 +267,7 @@ def tuning_keys(section: type[Section]) -> list[str]:
 
 
 def _of_candidates(config: Config) -> Iterator[str]:
-    """Whatever may be chosen must go with the rest of the grid."""
+    """Yield candidates that contradict the rest of the configuration."""
     try:
         tried = candidates(config)
         grids = [with_candidates(config)]

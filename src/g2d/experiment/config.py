@@ -1,4 +1,4 @@
-"""Reading a configuration: its sections (`g2d.experiment.sections`), then the rules between them."""
+"""Read a configuration: its sections (`g2d.experiment.sections`), then the rules between them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Config", "load", "read"]
 
 
 def load(values: Mapping[str, Any], file: str = "config") -> Config:
-    """Validate the values of a configuration; a ConfigError has a line per mistake, each with file, key and fix."""
+    """Validate the values of a configuration. A ConfigError has one line per mistake, with file, key and fix."""
     values = with_looks(with_file_rewards(values))
     try:
         config = Config.model_validate(values)
@@ -43,7 +43,7 @@ def load(values: Mapping[str, Any], file: str = "config") -> Config:
 def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with an entry of `rewards` for each `reward: {file: my_reward.py}`, named after the file.
 
-    Entries with a file get `reward: python`, also instead of the former name `plugin` of rewards of a package.
+    An entry with a file needs no `reward: python`, and the former name `plugin` becomes `python`, with a message.
     """
     copied = copy.deepcopy(dict(values))
     rewards = copied.get("rewards", {})
@@ -61,7 +61,7 @@ def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_looks(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with `seeds: {looks: [2, 3, 5]}` as the section `looks` and the seeds 1 to 5."""
+    """Return values with `seeds: {looks: [2, 3, 5]}` as the section `looks` and the seeds 1 to 5."""
     looks = values.get("seeds")
     if not isinstance(looks, Mapping):
         return dict(values)
@@ -72,7 +72,7 @@ def with_looks(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named_rewards(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Sections that name rewards, each with such a key."""
+    """Yield sections that name rewards, with the key."""
     sections = [values.get("open_ended")]
     for group in (values.get("ablations"), values.get("regimes")):
         sections += group.values() if isinstance(group, dict) else []
@@ -82,7 +82,7 @@ def _named_rewards(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], 
 
 
 def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
-    """The name of the entry with these keys, which is added unless it is there."""
+    """Return the name of the entry with these keys, added if there is none."""
     stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given["file"]).stem).lstrip("._-") or "file"
     name, number = stem, 1
     while rewards.setdefault(name, given) != given:
@@ -92,7 +92,7 @@ def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
 
 
 def read(path: str | Path) -> Config:
-    """The same of a YAML file; that of a results folder has the seeds that its looks ask for."""
+    """Read and validate a YAML file. The file in a results folder has the seeds that its interim analyses ask for."""
     values = read_file(path)
     require_whole(values, [path])
     return decided(load(values, str(path)), Path(path).parent)
@@ -103,13 +103,13 @@ def read(path: str | Path) -> Config:
 
 @dataclass(frozen=True)
 class Owner:
-    """The configuration of the last run in a results folder."""
+    """Configuration of the last run in a results folder."""
 
     config: Config
     files: list[str] | None  # that it was given in; None where an older version has not written them down
 
     def came_from_others(self, files: Sequence[str]) -> bool:
-        """Whether it is known to have come from other files than these: then they are not it, changed."""
+        """Whether it is known to come from other files than these, so that these are not its edited version."""
         return self.files is not None and self.files != [*files]
 
     def shares_no_model(self, config: Config) -> bool:
@@ -119,7 +119,7 @@ class Owner:
 
 
 def owner(file: str | Path) -> Owner | None:
-    """The owner of a results folder, from its `config.yaml`; None where there is none or it cannot be read."""
+    """Return the owner of a results folder from its `config.yaml`, None if that is missing or cannot be read."""
     try:
         config = read(file)
         first, _, _ = Path(file).read_text(encoding="utf-8").partition("\n")

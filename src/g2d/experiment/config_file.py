@@ -1,8 +1,8 @@
-"""A configuration file as it is written, before anything in it has a meaning: UTF-8, YAML, no key given twice.
+"""Read a configuration file strictly: UTF-8, YAML, no repeated keys, no ambiguous numbers.
 
-A YAML reader lets the last of two equal keys win without a word, so a second `seeds:` further down is another
-experiment; and it takes 010 for 8 and 1:30 for 90, as YAML 1.1 has it. The workflow checks every file that Snakemake
-has read as configuration; files may repeat each other, which is how they are merged.
+YAML readers silently keep the last of two equal keys, so a second `seeds:` further down is another experiment, and they
+read 010 as 8 and 1:30 as 90 (YAML 1.1). The workflow checks each file that Snakemake has read as configuration. Several
+files may have the same key: Snakemake merges them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ MERGE = "tag:yaml.org,2002:merge"  # of `<<`, whose keys may be given again: tha
 
 
 def read_file(path: str | Path) -> dict[str, Any]:
-    """The keys and values of a YAML file; a ConfigError says why it cannot be read, or has a line per key given twice
-    and per number that YAML does not read as it looks."""
+    """Return the keys and values of a YAML file.
+
+    A ConfigError says why it cannot be read, or has one line for each repeated key and each ambiguous number.
+    """
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -44,7 +46,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
 def _misread(
     node: yaml.Node | None, path: str = "", seen: set[int] | None = None, above: frozenset[int] = frozenset()
 ) -> Iterator[str]:
-    """What a YAML reader takes for something else than it looks, in a node and all below it; of aliases, once."""
+    """Yield values in a node and below it that YAML reads differently than they look; of aliases, once."""
     seen = set() if seen is None else seen
     if id(node) in above:
         yield f"{path}: an alias of what it stands in, which has no end: write the values out"
@@ -73,7 +75,7 @@ def _misread(
 
 
 def _other_number(node: yaml.ScalarNode) -> int | float | None:
-    """What a number with a leading zero (octal) or with colons (to base 60) is, where it looks like another."""
+    """Return the value of a number with a leading zero (octal) or colons (base 60) if it looks like another one."""
     if node.style is not None or node.tag not in (INTEGER, FLOAT):
         return None
     octal = re.fullmatch(r"[-+]?0[0-7_]+", node.value)
@@ -88,8 +90,10 @@ COMMAND = re.compile(r"^#.*--configfile +(.+?) *$", re.M)
 
 
 def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> None:
-    """Check that files together are a configuration, and not only a change to one, which lacks most of what every
-    configuration has; the error has the command that the last file names on top, where it names one."""
+    """Check that files together are a whole configuration, instead of a few changed keys.
+
+    The error has the command at the top of the last file, if there is one.
+    """
     missing = [name for name in NEEDED if name not in values]
     if not paths or len(missing) < 2 or not all(isinstance(name, str) for name in values):
         return
@@ -103,7 +107,7 @@ def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> Non
 
 
 def require_one(paths: Iterable[str | Path]) -> None:
-    """Check that Snakemake does not merge two whole configurations, as it does where the workflow is a module."""
+    """Check that Snakemake does not merge two whole configurations, as it does if the workflow is a module."""
     whole = [path for path in paths if all(name in read_file(path) for name in NEEDED)]
     if len(whole) > 1:
         raise ConfigError(
@@ -113,7 +117,7 @@ def require_one(paths: Iterable[str | Path]) -> None:
 
 
 def require_written_well(paths: Iterable[str | Path]) -> None:
-    """Check files that somebody else, Snakemake, has read: UTF-8, YAML, no key twice in one of them, no `010`."""
+    """Check files that Snakemake has read: UTF-8, YAML, no repeated key in one file, no `010`."""
     found = []
     for path in paths:
         try:

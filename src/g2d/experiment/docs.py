@@ -32,7 +32,7 @@ COLUMNS = "| key | type | default | paper | meaning |\n|---|---|---|---|---|"
 
 
 def schema() -> str:
-    """The JSON schema of a configuration file."""
+    """Return the JSON schema of a configuration file."""
     found = Config.model_json_schema()
     seeds = found["properties"]["seeds"]  # or, as they are written in stages:
     seeds["anyOf"] = [{name: seeds.pop(name) for name in ("type", "items", "minItems")}, {"$ref": "#/$defs/Looks"}]
@@ -40,7 +40,7 @@ def schema() -> str:
 
 
 def readme() -> str:
-    """The reference of every key, in Markdown."""
+    """Return the reference of all keys, in Markdown."""
     pages = [read_text(INTRODUCTION)]
     found: dict[type[Section], list[str]] = {}
     for section, place in places(Config):
@@ -53,13 +53,13 @@ def readme() -> str:
 
 
 def _fields(section: type[Section]) -> list[tuple[str, FieldInfo]]:
-    """The keys of a section; shared ones that change nothing by default stand behind its own."""
+    """Return the keys of a section: first its own, then shared keys that change nothing by default."""
     own = section.__annotations__
     return sorted(section.model_fields.items(), key=lambda item: item[0] not in own and "neutral" in extra(item[1]))
 
 
 def places(section: type[Section], path: str = "") -> Iterator[tuple[type[Section], str]]:
-    """A section and those below it, with the keys that lead there, in the order in which they are declared."""
+    """Yield a section and those below it, with the keys that lead there, in the order of their declaration."""
     yield section, path
     for name, field in section.model_fields.items():
         where = f"{path}.{name}" if path else name
@@ -69,7 +69,7 @@ def places(section: type[Section], path: str = "") -> Iterator[tuple[type[Sectio
 
 
 def _heading(section: type[Section], paths: list[str]) -> str:
-    """Where a section is written, and with which value of the key that tells it from others there."""
+    """Return the heading of a section: its place, and the value of the key that selects it."""
     written = ", ".join(f"`{path}`" for path in dict.fromkeys(paths) if path) or "Top level"
     for tag in DISCRIMINATORS:
         kind = section.model_fields[tag].annotation if tag in section.model_fields else None
@@ -86,7 +86,7 @@ def _row(name: str, field: FieldInfo) -> str:
 
 
 def extra(field: FieldInfo) -> dict[str, Any]:
-    """What `g2d.settings.key` keeps of a key beside its type, default and sentence."""
+    """Return the attributes that `g2d.settings.key` adds to type, default and description."""
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
@@ -100,7 +100,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _type(annotation: Any) -> str:
-    """A type as a reader of YAML would say it."""
+    """Describe a type for readers of YAML."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
         return " or ".join(f"`{value}`" for value in arguments)
@@ -120,7 +120,7 @@ def _type(annotation: Any) -> str:
 
 
 def register(subparsers: Any) -> Any:
-    """Add `g2d config` to the command line; returns its actions, to which others add."""
+    """Add `g2d config` to the command line. Return its actions, to which others add."""
     parser = subparsers.add_parser("config", help="write or check a configuration, or regenerate its documentation")
     actions = parser.add_subparsers(dest="action", required=True)
     check = actions.add_parser("check", help="validate a configuration file")

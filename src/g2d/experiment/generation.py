@@ -1,7 +1,7 @@
-"""What calibration, harvest and evaluation have in common: a job that leaves one file of rollouts.
+"""Body of the jobs that write one file of rollouts: calibration, harvest and evaluation.
 
-Such a job either draws them all, or draws one shard, or merges the shards that other jobs have drawn, or judges by
-another reward what is there.
+Such a job samples all rollouts, or one shard, or merges the shards of other jobs, or scores existing rollouts with
+another reward.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from g2d.plain import say
 from g2d.policies.policy import as_json, read_own_policy
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt
-from g2d.regimes.checkpoints import is_usable, job_digest, seal
-from g2d.regimes.stopping import work_folder
+from g2d.regimes.run.checkpoints import is_usable, job_digest, seal
+from g2d.regimes.run.stopping import work_folder
 from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.rewards.judging import require_numbers
 from g2d.rollouts.draw import draw_rollouts, engine_for, with_rewards
@@ -45,8 +45,10 @@ def generate_rollouts(
     *,
     token_ids: bool = False,
 ) -> None:
-    """Write `output.rollouts` for `input.policy`, with the `reward` that training will see and, where they are to be
-    trained on, the tokens themselves; add the tokens that were generated to the bill."""
+    """Write `output.rollouts` for `input.policy`, with the `reward` of the training and, for harvests, the token ids.
+
+    The sampled tokens are added to the costs.
+    """
     given, out = snakemake.input, snakemake.output.rollouts
     if given.shards:
         write_rollouts(out, merge_shards(given.shards, problems))
@@ -103,15 +105,15 @@ def draw_in_parts(
     job: Mapping[str, Any],
     meter: Meter,
 ) -> pd.DataFrame:
-    """Rollouts of all problems, in order, going on after the parts that an earlier attempt has finished.
+    """Sample rollouts for all problems in order, after the parts that an earlier attempt has finished.
 
-    Parts are shards of one job, drawn by one engine and kept as soon as they are there, so an attempt that is stopped
-    loses one at most, and the rows are those of a draw in one piece.
+    Parts are shards of one job, sampled by one engine and saved one by one, so a stopped attempt loses at most one. The
+    rows do not depend on the parts.
 
     Args:
-        folder: keeps the parts; it vanishes when all are there.
-        job: everything the rollouts depend on, as JSON; parts of another job are not used.
-        meter: gets the tokens of this attempt, and what is carried from earlier ones.
+        folder: keeps the parts until all are finished.
+        job: all settings that the rollouts depend on, as JSON; parts of another job are not used.
+        meter: counts the tokens of this attempt and of earlier ones.
     """
     count = min(len(problems), len(problems) * samples_per_prompt // PART)
 

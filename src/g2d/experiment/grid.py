@@ -1,7 +1,4 @@
-"""The grid: the policies, harvests and trainings of a configuration, from its arms (`g2d.experiment.arms`).
-
-The Snakefile turns them into jobs and the tables into rows, so both agree on what exists.
-"""
+"""Policies, harvests and trainings of a configuration, from its arms. Jobs and table rows are both made from these."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ from g2d.experiment.race import n_seeds, whole
 from g2d.experiment.sections import Ablation, Config
 from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candidates
 from g2d.policies.policy import Policy
-from g2d.policies.settings import RecordedModel
-from g2d.regimes.prompt_choice import PromptMix
-from g2d.regimes.warmup import AUTO
+from g2d.policies.settings import EmbeddedModel, RecordedModel, ScratchModel
+from g2d.regimes.run.prompts import PromptMix
+from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.settings.cached_method import cached_method
 
@@ -28,12 +25,17 @@ FEWEST_K = 4  # beside 0, for a curve with three parameters
 
 
 def is_recorded(config: Config, model: str) -> bool:
-    """Whether a model is a file of recorded completions, which can be analysed but not trained."""
+    """Whether a model is a file of recorded completions. Those can be analysed but not trained."""
     return isinstance(config.models[model], RecordedModel)
 
 
+def is_embedded(config: Config, model: str) -> bool:
+    """Whether M0 is the embedded model, shipped or trained here. It is too small to need a GPU."""
+    return isinstance(config.models[model], EmbeddedModel | ScratchModel)
+
+
 def trained_models(config: Config) -> list[str]:
-    """The models that are trained: all but recorded completions."""
+    """Return the models that can be trained."""
     return [model for model in config.models if not is_recorded(config, model)]
 
 
@@ -42,29 +44,29 @@ def trained_models(config: Config) -> list[str]:
 
 @cached_method
 def policies(config: Config) -> list[PolicyKey]:
-    """Every policy that is evaluated, M0 first, then as `ROLES` has them."""
-    found = []
+    """Return all evaluated policies, M0 first, then in the order of `ROLES`."""
+    evaluated = []
     for model in trained_models(config):
-        found.append(PolicyKey(model, "base", 0, 0, None))
+        evaluated.append(PolicyKey(model, "base", 0, 0, None))
         for arm in arms(config, model).values():
-            asked_for = keys(config, model, arm, arm.evaluated)
-            found += [key for key in asked_for if key.seed in config.seeds[: n_seeds(config, key)]]
-    return found
+            of_all_seeds = keys(config, model, arm, arm.evaluated)
+            evaluated += [key for key in of_all_seeds if key.seed in config.seeds[: n_seeds(config, key)]]
+    return evaluated
 
 
 def evaluated_arms(config: Config) -> dict[str, Arm]:
-    """Those of `any_arms` that have evaluated policies."""
-    named = {key.regime for key in policies(config)}
-    return {name: arm for name, arm in any_arms(config).items() if name in named}
+    """Return the arms that have evaluated policies, by name."""
+    names = {key.regime for key in policies(config)}
+    return {name: arm for name, arm in any_arms(config).items() if name in names}
 
 
 def keys(config: Config, model: str, arm: Arm, points: Iterable[Point]) -> Iterator[PolicyKey]:
-    """The policies of an arm, of all seeds."""
+    """Return the policies of an arm at some points, for all seeds."""
     return (key_of(config, model, arm, point, seed) for point in points for seed in config.seeds)
 
 
 def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> PolicyKey:
-    """One policy of an arm."""
+    """Return one policy of an arm."""
     start, teacher = arm.online.start, teacher_of(arms(config, model), arm.online)
     is_curve = arm.name == "grpo" and point[1] < max(arm.settings.steps)
     return PolicyKey(
@@ -81,102 +83,114 @@ def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> Pol
 
 
 def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
-    """The policies whose answers the page shows beside each other, by model and benchmark: the main grid's, first seed.
-    A model with fewer than two of them is left out."""
+    """Return the policies whose answers the page shows side by side, by model and benchmark.
+
+    These are the policies of the main grid, first seed. A model with fewer than two of them is left out.
+    """
     main = [key for key in policies(config) if key.role in ("base", "dpo", "auto", "grpo")]
     first = [key for key in main if key.seed in (None, config.seeds[0])]
     by_model = {model: [key for key in first if key.model == model] for model in config.models}
-    return {(model, name): own for model, own in by_model.items() if len(own) > 1 for name in config.benchmarks}
+    return {(model, name): shown for model, shown in by_model.items() if len(shown) > 1 for name in config.benchmarks}
 
 
 def has_curves(config: Config) -> bool:
     """Whether some online training is evaluated at enough K to fit a curve (saturation.csv)."""
-    found = {key.over_seeds for key in policies(config) if key.on_a_curve}
-    sizes = Counter((key.model, key.regime, key.group_size) for key in found)
+    on_curves = {key.over_seeds for key in policies(config) if key.on_a_curve}
+    sizes = Counter((key.model, key.regime, key.group_size) for key in on_curves)
     return max(sizes.values(), default=0) >= FEWEST_K
 
 
 @cached_method
 def trainings(config: Config) -> list[PolicyKey]:
-    """Every policy that is trained: those that are evaluated, then the online ones that are harvested or continued.
-    After a look, those that it asks for and all that they are made from."""
+    """Return all trained policies: evaluated ones, then online ones that are only harvested or continued.
+
+    After an interim analysis, these are the policies that it selects and all that they are made from.
+    """
     if config.reached is not None:
         needed = set(with_all_behind(config, policies(config)))
         return [key for key in trainings(whole(config)) if key in needed]
-    found = [key for key in policies(config) if key.role != "base" and not key.selected]
+    trained = [key for key in policies(config) if key.role != "base" and not key.selected]
     for roles in (("grpo", "ablation", "entry"), ("auto",)):
         for model, role in product(trained_models(config), roles):
             for arm in arms(config, model).values():
                 if arm.role == role and arm.phase == "online" and not arm.selected:
-                    found += keys(config, model, arm, arm.points)
-    return list(dict.fromkeys(found))
+                    trained += keys(config, model, arm, arm.points)
+    return list(dict.fromkeys(trained))
 
 
 def auto_warmups(config: Config) -> list[PolicyKey]:
-    """Every warm-up that stops by itself; not evaluated, DPO on its harvest is."""
+    """Return the warm-ups that stop automatically. They are not evaluated; DPO on their harvests is."""
     return [key for key in trainings(config) if key.role == "auto" and key.trained_online]
 
 
-def with_all_behind(config: Config, found: Iterable[PolicyKey]) -> list[PolicyKey]:
-    """Policies, each after all that it is made from."""
-    known: dict[PolicyKey, None] = {}
-    for key in found:
+def with_all_behind(config: Config, wanted: Iterable[PolicyKey]) -> list[PolicyKey]:
+    """Return policies, each after all that it is made from."""
+    ordered: dict[PolicyKey, None] = {}
+    for key in wanted:
         if key.seed is not None:
-            own = arms(config, key.model)
-            behind = reversed(all_behind(own, (own[key.regime], (key.group_size, key.k))))
-            known |= {key_of(config, key.model, arm, point, key.seed): None for arm, point in behind}
-        known[key] = None
-    return list(known)
+            by_name = arms(config, key.model)
+            behind = reversed(all_behind(by_name, (by_name[key.regime], (key.group_size, key.k))))
+            ordered |= {key_of(config, key.model, arm, point, key.seed): None for arm, point in behind}
+        ordered[key] = None
+    return list(ordered)
 
 
 def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
-    """The stops of every online training, K ascending, by the last of them, whose log has all steps up to its K; where
-    every K is a training of its own (`warmup.schedule: per_k`) the last one stands alone."""
-    found: dict[PolicyKey, list[PolicyKey]] = {}
+    """Return the policies along each online training, K ascending, by its last policy, whose log has all steps.
+
+    If each K is a separate training (`warmup.schedule: per_k`), only the last one is listed.
+    """
+    groups: dict[PolicyKey, list[PolicyKey]] = {}
     for key in trainings(config):
         if key.trained_online:
-            found.setdefault(replace(key, k=0), []).append(key)
-    ways = [sorted(stops, key=lambda key: key.k) for stops in found.values()]
-    own = {stops[-1]: arms(config, stops[-1].model)[stops[-1].regime].settings for stops in ways}
-    return {stops[-1]: stops[-1:] if getattr(own[stops[-1]], "schedule", "") == "per_k" else stops for stops in ways}
+            groups.setdefault(replace(key, k=0), []).append(key)
+    chains = {}
+    for group in groups.values():
+        chain = sorted(group, key=lambda key: key.k)
+        settings = arms(config, chain[-1].model)[chain[-1].regime].settings
+        chains[chain[-1]] = chain[-1:] if getattr(settings, "schedule", "") == "per_k" else chain
+    return chains
 
 
 def selecting(config: Config) -> dict[str, str]:
-    """By the name of a policy that is a selected checkpoint, the ablation or the online entry it belongs to."""
+    """Return the ablation or online entry that each selected checkpoint belongs to, by the checkpoint's name."""
     return {arm.name: arm.name.partition("/")[0] for arm in any_arms(config).values() if arm.selected}
 
 
 def chosen_by(config: Config, name: str) -> list[str]:
-    """The kinds of development prompts that a training's checkpoints are selected by: those that it asks."""
+    """Return the kinds of development prompts that select a training's checkpoints: the kinds that it trains on."""
     return online_arm(any_arms(config), name).asked.kinds
 
 
 def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
-    """By every policy that is a selected checkpoint, those that it is selected from, K ascending: all K of one
-    training, which need not be evaluated themselves."""
-    found = {}
+    """Return the checkpoints that each selected policy is chosen from: all K of one training, ascending."""
+    tried = {}
     for key in policies(config):
         if key.selected:
             arm = arms(config, key.model)[key.regime]
-            found[key] = [replace(key, regime=arm.online.name, k=k, selected=False) for _, k in arm.points]
-    return found
+            tried[key] = [replace(key, regime=arm.online.name, k=k, selected=False) for _, k in arm.points]
+    return tried
 
 
 def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
-    """The policies that a sweep chooses between, of every model: evaluated on its development problems alone, and no
-    part of `policies`. Where there are several group sizes, they have the first one."""
-    found, tried = [], with_candidates(config)
+    """Return the candidates of a sweep and their policies, for each model, with the first group size.
+
+    They are evaluated on the development problems only and are not in `policies`.
+    """
+    pairs, tried = [], with_candidates(config)
     for model in config.models:
         evaluated = [arm for arm in arms(tried, model).values() if arm.evaluated]
         for candidate in candidates(config):
             (arm,) = (arm for arm in evaluated if candidate.name in arm.name.split("/"))
-            found.append((candidate, key_of(tried, model, arm, arm.evaluated[0], sweep_seed(config))))
-    return found
+            pairs.append((candidate, key_of(tried, model, arm, arm.evaluated[0], sweep_seed(config))))
+    return pairs
 
 
 def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
-    """The policies with the K that tables show; where one stops by itself or is selected, every seed decides alone, and
-    K is the mean of their steps, rounded."""
+    """Return the policies with the K that tables show.
+
+    If a training stops automatically or a checkpoint is selected, K differs by seed and tables show the rounded mean.
+    """
     taken: dict[PolicyKey, list[int]] = {}
     for key, record in records.items():
         if key.stops or key.selected:
@@ -191,43 +205,46 @@ def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
 
 
 def harvests(config: Config) -> list[HarvestKey]:
-    """Every harvest of the main grid; recorded completions are that of M0."""
-    found = [
+    """Return the harvests of the main grid. Recorded completions are the harvest of their M0."""
+    all_seeds = [
         HarvestKey(model, g, k, seed)
         for model in config.models
         for seed in config.seeds
         for g, k in ([(0, 0)] if is_recorded(config, model) else arms(config, model)["dpo"].points)
     ]
     if config.reached is None:
-        return found
+        return all_seeds
     needed = set()
     for key in with_all_behind(config, trainings(config)):
         assert key.seed is not None
-        own = arms(config, key.model)
-        read = harvests_read(own, own[key.regime], (key.group_size, key.k))
+        by_name = arms(config, key.model)
+        read = harvests_read(by_name, by_name[key.regime], (key.group_size, key.k))
         needed |= {HarvestKey(key.model, *point, key.seed, variant) for variant, point in read}
-    return [key for key in found if key in needed or is_recorded(config, key.model)]
+    return [key for key in all_seeds if key in needed or is_recorded(config, key.model)]
 
 
 def probes(config: Config) -> list[HarvestKey]:
-    """The harvests that are probed: the first seed's."""
+    """Return the harvests that are probed: those with the first seed."""
     return [key for key in harvests(config) if key.seed == config.seeds[0]]
 
 
 def variants(config: Config) -> list[str]:
-    """Whatever has a harvest of its own beside the main grid: ablations with another warm-up, online entries of
-    `regimes` whose harvest is trained on, those in rounds, and the warm-up that stops by itself, if any."""
-    known = any_arms(config).values()
-    found = [arm for arm in known if arm.source is None and arm.variant]
-    harvested = {arm.source.name for arm in known if arm.source and not arm.selected}
-    own = [arm for arm in found if arm.role == "ablation"]
-    own += [arm for arm in found if arm.role == "entry" and arm.phase == "online" and arm.name in harvested]
-    own += [arm for arm in found if arm.phase == "rounds" and arm.points[-1][1] > 1]
-    return [arm.variant for arm in own] + [AUTO] * bool(auto_warmups(config))
+    """Return the variants that have harvests beside the main grid.
+
+    These are ablations with another warm-up, online entries of `regimes` whose harvest is trained on, entries in
+    rounds, and the warm-up that stops automatically.
+    """
+    all_arms = any_arms(config).values()
+    online = [arm for arm in all_arms if arm.source is None and arm.variant]
+    harvested = {arm.source.name for arm in all_arms if arm.source and not arm.selected}
+    sampled = [arm for arm in online if arm.role == "ablation"]
+    sampled += [arm for arm in online if arm.role == "entry" and arm.phase == "online" and arm.name in harvested]
+    sampled += [arm for arm in online if arm.phase == "rounds" and arm.points[-1][1] > 1]
+    return [arm.variant for arm in sampled] + [AUTO] * bool(auto_warmups(config))
 
 
 def factorial_files(config: Config, model: str) -> dict[str, str]:
-    """Calibration rollouts by temperature, of a model that is calibrated at several; of others, none."""
+    """Return the files of calibration rollouts by temperature, {} if a model is calibrated at one temperature only."""
     calibration = config.for_model(model).calibration
     if is_recorded(config, model) or not calibration.factorial_temperatures:
         return {}
@@ -240,19 +257,21 @@ def factorial_files(config: Config, model: str) -> dict[str, str]:
 
 
 def sample_files(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """By policy and benchmark, the file of several answers to every problem (pass@k, maj@n): drawn beside the greedy
-    ones, or the evaluation itself where that samples."""
+    """Return the files with several answers per problem (pass@k, maj@n), by policy and benchmark.
+
+    They are sampled beside the greedy answers, or are the evaluation itself if that samples.
+    """
     places = _samples(config, "samples") | _samples(config, "eval")
     return {at: f"results/{place}.parquet" for at, place in places.items()}
 
 
 def drawn_beside(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """By policy and benchmark, where a job of its own leaves samples and their bill: relative and without an ending."""
+    """Return where separate jobs write samples and their costs, by policy and benchmark: relative, without suffix."""
     return _samples(config, "samples")
 
 
 def drifts(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """By trained policy and benchmark, where its divergence from M0 and the bill of that are, in the same way."""
+    """Return where the divergence from M0 and its costs are, by trained policy and benchmark, in the same form."""
     measured = [key for key in policies(config) if key.role != "base"] if config.drift else []
     return {(key, name): f"{key.folder}/drift/{name}" for key in measured for name in config.benchmarks}
 
@@ -272,7 +291,7 @@ def _samples(config: Config, folder: str) -> dict[tuple[PolicyKey, str], str]:
 
 
 def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
-    """By the name of an ablation's policies, the keys that it changes, with their values."""
+    """Return the keys that each ablation changes, with their values, by the name of its policies."""
     return {
         name: {
             **dict(_flat("warmup", arm.written.warmup)),
@@ -292,56 +311,58 @@ def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def other_reward(config: Config, variant: str) -> str:
-    """In words, what the policies behind a variant's harvests are trained on; "" where that is the truth."""
+    """Describe the reward behind a variant's harvests in words; "" if it is the correct answer."""
     arm = online_arm(any_arms(config), variant)
     settings = TRUTH if arm.reward is None else config.rewards[arm.reward]
     return "" if settings == TRUTH else words_of(settings)
 
 
 def controls(config: Config) -> dict[str, str]:
-    """By the name of a policy that was trained on another reward than the truth, that of the policy it is a control of,
-    which differs from it in nothing else."""
-    found = [arm for arm in evaluated_arms(config).values() if hasattr(arm.written, "reward")]
-    found.sort(key=lambda arm: arm.role != "ablation")
-    twins = {arm.name: _twin(config, arm, found) for arm in found if other_reward(config, arm.variant)}
+    """Return the counterpart of each policy with another reward than the correct answer, by name.
+
+    The counterpart differs from it in the reward only.
+    """
+    with_reward = [arm for arm in evaluated_arms(config).values() if hasattr(arm.written, "reward")]
+    with_reward.sort(key=lambda arm: arm.role != "ablation")
+    twins = {arm.name: _twin(config, arm, with_reward) for arm in with_reward if other_reward(config, arm.variant)}
     return {name: twin for name, twin in twins.items() if twin}
 
 
 def _twin(config: Config, control: Arm, others: Iterable[Arm]) -> str | None:
-    own = control.written
-    of_main = isinstance(own, Ablation) and not own.warmup and not own.asks_open_ended
-    if of_main and (control.regime == "grpo" or not own.dpo):
+    written = control.written
+    of_main = isinstance(written, Ablation) and not written.warmup and not written.asks_open_ended
+    if of_main and (control.regime == "grpo" or not written.dpo):
         return control.regime
     same = [
         other
         for other in others
-        if not other_reward(config, other.variant) and _but_for_the_reward(other.written) == _but_for_the_reward(own)
+        if not other_reward(config, other.variant) and _without_reward(other.written) == _without_reward(written)
     ]
     return next((o.name for o in same if o.written is same[0].written and o.regime == control.regime), None)
 
 
-def _but_for_the_reward(written: Any) -> Any:
-    """What else there is to an ablation or an online entry, whatever its K."""
+def _without_reward(written: Any) -> Any:
+    """Return the settings of an ablation or an online entry without its reward and K."""
     if isinstance(written, Ablation):
         return written.warmup, written.dpo, written.params(only={*PromptMix.model_fields, "select"})
     return written.regime, written.select, written.trajectory()
 
 
 def learnt_from(config: Config, key: PolicyKey) -> str:
-    """The rollouts that a policy of an ablation or an online entry was trained on: its own, or those of its harvest."""
+    """Return the rollouts that a policy of an ablation or online entry was trained on: its own, or its harvest's."""
     if key.trained_online:
         return f"results/{key.folder}/rollouts.parquet"
     return f"results/{harvest_of(config, key).folder}/rollouts.parquet"
 
 
 def harvest_of(config: Config, key: PolicyKey) -> HarvestKey:
-    """The harvest that a policy is trained on."""
+    """Return the harvest that a policy is trained on."""
     assert key.seed is not None
     variant = arms(config, key.model)[key.regime].variant
     return HarvestKey(key.model, key.group_size, key.k, key.seed, variant)
 
 
 def harvests_of_controls(config: Config) -> list[HarvestKey]:
-    """The harvests that another reward than the truth has judged and DPO is trained on, of the first seed."""
+    """Return the harvests that another reward has judged and DPO is trained on, with the first seed."""
     trained = [key for key in policies(config) if key.reward and key.kind == "dpo" and key.seed == config.seeds[0]]
     return [harvest_of(config, key) for key in trained]

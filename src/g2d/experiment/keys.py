@@ -1,96 +1,98 @@
-"""What names a policy and a harvest of the grid, and where each lives below the results folder."""
+"""Keys of policies and harvests of the grid, and their folders below the results folder."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
 from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.warmup import AUTO
+from g2d.regimes.run.training import AUTO
 
-# What a policy is in the grid, in the order of the tables: M0, DPO and G2D, the same after a warm-up that stopped by
-# itself, an entry of `regimes`, GRPO alone, the same at smaller K; and what stands in Table 3.
+# Roles of policies, in the order of the tables: M0, DPO and G2D, both after a warm-up that stopped automatically, an
+# entry of `regimes`, the GRPO baseline at the largest K and at smaller K, and an ablation (Table 3).
 ROLES = ("base", "dpo", "auto", "entry", "grpo", "curve", "ablation")
 
-# By label, what a reader calls a policy.
+# Names of policies in sentences, by label.
 POLICY_NAMES = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}
 
 
 def label_of(regime: str, k: int) -> str:
-    """The paper's name for policies of a folder: DPO on the harvest of M0 is `dpo`, on that of pi_K `g2d`."""
+    """Return the paper's name for policies of a folder: DPO is `dpo` on the harvest of M0 and `g2d` on pi_K's."""
     if regime.startswith(f"{AUTO}/"):
         return "g2d-auto"
     return "g2d" if regime == "dpo" and k > 0 else regime
 
 
 def called(policy: str, k: object, group_size: object = 0) -> str:
-    """A policy in a sentence, by its label: M0, DPO (K=0), G2D (K=50), or G2D (K=50, G=2) with its group size."""
+    """Name a policy in a sentence: M0, DPO (K=0), G2D (K=50), or G2D (K=50, G=2) with its group size."""
     group = f", G={group_size}" if group_size else ""
     return POLICY_NAMES["base"] if policy == "base" else f"{POLICY_NAMES.get(policy, policy)} (K={k}{group})"
 
 
 @dataclass(frozen=True, order=True)
 class PolicyKey:
-    """Names one policy. `group_size` is 0 and `seed` None where they do not apply (no GRPO; M0 itself).
+    """Key of one policy. `group_size` is 0 without an online phase; `seed` is None for M0 and for all seeds.
 
-    The name does not say how the policy was trained: `kind` and `role` do. They are the name of a main policy.
+    `kind` and `role` say how the policy was trained. For main policies they equal its name.
     """
 
     model: str
-    # base | grpo | dpo | auto/dpo | an ablation: its name, or name/dpo and name/grpo where it has its own warm-up | an
-    # entry of `regimes`: its name, and name/dpo for DPO on the harvest of one that is trained on fresh rollouts | of
-    # either, where a checkpoint was selected, name/selected
+    # base | grpo | dpo | auto/dpo | NAME of an ablation, or NAME/dpo and NAME/grpo if it has its own warm-up | NAME of
+    # an entry of `regimes`, and NAME/dpo for DPO on the harvest of an online entry | NAME/selected for a selected
+    # checkpoint
     regime: str
     group_size: int
-    # Online steps behind the policy: of GRPO, or the updates of an entry that is trained on fresh rollouts, or rounds;
-    # the most there may be, where the warm-up stops by itself.
+    # Online steps before the policy: GRPO steps, updates of an online entry, or rounds. An upper bound if the training
+    # stops automatically.
     k: int
     seed: int | None
     steps_taken: int | None = field(default=None, compare=False)  # set by `with_steps_taken`
     kind: str = field(default="", compare=False)  # base, or a name in `g2d.regimes.catalogue`
     role: str = field(default="", compare=False)  # one of `ROLES`
-    online: str = field(default="grpo", compare=False)  # how its K online steps were trained: a name in the catalogue
-    reward: str = field(default="", compare=False)  # in words, what it was trained on, where that is not the truth
-    stops: bool = field(default=False, compare=False)  # its online phase stopped by itself, at the latest at `k`
-    start: PolicyKey | None = field(default=None, compare=False)  # what its online phase started from, if not M0
-    teacher: PolicyKey | None = field(default=None, compare=False)  # what its online phase imitated
-    selected: bool = field(default=False, compare=False)  # a checkpoint chosen among several, the last of which is `k`
+    online: str = field(default="grpo", compare=False)  # regime of its K online steps: a name in the catalogue
+    reward: str = field(default="", compare=False)  # its reward in words, "" for the correct answer
+    stops: bool = field(default=False, compare=False)  # whether its online phase stopped automatically, at most at `k`
+    start: PolicyKey | None = field(default=None, compare=False)  # policy that its online phase started from, if not M0
+    teacher: PolicyKey | None = field(default=None, compare=False)  # teacher of its online phase
+    selected: bool = field(default=False, compare=False)  # whether it is a checkpoint selected among several up to `k`
 
     def __post_init__(self) -> None:
         for name in ("kind", "role"):
             if not getattr(self, name):
                 object.__setattr__(self, name, self.regime)
         if self.role not in ROLES:
-            raise ValueError(f"{self.regime}: a policy beside the main ones is given its kind and its role")
+            raise ValueError(f"{self.regime}: a policy beside the main ones needs a kind and a role")
 
     @property
     def over_seeds(self) -> PolicyKey:
-        """The policy whatever its seed: what a row of a table is about."""
+        """The same key for all seeds, as in a row of a table."""
         return replace(self, seed=None, steps_taken=None)
 
     @property
     def is_ablation(self) -> bool:
-        """Whether it stands in Table 3 and not in Table 1."""
+        """Whether it is listed in Table 3 instead of Table 1."""
         return self.role == "ablation"
 
     @property
     def trained_online(self) -> bool:
-        """Whether it is the policy of an online phase itself, and no training on a harvest."""
+        """Whether it is the policy of an online phase, without a training on a harvest."""
         return self.kind in REGIMES and REGIMES[self.kind].phase == "online"
 
     @property
     def on_a_curve(self) -> bool:
-        """Whether it is one K of an online training that starts from M0 and runs to that K."""
+        """Whether it is one K of an online training from M0 with a fixed number of steps."""
         return self.trained_online and not (self.stops or self.selected or self.start)
 
     @property
     def in_rounds(self) -> bool:
-        """Whether its K counts rounds, each with a harvest."""
+        """Whether K counts rounds, each with a harvest."""
         return self.kind in REGIMES and REGIMES[self.kind].phase == "rounds"
 
     @property
     def reference(self) -> PolicyKey:
-        """The policy of the main grid that an ablation or an entry differs from, at the same K and G (Table 3); of
-        rounds, DPO on the harvest of M0, which is the first."""
+        """The policy of the main grid that an ablation or entry is compared with, at the same K and G (Table 3).
+
+        Rounds are compared with DPO on the harvest of M0, which is the first round.
+        """
         if self.in_rounds:
             return replace(self, regime="dpo", kind="dpo", role="dpo", group_size=0, k=0)
         name = self.kind if self.kind in ("base", "grpo") else "dpo"
@@ -103,24 +105,24 @@ class PolicyKey:
 
     @property
     def steps_spent(self) -> int:
-        """Steps of its online phase that were trained to have it: those beyond a checkpoint that was selected, too."""
+        """Steps of its online phase that were trained, including steps after a selected checkpoint."""
         return self.k if self.selected else self.shown_k
 
     @property
     def online_steps(self) -> int:
-        """All online steps behind the policy: its own K, and those of what it started from."""
+        """All online steps before the policy: its own K, and the steps of the policy that it started from."""
         return self.shown_k + (self.start.online_steps if self.start else 0)
 
     @property
     def folder(self) -> str:
-        """Where the policy lives below the results folder."""
+        """Its folder below the results folder."""
         if self.regime == "base":
             return f"{self.model}/base"
         return f"{self.model}/seed{self.seed}/{self.regime}/g{self.group_size}/k{self.k}"
 
     @property
     def name(self) -> str:
-        """Its folder without the seed: what the files of looks call it."""
+        """Its folder without the seed, as in the files of interim analyses."""
         return self.folder.replace(f"/seed{self.seed}/", "/", 1)
 
     @property
@@ -131,21 +133,21 @@ class PolicyKey:
 
 @dataclass(frozen=True, order=True)
 class HarvestKey:
-    """Names one harvest: the rollouts of pi_K, reached with group size G from one seed."""
+    """Key of one harvest: the rollouts of pi_K, trained with group size G and one seed."""
 
     model: str
     group_size: int
     k: int
     seed: int
-    variant: str = ""  # the ablation or the online entry whose harvest it is, if it is not the main grid's
+    variant: str = ""  # the ablation or online entry that it belongs to, "" for the main grid
 
     @property
     def folder(self) -> str:
-        """Where the harvest lives below the results folder."""
+        """Its folder below the results folder."""
         variant = f"{self.variant}/" if self.variant else ""
         return f"{self.model}/seed{self.seed}/{variant}harvest/g{self.group_size}/k{self.k}"
 
     @property
     def probe_folder(self) -> str:
-        """Where the probe of this harvest lives: the same rollouts of the first prompts alone."""
+        """The folder of its probe: the same rollouts for the first prompts only."""
         return f"{self.model}/seed{self.seed}/probe/g{self.group_size}/k{self.k}"

@@ -1,4 +1,4 @@
-"""Learning rates that are far from all that papers use: warnings, since a model or an optimiser may be unusual too."""
+"""Warn of learning rates far outside those that papers use. A model or an optimiser may be unusual too."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SMALL = Rates(1e-4, 2e-3, "config/config.yaml and its overlays, for models of th
 
 
 def unusual_rates(config: Config) -> list[str]:
-    """A sentence for each learning rate, of candidates too, that is more than `FAR` times outside the rates in use."""
+    """Return a sentence for each learning rate, including candidates, more than `FAR` times outside the usual range."""
     sentences: dict[tuple[float, Rates], str] = {}  # a rate that sections share has one, at its first key
     whole = with_candidates(config)
     for model in trained_models(config):

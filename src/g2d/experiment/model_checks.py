@@ -1,4 +1,4 @@
-"""What the sections of a configuration demand of each other as one model sees them, with the key and the fix."""
+"""Rules between sections of a configuration that was resolved for one model, with key and fix."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from g2d.experiment.sections import Ablation, Config
 from g2d.policies.settings import LORA_RANKS
 from g2d.problems.generated import per_level
 from g2d.problems.settings import SyntheticProblems, is_open_ended
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.processes import indivisible
+from g2d.regimes.grpo.keys import Warmup, check_group_sizes
+from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import OnlineEntry
-from g2d.regimes.warmup import Warmup, check_group_sizes
+from g2d.regimes.run.processes import indivisible
 from g2d.rewards.catalogue import is_scalar
 
 
 def first_mistake(config: Config, model: str) -> list[str]:
-    """The first thing that is wrong with a configuration as a model sees it: lines with key and fix, or none."""
+    """Return the lines of the first mistake in a configuration for a model, [] if it is valid."""
     try:
         return list(islice(_mistakes(config, model), 1))
     except ValueError as error:
@@ -66,7 +66,7 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
 
 
 def _of_the_training_set(config: Config, model: str) -> Iterator[str]:
-    """More prompts than a generated pool has; of a file, `g2d.experiment.requirements` counts."""
+    """Yield generated pools with too few problems. For files, `g2d.experiment.requirements` counts."""
     pool, levels, n = config.pool, config.calibration.levels, config.training_set.n
     if not isinstance(pool, SyntheticProblems) or is_open_ended(pool):
         return
@@ -80,7 +80,7 @@ def _of_the_training_set(config: Config, model: str) -> Iterator[str]:
 
 
 def _missing(where: str, wanted: Any, whose: str, there: Sequence[int], model: str) -> Iterator[str]:
-    """The K that are `wanted` (one or a list; words and null name none) and not `there`, in the key `whose`."""
+    """Yield the K in the key `whose` that are `wanted` (one or a list; words and null name none) but not `there`."""
     for step in [wanted] if isinstance(wanted, int) else wanted if isinstance(wanted, list) else ():
         if step not in there:
             yield f"{where}: K={step} is not in {whose} {there} of {model}: add it there or choose another"
@@ -90,7 +90,7 @@ def _missing(where: str, wanted: Any, whose: str, there: Sequence[int], model: s
 
 
 def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iterator[str]:
-    """What the engine and the adapter do not allow."""
+    """Yield keys of a warm-up that the engine or the adapter does not allow."""
     engine = config.engine.name
     if warmup.sync_every > 1 and engine != "vllm":
         yield (
@@ -212,7 +212,7 @@ def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> I
 
 
 def _of_a_teacher(config: Config, name: str, model: str) -> Iterator[str]:
-    """What a teacher cannot be: no policy of the grid, or one that learns from its own pupil."""
+    """Yield teachers that are no policy of the grid or learn from their own student."""
     where, entry, found = f"regimes.{name}", config.regimes[name], {arm.name: arm for arm in expanded(config)}
     if entry.teacher not in found or not found[entry.teacher].points:
         others = ", ".join(arm.name for arm in found.values() if arm.points and arm.name.partition("/")[0] != name)
@@ -233,7 +233,7 @@ ALONE = "with one process alone: set training.processes to 1, or"
 
 
 def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
-    """What does not go with `training.processes`, of the trainings by where they are configured."""
+    """Yield keys that cannot be combined with `training.processes`, by the key that configures the training."""
     n, fsdp = config.training.processes, config.training.strategy == "fsdp"
     for where, arms in trained.items() if n > 1 else ():
         settings, online = arms[0].settings, arms[0].phase == "online"
@@ -305,7 +305,7 @@ def _of_divided_passes(where: str, settings: Any, n: int) -> Iterator[str]:
 
 
 def _of_all_weights(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
-    """What does not go with `lora: none`, of the trainings by where they are configured."""
+    """Yield keys that cannot be combined with `lora: none`, by the key that configures the training."""
     if not config.lora.trains_all:
         return
     online = [where for where, arms in trained.items() if arms[0].phase == "online"]

@@ -1,5 +1,4 @@
-"""Which prompts a policy was trained on, and how many were asked for it: by its own online phase, and by all that this
-one started from."""
+"""Prompts that a policy was trained on, by its own online phase and by the phases before it."""
 
 from __future__ import annotations
 
@@ -9,15 +8,17 @@ from g2d.experiment.arms import Arm, any_arms, arms, online_arm
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sections import Config
 from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
 from g2d.rewards.catalogue import words_of
 
 THEN = ", then "  # between the kinds of prompts of a training and of the one that went on from it
 
 
 def prompts_asked(config: Config, key: PolicyKey) -> int:
-    """Prompts that were asked to make a policy: by the online steps behind it, and by the harvests that it has. Of a
-    teacher all count, also where it has steps of the start behind it."""
+    """Return the number of prompts sampled to make a policy, by online steps and harvests.
+
+    All prompts of a teacher count, even if both share a start.
+    """
     phase = "" if key.kind == "base" else REGIMES[key.kind].phase
     harvests = {"offline": 1, "rounds": key.shown_k}.get(phase, 0)  # each asks the whole training set
     asked = harvests * config.for_model(key.model).training_set.n + _prompts_of_replayed(config, key)
@@ -30,7 +31,7 @@ def prompts_asked(config: Config, key: PolicyKey) -> int:
 
 
 def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:
-    """Prompts behind a harvest whose successes were replayed: its own, and those of the warm-up that it is of."""
+    """Return the prompts of a replayed harvest: its own, and those of its warm-up."""
     settings = arms(config, key.model)[key.regime].online.settings if key.steps_spent else None
     if not isinstance(settings, Warmup) or settings.replay is None or settings.replay.harvest_step is None:
         return 0
@@ -40,7 +41,7 @@ def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:
 
 
 def online_phases(config: Config, key: PolicyKey) -> Iterator[tuple[str, int, int]]:
-    """Of every online phase behind a policy, its own first: the regime, the prompts asked, the completions of each."""
+    """Return regime, number of prompts and completions per prompt of each online phase of a policy, its own first."""
     steps, group_size = key.steps_spent, key.group_size
     if steps:
         own = arms(config, key.model)[key.regime].online.settings
@@ -50,8 +51,8 @@ def online_phases(config: Config, key: PolicyKey) -> Iterator[tuple[str, int, in
 
 
 def prompts_behind(config: Config, regime: str) -> str:
-    """The kinds of prompts that policies of that name were trained on, in order ("verifiable, then open_ended"; "" of
-    M0): one alone, one after the other, or both (arXiv 2506.21495, section 3.3)."""
+    """Return the kinds of prompts that policies of that name were trained on, in order, such as "verifiable, then
+    open_ended"; "" for M0 (arXiv 2506.21495, section 3.3)."""
     arm: Arm | None = any_arms(config)[regime].online if regime != "base" else None
     kinds: list[str] = []
     while arm is not None:
@@ -61,7 +62,7 @@ def prompts_behind(config: Config, regime: str) -> str:
 
 
 def other_prompts(config: Config, variant: str) -> str:
-    """In words, what an ablation or an online entry asks where that is not verifiable prompts alone."""
+    """Describe the prompts of an ablation or online entry if they are not only verifiable ones."""
     arm = online_arm(any_arms(config), variant)
     if not arm.asked.asks_open_ended:
         return ""

@@ -1,7 +1,7 @@
-"""Seeds in stages: which seeds of which policies the looks ask for that were taken.
+"""Seeds in stages: which seeds of which policies the interim analyses so far ask for.
 
-A look is a file, `results/looks/look1.json`, and the files are the only state. What they decide with is
-`g2d.analysis.looks`; what they are made from, and what is in them, `g2d.tables.looks`.
+An interim analysis is a file, `results/looks/look1.json`; the files are the only state. `g2d.analysis.looks` decides,
+`g2d.tables.looks` reads the answers and writes the files.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ POLICY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)+")  # `PolicyKey.n
 
 
 def look_name(looks: Looks, number: int) -> str:
-    """The file of a look, as jobs see it."""
+    """Return the file of an interim analysis, as jobs see it."""
     return f"results/{looks.folder}/look{number}.json"
 
 
 def decided(config: Config, results: str | Path = "results") -> Config:
-    """The configuration with the seeds that the looks ask for that were taken; as it is where it has no looks."""
+    """Return the configuration with the seeds that the interim analyses so far ask for, unchanged if it has none."""
     return at_end(config, taken(config.looks, results)) if config.looks else config
 
 
 def at_end(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
-    """The configuration that tables and page are of after these looks: with the seeds that the last one asks for, or,
-    after `seeds.until`, with those that it was taken at."""
+    """Return the configuration of tables and page after these interim analyses.
+
+    It has the seeds that the last one asks for or, after `seeds.until`, the seeds that it used.
+    """
     assert config.looks is not None
     until = config.looks.until
     if until is None or len(looks) < until:
@@ -45,13 +47,13 @@ def at_end(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
 
 
 def at_look(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
-    """The same after these looks, by file, first to last."""
+    """Return the configuration after these interim analyses, by file, first to last."""
     last = last_of(looks)
     return _having(config, Reached(dict(last["seeds"]), tuple(looks), not last["next"]) if last else Reached())
 
 
 def whole(config: Config) -> Config:
-    """The configuration with every seed, whatever was decided."""
+    """Return the configuration with all seeds, whatever was decided."""
     return _having(config, None)
 
 
@@ -62,12 +64,15 @@ def _having(config: Config, reached: Reached | None) -> Config:
 
 
 def last_of(looks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The last of the looks that were taken, by file; None before the first."""
+    """Return the last of these interim analyses, by file; None before the first."""
     return list(looks.values())[-1] if looks else None
 
 
 def taken(looks: Looks, results: str | Path = "results") -> dict[str, dict[str, Any]]:
-    """The looks that were taken, by file, first to last; a ConfigError names one that cannot be read or is missing."""
+    """Return the finished interim analyses, by file, first to last.
+
+    A ConfigError names one that is missing or cannot be read.
+    """
     found: dict[str, dict[str, Any]] = {}
     folder = Path(results, looks.folder)
     while (file := folder / f"look{len(found) + 1}.json").exists():
@@ -83,7 +88,7 @@ def taken(looks: Looks, results: str | Path = "results") -> dict[str, dict[str, 
 
 
 def _check(look: Mapping[str, Any], number: int, looks: Looks) -> None:
-    """Raise a ValueError if a look has a number, a policy or seeds that no race with these `looks` can have."""
+    """Raise a ValueError if an interim analysis has a number, policy or seeds that these `looks` cannot have."""
     if number > looks.most or look["look"] != number:
         raise ValueError(f"it is look {look['look']}, and seeds.looks={looks.looks} has {looks.most} at most")
     for policy, n in (*look["seeds"].items(), *look["next"].items()):
@@ -94,7 +99,7 @@ def _check(look: Mapping[str, Any], number: int, looks: Looks) -> None:
 
 
 def n_seeds(config: Config, key: PolicyKey) -> int:
-    """How many seeds of a policy are asked for; of what no look is about, as many as at the first one."""
+    """Return the number of seeds of a policy. A policy without interim analyses has as many as the first stage."""
     if config.reached is None:
         return len(config.seeds)
     assert config.looks is not None
@@ -105,7 +110,7 @@ def n_seeds(config: Config, key: PolicyKey) -> int:
 
 
 def policy_words(name: str) -> str:
-    """A policy in a sentence: `demo/dpo/g2/k50` is G2D (K=50, G=2)."""
+    """Name a policy in a sentence: `demo/dpo/g2/k50` is G2D (K=50, G=2)."""
     _, _, of_model = name.partition("/")
     if of_model == "base":
         return called(of_model, 0)
@@ -114,7 +119,7 @@ def policy_words(name: str) -> str:
 
 
 def further_words(look: Mapping[str, Any]) -> str:
-    """What a look asks for, and its cost; unknown where a rate is."""
+    """Describe the further seeds that an interim analysis asks for, and their cost if the rates are known."""
     cost = look["cost"]
 
     def amount(ending: str) -> str:
@@ -127,7 +132,7 @@ def further_words(look: Mapping[str, Any]) -> str:
 
 
 def next_look_words(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What comes next, and the chance that it settles each open comparison."""
+    """Describe the next interim analysis, with the probability that it settles each open comparison."""
     assert config.looks is not None
     looks = dict(islice(looks.items(), config.looks.until))
     number, last = len(looks) + 1, last_of(looks)

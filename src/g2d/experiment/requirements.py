@@ -1,6 +1,6 @@
-"""What a run needs before it starts: files, packages, room for prompts in models' windows, repositories of the Hub.
+"""Check what a run needs before it starts: files, packages, context length for prompts, Hub repositories.
 
-Every `require_` raises a ConfigError with a line, key and fix for each thing that is missing.
+Each `require_` function raises a ConfigError with one line, key and fix for each thing that is missing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from g2d.settings import ConfigError, Section, refuse
 
 
 def require_files(config: Config) -> None:
-    """Check that every local file the configuration names is there, and that Snakemake can name it."""
+    """Check that all local files of the configuration exist and have names that Snakemake can handle."""
     named = [(place_of(name), problem_files(source)) for name, source in config.problem_sources.items()]
     named += [(place, model_files(source)) for place, source in _models(config).items()]
     found = [(f"{key}.path", _unusable(file)) for key, files in named for file in files]
@@ -51,7 +51,7 @@ def require_files(config: Config) -> None:
 
 
 def _too_few_problems(config: Config) -> Iterator[str]:
-    """Training sets of more problems than the file of the pool has lines."""
+    """Yield training sets with more problems than the file of the pool has lines."""
     if not isinstance(config.pool, LocalProblems):
         return
     with open(config.pool.path, "rb") as file:
@@ -65,7 +65,7 @@ def _too_few_problems(config: Config) -> Iterator[str]:
 
 
 def _mistake_of_model(name: str, source: ModelSource) -> str | None:
-    """Why a GGUF file cannot be converted, if it is to be, or that a folder without a model has one; else None."""
+    """Return why a GGUF file cannot be converted, or why a folder has no model; None if it is valid."""
     if isinstance(source, GgufModel):
         if source.path is not None and _unusable(source.path):
             return None  # as every file that is named
@@ -77,12 +77,12 @@ def _mistake_of_model(name: str, source: ModelSource) -> str | None:
 
 
 def _models(config: Config) -> dict[str, ModelSource]:
-    """Every model that is read, by where it is configured."""
+    """Return all models that are read, by the key that configures them."""
     return {f"models.{name}": source for name, source in config.models.items()} | teachers(config)
 
 
 def _mistake_of(settings: Section) -> str | None:
-    """What is wrong with a reward, also where it is not the package's own; None if nothing is."""
+    """Return the mistake in a reward, including rewards of packages; None if it is valid."""
     if isinstance(settings, PythonReward) and settings.file and (unusable := _unusable(settings.file)):
         return unusable
     reward, own = reward_of(settings)
@@ -103,7 +103,7 @@ def _mistake_of(settings: Section) -> str | None:
 
 
 def _unusable(file: str) -> str | None:
-    """What is wrong with the name of an input file, and the fix; None if nothing is."""
+    """Return the mistake in the name of an input file, with the fix; None if it is valid."""
     if {"{", "}"} & set(file):
         return f"{file} has a brace in it, which Snakemake would read as a wildcard: rename it or link to it"
     if plain(file, lines=True) != file:
@@ -118,7 +118,7 @@ def _unusable(file: str) -> str | None:
 
 
 def require_installed(config: Config) -> None:
-    """Check that the optional packages the configuration asks for are installed, without importing them."""
+    """Check that the configured optional packages are installed, without importing them."""
     tracker = config.logging.report_to
     if tracker != "none" and importlib.util.find_spec(tracker) is None:
         raise ConfigError(
@@ -134,7 +134,7 @@ def require_installed(config: Config) -> None:
 
 
 def require_tasks(config: Config) -> None:
-    """Check that reasoning-gym is installed, and that its tasks give the problems that the configuration asks for."""
+    """Check that reasoning-gym is installed and that its tasks give the configured problems."""
     mistakes = []
     for name, source in config.problem_sources.items():
         if isinstance(source, ReasoningProblems):
@@ -146,7 +146,7 @@ def require_tasks(config: Config) -> None:
 
 
 def require_windows(config: Config) -> None:
-    """Check that every completion that may be drawn leaves room for a prompt."""
+    """Check that each completion length leaves room for a prompt in the model's context."""
     found: list[str] = []
     for model, source in config.models.items():
         small = source.source in ("embedded", "scratch")
@@ -168,7 +168,7 @@ def _context_of(source: ModelSource) -> int | None:
 
 
 def _number_of(source: ModelSource, name: str) -> int | None:
-    """A number in the config.json of a model; None where that is not on this machine."""
+    """Return a number in the config.json of a model, None if that is not on this machine."""
     if (file := file_of(source)) is None:
         return None
     try:
@@ -179,7 +179,7 @@ def _number_of(source: ModelSource, name: str) -> int | None:
 
 
 def budgets(config: Config) -> Iterator[tuple[str, int]]:
-    """Section and tokens of every kind of completion that is drawn, of the configuration as the model sees it."""
+    """Return section and tokens of each kind of completion, for a configuration that was resolved for a model."""
     drawn = ("calibration", "harvest", "evaluation", "contamination", "open_ended")
     trained = {section: found[0].settings for section, found in by_section(expanded(config)).items()}
     for name, section in ({name: getattr(config, name) for name in drawn} | trained).items():
@@ -189,20 +189,22 @@ def budgets(config: Config) -> Iterator[tuple[str, int]]:
 
 
 def teachers(config: Config) -> dict[str, LocalModel | HubModel]:
-    """The teachers that are no policies of the grid, by where they are configured."""
+    """Return the teachers that are no policies of the grid, by the key that configures them."""
     found = {f"regimes.{name}.teacher": getattr(entry, "teacher", None) for name, entry in config.regimes.items()}
     return {place: source for place, source in found.items() if isinstance(source, LocalModel | HubModel)}
 
 
 def fetched_models(config: Config) -> dict[str, ModelSource]:
-    """By folder, the models that are made or fetched: every M0, and the teachers that are no policies of the grid."""
+    """Return the models that are made or fetched, by folder: each M0, and teachers that are no policies of the grid."""
     others = {teacher_folder(place.split(".")[1]): source for place, source in teachers(config).items()}
     return {**config.models, **others}
 
 
 def require_vocabularies(config: Config, *, fetch: bool = False) -> None:
-    """Check that teachers have the vocabulary of every model that they teach, where the files are on this machine;
-    `fetch` has the tokenizers of Hub models there first."""
+    """Check that each teacher has the vocabulary of its students, if the files are on this machine.
+
+    With `fetch`, tokenizers of Hub models are downloaded first.
+    """
     found: list[str] = []
     for place, teacher in teachers(config).items():
         for model, source in config.models.items():
@@ -222,7 +224,7 @@ def require_vocabularies(config: Config, *, fetch: bool = False) -> None:
 
 
 def _vocabulary(source: ModelSource, fetch: bool) -> dict[str, int] | None:
-    """The number of every token, those beside the vocabulary included."""
+    """Return the id of each token, including added tokens."""
     from tokenizers import Tokenizer
 
     if fetch and isinstance(source, HubModel) and file_of(source, TOKENIZER) is None:
@@ -246,8 +248,10 @@ RepoType = Literal["model", "dataset"]
 
 
 def require_repositories(config: Config) -> None:
-    """Look every Hub repository of a configuration up, if it is not in the local cache: an id that the first download
-    finds missing is found after an hour in the queue."""
+    """Look up all Hub repositories of a configuration that are not in the local cache.
+
+    Otherwise a wrong id is found by the first download, after an hour in the queue.
+    """
     named: list[tuple[str, RepoType, Any]] = [(place, "model", source) for place, source in _models(config).items()]
     named += [(place_of(name), "dataset", source) for name, source in config.problem_sources.items()]
     named += [(f"rewards.{name}", "model", settings) for name, settings in config.rewards.items()]
@@ -260,9 +264,9 @@ def require_repositories(config: Config) -> None:
 
 
 def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> None:
-    """Download and check the reward models of the Hub that jobs judge by (`judged_by`: their `reward_params`), which
-    run without a network. They are no inputs of these jobs: another set of inputs would run finished trainings again.
-    """
+    """Download and check the Hub reward models that jobs use (`judged_by`: their `reward_params`), since jobs run
+    without a network. They are not inputs of these jobs, because another set of inputs would run finished trainings
+    again."""
     needed = [part for params in judged_by for part in parts(reward_settings(params))]
     for name, settings in config.rewards.items():
         if not isinstance(settings, RewardModel) or settings.id is None or settings not in needed:
@@ -276,7 +280,7 @@ def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> 
 
 
 def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
-    """What is wrong with a repository, worded for the person at the keyboard; None if it can be read."""
+    """Return the problem with a repository in one line, None if it can be read."""
     from httpx import HTTPError
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import (

@@ -1,10 +1,9 @@
-"""The configuration, declared once: type, unit, default, bounds, one sentence and the paper's value of every key.
+"""The configuration, declared once: type, unit, default, bounds, a sentence and the paper's value of each key.
 
-Here are the sections that are about the grid as a whole, and `Config`, which puts all sections together; the others are
-declared in the rooms that read them. `config/schema.json` and `config/README.md` are generated from these classes
-(`g2d config docs`). What one key demands of another is checked when a configuration is read (`g2d.experiment.checks`).
-Nothing here imports torch: a mistake in the configuration is reported in a second. Defaults are the paper's values
-(G2D, arXiv 2605.21266) wherever it states one.
+This module has the sections about the grid as a whole, and `Config`, which contains all sections; the other rooms
+declare the sections that they read. `config/schema.json` and `config/README.md` are generated from these classes
+(`g2d config docs`). Rules between keys are in `g2d.experiment.checks`. Nothing here imports torch, so a mistake is
+reported within a second. Defaults are the paper's values (G2D, arXiv 2605.21266) if it states one.
 """
 
 from __future__ import annotations
@@ -25,13 +24,14 @@ from g2d.policies.settings import ALL_WEIGHTS, NONE, Lora, ModelSource
 from g2d.problems.prompts import Prompt
 from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, ProblemSource, TrainingSet
 from g2d.regimes.catalogue import AnyEntry
-from g2d.regimes.checkpoints import Checkpointing
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.processes import Processes
-from g2d.regimes.prompt_choice import PromptMix
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import Selects
-from g2d.regimes.tracking import Logging
-from g2d.regimes.warmup import AUTO, Warmup
+from g2d.regimes.run.checkpoints import Checkpointing
+from g2d.regimes.run.processes import Processes
+from g2d.regimes.run.prompts import PromptMix
+from g2d.regimes.run.tracking import Logging
+from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import AnyReward, RewardName
 from g2d.rollouts.settings import Calibration, EngineSettings, Evaluation, Harvest, Pairs, Sampling
 from g2d.settings import MistakeInKeyError, Name, Section, Seed, Steps, key, repeated
@@ -58,6 +58,9 @@ class Frontier(Section):
         gt=0,
         lt=1,
     )
+    axis: Literal["device_hours", "tokens_generated", "updates", "critical_path_hours"] = key(
+        "device_hours", "Cost that the frontier is tested on (docs/analysis.md).", neutral="device_hours"
+    )
 
 
 PerHour = Annotated[float, Field(ge=0)]
@@ -74,14 +77,14 @@ class Price(Section):
     )
 
     def per_hour(self, device: str) -> float | None:
-        """The price of a device; None where it has none, or where devices of one job differ in theirs."""
+        """Return the price of a device, None if it has none or if the devices of one job differ."""
         if isinstance(self.devices, (int, float)):
             return self.devices
         prices = {self.devices.get(name) for name in device.split(", ")}
         return prices.pop() if len(prices) == 1 else None
 
     def of_any(self, hours: float) -> str:
-        """Hours to come in money, whatever device they are on; empty where that decides."""
+        """Return future hours in money, None if their price depends on the device."""
         return f" ({self.devices * hours:.2f} {self.currency})" if isinstance(self.devices, (int, float)) else ""
 
 
@@ -143,12 +146,12 @@ class Looks(Section):
 
     @property
     def most(self) -> int:
-        """The largest number of looks that there can be."""
+        """Return the largest possible number of interim analyses."""
         return len(self.looks)
 
     @property
     def folder(self) -> str:
-        """Where its looks are, below the results folder."""
+        """Return the folder of its interim analyses, below the results folder."""
         return f"looks/{self.plan}" if self.plan else "looks"
 
 
@@ -232,7 +235,7 @@ class Ablation(Selects, PromptMix):
 
     @property
     def has_warmup(self) -> bool:
-        """Whether it has a warm-up and harvests of its own, not only a DPO."""
+        """Whether it has its own warm-up and harvests, instead of only its own DPO."""
         return bool(self.warmup) or self.reward is not None or self.asks_open_ended
 
 
@@ -248,7 +251,7 @@ class Baselines(Section):
 
 
 class OpenEnded(Sampling):
-    """Prompts without a right answer: some to train on, others held out to compare every policy with M0."""
+    """Prompts without a verifiable answer: some to train on, others held out to compare each policy with M0."""
 
     pool: ProblemSource = key(
         ..., "Prompts to train on; a column with answers is ignored.", paper="100,000 of WildChat"
@@ -273,13 +276,13 @@ class OpenEnded(Sampling):
 
     @property
     def sources(self) -> dict[str, Any]:
-        """Its sets of problems, by the names of their files."""
+        """Return its sets of problems, by the names of their files."""
         development = {} if self.development is None else {OPEN_ENDED_DEVELOPMENT: self.development}
         return {OPEN_ENDED: self.pool, HELD_OUT: self.held_out, **development}
 
     @property
     def judged_by(self) -> str:
-        """The entry of `rewards` that the win rates are by."""
+        """The entry of `rewards` that judges win rates."""
         return self.judge or self.reward
 
 
@@ -309,7 +312,7 @@ MODEL_SECTIONS = {
 
 @dataclass(frozen=True)
 class Reached:
-    """What the looks that were taken ask for."""
+    """Seeds that the interim analyses so far ask for."""
 
     seeds: Mapping[str, int] = field(default_factory=dict)  # of a policy (`PolicyKey.name`): that it has, or gets next
     files: tuple[str, ...] = ()  # the looks, first to last; paths begin with `results/`
@@ -391,7 +394,8 @@ class Config(Section):
 
     @property
     def problem_sources(self) -> dict[str, ProblemSource]:
-        """The training pool, as pool, the benchmarks, open-ended prompts, and a sweep's problems if from a source."""
+        """Return the training pool as `pool`, the benchmarks, open-ended prompts, and development problems if they
+        have a source."""
         sources = {"pool": self.pool, **self.benchmarks, **(self.open_ended.sources if self.open_ended else {})}
         if self.sweep is None or isinstance(self.sweep.development, int):
             return sources
@@ -399,23 +403,23 @@ class Config(Section):
 
     @property
     def reached(self) -> Reached | None:
-        """What the looks ask for so far; None for the whole grid."""
+        """Seeds that the interim analyses so far ask for; None for the whole grid."""
         return self._reached
 
     @property
     def continued_benchmarks(self) -> list[str]:
-        """The benchmarks whose questions M0 continues."""
+        """Return the benchmarks whose questions M0 continues."""
         return [] if self.contamination is None else self.contamination.benchmarks or list(self.benchmarks)
 
     @property
     def further(self) -> dict[str, Any]:
-        """The ablations and the entries of `regimes`, by where they are configured."""
+        """Return the ablations and the entries of `regimes`, by the key that configures them."""
         ablations = {f"ablations.{name}": ablation for name, ablation in self.ablations.items()}
         return ablations | {f"regimes.{name}": entry for name, entry in self.regimes.items()}
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The configuration without the keys that only say how fast and where; equal ones give equal results."""
+        """The configuration without keys that change only speed and place. Equal identities give equal results."""
         values = self.params(without={"checkpoints", "logging", "share_imports", "training"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             section.pop("training", None)
@@ -425,7 +429,7 @@ class Config(Section):
 
     @cached_method
     def for_model(self, name: str) -> Config:
-        """The configuration as one model sees it: its `settings` merged over the common sections."""
+        """Return the configuration for one model: its `settings` merged over the common sections."""
         own = self.models[name].settings
         if unknown := sorted(set(own) - MODEL_SECTIONS):
             raise ValueError(
@@ -442,18 +446,21 @@ class Config(Section):
         return self.model_copy(update=merged)
 
     def save(self, path: str | Path, files: Sequence[str] = ()) -> None:
-        """Write it with every default and the files that it was given in; reading it again gives an equal one."""
+        """Write the configuration with all defaults and the names of its files. Reading it again gives an equal one."""
         values = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
         write_text(path, f"{FILES}{json.dumps(list(files))}\n{values}" if files else values)
 
     @cached_method
     def ablation_dpo(self, name: str) -> Dpo:
-        """The dpo section of one ablation."""
+        """Return the dpo section of one ablation."""
         return changed(f"ablations.{name}.dpo", self.dpo, self.ablations[name].dpo)
 
     @cached_method
     def steps_of(self, name: str | None) -> list[int]:
-        """The K of an ablation or an entry, or of the warm-up (None); "all" leaves K=0 out where it needs one."""
+        """Return the K of an ablation or entry, or of the warm-up (None).
+
+        "all" leaves K=0 out if it needs a warm-up.
+        """
         if name is None:
             return self.warmup.steps
         own = self.ablations.get(name) or self.regimes[name]
@@ -468,8 +475,10 @@ class Config(Section):
 
     @cached_method
     def warmup_of(self, variant: str) -> Warmup:
-        """The warmup section of the main grid ("", and `AUTO`), or of the ablation that has its own, whose horizon is
-        the main grid's unless it gives another, so that learning rates stay comparable."""
+        """Return the warmup section of the main grid ("" and `AUTO`) or of an ablation with its own warm-up.
+
+        An ablation has the main grid's horizon unless it sets another one, so that learning rates stay comparable.
+        """
         if variant in ("", AUTO):
             return self.warmup
         own, where = self.ablations[variant].warmup, f"ablations.{variant}.warmup"

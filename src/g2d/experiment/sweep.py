@@ -1,9 +1,9 @@
-"""The sweep: every regime's learning rate, and other numbers it is tuned by, chosen on problems of no benchmark.
+"""Sweep: tune learning rates and other keys of each regime on development problems.
 
-A candidate is an ablation, or an entry of `regimes`, that nobody has written down: the same rules and scripts, other
-values of the swept keys, one seed, one K. `with_candidates` puts them beside the configured ones for the plan alone, so
-no table, card or test of differences has them. What is chosen is a small file, which the trainings of the grid take as
-an input and fill their settings from (`with_choice`): the graph is the same whatever is chosen.
+A candidate is an ablation or entry that is not in the configuration: the same rules and scripts, other values of the
+swept keys, one seed, one K. `with_candidates` adds them for the table of jobs only, so no table, card or test has them.
+The chosen values are a small file, an input of the trainings, which fill their settings from it (`with_choice`). The
+graph does not depend on the choice.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from g2d.experiment.sections import Ablation, Config
 from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED_DEVELOPMENT
-from g2d.regimes.dpo import Dpo
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.offline.dpo import Dpo
 from g2d.settings import Section
 from g2d.settings.mistakes import changed
 
@@ -26,7 +26,7 @@ COUNTS = ("epochs", "max_steps", "lag")  # the whole numbers among the keys that
 
 @dataclass(frozen=True)
 class Candidate:
-    """One combination of the values of what is swept."""
+    """One combination of values of the swept keys."""
 
     swept: str  # warmup, dpo, an ablation or an entry
     values: tuple[tuple[str, float], ...]
@@ -34,34 +34,34 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """What its folder is called. No name in a configuration has an @."""
+        """The name of its folder. No name in a configuration has an @."""
         return "@".join([self.swept, *(f"{key}-{value}" for key, value in self.values)])
 
 
 def swept_keys(config: Config, name: str) -> set[str]:
-    """The keys that the sweep chooses of the warm-up, of DPO, of an ablation or of an entry."""
+    """Return the keys of the warm-up, DPO, an ablation or an entry that the sweep chooses."""
     return set(config.sweep.regimes.get(name, ())) if config.sweep else set()
 
 
 def sweep_seed(config: Config) -> int:
-    """The seed of the candidates."""
+    """Return the seed of the candidates."""
     assert config.sweep is not None
     return config.seeds[0] if config.sweep.seed is None else config.sweep.seed
 
 
 def held_out(config: Config) -> int:
-    """Problems of the pool that are held out of it for the sweep."""
+    """Return how many problems of the pool are held out for the sweep."""
     return config.sweep.development if config.sweep and isinstance(config.sweep.development, int) else 0
 
 
 def development_of(config: Config) -> dict[str, str]:
-    """By the problems that policies are evaluated on, those that choose before: they must not share any."""
+    """Return the development problems by the evaluation set that they must share no problem with."""
     chosen_by = {**dict.fromkeys(config.benchmarks, DEVELOPMENT), HELD_OUT: OPEN_ENDED_DEVELOPMENT}
     return {name: problems for name, problems in chosen_by.items() if problems in config.problem_sources}
 
 
 def swept_section(config: Config, name: str) -> tuple[str, Section]:
-    """What is swept, as it is configured, after the name of the section or the regime that settings hold it under."""
+    """Return the section or regime of swept settings, and the configured settings."""
     if name in config.ablations:
         has_warmup = config.ablations[name].has_warmup
         return ("warmup", config.warmup_of(name)) if has_warmup else ("dpo", config.ablation_dpo(name))
@@ -69,7 +69,7 @@ def swept_section(config: Config, name: str) -> tuple[str, Section]:
 
 
 def candidates(config: Config) -> list[Candidate]:
-    """All candidates, by what is swept; of each, in ascending order of the values."""
+    """Return all candidates, by what is swept, in ascending order of their values."""
     found: list[Candidate] = []
     for name, lists in config.sweep.regimes.items() if config.sweep else ():
         (_, base), k = swept_section(config, name), k_of(config, name)
@@ -83,7 +83,7 @@ def candidates(config: Config) -> list[Candidate]:
 
 
 def k_of(config: Config, name: str) -> int:
-    """The K at which the candidates are trained: the configured one, or the largest that every model has."""
+    """Return the K of the candidates: the configured one, or the largest K that all models have."""
     assert config.sweep is not None
     there = sorted(set.intersection(*(set(_steps(config.for_model(model), name)) for model in config.models)))
     chosen = config.sweep.at.get(name, there[-1] if there else 0)
@@ -100,7 +100,7 @@ def _steps(config: Config, name: str) -> list[int]:
 
 
 def with_candidates(config: Config) -> Config:
-    """The configuration with every candidate as an ablation or an entry: what the plan of a grid with a sweep knows."""
+    """Return the configuration with each candidate as an ablation or entry."""
     if not (tried := candidates(config)):
         return config
     ablations, regimes = dict(config.ablations), dict(config.regimes)
@@ -123,7 +123,7 @@ def with_candidates(config: Config) -> Config:
 
 
 def _tuned(config: Config, name: str, values: dict[str, Any]) -> Any:
-    """The warm-up, DPO, an ablation or an entry with other values of what is swept."""
+    """Return the warm-up, DPO, an ablation or an entry with other values of the swept keys."""
     section, own = swept_section(config, name)
     if ablation := config.ablations.get(name):
         return ablation.model_copy(update={section: getattr(ablation, section) | values})
@@ -131,13 +131,13 @@ def _tuned(config: Config, name: str, values: dict[str, Any]) -> Any:
 
 
 def with_choice(settings: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
-    """What a training depends on, by section, filled in from the file of what a sweep has chosen; own values stay."""
+    """Return params of a training with open keys filled in from a sweep's choice. Keys that are set stay."""
     section = choice["section"]
     return {**settings, section: {**choice["settings"], **settings[section]}}
 
 
 def with_choices(config: Config, chosen: Mapping[str, Mapping[str, float]]) -> Config:
-    """The configuration as it was trained, with the chosen keys and their values by what is swept."""
+    """Return the configuration as it was trained, with chosen values by what is swept."""
     tuned = {name: _tuned(config, name, dict(values)) for name, values in chosen.items()}
     sections: dict[str, Any] = {name: tuned[name] for name in tuned.keys() & SECTIONS.keys()}
     for group in ("ablations", "regimes"):

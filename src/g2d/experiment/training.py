@@ -1,4 +1,4 @@
-"""From a training's rule to its job, and from what it leaves to the policy that every later stage starts from."""
+"""Run the training of one rule: build its job, train, and write the policy that later stages read."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from g2d.experiment.arms import Arm, arms
 from g2d.experiment.config import Config, load
-from g2d.experiment.plan import Plan
-from g2d.experiment.sweep import SECTIONS, with_choice
+from g2d.experiment.sweep import SECTIONS, with_candidates, with_choice
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, install, read_json, sha256
 from g2d.jobs.launchers import forget_launcher
@@ -22,42 +22,42 @@ from g2d.policies.policy import Policy, read_own_policy, read_policy, require_ow
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
-from g2d.regimes.checkpoints import empty
-from g2d.regimes.job import Trained, TrainingJob, train_on
-from g2d.regimes.prompt_choice import PromptMix
 from g2d.regimes.regime import Regime
-from g2d.regimes.stopping import work_folder
-from g2d.regimes.tracking import tracking_arguments
-from g2d.regimes.training import write_metrics
+from g2d.regimes.run.checkpoints import empty
+from g2d.regimes.run.job import Trained, TrainingJob, train_on
+from g2d.regimes.run.prompts import PromptMix
+from g2d.regimes.run.stopping import work_folder
+from g2d.regimes.run.tracking import tracking_arguments
+from g2d.regimes.run.training import write_metrics
 from g2d.rewards.catalogue import reward_settings
 from g2d.rollouts.settings import Harvest
 
-# What a training may leave in its work folder for its policy.
+# Files and folders that a training may leave in its work folder for its policy.
 PARTS = ("adapter", "weights", "checkpoint", "rollouts.parquet")
 
 
 @dataclass(frozen=True)
 class GridTraining:
-    """One training of the grid: what its rule gave it, and where it leaves what it made."""
+    """One training of the grid, with the inputs and outputs of its rule."""
 
     snakemake: Any
     regime: Regime
-    folder: Path  # of the policy
-    config: Config  # as the model sees it: for what does not change the result
-    params: dict[str, Any]  # what the result depends on
+    folder: Path  # folder of the policy
+    config: Config  # resolved for the model; read only for settings that do not change the result
+    params: dict[str, Any]  # settings that the result depends on
     job: TrainingJob
 
     def train(self) -> Trained:
-        """Train in as many processes as the configuration says; what stops by itself, in this one."""
+        """Train in the configured number of processes. A training that stops automatically has one process."""
         forget_launcher()
         job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
         if getattr(job.settings, "auto", None) is not None:
-            from g2d.regimes.auto_stop import train_until_decline
+            from g2d.regimes.run.auto_stop import train_until_decline
 
             return train_on(partial(train_until_decline, self.regime.train), job, meter=job.meter)
         if self.config.training.processes == 1:
             return train_on(self.regime.train, job, meter=job.meter)
-        from g2d.regimes.launch import launched
+        from g2d.regimes.distributed.launch import launched
 
         given, log = (self.regime.name, replace(job, meter=Meter("", ""))), Path(self.snakemake.log[0])
         trained: Trained = launched(
@@ -70,7 +70,7 @@ class GridTraining:
         from g2d.policies.adapter_rounding import recorded_effect
 
         output, job = self.snakemake.output, self.job
-        stopped = self.snakemake.input.get("warmup")  # a warm-up that stopped by itself, which alone knows its K
+        stopped = self.snakemake.input.get("warmup")  # a warm-up that stopped automatically: its record has its K
         write_metrics(output.metrics, trained.log)
         for part in PARTS:
             if (job.work / part).exists():
@@ -78,7 +78,7 @@ class GridTraining:
         policy = Policy(
             policy_id=job.policy_id,
             model=self.snakemake.wildcards.model,
-            regime="/".join(self.folder.parts[3:-2]),
+            regime=_arm_name(self.folder),
             base=job.base.base,
             group_size=job.group_size,
             k=trained.k or (read_policy(stopped[0]).k if stopped else job.k),
@@ -97,7 +97,7 @@ class GridTraining:
 
 
 def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
-    """Train by the regime of that name: what each of several processes calls."""
+    """Train by the regime of that name. Each of several processes calls this."""
     return train_on(REGIMES[name].train, job, meter=meter)
 
 
@@ -109,33 +109,39 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
     is there. Then, with `checkpoints.keep: last`, the checkpoint that it went on from is emptied.
     """
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
-    for file in snakemake.input.get("choice", []):  # of a sweep
+    for file in snakemake.input.get("choice", []):  # settings that a sweep has chosen
         params = with_choice(params, read_json(file))
     regime = REGIMES[own_name(snakemake.rule).removeprefix("train_").removesuffix("_auto")]
     try:
         with work_folder(folder / "work") as work:
             with stage(snakemake) as meter:
-                plan = Plan(load(snakemake.config))
-                job = _job(snakemake, regime, plan, params, work=work, meter=meter)
-                yield GridTraining(snakemake, regime, folder, plan.for_model(snakemake.wildcards.model), params, job)
+                config, model = load(snakemake.config), snakemake.wildcards.model
+                arm = arms(with_candidates(config), model)[_arm_name(folder)]
+                config = config.for_model(model)
+                job = _job(snakemake, arm, config, params, work=work, meter=meter)
+                yield GridTraining(snakemake, regime, folder, config, params, job)
             if job.resume_from is not None and job.checkpointing.keep == "last":
                 empty(job.resume_from)
-    except (OSError, RuntimeError) as error:  # of the work folder: the stage says and ends what else there is
+    except (OSError, RuntimeError) as error:  # of the work folder; `stage` handles all others
         sys.exit(f"{snakemake.rule}: {error}")
 
 
+def _arm_name(folder: Path) -> str:
+    """Return the name of an arm from the folder of one of its policies: results/MODEL/SEED/ARM/G/K."""
+    return "/".join(folder.parts[3:-2])
+
+
 def _job(
-    snakemake: Any, regime: Regime, plan: Plan, params: Mapping[str, Any], *, work: Path, meter: Meter
+    snakemake: Any, arm: Arm, config: Config, params: Mapping[str, Any], *, work: Path, meter: Meter
 ) -> TrainingJob:
     wildcards, policy_id = snakemake.wildcards, str(Path(*work.parts[1:-1]))
-    config = plan.for_model(wildcards.model)
     start, teacher, checkpoint, harvest = (
         snakemake.input.get(name) for name in ("start", "teacher", "checkpoint", "harvest")
     )
     return TrainingJob(
         base=read_own_policy(snakemake.input.base),
         data=None,
-        settings=_settings(regime, plan, params, wildcards),
+        settings=_settings(arm, params, int(wildcards.g), int(wildcards.k)),
         seed=int(wildcards.seed),
         work=work,
         lora=Lora.model_validate(params["lora"]),
@@ -162,20 +168,23 @@ def _job(
     )
 
 
-def _settings(regime: Regime, plan: Plan, params: Mapping[str, Any], wildcards: Any) -> Any:
-    """The settings of a regime: what the result depends on, and what is no part of it: what is kept of an online
-    training up to K, and whether the card divides an update."""
+def _settings(arm: Arm, params: Mapping[str, Any], group_size: int, k: int) -> Any:
+    """Return the settings of a regime.
+
+    These are the params, and keys that do not change the result: which rollouts of an online training are kept, and
+    whether the device decides the size of a pass.
+    """
+    regime, written = REGIMES[arm.regime], arm.settings
     values = dict(params[regime.section or regime.name])
-    written = (plan.trained if regime.phase == "offline" else plan.online)(wildcards).settings
     if regime.phase == "online":
-        values |= {"steps": [int(wildcards.k)]} | ({"auto": params["auto"]} if "auto" in params else {})
-        values |= {"keep_rollouts": written.keep_rollouts}
+        values |= {"steps": [k], "keep_rollouts": written.keep_rollouts}
+        values |= {"auto": params["auto"]} if "auto" in params else {}
     if regime.section == "warmup":
-        values |= {"group_sizes": [int(wildcards.g)]}
+        values |= {"group_sizes": [group_size]}
     if written.per_device_batch_size == "auto":
         if regime.section == "warmup":
             completions = values["per_device_batch_size"] * values["gradient_accumulation_steps"]
-            values |= {"prompts_per_step": completions // int(wildcards.g)}
+            values |= {"prompts_per_step": completions // group_size}
         values |= {"per_device_batch_size": "auto"}
     if section := SECTIONS.get(regime.section):
         return section.model_validate(values)
@@ -186,8 +195,11 @@ def _settings(regime: Regime, plan: Plan, params: Mapping[str, Any], wildcards: 
 
 
 def take_over(chosen: Policy, folder: Path, regime: str, steps: Sequence[int]) -> None:
-    """Copy weights and record of the checkpoint that was chosen among `steps` to the folder of the policy that is
-    evaluated, which is called `regime`; a ValueError says where the weights are not those that were trained."""
+    """Copy weights and record of the checkpoint chosen among `steps` to the folder of the evaluated policy.
+
+    Raises:
+        ValueError: the weights are not those that were trained.
+    """
     require_own_weights(chosen)
     here = "adapter" if chosen.adapter else "weights"
     for file in chosen.files:

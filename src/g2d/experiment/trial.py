@@ -1,9 +1,9 @@
 """`g2d try CONFIG`: M0 answers a few problems as it would in the grid, before anything is trained.
 
-g2d try my.yaml                          20 problems of the pool, drawn as in the harvest
+g2d try my.yaml                          20 problems of the pool, sampled as in the harvest
 g2d try my.yaml --problems gsm8k --n 50  of a benchmark, decoded as in the evaluation
 
-Prompt, engine, decoding and verifier are those of the configuration. Nothing is written.
+Prompt, engine, decoding and verifier are taken from the configuration. Nothing is written.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Trial:
-    """What was asked for, and the answers: one for each problem."""
+    """Settings of a trial and its answers, one per problem."""
 
     config: Config  # as the model sees it
     model: str
@@ -131,7 +131,7 @@ def tried(
     reward: str | None = None,
     show: Callable[[Trial, int, int], None] = lambda trial, first, total: None,
 ) -> Trial:
-    """Have M0 answer problems of a set, as the harvest does for the pool and the evaluation for a benchmark.
+    """Let M0 answer problems of a set: the pool as in the harvest, a benchmark as in the evaluation.
 
     `show` is called with the answers so far, the number of the first new one, and the number of all problems.
     """
@@ -177,7 +177,7 @@ def tried(
 
 
 def not_a_number(policy: Policy) -> str | None:
-    """Name of a weight of M0 that is infinite or NaN; None if there is none."""
+    """Return the name of an infinite or NaN weight of M0, None if there is none."""
     from safetensors import safe_open
 
     for file in sorted(Path(policy.model_folder).glob("*.safetensors")):
@@ -189,7 +189,7 @@ def not_a_number(policy: Policy) -> str | None:
 
 
 def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int) -> list[Problem]:
-    """n problems at random, of the pool those at pinned levels; all where there are fewer."""
+    """Return n random problems, all if there are fewer. From the pool, only pinned levels."""
     levels = config.calibration.levels
     if name == "pool" and levels != "auto":
         pool = [problem for problem in pool if problem.level in levels] or pool
@@ -197,7 +197,7 @@ def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int)
 
 
 def base_policy(name: str, source: ModelSource, folder: Path) -> Policy:
-    """M0, made in a folder if the run makes it; what `results` has of the same source is not made again."""
+    """Return M0, made in a temporary folder if the run makes it, or the one in `results` if its source is the same."""
     if not isinstance(source, (EmbeddedModel, ScratchModel, GgufModel)):
         return resolve_base(name, source)
     if not isinstance(source, GgufModel):
@@ -214,7 +214,7 @@ def base_policy(name: str, source: ModelSource, folder: Path) -> Policy:
 
 
 def _screen(trial: Trial, number: int, total: int, full: bool) -> Iterator[str]:
-    """One problem and its answer, for a terminal."""
+    """Format one problem and its answer for a terminal."""
     rollout = trial.rollouts[number]
     cut = ", cut off" if rollout.finish_reason == "length" else ""
     level = "" if rollout.level is None else f" (level {rollout.level})"
@@ -245,7 +245,7 @@ def _block(name: str, text: str) -> Iterator[str]:
 
 
 def summary(trial: Trial) -> Iterator[str]:
-    """Counts, seconds, and what to change."""
+    """Return counts, seconds, and hints."""
     n, decoding = len(trial.rollouts), trial.decoding
     how = f"temperature {decoding.temperature:g}" if decoding.temperature else "greedy"
     yield (
@@ -265,7 +265,7 @@ def summary(trial: Trial) -> Iterator[str]:
 
 
 def hints(trial: Trial) -> Iterator[str]:
-    """What the answers say about the configuration, each with the key to change."""
+    """Return what the answers suggest to change in the configuration, with the keys."""
     n, key = len(trial.rollouts), f"{trial.section}.max_completion_length"
     cut = [rollout for rollout in trial.rollouts if _is_cut(rollout)]
     thinking = sum(map(_is_thinking, cut))
@@ -299,7 +299,7 @@ def _is_cut(rollout: Rollout) -> bool:
 
 
 def _is_thinking(rollout: Rollout) -> bool:
-    """Whether it began to think, in the completion or in the template, and did not end it."""
+    """Whether thinking began, in the completion or in the template, and did not end."""
     begun = "<think>" in rollout.completion_text or rollout.prompt_text.rstrip().endswith("<think>")
     return begun and "</think>" not in rollout.completion_text
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from g2d.memory.need import GIB, Forecast, Need
 from g2d.memory.workload import Drawing, Training
 
-SHARES = tuple(n / 20 for n in range(1, 19))  # of the card for vLLM beside a trainer
+SHARES = tuple(n / 20 for n in range(1, 19))  # shares of the card for vLLM next to a trainer
 
 
 def training_change(training: Training, need: Need, forecast: Forecast) -> str | None:
-    """Return a line that says what to set, or that nothing helps; None if the job fits.
+    """Return which settings to change, or that no change helps; None if the job fits.
 
     Tries smaller passes first, then other shares of the card for vLLM, the nearest first.
     """
@@ -24,11 +24,11 @@ def training_change(training: Training, need: Need, forecast: Forecast) -> str |
         shares += sorted(SHARES, key=lambda share: abs(share - shares[0]))
     for enough in ("fits", "tight"):
         if need.verdict == enough:
-            return "it may run out of memory, and nothing that leaves the results as they are makes it smaller"
+            return "it may run out of memory, and every change that makes it smaller changes results"
         for share in shares:
-            own = replace(forecast, engine=engine.model_copy(update={"training_gpu_memory_utilization": share}))
+            changed = replace(forecast, engine=engine.model_copy(update={"training_gpu_memory_utilization": share}))
             for units in passes:
-                if own.training(training.with_units(units)).verdict == enough:
+                if changed.training(training.with_units(units)).verdict == enough:
                     return _settings(training, units, None if share == shares[0] else share, enough)
     smallest = forecast.training(training.with_units(1))
     other = ""
@@ -45,22 +45,22 @@ def training_change(training: Training, need: Need, forecast: Forecast) -> str |
 
 
 def _settings(training: Training, units: int, share: float | None, verdict: str) -> str:
-    said = [f"engine.training_gpu_memory_utilization to {share:g}"] if share is not None else []
+    changes = [f"engine.training_gpu_memory_utilization to {share:g}"] if share is not None else []
     if units < training.units:
-        said.append(
+        changes.append(
             f"{training.section}.per_device_batch_size to {units}, with {training.units // units} times the "
-            "accumulation steps (they follow from prompts_per_step where that is set), so that a step stays as large"
+            "accumulation steps (with prompts_per_step they follow from it), so that a step keeps its size"
         )
-    return f"set {' and '.join(said)}" + "; it is tight then" * (verdict == "tight")
+    return f"set {' and '.join(changes)}" + "; it is tight then" * (verdict == "tight")
 
 
 def drawing_change(drawing: Drawing, need: Need, forecast: Forecast) -> str | None:
-    """The same for completions from a frozen policy."""
+    """Return `training_change` for completions from a frozen policy."""
     if need.verdict == "fits":
         return None
     if forecast.engine.name == "vllm" and not drawing.compared:
         if not need.needs_more:
-            return None  # it takes the share that it is given
+            return None  # vLLM uses its share of the card
         return "raise engine.gpu_memory_utilization or engine.tensor_parallel_size, or use a larger card"
     batch = drawing.batch
     while (batch := batch // 2) >= 1:

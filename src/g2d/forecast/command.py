@@ -1,4 +1,4 @@
-"""`g2d plan CONFIG`: which jobs fit on a card, what to change, and which differences the grid can find; nothing runs.
+"""`g2d plan CONFIG`: which jobs fit on a card, what to change, and which differences the grid can find. Nothing runs.
 
 g2d plan my.yaml --memory 24
 g2d plan config/paper.yaml --models qwen2.5-7b-instruct --config-json qwen2.5-7b-instruct=config.json
@@ -31,21 +31,21 @@ from g2d.tables.power import planned_power
 
 ASSUMED_CARD = 80.0  # GiB, the paper's A100
 NO_CARD = (
-    "without a card no memory is counted: the sums of this command are for GPUs (--memory GiB). On a CPU the weights "
-    "are float32, and what a finished job took of the RAM is peak_memory_bytes of its cost.json"
+    "memory is only estimated for GPUs (--memory GiB). On a CPU the weights are float32, and cost.json has the RAM of "
+    "a finished job as peak_memory_bytes"
 )
 ESTIMATE = (
-    "An estimate: activations are counted by running the model's code on shapes, the rest is arithmetic, and what is "
-    "called assumed is a guess. No card was asked. How far real passes were from it: docs/performance.md, Memory."
+    "An estimate: activations are counted by running the model's code on shapes, the rest is arithmetic, and parts "
+    "called assumed are guesses. No card was used. Comparison with real passes: docs/performance.md, Memory."
 )
 
 
 def register(subparsers: Any) -> None:
     """Add the command to `g2d`."""
-    parser = subparsers.add_parser("plan", help="what fits on a card, before anything runs on one", description=__doc__)
+    parser = subparsers.add_parser("plan", help="jobs that fit on a card, before anything runs", description=__doc__)
     parser.add_argument("config", type=Path, help="a configuration")
     parser.add_argument(
-        "--memory", type=at_least(0), metavar="GiB", help="of the card, 0 without one; else the one here, else 80"
+        "--memory", type=at_least(0), metavar="GiB", help="of the card, 0 without one (default: the card here, or 80)"
     )
     parser.add_argument("--models", nargs="+", metavar="NAME", help="only these")
     parser.add_argument(
@@ -63,41 +63,42 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the forecast; 1 where a model has no config.json here, or something does not fit."""
+    """Print the forecast; return 1 if a model has no config.json here or a job does not fit."""
     config = read(arguments.config)
     names = arguments.models or list(config.models)
     if unknown := [name for name in names if name not in config.models]:
-        raise ConfigError(f"--models {unknown[0]}: not one of the models, which are {', '.join(config.models)}")
+        raise ConfigError(f"--models {unknown[0]}: no such model: name some of {', '.join(config.models)}")
     given = _files(arguments.config_json, config)
     memory = arguments.memory if arguments.memory is not None else memory_here() or ASSUMED_CARD
     prompt_tokens = arguments.prompt_tokens
-    found = [model_forecast(config, name, given, int(memory * GIB), prompt_tokens) for name in names]
+    models = [model_forecast(config, name, given, int(memory * GIB), prompt_tokens) for name in names]
     sizes = benchmark_sizes(config)
     if arguments.json:
-        known = {name: n for name, n in sizes.items() if n is not None}
-        seen = json.loads(planned_power(config, known).to_json(orient="records"))
-        said = {"card_gib": memory, "prompt_tokens": prompt_tokens, "models": found, "power": seen}
-        say(json.dumps(said, indent=2))
+        known_sizes = {name: n for name, n in sizes.items() if n is not None}
+        power = json.loads(planned_power(config, known_sizes).to_json(orient="records"))
+        say(
+            json.dumps({"card_gib": memory, "prompt_tokens": prompt_tokens, "models": models, "power": power}, indent=2)
+        )
     else:
-        parts = [_screen(model, memory, prompt_tokens) for model in found]
+        parts = [_screen(model, memory, prompt_tokens) for model in models]
         parts += [part if "\n" in part else textwrap.fill(part, 118) for part in planned_words(config, sizes)]
         say("\n\n".join([*parts, *([ESTIMATE] if memory else [])]))
-    bad = [m for m in found if "missing" in m or any(n["verdict"] == "does not fit" for n in m["jobs"])]
-    return 1 if bad else 0
+    return int(any("missing" in m or any(job["verdict"] == "does not fit" for job in m["jobs"]) for m in models))
 
 
 def model_forecast(
     config: Config, name: str, given: dict[str, Path], memory: int, prompt_tokens: int = PROMPT_TOKENS
 ) -> dict[str, Any]:
-    """Everything about one model on a card of so many bytes, as JSON; without a card (0) only tokens."""
-    own = config.for_model(name)
-    said: dict[str, Any] = {"model": name, "engine": own.engine.name, "tokens": _tokens(own), "jobs": []}
+    """Return the forecast of one model on a card of `memory` bytes, as JSON; without a card (0) only tokens."""
+    model_config = config.for_model(name)
+    result: dict[str, Any] = {"model": name, "engine": model_config.engine.name, "tokens": _tokens(model_config)}
+    jobs = result["jobs"] = []
     # Reward models are in memory together with the trainer.
     if judges := [name for name, reward in config.rewards.items() if isinstance(reward, RewardModel)]:
-        said["not_counted"] = judges
+        result["not_counted"] = judges
     source = config.models[name]
     if not memory and isinstance(source, LocalModel | HubModel | GgufModel):
-        return said | {"nothing": f"models.{name}: {NO_CARD}"}
+        return result | {"nothing": f"models.{name}: {NO_CARD}"}
     if name in given:
         file = given[name]
     elif isinstance(source, LocalModel | HubModel | GgufModel):
@@ -106,33 +107,32 @@ def model_forecast(
         try:
             file = config_file(name, source)
         except NoConfigError as error:
-            return said | {"missing": str(error)}
+            return result | {"missing": str(error)}
     else:
         recorded = isinstance(source, RecordedModel)
         why = "recorded completions need no card" if recorded else "the embedded model fits anywhere: nothing to plan"
-        return said | {"nothing": f"models.{name}: {why}"}
-    forecast = Forecast.of(file, own.lora, own.engine, memory, prompt_tokens)
-    for drawing in drawings(own):
+        return result | {"nothing": f"models.{name}: {why}"}
+    forecast = Forecast.of(file, model_config.lora, model_config.engine, memory, prompt_tokens)
+    for drawing in drawings(model_config):
         need = forecast.drawing(drawing)
-        said["jobs"].append(_as_json(need, drawing_change(drawing, need, forecast)))
-    for asked in trainings(own):
-        training = forecast.divided(asked)
+        jobs.append(_as_json(need, drawing_change(drawing, need, forecast)))
+    for training in map(forecast.divided, trainings(model_config)):
         need = forecast.training(training)
-        said["jobs"].append(_as_json(need, training_change(training, need, forecast)) | {"passes": _passes(training)})
-    said["jobs"] = _merged(said["jobs"])
+        jobs.append(_as_json(need, training_change(training, need, forecast)) | {"passes": _passes(training)})
+    result["jobs"] = _merged(jobs)
     shape = forecast.shape
-    said["disk"] = asdict(disk := disk_use(config, name, shape)) | {"total": disk.total, "words": disk.words}
-    return said | {"parameters": shape.parameters, "adapter": shape.adapter, "config_json": str(file)}
+    result["disk"] = asdict(disk := disk_use(config, name, shape)) | {"total": disk.total, "words": disk.words}
+    return result | {"parameters": shape.parameters, "adapter": shape.adapter, "config_json": str(file)}
 
 
 def _merged(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Merge jobs that differ only in their names."""
-    unlike: dict[str, dict[str, Any]] = {}
+    merged: dict[str, dict[str, Any]] = {}
     for job in jobs:
-        first = unlike.setdefault(json.dumps(job | {"job": ""}), job)
+        first = merged.setdefault(json.dumps(job | {"job": ""}), job)
         if first is not job:
             first["job"] += f", {job['job']}"
-    return [*unlike.values()]
+    return [*merged.values()]
 
 
 def _as_json(need: Need, change: str | None) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _passes(training: Training) -> str:
 
 
 def _tokens(config: Config) -> list[dict[str, Any]]:
-    """The most completions and tokens of one job of every kind."""
+    """Return the largest number of completions and tokens of one job of each kind."""
     jobs: list[Drawing | Training] = [*drawings(config), *trainings(config)]
     return [
         {"job": job.name, "completions": job.completions, "tokens": job.completions * job.budget, "budget": job.budget}
@@ -165,13 +165,13 @@ def _tokens(config: Config) -> list[dict[str, Any]]:
 
 
 def _screen(model: dict[str, Any], memory: float, prompt_tokens: int) -> str:
-    """One model, for a terminal."""
+    """Return the forecast of one model as text."""
     card = f"on a card of {memory:g} GiB, prompts of at most {prompt_tokens} tokens" if memory else "without a card"
     lines = [f"{model['model']} {card}"]
     for job in model["jobs"]:
         lines.append(f"\n  {job['job']}: {job['total_bytes'] / GIB:.1f} GiB, {job['verdict']}")
         lines += _wrapped(" + ".join(f"{p['bytes'] / GIB:.2f} {p['name']} ({p['how']})" for p in job["parts"]))
-        lines += [line for said in job["said"] for line in _wrapped(said)]
+        lines += [line for note in job["said"] for line in _wrapped(note)]
         lines += _wrapped(f"auto: {job['passes']}") if job.get("passes") else []
         lines += _wrapped(f"-> {job['change']}") if job["change"] else []
     for key in ("missing", "nothing"):
@@ -192,23 +192,25 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _files(pairs: list[str], config: Config) -> dict[str, Path]:
-    """NAME=FILE, checked."""
+    """Return the files of --config-json by model; raises ConfigError."""
     given = {}
     for pair in pairs:
         name, _, file = pair.partition("=")
         if name not in config.models or not Path(file).is_file():
-            raise ConfigError(f"--config-json {pair}: expected a model of the configuration, =, and a file that exists")
+            raise ConfigError(
+                f"--config-json {pair}: expected NAME=FILE, with a model and an existing file: correct it"
+            )
         given[name] = Path(file)
     return given
 
 
 def memory_here() -> float | None:
-    """GiB of the smallest card of this machine, by nvidia-smi; None without one."""
+    """Return the GiB of the smallest card of this machine, by nvidia-smi; None without one."""
     if shutil.which("nvidia-smi") is None:
         return None
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    asked = subprocess.run(query, capture_output=True, text=True, check=False)
-    sizes = [float(line) for line in asked.stdout.split() if line.replace(".", "").isdigit()]
+    answer = subprocess.run(query, capture_output=True, text=True, check=False)
+    sizes = [float(line) for line in answer.stdout.split() if line.replace(".", "").isdigit()]
     if not sizes:
-        say("nvidia-smi names no card: --memory GiB says how large it is", file=sys.stderr)
+        say("nvidia-smi lists no card: set its size by --memory GiB", file=sys.stderr)
     return min(sizes) / 1024 if sizes else None

@@ -9,7 +9,7 @@ from functools import cache
 from g2d.jobs.cost import Cost
 from g2d.jobs.gpus import visible
 
-WIDTH = 1024  # of the matrices
+WIDTH = 1024  # rows and columns of the matrices
 ROUNDS = 3
 
 
@@ -33,26 +33,25 @@ CORE = Device(False, "CPU hours", "core-hours on this machine, guessed from a ma
 
 
 def device_of(cost: Cost) -> Device:
-    """The kind of device that a job ran on."""
+    """Return the kind of device that a job ran on."""
     return CORE if cost.device == "cpu" else CARD
 
 
 def device_here(engine: str, *, elsewhere: bool = False) -> Device:
-    """Return the device of future jobs: a core if this machine has no GPU, unless they run on a cluster or use vLLM,
-    which needs a card.
-    """
+    """Return the device of future jobs: a card, or a core if this machine has no GPU, the jobs run here and do not use
+    vLLM."""
     return CARD if elsewhere or engine == "vllm" or visible() else CORE
 
 
 @cache
 def core_operations() -> float:
-    """Operations a second of one core: the fastest of some products of float32 matrices, per CPU second."""
+    """Return the operations per CPU second of one core, in the fastest of some products of float32 matrices."""
     import numpy as np
 
     matrix = np.ones((WIDTH, WIDTH), dtype=np.float32)
     spent = []
     for _ in range(ROUNDS):
-        began = time.process_time()  # for all threads
+        began = time.process_time()  # CPU time of all threads
         matrix @ matrix
         spent.append(time.process_time() - began)
     return float(2 * WIDTH**3 / max(min(spent), 1e-6))

@@ -1,15 +1,14 @@
-"""Hours of what was not measured yet: a guess from the size of a model and the tokens of a job, for an H100 or a core.
+"""Hours of jobs without measurements: a guess from model size and tokens, for an H100 or a CPU core.
 
-A step of decoding reads all weights and launches their kernels. A pass of training does 8 operations for every
-parameter and token: forward and backward (of adapters only), the forward pass repeated for checkpointed activations,
-and the reference. The constants were measured on one H100 80GB with models of 0.5 and 7.6 billion parameters and
-reproduce these measurements within a factor of two (docs/performance.md). Assumed: completions half as long as they may
-be, half of the prompts pairable, benchmarks of 1,000 problems.
+A decoding step reads all weights and launches their kernels. A training pass does 8 operations per parameter and token:
+forward and backward (only of adapters), the forward pass again for checkpointed activations, and the reference. The
+constants were measured on one H100 80GB with models of 0.5 and 7.6 billion parameters and reproduce these measurements
+within a factor of two (docs/performance.md). Assumptions: completions have half of their token budget, half of the
+prompts are pairable, benchmarks have 1,000 problems.
 
-On a core operations alone count, at a share (`EFFICIENCY`) of what a matrix product reaches here: 2 for every parameter
-and token of drawing, prompts included, and 8 in training. Drawing reads a prompt once for its completions, and what all
-prompts begin with once; passes read it once for the completions of a group or pair (`training.shared_prompts`). The
-length of a prompt follows from its text if the problems are synthetic.
+Only operations count on a core, at `EFFICIENCY` times the speed of a matrix product: 2 per parameter and token of
+drawing, prompts included, and 8 in training. Drawing reads a prompt once for all its completions, and the common
+beginning of all prompts once; a pass reads a prompt once per group or pair (`training.shared_prompts`).
 """
 
 from __future__ import annotations
@@ -21,36 +20,36 @@ from typing import Any
 
 from g2d.experiment.arms import Arm
 from g2d.experiment.config import Config
-from g2d.experiment.plan import Wildcards
 from g2d.forecast.devices import CARD, Device, core_operations
 from g2d.forecast.workloads import PROMPT_TOKENS, drawings
+from g2d.graph.job import Wildcards
 from g2d.policies.settings import BYTES, parameters
 from g2d.problems.generated import generate, levels_of
 from g2d.problems.prompts import Messages, conversation
 from g2d.problems.settings import Generated, SyntheticProblems
-from g2d.regimes.warmup import Warmup
+from g2d.regimes.grpo.keys import Warmup
 
 SOURCE = "guess"
 
-BANDWIDTH = 3.0e12  # bytes a second: a copy on the card
-OPERATIONS = 3.5e14  # a second, of a DPO step of the 7B model
-STEP = {"transformers": 0.07, "vllm": 0.003}  # seconds of a decoding step beside the weights, and for every row
-ROW = {"transformers": 0.0, "vllm": 2.5e-5}
+BANDWIDTH = 3.0e12  # bytes per second of a copy on the card
+OPERATIONS = 3.5e14  # per second, in a DPO step of the 7B model
+STEP = {"transformers": 0.07, "vllm": 0.003}  # seconds of a decoding step without reading the weights
+ROW = {"transformers": 0.0, "vllm": 2.5e-5}  # seconds per row of it
 AT_ONCE = 256  # rows of vLLM
 PASS = 0.5  # seconds of a pass of training at least: launches
 UPDATE = 1.0  # seconds of an update of online training beside drawing and passes
 START = {"transformers": 30.0, "vllm": 60.0}  # seconds of a job before its first token
-EFFICIENCY = 1.0  # of a core, in training and drawing, relative to a float32 product; bfloat16 reaches more
+EFFICIENCY = 1.0  # speed of a core relative to a float32 product; bfloat16 is faster
 START_ON_CPU = 15.0
 
 LENGTH = 0.5  # share of its token budget
 PAIRABLE = 0.5  # share of the prompts
-PROBLEMS = 1000  # of a benchmark that is not available yet
-LEVELS = 5  # of a pool without configured levels
+PROBLEMS = 1000  # size of a benchmark that is not available yet
+LEVELS = 5  # levels of a pool that does not configure them
 
-# Tokens of a prompt on a core: of the template, with its default system message, of every message, and of the text.
+# Tokens of a prompt: of the template with its default system message, per message, and per character of the text.
 TEMPLATE_TOKENS, MESSAGE_TOKENS = 20, 8
-CHARACTERS_PER_TOKEN = 2  # of problems, which are numbers and operators for the greater part
+CHARACTERS_PER_TOKEN = 2  # problems are mostly numbers and operators
 
 
 @dataclass(frozen=True)
@@ -61,17 +60,17 @@ class Work:
     rows: int = 1  # completions that are drawn together
     length: float = 0.0  # tokens of a completion
     trained: float = 0.0  # sequences that pass through the model in training
-    passes: float = 0.0  # forward and backward passes that take them
-    updates: float = 0.0  # of an online training
-    teacher: float | None = None  # parameters of one that scores all of them; as of `Training`
+    passes: float = 0.0  # forward and backward passes over these sequences
+    updates: float = 0.0  # updates of an online training
+    teacher: float | None = None  # parameters of a teacher that scores all sequences; as in `Training`
     group: int = 1  # completions that share a prompt
-    shared: int = 1  # of these, how many a pass reads with one prompt
-    prompt: float = PROMPT_TOKENS  # tokens
-    beginning: float = 0.0  # of these, how many all prompts begin with
+    shared: int = 1  # completions that a pass reads with one prompt
+    prompt: float = PROMPT_TOKENS  # tokens of a prompt
+    beginning: float = 0.0  # tokens that all prompts begin with
 
 
 def seconds(work: Work, size: float, engine: str) -> float:
-    """Device seconds of a job without its start, of a model with so many parameters."""
+    """Return the device seconds of a job without its start, for a model of `size` parameters."""
     steps = ceil(work.drawn / work.rows) * work.length
     drawing = steps * (STEP[engine] + work.rows * ROW[engine] + size * BYTES / BANDWIDTH)
     tokens = work.trained * (PROMPT_TOKENS + work.length)
@@ -81,7 +80,7 @@ def seconds(work: Work, size: float, engine: str) -> float:
 
 
 def core_seconds(work: Work, size: float, operations: float) -> float:
-    """CPU seconds of a job without its start, on a core of so many operations a second."""
+    """Return the CPU seconds of a job without its start, on a core with this many operations per second."""
     teacher = 0.0 if work.teacher is None else work.teacher or size
     drawn = work.drawn * ((work.prompt - work.beginning) / work.group + work.length)
     trained = work.trained * (work.prompt / work.shared + work.length)
@@ -89,16 +88,16 @@ def core_seconds(work: Work, size: float, operations: float) -> float:
 
 
 def prompt_tokens(config: Config, source: Any) -> tuple[float, float]:
-    """Tokens of a prompt, and those that all prompts of its problems begin with: by the text of a synthetic set, else
-    `PROMPT_TOKENS`."""
+    """Return the tokens of a prompt and of the common beginning of all prompts, from the text of synthetic problems;
+    `PROMPT_TOKENS` and 0 for others."""
     if not isinstance(source, SyntheticProblems):
         return PROMPT_TOKENS, 0.0
-    of_each_level = min(source.n, max(1, len(levels_of(source))))
-    few = source.model_copy(update={"n": of_each_level, "seed": 0})
-    conversations = [conversation(problem, config.prompt) for problem in generate(few)]
-    own = mean(_tokens(messages[-1:]) for messages in conversations)
+    one_per_level = min(source.n, max(1, len(levels_of(source))))
+    sample = source.model_copy(update={"n": one_per_level, "seed": 0})
+    conversations = [conversation(problem, config.prompt) for problem in generate(sample)]
+    text = mean(_tokens(messages[-1:]) for messages in conversations)
     beginning = TEMPLATE_TOKENS + _tokens(conversations[0][:-1])
-    return beginning + own, beginning
+    return beginning + text, beginning
 
 
 def _tokens(messages: Messages) -> float:
@@ -114,26 +113,26 @@ def guess(
     arm: Arm | None,
     device: Device = CARD,
 ) -> float:
-    """Hours of a job of a model on a device, by its configuration.
+    """Return the hours of a job on a device.
 
     Args:
         stage: its rule, without `_shard`.
-        units: completions of an online training; of a job that generates, its share of the prompts.
+        units: completions of an online training, or a generating job's share of the prompts.
     """
-    if stage == "measure_drift":  # transformers draws, whatever the engine
+    if stage == "measure_drift":  # transformers draws with any engine
         config = config.model_copy(update={"engine": config.engine.model_copy(update={"name": "transformers"})})
     engine, size = config.engine.name, parameters(config.models[model])
     work = _drawing(config, stage, wildcards, units) if arm is None else _training(config, arm, int(wildcards.g), units)
     if not device.is_card:
-        asked = config.problem_sources.get(getattr(wildcards, "benchmark", "pool"), config.pool)
-        prompt, beginning = prompt_tokens(config, asked)
+        source = config.problem_sources.get(getattr(wildcards, "benchmark", "pool"), config.pool)
+        prompt, beginning = prompt_tokens(config, source)
         work = replace(work, prompt=prompt, beginning=beginning)
         return (START_ON_CPU + core_seconds(work, size, core_operations())) / 3600
     return (START[engine] + seconds(work, size, engine)) / 3600
 
 
 def _training(config: Config, arm: Arm, group_size: int, completions: float) -> Work:
-    """Work of a training; `completions` is for online ones."""
+    """Return the work of a training; `completions` counts only for online ones."""
     settings, samples, budget = arm.settings, config.harvest.samples_per_prompt, config.harvest.max_completion_length
     shares = config.training.shared_prompts is not False
     if arm.phase != "online":
@@ -169,5 +168,5 @@ def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> 
 
 
 def _rows(config: Config, completions: float, batch: int) -> int:
-    """Completions that are drawn together."""
+    """Return the number of completions that are drawn together."""
     return max(1, min(ceil(completions), AT_ONCE if config.engine.name == "vllm" else batch))

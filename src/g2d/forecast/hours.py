@@ -1,8 +1,8 @@
 """GPU-hours or CPU hours of jobs, for `snakemake -n` and `g2d status`.
 
 The rate of a job is the mean over finished jobs of its stage and model on such a device (`g2d.forecast.rates`), or
-else a guess (`g2d.forecast.guess`). With `warmup.iterations` above 1 or `warmup.replay`, a step generates only part
-of its completions, so the hours are an upper bound.
+else a guess (`g2d.forecast.guess`). The hours are an upper bound with `warmup.iterations` above 1 or `warmup.replay`,
+because a step then generates only part of its completions.
 """
 
 from __future__ import annotations
@@ -14,36 +14,37 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from g2d.experiment.plan import Plan, Wildcards, model_of
+from g2d.experiment import grid
 from g2d.experiment.race import at_look, decided
 from g2d.experiment.sections import Config, Price
 from g2d.forecast.devices import CARD, Device
 from g2d.forecast.guess import SOURCE, guess
-from g2d.forecast.jobs import GridJob, grid_jobs
-from g2d.forecast.rates import AUTO_STAGES, ONLINE_STAGES, TO_K, measured_rates
+from g2d.forecast.rates import AUTO_STAGES, ONLINE_STAGES, measured_rates
+from g2d.graph.build import grid_jobs
+from g2d.graph.job import Job, Key
 from g2d.jobs.cost import Cost
 
 
 @dataclass(frozen=True)
 class GpuJob:
-    """One job that holds a GPU. `units` is what its hours grow with: completions of an online training, else 1."""
+    """A job that holds a GPU. Its hours are proportional to `units`: completions of an online training, else 1."""
 
     stage: str
     model: str
     units: float = 1.0
-    rate_of: str | None = None  # stage to take the rate from, if another: a probe uses that of a harvest
+    rate_of: str | None = None  # stage with its rate, if another: a probe has the rate of a harvest
     at_most: bool = False  # its hours may be fewer
     guess: float | None = None  # hours per unit, if not measured
 
     @property
     def rated_as(self) -> tuple[str, str]:
-        """The stage whose rate counts, and the model."""
+        """Stage and model of its rate."""
         return self.rate_of or self.stage, self.model
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the estimate; `hours` is None where the stage was not measured."""
+    """One line of the estimate; `hours` is None if the stage was not measured."""
 
     stage: str
     jobs: int
@@ -51,37 +52,31 @@ class Line:
     source: str
 
 
-def continued_step(plan: Plan, rule: str, wildcards: Wildcards) -> int:
-    """K of the checkpoint that a training resumes from, by the configuration; 0 if none."""
-    return (plan.online(wildcards).before(int(wildcards.g), int(wildcards.k)) or 0) if rule in TO_K else 0
-
-
-def gpu_job(plan: Plan, rule: str, wildcards: Wildcards, before: int | None = None, device: Device = CARD) -> GpuJob:
-    """Return a job that trains or generates, with a guess for a device. The workflow's rules give `before`, K of the
-    checkpoint that a training resumes from; the default is `continued_step`.
-    """
-    before = continued_step(plan, rule, wildcards) if before is None else before
-    model, stage = model_of(wildcards), rule.removesuffix("_shard")
-    config, arm = plan.for_model(model), None
+def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
+    """Return a job that trains or generates, with a guess for a device."""
+    model, stage, w = job.model, job.stage, job.wildcards
+    model_config, units = config.for_model(model), 1.0
+    more: dict[str, Any] = {}
     if stage in ONLINE_STAGES:
-        arm, steps = plan.online(wildcards), int(wildcards.k) - before  # at most this many with auto-stop
-        units = steps * arm.settings.completions_per_step(int(wildcards.g))
-        job = GpuJob(stage, model, units, at_most=getattr(arm.settings, "trains_again", False))
-    elif stage.startswith("train_"):
-        arm, job = plan.trained(wildcards), GpuJob(stage, model)
+        assert job.arm is not None
+        steps, settings = int(w.k) - (job.continues or 0), job.arm.settings
+        units = steps * settings.completions_per_step(int(w.g))  # an auto-stop may need fewer
+        more = {"at_most": getattr(settings, "trains_again", False)}
     elif stage == "draw_probe":
-        share = min(plan.config.probe.prompts, config.training_set.n) / config.training_set.n
-        job = GpuJob(stage, model, share, rate_of="harvest_rollouts")
-    else:
-        job = GpuJob(stage, model, 1 / int(wildcards.get("shards", 1)))
-    if plan.is_embedded(model) or plan.config.models[model].source == "recorded" or not job.units:
-        return job
-    return replace(job, guess=guess(config, stage, model, wildcards, job.units, arm, device) / job.units)
+        prompts = model_config.training_set.n
+        units = min(config.probe.prompts, prompts) / prompts
+        more = {"rate_of": "harvest_rollouts"}
+    elif job.arm is None:
+        units = 1 / int(w.get("shards", 1))
+    work = GpuJob(stage, model, units, **more)
+    if grid.is_embedded(config, model) or grid.is_recorded(config, model) or not units:
+        return work
+    return replace(work, guess=guess(model_config, stage, model, w, units, job.arm, device) / units)
 
 
 def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence[float]]) -> list[Line]:
-    """Hours by stage and source of the rate, in the order of the jobs, at the measured rates or as guessed."""
-    found: dict[tuple[str, str], list[float | None]] = {}
+    """Return the hours by stage and source of the rate, in the order of the jobs."""
+    by_line: dict[tuple[str, str], list[float | None]] = {}
     means = mean_rates(measured)
     for job in jobs:
         rates, hours = measured.get(job.rated_as), hours_of(job, means)
@@ -90,27 +85,26 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
             source = "not measured yet"
         elif job.at_most or job.stage in AUTO_STAGES:
             source = f"at most; {source}"
-        found.setdefault((job.stage, source), []).append(hours)
+        by_line.setdefault((job.stage, source), []).append(hours)
     return [
         Line(stage, len(hours), None if None in hours else sum(h for h in hours if h is not None), source)
-        for (stage, source), hours in found.items()
+        for (stage, source), hours in by_line.items()
     ]
 
 
 def mean_rates(measured: Mapping[tuple[str, str], Sequence[float]]) -> dict[tuple[str, str], float]:
-    """The mean of the rates of every (stage, model) that has been measured."""
-    return {at: mean(rates) for at, rates in measured.items() if rates}
+    """Return the mean rate of every measured (stage, model)."""
+    return {key: mean(rates) for key, rates in measured.items() if rates}
 
 
 def hours_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | None:
-    """Hours of a job: measured here, else guessed; None where neither is known."""
+    """Return the hours of a job, by its measured rate or its guess; None without both."""
     rate = means.get(job.rated_as, job.guess)
     return None if rate is None else rate * job.units
 
 
 def report(lines: Sequence[Line], price: Price | None = None, device: Device = CARD) -> str:
-    """The estimate as a table, with its total, in money too where an hour of a card has one price; empty without
-    lines."""
+    """Return the estimate as a table with its total, also in money if all cards have one price; empty without lines."""
     if not lines:
         return ""
     width = max(len("job"), *(len(line.stage) for line in lines))
@@ -127,26 +121,25 @@ def report(lines: Sequence[Line], price: Price | None = None, device: Device = C
 
 
 def next_cost(config: Config, look: Mapping[str, Any], results: str | Path = "results") -> dict[str, Any]:
-    """What the next look costs after this one, at the rates of the jobs that have finished here; null where one is not
-    known: device-`hours` and, where an hour has a price, `money` in a `currency`; and the same `_at_most`, where every
-    policy that gets seeds then gets all there are."""
-    plan, price = Plan(config), config.price_per_device_hour
+    """Return the cost of the next look at the rates of finished jobs: device-`hours` and, with a price, `money` in a
+    `currency`; None if a rate or price is unknown. Keys with `_at_most`: each policy that gets seeds gets all seeds."""
+    price = config.price_per_device_hour
     worths: dict[str, Callable[[Cost], float]] = {"hours": lambda cost: cost.device_s / 3600}
     if price:
         worths["money"] = lambda cost: cost.device_s / 3600 * (price.per_hour(cost.device) or math.nan)
     means = {name: mean_rates(measured_rates(results, config.models, worth)) for name, worth in worths.items()}
-    before = _device_jobs(decided(config, results), plan)
+    before = _device_jobs(decided(config, results))
     most = {**look, "seeds": {**look["seeds"], **dict.fromkeys(look["next"], len(config.seeds))}}
-    found: dict[str, Any] = {}
+    costs: dict[str, Any] = {}
     for ending, then in (("", look), ("_at_most", most)):
-        jobs = [job for at, job in _device_jobs(at_look(config, {"": then}), plan).items() if at not in before]
-        work = [replace(gpu_job(plan, job.rule, job.wildcards), guess=None) for job in jobs]
+        jobs = [job for key, job in _device_jobs(at_look(config, {"": then})).items() if key not in before]
+        work = [replace(gpu_job(config, job), guess=None) for job in jobs]
         for name, rates in means.items():
             spent = [hours_of(job, rates) for job in work]
-            known = [one for one in spent if one is not None and math.isfinite(one)]
-            found[name + ending] = math.fsum(known) if len(known) == len(spent) else None
-    return found | ({"currency": price.currency} if price else {})
+            finite = [cost for cost in spent if cost is not None and math.isfinite(cost)]
+            costs[name + ending] = math.fsum(finite) if len(finite) == len(spent) else None
+    return costs | ({"currency": price.currency} if price else {})
 
 
-def _device_jobs(config: Config, plan: Plan) -> dict[tuple[str, str], GridJob]:
-    return {(job.rule, job.name): job for job in grid_jobs(config, plan) if job.holds_device}
+def _device_jobs(config: Config) -> dict[Key, Job]:
+    return {job.key: job for job in grid_jobs(config) if job.holds_device}

@@ -1,4 +1,4 @@
-"""Which differences a grid can find, in words: for `g2d plan`, the advice and the page."""
+"""Statistical power of a grid in words, for `g2d plan`, the advice and the page."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ UNKNOWN_SIZE = 500  # problems of a benchmark that is not here yet: MATH-500's
 
 
 def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[str]:
-    """Paragraphs and Markdown tables on the power of a grid's tests, from assumptions; none without two K to compare.
-    A benchmark of unknown size (None) has `UNKNOWN_SIZE` problems."""
+    """Return paragraphs and Markdown tables on the power of a grid's tests, from assumptions; none if there are no two
+    K to compare. A benchmark of unknown size (None) has `UNKNOWN_SIZE` problems."""
     sizes = {name: n or UNKNOWN_SIZE for name, n in n_problems.items()}
     planned = planned_power(config, sizes)
     if planned.empty:
@@ -38,9 +38,9 @@ def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[
 
 
 def _of_benchmark(benchmark: str, rows: pd.DataFrame, guessed: bool) -> list[str]:
-    """The table of the first family of tests, and the seeds and problems that the target difference takes."""
-    own = rows[rows["against"] == rows["against"].iloc[0]]
-    first = own.iloc[0]
+    """Return the table of the first family of tests, and the seeds and problems that the target difference needs."""
+    family = rows[rows["against"] == rows["against"].iloc[0]]
+    first = family.iloc[0]
     head = (
         f"{literal(benchmark)}, {first['n_problems']:,} problems{' (a guess: not loaded yet)' if guessed else ''}, K "
         f"against {first['against']}, corrected for "
@@ -50,30 +50,30 @@ def _of_benchmark(benchmark: str, rows: pd.DataFrame, guessed: bool) -> list[str
         f"| seeds | {' | '.join(f'sd {points}' for points in POINTS.values())} |",
         f"|---:|{'---:|' * len(POINTS)}",
     ]
-    for row in own.to_dict("records"):
+    for row in family.to_dict("records"):
         cells = [
             f"{100 * row[f'difference_sd_{points}']:.1f} / {100 * row[f'margin_sd_{points}']:.1f}"
             for points in POINTS.values()
         ]
         lines.append(f"| {row['n_seeds']}{' (this grid)' if row['this_grid'] else ''} | {' | '.join(cells)} |")
-    return [head, "\n".join(lines), needed_words(own)]
+    return [head, "\n".join(lines), needed_words(family)]
 
 
 def needed_words(rows: pd.DataFrame) -> str:
-    """How many seeds and problems it takes to find the target difference, by the rows of one benchmark and family in
+    """Return how many seeds and problems the target difference needs, from the rows of one benchmark and family in
     `power_table` or `planned_power`."""
     points = f"{100 * rows['target'].iloc[0]:g} points"
     several = rows[(rows["n_seeds"] > 1) & rows["problems_needed"].notna()]
     if several.empty:
         return f"To find {points}, {rows['n_seeds'].max()} seeds with {MOST_QUESTIONS:,} problems are too few."
     ways = [f"{row['n_seeds']} seeds and {row['problems_needed']:,} problems" for row in several.to_dict("records")[:3]]
-    own = rows["seed_sd"].iloc[0]
-    sd = 1.0 if pd.isna(own) else 100 * own
+    seed_sd = rows["seed_sd"].iloc[0]
+    sd = 1.0 if pd.isna(seed_sd) else 100 * seed_sd
     return f"To find {points} where seeds differ by {sd:.1f} points: {', or '.join(ways)}."
 
 
 def benchmark_sizes(config: Config, results: str | Path = "results") -> dict[str, int | None]:
-    """Number of problems of every benchmark; None if it is not available yet."""
+    """Return the number of problems of every benchmark; None if it is not available yet."""
     return {name: _size(source, Path(results, f"problems/{name}.jsonl")) for name, source in config.benchmarks.items()}
 
 

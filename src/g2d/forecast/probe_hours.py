@@ -1,8 +1,7 @@
-"""Device-hours of the rest of the grid after a probe, and of the advised K alone: the table advice_hours.csv. They are
-GPU-hours, or CPU hours if the probe ran without a GPU.
+"""Device-hours of the rest of the grid after a probe, and of only the advised K: the table advice_hours.csv.
 
-Rates are those of calibration and probe alone, so that the advice does not depend on what else happens to be finished
-(docs/analysis.md, Advice before the grid).
+They are GPU-hours, or CPU hours if the probe ran without a GPU. Rates come only from calibration and probe, so the
+advice does not depend on which other jobs have finished (docs/analysis.md, Advice before the grid).
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from scipy.optimize import nnls
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.experiment.plan import Plan, model_of
 from g2d.forecast.devices import CARD, Device, device_of
 from g2d.forecast.guess import SOURCE
 from g2d.forecast.hours import gpu_job
-from g2d.forecast.jobs import GridJob, grid_jobs
 from g2d.forecast.rates import OFFLINE_STAGES, ONLINE_STAGES
+from g2d.graph.build import grid_jobs
+from g2d.graph.job import Job
 from g2d.jobs.cost import CostFile
 from g2d.tables.frames import Rows, columns, table_of
 
 HOURS_COLUMNS = columns("model scope stage n_jobs device_hours source")
 MEASURED = "calibration and probe"
-ALWAYS = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")  # a row each, also without a job
+ALWAYS = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")  # stages with a row even without a job
 STAGES = (*ONLINE_STAGES, "harvest_rollouts", *OFFLINE_STAGES, "evaluate", "draw_samples")
 
 
@@ -36,30 +35,29 @@ STAGES = (*ONLINE_STAGES, "harvest_rollouts", *OFFLINE_STAGES, "evaluate", "draw
 class Rates:
     """Rates of one model, measured by calibration and probe; seconds are of `device`."""
 
-    seconds_per_completion: float | None  # of warm-up; None where nothing was warmed up
+    seconds_per_completion: float | None  # seconds of warm-up; None without one
     start_up: float  # seconds of a job that generates, before its first token
     seconds_per_token: float
-    tokens: Mapping[tuple[int, int], float]  # generated per probed prompt, by (G, K)
+    tokens: Mapping[tuple[int, int], float]  # tokens generated per probed prompt, by (G, K)
     tokens_per_completion: float
     device: Device = CARD
 
     def generation(self, tokens: float, jobs: int) -> float:
-        """Device seconds of `jobs` jobs (shards) that generate so many tokens together."""
+        """Return the device seconds of `jobs` jobs (shards) that generate `tokens` together."""
         return jobs * self.start_up + tokens * self.seconds_per_token
 
     def harvested(self, point: tuple[int, int]) -> float:
-        """Tokens per prompt at (G, K); the mean of all probes if that point was not probed."""
+        """Return the tokens per prompt at (G, K); the mean of all probes if that point was not probed."""
         return self.tokens.get(point, fsum(self.tokens.values()) / len(self.tokens))
 
 
 def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_probed: int) -> Rates:
-    """Rates of one model, from the bills of its probes, each of so many prompts, with the calibration's among their
-    ancestry."""
+    """Return the rates of one model from the costs of its probes, with `n_probed` prompts each, and calibration."""
     resolved = config.for_model(model)
-    # The bill of the largest K of a group size holds its whole warm-up, K steps, whatever it continued.
+    # The cost of the largest K of a group size includes all K steps, also of policies that it continued.
     longest = {key.group_size: key for key in sorted(probes, key=lambda key: key.k) if key.k}
-    own = next(iter(probes.values())).own
-    device = device_of(own)
+    probe = next(iter(probes.values())).own
+    device = device_of(probe)
     warmed = [
         3600 * device.hours(record)
         for key in longest.values()
@@ -69,14 +67,14 @@ def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_p
     completions = sum(key.k * resolved.warmup.completions_per_step(key.group_size) for key in longest.values())
     drawn = {
         record.job: record
-        for bill in probes.values()
-        for record in bill.records
-        if record.stage in ("calibrate", "draw_probe") and record.tokens_generated and record.device == own.device
+        for costs in probes.values()
+        for record in costs.records
+        if record.stage in ("calibrate", "draw_probe") and record.tokens_generated and record.device == probe.device
     }
-    # Least squares of seconds on tokens, neither part negative.
+    # Regression of seconds on tokens, both coefficients not negative.
     spent = np.array([(1.0, record.tokens_generated, 3600 * device.hours(record)) for record in drawn.values()])
     start_up, per_token = nnls(spent[:, :2], spent[:, 2])[0].tolist() if drawn else (0.0, 0.0)
-    tokens = {(key.group_size, key.k): bill.own.tokens_generated / n_probed for key, bill in probes.items()}
+    tokens = {(key.group_size, key.k): costs.own.tokens_generated / n_probed for key, costs in probes.items()}
     return Rates(
         seconds_per_completion=fsum(warmed) / completions if completions else None,
         start_up=start_up,
@@ -91,25 +89,23 @@ def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_p
 def hours_advice(
     config: Config, model: str, measured: Rates, advised: tuple[int, int] | None, n_problems: Mapping[str, int]
 ) -> Rows:
-    """What the rest of the grid takes after the probe, and what the advised K takes without the others, of a model.
+    """Yield a row per scope and stage with the remaining hours of a model after the probe.
+
+    The scope "grid" has all jobs that the probe has not done, "advised K" the warm-ups, harvests, DPO and evaluations
+    of M0 and that K with every seed. device_hours, on `measured.device`, is null if the stage was not measured.
 
     Args:
-        advised: (G, K), None where no K is advised.
-        n_problems: problems of every benchmark, and of the development problems where there is a sweep.
-
-    Returns:
-        `HOURS_COLUMNS`, a row per scope and stage: scope "grid" is everything the configuration asks for that the
-        probe has not made, "advised K" the warm-ups, harvests, DPO and evaluations of M0 and that K with every seed.
-        device_hours, of `measured.device`, is null where the stage was not measured.
+        advised: (G, K); None if no K is advised.
+        n_problems: size of every benchmark, and of the development problems of a sweep.
     """
-    plan, resolved = Plan(config), config.for_model(model)
+    resolved = config.for_model(model)
     shards, answers, samples = resolved.engine.shards, resolved.evaluation.answers, resolved.evaluation.samples
     per_problem = {
         "evaluate": answers.sampled.n if answers.sampled else 1,
         "draw_samples": samples.sampled.n if samples and samples.sampled else 1,
     }
 
-    def seconds(stage: str, job: GridJob) -> float | None:
+    def seconds(stage: str, job: Job) -> float | None:
         w = job.wildcards
         if stage == "harvest_rollouts":
             tokens = measured.harvested((int(w.g), int(w.k))) * resolved.training_set.n
@@ -117,49 +113,50 @@ def hours_advice(
         if stage in per_problem:
             tokens = n_problems[w.benchmark] * per_problem[stage] * measured.tokens_per_completion
             return measured.generation(tokens, shards.evaluation)
-        work = gpu_job(plan, job.rule, w, device=measured.device)
+        work = gpu_job(config, job, measured.device)
         rate = measured.seconds_per_completion if stage == "train_grpo" else work.guess and 3600 * work.guess
         return None if rate is None else work.units * rate
 
     for scope, only in (("grid", None), ("advised K", advised)) if advised else (("grid", None),):
         for stage, jobs in remaining_jobs(config, model, only).items():
             times = [seconds(stage, job) for job in jobs]
-            known = [time for time in times if time is not None]
-            guessed, unknown = stage.startswith("train_") and stage != "train_grpo" and known, len(known) < len(times)
+            estimated = [time for time in times if time is not None]
+            unknown = len(estimated) < len(times)
+            guessed = estimated and stage.startswith("train_") and stage != "train_grpo"
             yield {
                 **{"model": model, "scope": scope, "stage": stage, "n_jobs": len(jobs)},
-                "device_hours": None if unknown else fsum(known) / 3600,
+                "device_hours": None if unknown else fsum(estimated) / 3600,
                 "source": "not measured yet" if unknown else SOURCE if guessed else MEASURED,
             }
 
 
-def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> dict[str, list[GridJob]]:
-    """By stage, what is left to run for a model after calibration and probe, for the whole grid or for `only` one
-    (G, K), without baselines and ablations; shards are no jobs of their own."""
+def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> dict[str, list[Job]]:
+    """Return a model's remaining jobs after calibration and probe by stage: of the whole grid, or of `only` one (G, K)
+    without baselines and ablations. Shards are left out: their merged job counts."""
     points = [(key.group_size, key.k) for key in grid.probes(config) if key.model == model]
     warmed_up = _folders(model, "grpo", points, config.seeds[:1])
-    found: dict[str, list[GridJob]] = {stage: [] for stage in STAGES}
-    for job in grid_jobs(config, Plan(config)):
+    by_stage: dict[str, list[Job]] = {stage: [] for stage in STAGES}
+    for job in grid_jobs(config):
         stage = job.stage.replace("train_grpo_auto", "train_grpo")
-        if stage in found and job.merged_into is None and model_of(job.wildcards) == model:
-            found[stage].append(job)
-    found["train_grpo"] = [job for job in found["train_grpo"] if _folder(job) not in warmed_up]
+        if stage in by_stage and job.merged_into is None and job.model == model:
+            by_stage[stage].append(job)
+    by_stage["train_grpo"] = [job for job in by_stage["train_grpo"] if _folder(job) not in warmed_up]
     if only is not None:
-        # A chain to the one K passes through those before it.
+        # A chain reaches K through the smaller ones.
         chain = config.for_model(model).warmup.schedule == "chain"
-        reached = [at for at in points if at == only or (chain and at[0] == only[0] and at[1] < only[1])]
+        reached = [point for point in points if point == only or (chain and point[0] == only[0] and point[1] < only[1])]
         wanted = {f"{model}/base", *_folders(model, "dpo", [only], config.seeds)}
         wanted |= {HarvestKey(model, *only, seed).folder for seed in config.seeds}
-        for stage, jobs in found.items():
-            own = _folders(model, "grpo", reached, config.seeds) if stage == "train_grpo" else wanted
-            found[stage] = [job for job in jobs if _folder(job) in own]
-    return {stage: jobs for stage, jobs in found.items() if jobs or stage in ALWAYS}
+        for stage, jobs in by_stage.items():
+            folders = _folders(model, "grpo", reached, config.seeds) if stage == "train_grpo" else wanted
+            by_stage[stage] = [job for job in jobs if _folder(job) in folders]
+    return {stage: jobs for stage, jobs in by_stage.items() if jobs or stage in ALWAYS}
 
 
 def _folders(model: str, regime: str, points: Sequence[tuple[int, int]], seeds: Sequence[int]) -> set[str]:
     return {PolicyKey(model, regime, g, k, seed).folder for g, k in points for seed in seeds}
 
 
-def _folder(job: GridJob) -> str:
-    """The folder of the policy or harvest that a job makes or evaluates."""
+def _folder(job: Job) -> str:
+    """Return the folder of the policy or harvest that a job makes or evaluates."""
     return str(job.wildcards.get("policy") or job.name.removeprefix("results/").rpartition("/")[0])

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 from g2d.experiment.arms import Arm, by_section, expanded, group_sizes
 from g2d.experiment.config import Config
-from g2d.experiment.plan import Plan
-from g2d.forecast.jobs import grid_jobs
 from g2d.forecast.rates import TO_K
+from g2d.graph.build import grid_jobs
 from g2d.memory.need import GIB
 from g2d.memory.workload import Drawing, Training
 from g2d.problems import generated
 from g2d.problems.settings import Generated
-from g2d.regimes.checkpoints import KEPT
-from g2d.regimes.dpo import Dpo
+from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.run.checkpoints import KEPT
 
 if TYPE_CHECKING:  # imports torch
     from g2d.memory.model_shape import ModelShape
@@ -26,7 +25,7 @@ PROMPT_TOKENS = 256  # assumed
 
 
 def drawings(config: Config) -> Iterator[Drawing]:
-    """Calibration, harvest, evaluation and drift, of one model's configuration."""
+    """Yield calibration, harvest, evaluation and drift of one model's configuration."""
     c, h, e = config.calibration, config.harvest, config.evaluation
     levels = c.only or (generated.levels_of(config.pool) if isinstance(config.pool, Generated) else None)
     n = len(levels or [None]) * c.problems_per_level * c.samples_per_prompt if levels is not None else None
@@ -42,16 +41,16 @@ def drawings(config: Config) -> Iterator[Drawing]:
 
 
 def trainings(config: Config) -> Iterator[Training]:
-    """Every training of one model's configuration, with its name and the section of its keys."""
-    own, harvest = config.training, config.harvest
-    for section, alike in sorted(by_section(expanded(config)).items(), key=lambda item: _place(item[1][0])):
-        arm = alike[0]
+    """Yield every training of one model's configuration, with its name and the section of its keys."""
+    settings, samples = config.training, config.harvest.samples_per_prompt
+    for section, arms in sorted(by_section(expanded(config)).items(), key=lambda item: _place(item[1][0])):
+        arm = arms[0]
         name = f"{arm.regime} of {arm.owner}" if arm.role == "ablation" else arm.owner or arm.regime
-        sizes = sorted(group_sizes(alike)) if arm.phase == "online" else [harvest.samples_per_prompt]
+        sizes = sorted(group_sizes(arms)) if arm.phase == "online" else [samples]
         for size in sizes:
-            on_card = arm.settings.on_card(size, harvest.max_completion_length)
-            found = on_card.shared(own.processes, own.strategy, own.gradient_checkpointing)
-            yield replace(found, name=name + f" G={size}" * (len(sizes) > 1), section=section)
+            on_card = arm.settings.on_card(size, config.harvest.max_completion_length)
+            shared = on_card.shared(settings.processes, settings.strategy, settings.gradient_checkpointing)
+            yield replace(shared, name=name + f" G={size}" * (len(sizes) > 1), section=section)
 
 
 def _place(arm: Arm) -> int:
@@ -64,19 +63,19 @@ class Disk:
     """Bytes of the results after all trainings, and of temporary files during trainings."""
 
     policies: int
-    policy: int  # bytes of one
-    checkpoints: int  # for later K
-    checkpoint: int  # bytes of one
-    earlier: int = 0  # of the policies that a lag keeps beside the checkpoints
+    policy: int  # bytes of one policy
+    checkpoints: int  # checkpoints that later K resume from
+    checkpoint: int  # bytes of one checkpoint
+    earlier: int = 0  # bytes of earlier policies that a lag keeps
 
     @property
     def total(self) -> int:
-        """Bytes when all is trained."""
+        """Bytes after all trainings."""
         return self.policies * self.policy + self.checkpoints * self.checkpoint
 
     @property
     def words(self) -> str:
-        """The sum in a sentence."""
+        """Sentence with the sum."""
         running = (KEPT + 1) * self.checkpoint + self.earlier
         return (
             f"disk: {self.policies} policies x {self.policy / GIB:.2f} GiB + {self.checkpoints} checkpoints x "
@@ -86,26 +85,24 @@ class Disk:
 
 
 def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
-    """Disk for the trainings of a model.
+    """Return the disk space of a model's trainings.
 
-    A policy has bfloat16 weights, or an adapter in float32. A checkpoint has float32 weights and AdamW's two averages,
-    and copies of the weights that generate, or are the reference, where these are earlier ones.
+    A policy has bfloat16 weights, or an adapter in float32. A checkpoint has float32 weights, AdamW's two averages, and
+    copies of the generating or reference weights if they differ from the trained ones.
     """
-    plan = Plan(config)
-    jobs = [job for job in grid_jobs(config, plan) if job.wildcards.get("model") == model]
+    jobs = [job for job in grid_jobs(config) if job.wildcards.get("model") == model]
     policies = sum(job.rule.startswith("train_") or job.rule == "choose_checkpoint" for job in jobs)
     left, continued, copies, lags = set(), set(), 0, [0]
     for job in jobs:
-        if job.rule not in TO_K:  # what stops by itself leaves no checkpoint
+        if job.arm is None or job.rule not in TO_K:  # an auto-stop leaves no checkpoint
             continue
-        w, folder = job.wildcards, Path(job.name).parent
-        arm, g, k = plan.online(w), int(w.g), int(w.k)
+        settings, folder = job.arm.settings, Path(job.name).parent
         left.add(folder)
-        continued.add(folder.with_name(f"k{arm.before(g, k)}"))
-        on_card = arm.settings.on_card(g, config.harvest.max_completion_length)
-        lags.append(min(getattr(arm.settings, "lag", 0), k))
+        continued.add(folder.with_name(f"k{job.continues}"))
+        on_card = settings.on_card(int(job.wildcards.g), config.harvest.max_completion_length)
+        lags.append(min(getattr(settings, "lag", 0), int(job.wildcards.k)))
         copies = max(copies, (on_card.own_copy or on_card.adapters == 2) + lags[-1])
     trained = shape.parameters if shape.trains_all else shape.adapter
     kept = left if config.checkpoints.keep == "all" else left - continued
-    beside = 4 * (max(lags) + 1) * trained if max(lags) else 0
-    return Disk(policies, (2 if shape.trains_all else 4) * trained, len(kept), (12 + 4 * copies) * trained, beside)
+    earlier = 4 * (max(lags) + 1) * trained if max(lags) else 0
+    return Disk(policies, (2 if shape.trains_all else 4) * trained, len(kept), (12 + 4 * copies) * trained, earlier)

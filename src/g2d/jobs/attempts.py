@@ -1,8 +1,7 @@
 """Records of all attempts at jobs, also failed ones: the real cost of a grid.
 
-Snakemake deletes the outputs of a failed job, including its cost file. So every attempt has a record under
-`results/attempts/`, which is no output of a rule. It is rewritten every `BEAT_S` seconds, in case the attempt is
-killed. Its name contains job, time, host and process, so no two attempts share a file.
+Snakemake deletes the outputs of a failed job, including its cost file. So every attempt writes a record under
+`results/attempts/`, outside of all outputs, and rewrites it every `BEAT_S` seconds, in case it is killed.
 """
 
 from __future__ import annotations
@@ -51,26 +50,26 @@ class Process:
 class Attempt:
     """One attempt at a job."""
 
-    status: Status  # stopped: by SIGTERM or Ctrl-C; killed: without a final record; its cost is that of the last update
+    status: Status  # stopped: by SIGTERM or Ctrl-C; killed: without a final record, so its cost is from the last update
     cost: Cost
     host: str
     started: float  # seconds since the epoch
-    updated: float  # the same, of the last update
-    start_up_s: float  # from the start of the process to the start of its stage: interpreter and imports
+    updated: float  # time of the last update
+    start_up_s: float  # time before the stage begins: interpreter and imports
     carried: Cost | None = None  # cost of earlier attempts, up to the checkpoint that this one resumed from
     progress: Progress | None = None  # progress of a training, at the last update
     process: Process | None = None  # not in records of 0.1.0
 
     @property
     def bill(self) -> Cost:
-        """The cost of its result: its own, and that up to the checkpoint it went on from."""
+        """Cost of its result, including earlier attempts up to the checkpoint that it resumed from."""
         return merge_costs(self.carried, self.cost)
 
 
 def attempt_file(log: str | Path) -> Path:
     """Return the file for this process's attempt at a job, given the job's log."""
-    folder, found, job = str(log).partition("logs/")
-    if not found:
+    folder, separator, job = str(log).partition("logs/")
+    if not separator:
         folder, job = "", Path(log).name
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     return Path(f"{folder}attempts/{job.removesuffix('.log')}.{stamp}-{platform.node()}-{os.getpid()}.json")
@@ -117,9 +116,9 @@ def recorded(file: Path, meter: Meter) -> Iterator[Meter]:
 
 
 def is_alive(attempt: Attempt) -> bool | None:
-    """Whether an attempt without a final record is running; None if unknown.
+    """Return whether an attempt without a final record is running; None if unknown.
 
-    On its machine its process says so. Elsewhere a record that was updated within `SILENT_S` seconds counts as running.
+    The process is checked if it is on this machine. Otherwise a record younger than `SILENT_S` counts as running.
     """
     process = attempt.process
     if process is not None and process.machine == this_machine():
@@ -145,24 +144,23 @@ def _is_hidden(pid: int) -> bool:
 
 
 def read_attempts(folder: str | Path) -> list[Attempt]:
-    """All attempts below a folder that have ended, sorted by stage, job and start; a ValueError names a file that is no
-    record of one.
+    """Return all attempts below a folder that have ended, sorted by stage, job and start; raises as `read_attempt`.
 
-    One without a final record was killed if the job was attempted again, or if its record is older than `SILENT_S`
-    seconds. Otherwise it is running and left out.
+    An attempt without a final record was killed if the job was attempted again, or if its record is older than
+    `SILENT_S` seconds. Otherwise it is running and left out.
     """
     attempts = sorted(
         map(read_attempt, Path(folder).rglob("*.json")),
         key=lambda attempt: (attempt.cost.key, attempt.started),
     )
     last = {attempt.cost.key: attempt for attempt in attempts}
-    over = []
+    ended = []
     for attempt in attempts:
         if attempt.status != "running":
-            over.append(attempt)
+            ended.append(attempt)
         elif last[attempt.cost.key] is not attempt or time.time() - attempt.updated > SILENT_S:
-            over.append(replace(attempt, status="killed"))
-    return over
+            ended.append(replace(attempt, status="killed"))
+    return ended
 
 
 def kept(attempts: Iterable[Attempt]) -> dict[JobKey, Attempt]:
@@ -173,8 +171,8 @@ def kept(attempts: Iterable[Attempt]) -> dict[JobKey, Attempt]:
 def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
     """Return the device seconds of each job's attempts that its cost file does not contain.
 
-    The cost file contains an attempt up to a checkpoint that the next one resumed from. For a killed attempt that
-    may exceed its last update; then none of it counts as lost.
+    The cost file contains an attempt up to the checkpoint that the next one resumed from. If a killed attempt saved a
+    checkpoint after its last update, none of it counts as lost.
     """
     attempts = list(attempts)
     spent: dict[JobKey, float] = defaultdict(float)
@@ -185,10 +183,7 @@ def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
 
 
 def lost(attempts: Iterable[Attempt]) -> dict[JobKey, list[Attempt]]:
-    """Return each job's attempts without a result: they failed, or a later one repeated them.
-
-    A later attempt may have resumed from their checkpoint: see `lost_device_s`.
-    """
+    """Return each job's attempts without a result; a later attempt may have resumed from their checkpoint."""
     attempts = list(attempts)
     results = kept(attempts)
     lost_attempts: dict[JobKey, list[Attempt]] = defaultdict(list)
@@ -202,16 +197,18 @@ _NAME = re.compile(r"(.*)\.\d{8}T\d{6}-.*-\d+\.json")  # inverse of `attempt_fil
 
 
 def log_of(record: Path, folder: Path) -> Path | None:
-    """The log of the job whose attempt has this record below `folder` (`attempts` in the results folder), the reverse
-    of `attempt_file`; None for a file with another name."""
+    """Return the log of the job with this record below `folder` (`results/attempts`), the inverse of `attempt_file`;
+    None for a file with another name."""
     named = _NAME.fullmatch(record.name)
     return folder.with_name("logs") / record.parent.relative_to(folder) / f"{named[1]}.log" if named else None
 
 
 def read_attempt(file: str | Path) -> Attempt:
-    """The record of one attempt; its status is `running` until there is a final one. A ValueError names the file."""
+    """Read the record of one attempt; a ValueError names the file."""
     values = read_json(file)
     try:
         return parse_record(Attempt, values, "record")
     except ValueError as error:
-        raise ValueError(f"{file}: not a record of an attempt ({error}); delete it and its cost is forgotten") from None
+        raise ValueError(
+            f"{file}: not a record of an attempt ({error}): delete it; its cost is then not counted"
+        ) from None

@@ -1,8 +1,8 @@
 """Cost of a job, and of all jobs it depends on.
 
-Every job writes a `cost.json`: its own record and, under `ancestry`, the records of all jobs it depends on, each
-once. So the file of a policy has its total cost (the GPU-hours of the paper's Table 1). A training that resumed from
-a checkpoint includes all attempts up to it; lost work is only in `results/attempts/` (`g2d.jobs.attempts`).
+Every job writes a `cost.json`: its own record and, under `ancestry`, one record for each job it depends on. So the
+file of a policy has its total cost (the GPU-hours of the paper's Table 1). A training that resumed from a checkpoint
+includes all attempts up to it; lost work is only in `results/attempts/` (`g2d.jobs.attempts`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from g2d.jobs.energy import Readings, joules_since
 from g2d.jobs.files import parse_record, read_json, write_json
 from g2d.jobs.usage import cpu_seconds, gpu_memory_peak, memory_peak, own_cpu_seconds, visible_devices
 
-JobKey = tuple[str, str]  # stage and name; jobs of two stages may share a name, the one of their first output
+JobKey = tuple[str, str]  # stage and name; jobs of two stages may share a name
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The bill of one job. A device is a GPU; on a machine without one, all its CPU cores count as one device."""
+    """Cost of one job. A device is a GPU; on a machine without one, all CPU cores count as one device."""
 
-    job: str  # names the job across the whole grid
+    job: str  # unique in its stage
     stage: str
     wall_s: float
     cpu_s: float  # user + system, of the process and the children it waited for
@@ -36,7 +36,7 @@ class Cost:
     tokens_generated: int
     peak_memory_bytes: int  # resident memory of the job's largest process; GPU memory is not in it
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null without one or in a process of vLLM
-    gpu_energy_j: float | None = None  # from NVML, for all cards of the job; null if not available
+    gpu_energy_j: float | None = None  # NVML's energy for all cards of the job; null if not available
     overlap_s: float | None = None  # wall time that an asynchronous training would have saved; null without a lag
 
     @property
@@ -46,7 +46,7 @@ class Cost:
 
 
 def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
-    """One record for two attempts at a job; the later went on from a checkpoint of the earlier."""
+    """Return one record for two attempts at a job; the later resumed from a checkpoint of the earlier."""
     if earlier is None:
         return later
     overlaps = [part.overlap_s for part in (earlier, later) if part.overlap_s is not None]
@@ -69,25 +69,25 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
 
 @dataclass(frozen=True, slots=True)
 class CostFile:
-    """Record of a job and of every job it depends on, each once, oldest first."""
+    """Costs of a job and of every job it depends on, each once, oldest first."""
 
     own: Cost
     ancestry: tuple[Cost, ...]
 
     @property
     def records(self) -> tuple[Cost, ...]:
-        """The whole bill: ancestry, then the job itself."""
+        """Records of all jobs, the job itself last."""
         return (*self.ancestry, self.own)
 
     @property
     def device_hours(self) -> float:
-        """Device time of the whole bill, in hours."""
+        """Device time of all records, in hours."""
         return sum(record.device_s for record in self.records) / 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a training is, in gradient steps (updates, of an online entry)."""
+    """Progress of a training, in gradient steps (in updates for an online entry)."""
 
     step: int
     steps: int  # last step
@@ -104,36 +104,34 @@ class Meter:
 
     job: str
     stage: str
-    tokens_generated: int = 0  # by the job, `carried` included
+    tokens_generated: int = 0  # including those in `carried`
     carried: Cost | None = None  # cost of earlier attempts, up to the checkpoint of this one
-    overlap_s: float | None = None  # of this attempt, if the training has a lag
+    overlap_s: float | None = None  # overlap of this attempt, if the training has a lag
     progress: Progress | None = None  # progress of a training
     began: float = field(default_factory=time.perf_counter)
     cpu_before: float = field(default_factory=own_cpu_seconds)  # charged usage counts from the start
-    energy: Readings | None = None  # of the job's GPUs, at its start
+    energy: Readings | None = None  # readings of the job's GPUs, at its start
     _own: Cost | None = None
 
     def reached(self, step: int, steps: int) -> None:
-        """Record the step of a training and its last step; the first call sets where this attempt began."""
+        """Record the step of a training and its last step; the first call sets the first step of this attempt."""
         self.progress = Progress(step, steps, self.progress.since if self.progress else step)
 
     def measured(self) -> Cost:
-        """Return the cost of this attempt so far, or until its end. Reads devices from torch, so do not call it from
-        a side thread.
-        """
+        """Return the cost of this attempt until now or its end. It calls CUDA, so only the main thread may call it."""
         return self._own or self._record(*visible_devices(), gpu_memory_peak(), joules_since(self.energy))
 
     def spent(self) -> Cost:
-        """The same with `carried`: the bill."""
+        """Return the cost of the job's result: `measured` and `carried`."""
         return merge_costs(self.carried, self.measured())
 
     def end(self) -> Cost:
-        """Stop measuring; the attempt's own cost."""
+        """Stop measuring and return the cost of this attempt."""
         self._own = self.measured()
         return self._own
 
     def so_far(self) -> Cost:
-        """The same from any thread, without a call of CUDA: the block may import torch or fork meanwhile."""
+        """Return `measured` from any thread, without CUDA: the job may import torch or fork meanwhile."""
         allotted = len([name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name])
         torch = sys.modules.get("torch")
         device = "unknown" if getattr(getattr(torch, "version", None), "cuda", None) else "cpu"
@@ -151,7 +149,7 @@ class Meter:
             devices=devices,
             device=device,
             device_s=wall_s * devices,
-            # Before a checkpoint's tokens are counted there are fewer than `carried` has.
+            # `carried` may be set before `tokens_generated` includes the checkpoint's tokens.
             tokens_generated=max(0, self.tokens_generated - (self.carried.tokens_generated if self.carried else 0)),
             peak_memory_bytes=memory_peak(),
             peak_gpu_memory_bytes=peak_gpu_memory_bytes,
@@ -161,10 +159,10 @@ class Meter:
 
 
 def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str | Path] = ()) -> None:
-    """Write a job's record with its ancestry; a ValueError if a parent is malformed, or the job is its own ancestor.
+    """Write a job's record with its ancestry; raises ValueError if the job is its own ancestor, or as `read_cost`.
 
     Args:
-        parents: the cost.json of every job whose output this one read; Snakemake hands over a single one bare.
+        parents: the cost.json of every job whose output this one read; Snakemake passes a single one as a string.
     """
     ancestry: dict[str, Cost] = {}
     for parent in map(read_cost, [parents] if isinstance(parents, (str, Path)) else parents):
@@ -173,19 +171,19 @@ def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str 
         # After a re-run, the job's own file is newer than a sibling's copy.
         ancestry[parent.own.job] = parent.own
     if cost.job in ancestry:
-        raise ValueError(f"{path}: job {cost.job!r} is among its own ancestors: give every job a name of its own")
+        raise ValueError(f"{path}: job {cost.job!r} is its own ancestor: give every job a different name")
     write_json(path, asdict(cost) | {"ancestry": [asdict(record) for record in ancestry.values()]})
 
 
 def read_cost(path: str | Path) -> CostFile:
-    """Read what `write_cost` wrote; a ValueError names the file and what is wrong."""
+    """Read a file of `write_cost`; a ValueError names the file and what is wrong."""
     values = read_json(path)
     if not isinstance(values.get("ancestry"), list):
-        raise ValueError(f"{path}: a cost record has a list called ancestry")
+        raise ValueError(f"{path}: no list `ancestry`, so it is no cost record: delete it to have it made again")
     entries = enumerate(values.pop("ancestry"))
     ancestry = tuple(parse_record(Cost, entry, f"{path}, ancestry {i}") for i, entry in entries)
     job_cost = parse_record(Cost, values, str(path))
     names = [record.job for record in (*ancestry, job_cost)]
     if repeated := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"{path}: job {repeated!r} is billed twice")
+        raise ValueError(f"{path}: job {repeated!r} is counted twice: delete the file to have it made again")
     return CostFile(job_cost, ancestry)

@@ -1,8 +1,8 @@
 """SHA-256 digests of every job's outputs and external inputs, in a list next to its log (format of `sha256sum`).
 
-Snakemake compares large files by time stamp, which a copy may change. So digests are compared too: for results
-before a job reads them (`require_recorded`), for inputs outside of `results` when a run is planned
-(`changed_inputs`), and for all files on demand (`g2d recover --times`).
+Snakemake compares large files by time stamp, and a copy may change those. So digests are compared too: before a job
+reads results (`require_recorded`), when a run is planned for inputs outside of `results` (`changed_inputs`), and on
+demand for all files (`g2d recover --times`).
 """
 
 from __future__ import annotations
@@ -26,26 +26,29 @@ NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "p
 
 
 def digest_file(log: str | Path) -> Path:
-    """Where the digests of a job are, from the name of its log."""
+    """Return the file of a job's digests, given its log."""
     return Path(str(log).replace("logs/", f"{FOLDER}/", 1)).with_suffix(".sha256")
 
 
 def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str] | None = None) -> None:
-    """Write the digests of files, and of those in folders, for the job with this log, and those of inputs from outside
-    of `results`, taken before the job `read` them: if one changes meanwhile, the job runs again."""
+    """Write the digests of a job's outputs (folders: of all files in them) for the job with this log.
+
+    Args:
+        read: digests of its external inputs, taken before it read them: if one changes meanwhile, the job runs again.
+    """
     digests = {**(read or {}), **{str(file): sha256(file) for path in paths for file in _files(Path(path))}}
     write_text(digest_file(log), "".join(f"{digest}  {file}\n" for file, digest in digests.items()))
 
 
 def read_digests(results: Path) -> dict[Path, str]:
-    """The digest of every file that a job wrote to a results folder or read from outside of it; a ValueError names a
-    list that cannot be read."""
+    """Return the digests of all outputs and external inputs in the lists of a results folder; a ValueError names a list
+    that cannot be read."""
     lists = sorted((results / FOLDER).rglob("*.sha256"))
     return {Path(file): digest for listed in lists for file, digest in _read_list(listed).items()}
 
 
 def digests_in(results: Path) -> dict[Path, str]:
-    """Same as `read_digests`, only for results and by their present paths, because the folder may have been moved."""
+    """Return the digests of all outputs by their present paths: the folder may have been moved."""
     recorded = read_digests(results).items()
     return {results / Path(*file.parts[1:]): digest for file, digest in recorded if file.parts[0] == "results"}
 
@@ -53,8 +56,8 @@ def digests_in(results: Path) -> dict[Path, str]:
 def _read_list(listed: Path) -> dict[str, str]:
     try:
         lines = read_lines(listed)
-    except ValueError as error:  # the job would run again
-        reason = str(error).partition(";")[0]
+    except ValueError as error:
+        reason = str(error).partition(";")[0]  # without its advice, which would make the job run again
         raise ValueError(f"{reason}; {UNKNOWN}") from None
     digests = {}
     for number, line in lines:
@@ -69,53 +72,53 @@ class ChangedError(ValueError):
     """A file's content is not the recorded one."""
 
 
-BASE_RECORD = "/base/policy.json"  # of an M0
+BASE_RECORD = "/base/policy.json"  # end of the path of M0's record
 
 
 def require_recorded(files: Iterable[str]) -> None:
-    """Print how many files have no recorded digest. A ChangedError names the first file whose content is not the
-    recorded one, both digests, the job that recorded it, and the command that mends it.
+    """Raise a ChangedError if a file does not have its recorded digest; print how many files have none.
 
     Args:
-        files: a job's inputs among the results. All files in a folder are compared; with weights, the files that their
-            job left beside them; with the record of an M0, all files that its job read or left.
+        files: a job's inputs among the results. All files in a folder are compared; with weights, all files that their
+            job wrote to the same folder; with the record of an M0, all files that its job read or wrote.
     """
     lists = {str(listed): _read_list(listed) for listed in sorted((Path("results") / FOLDER).rglob("*.sha256"))}
-    recorded: dict[str, dict[str, str]] = {}  # by file and digest, the list; several lists if a rule was renamed
+    recorded: dict[str, dict[str, str]] = {}  # list by file and digest; several lists if a rule was renamed
     for listed, digests in lists.items():
         for file, digest in digests.items():
             recorded.setdefault(file, {}).setdefault(digest, listed)
     read = {str(file): path for path in files for file in _files(Path(path))}
     _compare(read, recorded)
-    read_too: dict[str, str] = {}
+    read_with: dict[str, str] = {}
     for file in read:
         is_record = file.endswith(BASE_RECORD)
         if is_record or file.endswith(".safetensors"):
             others = {other for listed in recorded.get(file, {}).values() for other in lists[listed]}
             siblings = (other for other in others if is_record or Path(other).parent == Path(file).parent)
-            read_too |= {other: other if other.startswith("results/") else file for other in siblings}
+            read_with |= {other: other if other.startswith("results/") else file for other in siblings}
         for other, digest in _base_files(file).items() if is_record else ():
             recorded.setdefault(other, {}).setdefault(digest, file)
-            read_too.setdefault(other, file)
-    _compare({file: read_too[file] for file in sorted(read_too.keys() - read.keys())}, recorded)
+            read_with.setdefault(other, file)
+    _compare({file: read_with[file] for file in sorted(read_with.keys() - read.keys())}, recorded)
     if unknown := sum(file not in recorded for file in read):
         say(f"{unknown} of {len(read)} files that this job reads have no recorded digest: they were not compared")
 
 
 def _base_files(record: str) -> dict[str, str]:
-    """Digests of M0's tokenizer, chat template and configuration by path, from its record."""
+    """Return the digests of M0's tokenizer, chat template and configuration by path, from its record."""
     values = read_json(record)
     return {str(Path(values["base"], name)): digest for name, digest in (values.get("base_files") or {}).items()}
 
 
 def snapshots(outputs: Iterable[str]) -> list[str]:
-    """Folders in the Hub's cache that the records of M0 among the outputs name."""
+    """Return the folders in the Hub's cache that records of M0 among the outputs name."""
     records = [read_json(file) for file in outputs if file.endswith(BASE_RECORD)]
     return [record["base"] for record in records if record.get("revision")]
 
 
 def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise a ChangedError if a file has none of its recorded digests, each of which has its source.
+    """Raise a ChangedError if a file has none of its recorded digests. The message names the first such file, both
+    digests, the job that recorded it, and the command that makes it again.
 
     Args:
         outputs: argument of `snakemake -R` by file: the file itself, its folder, or the record of its M0.
@@ -158,12 +161,12 @@ SETTLED_S = 2.0  # a file that changed within this time may change again and kee
 
 
 def remembered_digest(path: str | Path) -> str:
-    """Return the hex digest of one file as `remembered_digests` does."""
+    """Return the digest of one file, as `remembered_digests`."""
     return remembered_digests([str(path)])[str(path)]
 
 
 def remembered_digests(paths: Iterable[str]) -> dict[str, str]:
-    """Hex digest of the content of each file; a large one is read again only if its `identity` changed."""
+    """Return the digest of each file; a large file is read again only if its `identity` changed."""
     memory = Path.cwd() / MEMORY
     entries, digests, new = _memory(memory), {}, {}
     for path in paths:
@@ -206,7 +209,7 @@ def _read_memory(file: Path) -> dict[str, object]:
 
 
 def as_recorded(output: Path, digests: Mapping[Path, str]) -> bool:
-    """Whether an output, a file or a folder, is there with the content that its job left."""
+    """Return whether an output, a file or a folder, exists with the content that its job wrote."""
     files = list(_files(output))
     return bool(files) and all(digests.get(file) == sha256(file) for file in files)
 
@@ -215,15 +218,13 @@ def as_recorded(output: Path, digests: Mapping[Path, str]) -> bool:
 class Times:
     """Result of `set_times`."""
 
-    same: int  # files that are as their job left them
+    same: int  # files with their recorded digest
     changed: list[Path]
-    unknown: int  # results without a digest, such as those of 0.1.0
+    unknown: int  # results without a digest, such as results of 0.1.0
 
 
 def set_times(results: Path) -> Times:
-    """Give all files of a results folder one time stamp, so that Snakemake considers them up to date; files that
-    differ from their digest get a later one.
-    """
+    """Give all files of a results folder one time stamp, and a later one to files that differ from their digest."""
     digests = read_digests(results)
     changed = sorted(file for file, digest in digests.items() if file.is_file() and sha256(file) != digest)
     now = time.time()
@@ -240,7 +241,7 @@ def set_times(results: Path) -> Times:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The file itself, or every file in a folder but Snakemake's time stamp."""
+    """Yield the file itself, or every file in a folder except Snakemake's time stamp."""
     if path.is_dir():
         yield from sorted(file for file in path.rglob("*") if file.is_file() and file.name != MARK)
     elif path.is_file():

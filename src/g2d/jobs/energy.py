@@ -1,7 +1,4 @@
-"""Energy of GPUs, from NVML's counter before and after a job (docs/analysis.md).
-
-NVML is shut down after every reading, before any fork.
-"""
+"""Energy of GPUs, from NVML's counters before and after a job; NVML is shut down after each, before any fork."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ Readings = Mapping[str, int]  # mJ since the driver was loaded, by UUID of the c
 
 
 def read(gpus: Sequence[str]) -> Readings | None:
-    """Return the counters of cards, named as in CUDA_VISIBLE_DEVICES; None if one cannot be read, or none is named."""
+    """Return the counters of cards, named as in CUDA_VISIBLE_DEVICES; None if one cannot be read or none is given."""
     if not gpus:
         return None
     try:
@@ -25,12 +22,12 @@ def read(gpus: Sequence[str]) -> Readings | None:
             return dict(_counter(pynvml, gpu) for gpu in gpus)
         finally:
             pynvml.nvmlShutdown()
-    except Exception:  # no job may fail for NVML's
+    except Exception:  # an error of NVML must not fail the job
         return None
 
 
 def joules_since(before: Readings | None) -> float | None:
-    """Energy that the cards have used since they were read; None if unknown."""
+    """Return the energy that the cards have used since the readings; None if unknown."""
     now = read(list(before)) if before else None
     if before is None or now is None:
         return None

@@ -1,5 +1,4 @@
-"""Files that are either complete or absent: every output gets its name by one rename. Errors of a full or read-only
-disk have one message that names file and reason, whichever library failed."""
+"""Reading and writing files. A file is complete or absent: it is written under another name and renamed."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from tempfile import TemporaryFile
 from typing import Any, TextIO, TypeVar, get_args, get_type_hints
 
 Record = TypeVar("Record")
-TRASH = ".trash"  # of a results folder; only its owner deletes what is in it
+TRASH = ".trash"  # in a results folder; only a user deletes files in it
 
 
 class DiskError(OSError):
@@ -32,7 +31,7 @@ class DiskError(OSError):
 
 @contextmanager
 def disk_errors(path: str | Path) -> Iterator[None]:
-    """Raise `DiskError` for any error on a full or read-only disk: most libraries' do not name the file."""
+    """Raise `DiskError` for any error on a full or read-only disk: most libraries do not name the file."""
     try:
         yield
     except DiskError:
@@ -46,17 +45,17 @@ def disk_errors(path: str | Path) -> Iterator[None]:
 
 
 def copy_folder(source: str | Path, to: str | Path, *left_out: str) -> None:
-    """Copy a folder but for the names left out; a `DiskError` on a full or read-only disk."""
+    """Copy a folder except the names left out; raises `DiskError` on a full or read-only disk."""
     with disk_errors(to):
         shutil.copytree(source, to, ignore=shutil.ignore_patterns(*left_out))
 
 
 def _disk_trouble(path: Path, error: Exception) -> str | None:
-    """Return what is wrong with the disk below a path, from the error or by writing a little; None if nothing is."""
+    """Return what is wrong with the disk, from the error or by writing a little below the path; None if nothing is."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if isinstance(error, OSError) and error.errno in full:
         return os.strerror(error.errno)
-    if isinstance(error, shutil.Error):  # of `copytree`: the messages of all files that it could not copy
+    if isinstance(error, shutil.Error):  # `copytree` lists the messages of all files that it could not copy
         for reason in map(os.strerror, full):
             if reason in str(error):
                 return reason
@@ -64,23 +63,23 @@ def _disk_trouble(path: Path, error: Exception) -> str | None:
     try:
         with TemporaryFile(dir=folder) as probe:
             probe.write(bytes(2**20))
-    except OSError as found:
-        return found.strerror
+    except OSError as refusal:
+        return refusal.strerror
     return None
 
 
 @contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
-    """A draft beside `path`, which replaces it on success and is removed on an exception, a `DiskError` among others.
+    """Yield a draft in the folder of `path` that replaces it on success and is removed on an exception.
 
-    The target of a link is replaced, if it may be (`require_replaceable`). A replaced file's mode is kept.
+    A link's target is replaced, and a replaced file keeps its mode. Raises `DiskError`, or as `require_replaceable`.
     """
     with disk_errors(path):
         target = require_replaceable(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = _draft(target)
         draft.unlink(missing_ok=True)
-        # Made here: a private file is private from its first byte, and a read-only folder is found before the work.
+        # Made before the body runs: a private file is private from its first byte, and a read-only folder fails early.
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL, 0o666))
         try:
             if target.exists():
@@ -94,20 +93,20 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Same as `atomic` for a folder; raises NotADirectoryError if a file has that name.
+    """Yield a draft for a folder, as `atomic`; raises NotADirectoryError if a file has that name.
 
-    The old folder is deleted: use it only for folders of a stage, never for names that a user gives.
+    The old folder is deleted, so never use it for a name that a user gives.
     """
     target = Path(os.path.realpath(path))
     if os.path.lexists(target) and not target.is_dir():
-        raise NotADirectoryError(f"{path}: a file, where a folder is to be made: move it away")
+        raise NotADirectoryError(f"{path}: a file has the name of a folder that is to be made: move it away")
     draft = _draft(target)
     try:
         with disk_errors(path):
             target.parent.mkdir(parents=True, exist_ok=True)
             yield draft
             if not draft.is_dir():
-                raise NotADirectoryError(f"{path}: was to be made as a folder")
+                raise NotADirectoryError(f"{path}: no folder was made")
             if target.is_dir():
                 shutil.rmtree(target)
             draft.replace(target)
@@ -116,11 +115,11 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 def require_replaceable(path: str | Path) -> Path:
-    """The file that writing to a path would replace or make, links followed; an OSError where a folder, a device or a
-    read-only file is there."""
+    """Return the file that writing to a path would replace or make, links followed; raises OSError if it is a folder, a
+    device or a read-only file."""
     target = Path(os.path.realpath(path))
     if target.is_dir() or Path(path).name in ("", "..") or str(path).endswith(os.sep):
-        raise IsADirectoryError(f"{path}: a folder, which no file replaces: name a file")
+        raise IsADirectoryError(f"{path}: a folder: name a file")
     if not os.path.lexists(target):
         above = next(folder for folder in target.parents if os.path.lexists(folder))
         if not above.is_dir():
@@ -136,7 +135,7 @@ def require_replaceable(path: str | Path) -> Path:
 
 @contextmanager
 def output(path: str) -> Iterator[TextIO]:
-    """A file that a user named, or standard output (-), for writing UTF-8; a file appears when it is complete."""
+    """Open a file that a user named, or standard output (-), for writing UTF-8; a file appears when it is complete."""
     if path == "-":
         with open(1, "w", encoding="utf-8", closefd=False) as file:
             yield file
@@ -150,14 +149,13 @@ def _draft(target: Path) -> Path:
 
 
 def install(source: Path, path: Path) -> None:
-    """Move a finished file or folder to its name, in place of its predecessor."""
+    """Move a finished file or folder to its name and replace what was there."""
     with (atomic_folder if source.is_dir() else atomic)(path) as draft:
         shutil.move(source, draft)
 
 
 def to_trash(results: Path, paths: Iterable[Path]) -> str:
-    """Move files and folders of a results folder into its trash, under the names that they have below `results`; one
-    line that says where they are and how to bring them back."""
+    """Move files and folders of a results folder into its trash; return a line with the command that restores them."""
     paths = list(paths)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     names = (stamp if i == 0 else f"{stamp}-{i}" for i in count())
@@ -171,24 +169,24 @@ def to_trash(results: Path, paths: Iterable[Path]) -> str:
 
 
 def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
-    """Indented JSON, written atomically; NaN is refused because it is not JSON."""
+    """Write indented JSON atomically; raises ValueError for NaN, which JSON lacks."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """A text file, written atomically."""
+    """Write a text file atomically."""
     with atomic(path) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
     """Read a JSON object; a ValueError names the file."""
-    from pydantic_core import from_json  # here: what only writes starts without it
+    from pydantic_core import from_json  # a job that only writes starts without it
 
     content = Path(path).read_bytes()
     try:
-        value = from_json(content)  # three times as fast as `json`; a status reads thousands
-    except ValueError:  # it is stricter, and `json` words the reason
+        value = from_json(content)  # three times as fast as `json`; `g2d status` reads thousands of files
+    except ValueError:  # stricter than `json`, and without line and column
         text = read_text(path)
         try:
             value = parse_json(text)
@@ -200,8 +198,8 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 def parse_record(kind: type[Record], values: Any, where: str) -> Record:
-    """A dataclass from the object that was written for one; a ValueError, which begins with `where`, if a field is
-    missing (but one that has a default: the file may be older), unknown or not what it must be.
+    """Return a dataclass from its JSON; raises ValueError, with `where` first, if a field is missing, unknown or of
+    another type. A field with a default may be missing, because older files lack it.
 
     Args:
         kind: its fields are text, finite numbers from 0, or other such dataclasses.
@@ -229,7 +227,7 @@ def parse_record(kind: type[Record], values: Any, where: str) -> Record:
 
 @cache
 def _fields(kind: type[Any]) -> dict[str, tuple[str, tuple[Any, ...]]]:
-    """Return annotation and allowed types or values of every field; an int may stand for a float."""
+    """Return annotation and allowed types or values of every field; an int is a valid float."""
     hints = get_type_hints(kind)
     allowed = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
     return {
@@ -239,8 +237,8 @@ def _fields(kind: type[Any]) -> dict[str, tuple[str, tuple[Any, ...]]]:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a file that the workflow made, UTF-8 with or without a byte-order mark; a ValueError names file and
-    line of another encoding."""
+    """Return the text of a file that the workflow made (UTF-8, a byte-order mark is dropped); a ValueError names file
+    and line of another encoding."""
     content = Path(path).read_bytes()
     try:
         return content.removeprefix(codecs.BOM_UTF8).decode()
@@ -256,13 +254,11 @@ def _not_utf8(error: UnicodeDecodeError) -> str:
 
 
 def parse_json(text: str, *, surrogates: bool = False) -> Any:
-    """The value of a JSON text; NaN and the infinities are taken as Python writes them.
+    """Return the value of a JSON text, NaN and infinities as Python writes them; raises ValueError with only the reason
+    if it is not JSON, nested too deeply, or has half a surrogate pair.
 
     Args:
-        surrogates: whether half a surrogate pair is allowed, as in a model's text; UTF-8 has none.
-
-    Raises:
-        ValueError: it is not JSON, nested too deeply, or holds half a surrogate pair; the message is the reason alone.
+        surrogates: allow half a surrogate pair, which a model's text may have and UTF-8 cannot.
     """
     try:
         value = json.loads(text)
@@ -279,8 +275,8 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_line(line: bytes, *, surrogates: bool = False) -> dict[str, Any]:
-    """The object in a line of a JSONL file that a user gives (`surrogates`: as in `parse_json`); a ValueError says why
-    it is none and what to do, without file and line."""
+    """Return the object in a line of a user's JSONL file; raises ValueError with reason and fix, without file and line.
+    `surrogates` as in `parse_json`."""
     try:
         value = parse_json(line.decode("utf-8-sig"), surrogates=surrogates)
     except UnicodeDecodeError as error:
@@ -296,8 +292,8 @@ def parse_line(line: bytes, *, surrogates: bool = False) -> dict[str, Any]:
 
 
 def read_rows(path: str | Path, *, surrogates: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and object of every line of a JSONL file that a user gives, but blank ones; a ValueError as `parse_line`,
-    with file and line."""
+    """Yield number and object of every line of a user's JSONL file, except blank lines; raises as `parse_line`, with
+    file and line."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -310,15 +306,15 @@ def read_rows(path: str | Path, *, surrogates: bool = False) -> Iterator[tuple[i
 
 
 def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """One JSON object a line, written atomically; NaN is refused because it is not JSON."""
+    """Write one JSON object per line atomically; raises ValueError for NaN, which JSON lacks."""
     with atomic(path) as draft, open(draft, "w", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Number and text of every line of a file that ends with a line break; a ValueError names one that is empty, cut
-    short (but for a cut between two lines) or not UTF-8."""
+    """Return number and text of every line of a file; raises ValueError if it is empty, not UTF-8, or ends within a
+    line."""
     text = read_text(path)
     if not text.endswith("\n"):
         raise ValueError(f"{path}: {'cut short' if text else 'empty'}; delete it to have it made again")
@@ -331,6 +327,6 @@ def json_sha256(value: Any) -> str:
 
 
 def sha256(path: str | Path) -> str:
-    """Hex digest of a file's content."""
+    """Return the SHA-256 of a file's content, in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,7 +1,7 @@
-"""Locks on GPUs, for jobs that run in parallel on one machine: each takes as many as its rule requests.
+"""Locks on GPUs, for jobs that run in parallel on one machine.
 
-If a process sees more GPUs, as under `snakemake --resources gpu=8`, the job locks the first free ones until it ends,
-and hides the others before torch is imported. A job that sees only as many as it requests uses these.
+A job that sees more GPUs than its rule requests, as under `snakemake --resources gpu=8`, locks the first free ones
+until it ends and hides the others before torch is imported. Otherwise it uses all that it sees.
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 DRIVER = Path("/proc/driver/nvidia/gpus")  # a folder in it for every GPU
 POLL_S = 1.0
 
-_held: list[ExitStack] = []  # for the life of this process, and of workers it forks
+_held: list[ExitStack] = []  # locks, held until this process and its forked workers end
 
 
 def visible() -> list[str]:
-    """The GPUs of this process, as in CUDA_VISIBLE_DEVICES; empty without an NVIDIA driver."""
+    """Return the GPUs of this process, as in CUDA_VISIBLE_DEVICES; none without an NVIDIA driver."""
     if (given := os.environ.get(VISIBLE)) is not None:
         return [name.strip() for name in given.split(",") if name.strip()]
     return [str(i) for i in range(len(list(DRIVER.glob("*"))))]
 
 
 def take(wanted: int) -> list[str]:
-    """Hold this many GPUs until this process ends, and hide the others; waits while other jobs of this user hold
-    them.
-
-    Returns the GPUs, which are fewer if the job was given fewer. Raises as `own_folder`.
+    """Lock this many GPUs, hide the others and return the locked ones: fewer if the process sees fewer. Waits while
+    other jobs of this user hold them. Raises as `own_folder`.
     """
     # Else `is_available` initialises CUDA, and processes forked after that cannot use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
@@ -52,7 +50,7 @@ def take(wanted: int) -> list[str]:
 
 
 def _locked(given: list[str], wanted: int) -> list[str]:
-    """The first free ones, locked; none where too few are free, so that two jobs never deadlock."""
+    """Lock and return the first free GPUs; lock none if too few are free, so that two jobs never deadlock."""
     folder = own_folder()
     free = []
     with ExitStack() as files:

@@ -1,8 +1,7 @@
-"""PyTorch's CPU kernels: AVX2 for the embedded model and the tests, so that a CPU with AVX-512, whose kernels add in
-another order, computes the same bits (docs/architecture.md).
+"""PyTorch's CPU kernels: AVX2 for the embedded model and the tests, because AVX-512 kernels add in another order and
+compute other bits (docs/architecture.md).
 
-MKL reads its variable only on Intel CPUs. `MKL_CBWR=COMPATIBLE` would also work on AMD, but makes the training of M0
-take half as long again.
+MKL reads its variable only on Intel CPUs. `MKL_CBWR=COMPATIBLE` also works on AMD, but M0 then trains 50 % slower.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA":
 
 
 def pin_kernels() -> None:
-    """Ask for AVX2's kernels where the CPU has them, here and in child processes; before torch is imported.
-
-    A variable that is set already is kept.
+    """Request AVX2 kernels in this process and its children if the CPU has them; call it before torch is imported. A
+    variable that is set already is kept.
     """
     if _has_avx2():
         for name, value in AVX2.items():
@@ -25,16 +23,16 @@ def pin_kernels() -> None:
 
 
 def pin_embedded(snakemake: Any) -> None:
-    """Same for a job of the embedded model, or of no model if all models are embedded."""
+    """Call `pin_kernels` for a job of the embedded model, or of no model if all models are embedded."""
     models, wildcards = snakemake.config["models"], snakemake.wildcards
     name = wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
-    sources = [models[name]] if name in models else models.values()  # a teacher's record is of no model
+    sources = [models[name]] if name in models else models.values()  # the record of a teacher names no model
     if all(source["source"] in ("embedded", "scratch") for source in sources):
         pin_kernels()
 
 
 def kernels() -> dict[str, str | None]:
-    """What PyTorch uses in this process, and the variables that ask for it."""
+    """Return the CPU capability that PyTorch uses in this process, and the variables that request it."""
     import torch
 
     return {"cpu_capability": torch.backends.cpu.get_cpu_capability()} | {name: os.environ.get(name) for name in AVX2}

@@ -1,6 +1,6 @@
 """Environment variables of a launcher (torchrun, accelerate) that make a process one of several.
 
-A job of the grid is a single process: with them, accelerate would wait half an hour for the others.
+A job is a single process: with these variables, accelerate would wait half an hour for the others.
 """
 
 from __future__ import annotations
@@ -10,23 +10,20 @@ import os
 from g2d.plain import say
 
 NAMES = {
-    *(f"{whose}{what}" for whose in ("", "LOCAL_", "GROUP_", "ROLE_") for what in ("RANK", "WORLD_SIZE")),
+    *(f"{prefix}{name}" for prefix in ("", "LOCAL_", "GROUP_", "ROLE_") for name in ("RANK", "WORLD_SIZE")),
     *("MASTER_ADDR", "MASTER_PORT", "ROLE_NAME"),
 }
 PREFIXES = ("TORCHELASTIC_", "ACCELERATE_", "FSDP_")
 
 
 def of_a_launcher() -> set[str]:
-    """The names of such variables in this process's environment."""
+    """Return the names of such variables in this process's environment."""
     return {name for name in os.environ if name in NAMES or name.startswith(PREFIXES)}
 
 
 def forget_launcher() -> None:
-    """Remove a launcher's variables, and say so where there were several processes."""
+    """Remove a launcher's variables; print a line if it started several processes."""
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-        say(
-            f"WORLD_SIZE={os.environ['WORLD_SIZE']} is another launcher's and is not read: training.processes says how "
-            "many there are"
-        )
+        say(f"WORLD_SIZE={os.environ['WORLD_SIZE']} is ignored: set training.processes for several processes")
     for name in of_a_launcher():
         del os.environ[name]

@@ -1,7 +1,8 @@
-"""A job ends with the Snakemake that started it: after `kill -9` nobody would record its outputs, and the same job of
-the next run would write the same files. It sends itself SIGTERM, so a training saves its step first.
+"""A job ends with the Snakemake that started it.
 
-The Snakemake is identified by `name_of`, not as the parent process, which may have ended during the job's imports.
+After `kill -9` of Snakemake nobody would record the job's outputs, and the next run would write the same files. So the
+job sends itself SIGTERM, and a training saves its step first. Snakemake is identified by `name_of`, not as the parent
+process, because it may end during the job's imports.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from pathlib import Path
 
 from g2d.plain import say
 
-RUN = "G2D_RUN"  # name of the Snakemake that runs this job; set where the workflow is read
+RUN = "G2D_RUN"  # variable with the name of the Snakemake that runs this job; set in common.smk
 
 
 @cache
 def this_machine() -> str:
-    """Where PIDs are unique: one boot of a machine, or of a container on it. A host's name outlives a boot."""
+    """Return a name for the scope in which PIDs are unique: one boot of a machine, and one PID namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -33,14 +34,14 @@ def this_machine() -> str:
 
 
 def name_of(pid: int) -> str:
-    """A name that no other process ever has: PID, start time and boot; a ProcessLookupError without such a process."""
+    """Return a name that no other process ever has: PID, start time and boot; raises ProcessLookupError."""
     return f"{pid} {_ticks(pid)} {this_machine()}"
 
 
 def watched(name: str) -> int | None:
-    """A file descriptor that is readable once the named process has ended; a ProcessLookupError if it has.
+    """Return a file descriptor that is readable once the named process has ended; raises ProcessLookupError if it has.
 
-    None for a process of another machine or container, or without `pidfd_open` (Linux has it).
+    None for a process of another machine or container, or without `pidfd_open` (not Linux).
     """
     pid, ticks, machine = name.split(" ", 2)
     if not hasattr(os, "pidfd_open") or machine != this_machine():
@@ -51,7 +52,7 @@ def watched(name: str) -> int | None:
         raise
     except OSError:  # the kernel is too old
         return None
-    # After `pidfd_open`, which keeps the PID from being used again. A zombie has ended too.
+    # While the descriptor is open, no other process gets the PID. A zombie has ended too.
     if select.select([process], [], [], 0)[0] or _ticks(int(pid)) != ticks:
         os.close(process)
         raise ProcessLookupError(f"process {pid} has ended")
@@ -59,7 +60,7 @@ def watched(name: str) -> int | None:
 
 
 def has_ended(name: str) -> bool | None:
-    """Whether the named process has ended; None as for `watched`."""
+    """Return whether the named process has ended; None as for `watched`."""
     try:
         process = watched(name)
     except ProcessLookupError:
@@ -71,8 +72,7 @@ def has_ended(name: str) -> bool | None:
 
 
 def when_ends(name: str, then: Callable[[], object]) -> None:
-    """Call a function in a thread once the named process has ended; never where `watched` returns None, whose errors
-    are raised."""
+    """Call a function in a thread once the named process has ended; never if `watched` returns None. Raises as it."""
     if (process := watched(name)) is None:
         return
 
@@ -89,7 +89,7 @@ def stop() -> None:
 
 
 def end_with_snakemake() -> None:
-    """Send this process SIGTERM when its Snakemake ends; exit if it has ended. Calls may be repeated."""
+    """Send this process SIGTERM when its Snakemake ends; exit if it has ended. Repeated calls do nothing."""
     global bound  # noqa: PLW0603 -- a process has one
     if RUN not in os.environ or bound == os.getpid():
         return
@@ -106,11 +106,11 @@ def end_with_snakemake() -> None:
     bound = os.getpid()
 
 
-bound: int | None = None  # PID of the process that ends with its Snakemake; a fork of it has another
+bound: int | None = None  # PID of the process that ends with its Snakemake; a fork has another PID
 
 
 def _ticks(pid: int) -> str:
-    """When a process started, in clock ticks since the boot, which setting the clock does not change."""
+    """Return the start time of a process in clock ticks since the boot: setting the clock does not change it."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,8 +1,8 @@
 """`g2d recover`: make a folder usable again after Snakemake itself was killed (kill -9, a reboot of the login node).
 
-It cancels running Slurm jobs, waits for them to end (a trainer writes its checkpoint first), moves unfinished outputs
-to the trash (`results/.trash`), and removes the lock. Unfinished outputs are found by Snakemake's marks and the digests
-that finished jobs left, not by time stamps.
+It cancels running Slurm jobs, waits until they end (a trainer saves a checkpoint first), moves unfinished outputs to
+the trash (`results/.trash`), and removes the lock. An output is unfinished if Snakemake marked it and no job recorded
+the digest of its content.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SlurmJob:
 
     job_id: str
     state: str
-    what: str  # rule and wildcards, as the executor writes them into the job's comment
+    label: str  # rule and wildcards, from the job's comment
 
 
 def register(subparsers: Any) -> None:
@@ -47,13 +47,13 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--times",
         action="store_true",
-        help="results were copied without their time stamps: set them by content, which leaves only what differs newer",
+        help="after a copy without time stamps: set them by content, so that only changed files are newer",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Recover the current folder; returns 1 if `--yes` is needed, else 0."""
+    """Recover the current folder; return 1 if `--yes` is needed, else 0."""
     folder = Path.cwd()
     require_no_snakemake(folder)
     if arguments.times:
@@ -64,11 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
         say("nothing to recover: no jobs, no lock")
         return 0
     for job in jobs:
-        say(f"cancel the Slurm job {job.job_id} ({job.state}, {job.what})")
+        say(f"cancel the Slurm job {job.job_id} ({job.state}, {job.label})")
     left, half_made = unseen_outputs(folder)
     for output in left:
         why = "its job finished it" if output.is_relative_to(RESULTS) else "it is not among the results"
-        say(f"leave {output}: {why}; the next run makes it again, for no Snakemake saw that job end")
+        say(f"leave {output}: {why}; the next run makes it again, because no Snakemake saw that job end")
     for output in half_made:
         say(f"move {output} to {RESULTS / TRASH}: its job was started and did not finish it")
     if is_locked(folder):
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _set_times(folder: Path) -> int:
-    """Set time stamps by content and print what was found; returns 1 if a file is not as its job left it."""
+    """Set time stamps by content and print which files changed; return 1 if any did."""
     if is_locked(folder):
         raise RuntimeError("the folder is locked: g2d recover first, without --times")
     if not RESULTS.is_dir():
@@ -95,17 +95,17 @@ def _set_times(folder: Path) -> int:
         say(f"{file}: not what its job left, and no job will read it: put it back, or delete it to have it made again")
     say(f"time stamps set; {times.same} files are as their jobs left them, {len(times.changed)} differ")
     if times.unknown:
-        say(f"{times.unknown} files have no digest (of jobs that ran under 0.1.0, or deleted): taken as they are")
+        say(f"{times.unknown} files have no digest (made by 0.1.0, or it was deleted): taken as they are")
     return 1 if times.changed else 0
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a Snakemake holds the folder's lock, or held it when it was killed."""
+    """Return whether a Snakemake holds the folder's lock, or held it when it was killed."""
     return any((folder / LOCKS).glob("*"))
 
 
 def require_no_snakemake(folder: Path) -> None:
-    """Raise a RuntimeError while a Snakemake of this host works in the folder."""
+    """Raise a RuntimeError if a Snakemake of this host runs in the folder."""
     for process in psutil.process_iter(["cwd", "cmdline"]):
         here = process.info["cwd"] == str(folder.resolve()) and process.pid != os.getpid()
         command = process.info["cmdline"] or []
@@ -117,13 +117,13 @@ def require_no_snakemake(folder: Path) -> None:
 
 
 def unfinished_jobs(folder: Path) -> list[SlurmJob]:
-    """Slurm jobs that a Snakemake submitted from a folder; a RuntimeError where Slurm does not answer."""
+    """Return the Slurm jobs that Snakemake submitted from a folder; raises RuntimeError if Slurm does not answer."""
     command = ["squeue", "--me", "--noheader", "--format=%i|%T|%Z|%k"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(
-            f"squeue does not answer ({done.stderr.strip()}): whether jobs of an earlier run are still running cannot "
-            "be told; try again when Slurm is back"
+            f"squeue does not answer ({done.stderr.strip()}), so jobs of an earlier run may still be running: try "
+            "again when Slurm is back"
         )
     rows = [line.split("|", 3) for line in done.stdout.splitlines()]
     return [
@@ -134,14 +134,14 @@ def unfinished_jobs(folder: Path) -> list[SlurmJob]:
 
 
 def require_no_orphans(folder: Path) -> None:
-    """Raise a RuntimeError while jobs of another run from this folder are queued: both would write the same files. Jobs
-    that are ending, as after Ctrl-C, are waited for."""
+    """Raise a RuntimeError if another run's jobs from this folder are queued: both would write the same files. Wait for
+    jobs that are ending, as after Ctrl-C."""
     waited = False
     while jobs := unfinished_jobs(folder):
         if running := [job for job in jobs if job.state != "COMPLETING"]:
             raise RuntimeError(
                 f"{len(running)} Slurm jobs of another run from this folder have not ended (first: "
-                f"{running[0].job_id}, {running[0].state}, {running[0].what}); if its Snakemake was killed: "
+                f"{running[0].job_id}, {running[0].state}, {running[0].label}); if its Snakemake was killed: "
                 "g2d recover --yes, then start again"
             )
         if not waited:
@@ -151,7 +151,7 @@ def require_no_orphans(folder: Path) -> None:
 
 
 def cancel(folder: Path, jobs: list[SlurmJob]) -> None:
-    """Cancel jobs and wait until their processes have ended: a trainer writes its checkpoint first."""
+    """Cancel jobs and wait until their processes have ended: a trainer saves a checkpoint first."""
     if not jobs:
         return
     subprocess.run(["scancel", *(job.job_id for job in jobs)], check=True)
@@ -161,8 +161,8 @@ def cancel(folder: Path, jobs: list[SlurmJob]) -> None:
 
 
 def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Outputs of jobs whose end Snakemake has not seen: those that stay, because their job finished them or they lie
-    outside of the results; and the unfinished ones."""
+    """Return the outputs of jobs that Snakemake did not see end: outputs to leave, because their job finished them or
+    they are outside of the results, and unfinished ones."""
     marked = [path for path in _marked(folder / ".snakemake/incomplete") if os.path.lexists(folder / path)]
     digests = read_digests(RESULTS) if marked else {}
     half_made = [path for path in marked if path.is_relative_to(RESULTS) and not as_recorded(path, digests)]
@@ -170,8 +170,8 @@ def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _marked(incomplete: Path) -> list[Path]:
-    """The outputs of started jobs: Snakemake 9 has a file for each, whose name is the output's in base64; one that is
-    too long for the file system is a path whose folders begin with `@`."""
+    """Return the outputs of started jobs. Snakemake 9 has a file for each, named by the output's path in base64; a name
+    that is too long for the file system is split into folders that begin with `@`."""
     outputs = []
     for mark in sorted(file for file in incomplete.rglob("*") if file.is_file()):
         name = "".join(part.removeprefix("@") for part in mark.relative_to(incomplete).parts)

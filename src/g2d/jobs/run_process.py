@@ -1,10 +1,8 @@
-"""Processes that the jobs of one Snakemake run share: found by a socket, started by the first job that needs one.
+"""Processes that the jobs of one Snakemake run share.
 
-    python -m MODULE SOCKET RUN ...       started by a job
-
-There is one per machine, run, purpose and set of visible GPUs: it holds a file lock, and ends with its Snakemake.
-Messages are unpickled, so both ends must be processes of one user: the folder and the socket are closed to others, and
-each end checks the user of the other.
+The first job that needs one starts it as `python -m MODULE SOCKET RUN ...`; others find it by its socket. There is one
+per machine, run, purpose and set of visible GPUs: it holds a file lock, and ends with its Snakemake. Messages are
+unpickled, so folder and socket are closed to other users, and each end checks the user of the other.
 """
 
 from __future__ import annotations
@@ -29,22 +27,23 @@ from g2d.jobs.orphans import RUN, has_ended
 from g2d.plain import say
 
 QUEUE = 512  # jobs that may wait
-LOCKS = "[0-9a-f]" * 16 + ".lock"  # of shared processes; beside them are those of GPUs (`g2d.jobs.gpus`)
+LOCKS = "[0-9a-f]" * 16 + ".lock"  # locks of shared processes; locks of GPUs have other names
 LONGEST_NAME = 107  # bytes of a socket's path, on Linux
 OTHER_FOLDER = "set XDG_RUNTIME_DIR or TMPDIR to a folder that is yours and has a short name"
 
 
 def current_run() -> str | None:
-    """Name of the Snakemake whose jobs may share a process; None without one, and where it cannot be watched.
+    """Return the name of the Snakemake that may share processes among its jobs; None if there is none or it cannot be
+    watched.
 
-    None also where every job has a container of its own: a shared process would lose the files of the image.
+    None also if each job runs in its own container: a shared process would lose the files of the image.
     """
     run = os.environ.get(RUN)
     return run if run is not None and has_ended(run) is False and _sees_files_of(run) else None
 
 
 def _sees_files_of(run: str) -> bool:
-    """Whether a process has the same mounts as this one; False if unknown, as in a container."""
+    """Return whether a process has the same mounts as this one; False if unknown, as in a container."""
     try:
         return Path(f"/proc/{run.partition(' ')[0]}/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
     except OSError:
@@ -52,8 +51,8 @@ def _sees_files_of(run: str) -> bool:
 
 
 def own_folder() -> Path:
-    """A folder for sockets and locks that no other user can enter; a RuntimeError if it cannot be made or belongs to
-    somebody else."""
+    """Return a folder for sockets and locks that no other user can enter; raises RuntimeError if it cannot be made or
+    belongs to somebody else."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # a job may inherit it from another machine
     folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
     try:
@@ -67,8 +66,8 @@ def own_folder() -> Path:
 
 
 def socket_of(run: str, purpose: str = "engine") -> Path:
-    """Where the shared process for this run, purpose and the GPUs this process sees listens; a RuntimeError as
-    `own_folder`, or where its name is too long for a socket."""
+    """Return the socket of the shared process for this run, purpose and visible GPUs; raises RuntimeError as
+    `own_folder`, or if the path is too long for a socket."""
     folder = own_folder()
     identity = f"{run}/{os.environ.get('CUDA_VISIBLE_DEVICES')}/{purpose}"
     socket = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.socket"
@@ -78,8 +77,8 @@ def socket_of(run: str, purpose: str = "engine") -> Path:
 
 
 def greeted(socket: Path) -> tuple[Connection, Any] | None:
-    """Connection to a shared process, when it accepts ours, and its first message; None if no process listens. A
-    RuntimeError if another user's process does."""
+    """Return a connection to a shared process and its first message; None if no process listens. Raises RuntimeError if
+    another user's process listens."""
     try:
         connection = Client(str(socket), "AF_UNIX")
         if (user := _user_of(connection)) != os.getuid():
@@ -93,29 +92,29 @@ def greeted(socket: Path) -> tuple[Connection, Any] | None:
 def connect(
     module: str, socket: Path, run: str, *arguments: object, output: IO[Any] | None = None
 ) -> tuple[Connection, Any]:
-    """Same as `greeted`, but starts a process and waits if none listens; raises RuntimeError if it cannot.
+    """Return a connection as `greeted`, but start a process if none listens; raises RuntimeError if it cannot start.
 
     Args:
         module: the module to run.
         arguments: further command-line arguments, after socket and run (`current_run`).
-        output: where it prints; None: same as this process.
+        output: its standard output and error; None for those of this process.
     """
     command = [sys.executable, "-m", module, str(socket), run, *map(str, arguments)]
     started: subprocess.Popen[bytes] | None = None
-    while (found := greeted(socket)) is None:
+    while (connected := greeted(socket)) is None:
         if started is not None and started.poll():
             raise RuntimeError(f"the process of {module} could not start (exit status {started.returncode})")
-        if started is None or started.poll() == 0:  # 0: there was another, which may have ended by now
-            # In a new session, because it outlives this job.
+        if started is None or started.poll() == 0:  # 0: another process had the lock; it may have ended by now
+            # The process outlives this job, so it gets a new session.
             started = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         time.sleep(0.05)
-    return found
+    return connected
 
 
 def listen(socket: Path) -> Listener:
-    """Listen on a socket that only this user may connect to; the file that a killed process has left is replaced."""
+    """Listen on a socket that only this user may connect to; replace the file that a killed process has left."""
     socket.unlink(missing_ok=True)
     listener = Listener(str(socket), "AF_UNIX", backlog=QUEUE)
     socket.chmod(0o600)
@@ -123,7 +122,7 @@ def listen(socket: Path) -> Listener:
 
 
 def accept(listener: Listener) -> Connection | None:
-    """The next connection; None, with a line, if it was another user's."""
+    """Accept the next connection; refuse another user's with a line and return None."""
     connection = listener.accept()
     if (user := _user_of(connection)) == os.getuid():
         return connection
@@ -133,7 +132,7 @@ def accept(listener: Listener) -> Connection | None:
 
 
 def _user_of(connection: Connection) -> int:
-    """User at the other end of a connection through a socket."""
+    """Return the user at the other end of a connection."""
     with sockets.socket(fileno=os.dup(connection.fileno())) as raw:
         credentials = struct.Struct("3i")  # process, user, group
         _, user, _ = credentials.unpack(raw.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, credentials.size))
@@ -141,15 +140,15 @@ def _user_of(connection: Connection) -> int:
 
 
 def only_one(file: Path) -> IO[str] | None:
-    """The lock of the shared process, held until it ends; None if another process has it. Removes what killed ones have
-    left."""
+    """Return the lock of the shared process, held until it ends; None if another process has it. Removes locks, sockets
+    and folders of killed processes."""
     lock = _locked(file, "a+")
     if lock is None:
         return None
     _remove_scratch(lock)
     for other in file.parent.glob(LOCKS):
         if other != file and (left := _locked(other, "r+")) is not None:
-            with left:  # who waits for it sees that its file is gone
+            with left:  # a process that waits for this lock sees that its file is gone
                 _remove_scratch(left)
                 other.with_suffix(".socket").unlink(missing_ok=True)
                 other.unlink(missing_ok=True)
@@ -157,8 +156,7 @@ def only_one(file: Path) -> IO[str] | None:
 
 
 def name_scratch(lock: IO[str], folder: str | Path) -> None:
-    """Write a folder into the lock of a shared process: it is removed as its socket is, should the process be
-    killed."""
+    """Write a folder into the lock of a shared process: if the process is killed, `only_one` removes it."""
     lock.write(str(folder))
     lock.flush()
 
@@ -172,9 +170,9 @@ def _remove_scratch(lock: IO[str]) -> None:
 
 def _locked(file: Path, mode: str) -> IO[str] | None:
     lock: IO[str] | None = None
-    with suppress(OSError):  # it is taken, or its holder has removed the file
+    with suppress(OSError):  # another process has it, or has just removed the file
         lock = open(file, mode)  # noqa: SIM115 -- held for life
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a fork would keep one of flock
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: a fork would keep it
         if os.path.samestat(os.fstat(lock.fileno()), file.stat()):
             return lock
     if lock is not None:
@@ -183,7 +181,7 @@ def _locked(file: Path, mode: str) -> IO[str] | None:
 
 
 def release() -> None:
-    """End the run's shared engine, if there is one, so that the GPU is free on return."""
+    """End the run's shared engine, if there is one, and wait until the GPU is free."""
     run = current_run()
     engine = None if run is None else greeted(socket_of(run))
     if engine is None:

@@ -1,10 +1,9 @@
 """Jobs forked from one process that has imported torch, transformers, PEFT and TRL (`share_imports`).
 
-    python -m g2d.jobs.shared_imports SOCKET RUN       started by the first such job of a run
-
-The process that Snakemake started waits for its child, forwards signals and exits with the child's status; if either
-ends, so does the other. The shared process ends after its Snakemake and its children. It never initialises CUDA, which
-no fork could use then (docs/architecture.md). Jobs with vLLM use `g2d.rollouts.engine_host` instead.
+The first such job of a run starts it as `python -m g2d.jobs.shared_imports SOCKET RUN`. The process that Snakemake
+started waits for its child, forwards signals and exits with the child's status; if either ends, so does the other. The
+shared process ends after its Snakemake and its children. It never initialises CUDA: its forks could not use it then
+(docs/architecture.md). Jobs with vLLM use `g2d.rollouts.engine_host` instead.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ IMPORTS = (
     "snakemake.script",
     "g2d.experiment.generation",
     "g2d.experiment.training",
-    "g2d.regimes.grpo_trainer",  # and with it TRL's
+    "g2d.regimes.grpo.trainer",  # and with it TRL's
     "g2d.rollouts.transformers_engine",
 )
 LOG = f"{LOGS}/shared_imports.log"
@@ -57,11 +56,8 @@ LOG = f"{LOGS}/shared_imports.log"
 
 
 def run(main: Callable[[Any], None], snakemake: Any) -> None:
-    """Call a script's `main`, with `share_imports` in a child of the run's shared process.
-
-    This process then ends here, with the child's exit status.
-    """
-    end_with_snakemake()  # now: the imports take their time
+    """Call a script's `main`; with `share_imports`, in a child of the shared process, and exit with its status."""
+    end_with_snakemake()  # before the imports, which take long
     shared = _shared(snakemake)
     if shared is None:
         main(snakemake)
@@ -78,15 +74,15 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
             status = connection.recv()
         except (EOFError, OSError):
             sys.exit(f"{snakemake.rule}: the process that jobs share their imports with has died; its log: {LOG}")
-    sys.exit(status if status >= 0 else 128 - status)  # as a shell reports a signal
+    sys.exit(status if status >= 0 else 128 - status)  # a shell reports a signal in this way
 
 
 def _wait_for(connection: Connection, host: str, child: str) -> None:
-    """Return when the child's status can be read. A ProcessLookupError: the shared process has died, and the child,
-    which may have saved its step, has ended too; what it left running may keep the connection open."""
+    """Wait until the child's status can be read; raises ProcessLookupError once shared process and child have ended
+    without one. The connection cannot tell: processes that the child started may keep it open."""
     for process in (host, child):
         descriptor = watched(process)
-        assert descriptor is not None  # on this machine
+        assert descriptor is not None  # both are on this machine
         ready, _, _ = select.select([connection.fileno(), descriptor], [], [])
         os.close(descriptor)
         if connection.fileno() in ready:
@@ -95,8 +91,8 @@ def _wait_for(connection: Connection, host: str, child: str) -> None:
 
 
 def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
-    """A connection to a fork of the run's shared process, and the names of both; None: the job makes its own imports,
-    and says why where `share_imports` is set."""
+    """Return a connection to a fork of the run's shared process, and the names of both; None if the job is to make its
+    own imports. If `share_imports` is set, the reason is printed."""
     run = current_run()
     if "vllm" in (snakemake.params.get("engine"), snakemake.params.get("settings", {}).get("engine")):
         return None
@@ -136,7 +132,7 @@ def main(socket_file: Path, run: str) -> None:
     if _forks_cannot_use_cuda():
         sys.exit("an import has begun CUDA, which no fork can use then: share_imports: false saves this attempt")
     gc.collect()
-    gc.freeze()  # or a collection in a child would copy the pages of all imports
+    gc.freeze()  # otherwise a collection in a child copies the pages of all imports
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its run
     _serve(socket_file, ends_with)
     Path(lock.name).unlink(missing_ok=True)  # last: from here on another process may take it
@@ -144,7 +140,7 @@ def main(socket_file: Path, run: str) -> None:
 
 
 def _forks_cannot_use_cuda() -> bool:
-    """Whether CUDA was initialised here. Only a fork knows: `is_initialized` misses a count of the devices."""
+    """Return whether CUDA was initialised, tested in a fork: `is_initialized` does not see a count of the devices."""
     import torch
 
     if (child := os.fork()) == 0:
@@ -153,28 +149,28 @@ def _forks_cannot_use_cuda() -> bool:
 
 
 def _serve(socket_file: Path, ends_with: int) -> None:
-    """Fork a child for every job until the run has ended, and wait for those that are left."""
+    """Fork a child for every job until the run has ended, then wait for the remaining children."""
     listener = listen(socket_file)
-    door: int = listener._listener._socket.fileno()  # type: ignore[attr-defined]
-    children: dict[int, tuple[Any, Connection]] = {}  # by a descriptor that can be read once it has ended
+    socket_fd: int = listener._listener._socket.fileno()  # type: ignore[attr-defined]
+    children: dict[int, tuple[Any, Connection]] = {}  # by their pidfd
     fork = get_context("fork")
-    owed: Elsewhere | None = Elsewhere(cpu_seconds(), memory_peak())
+    import_usage: Elsewhere | None = Elsewhere(cpu_seconds(), memory_peak())  # charged to the first job
     host = os.getpid()
-    open_to_jobs = True
-    while open_to_jobs or children:
-        ready, _, _ = select.select([*children, *([door, ends_with] if open_to_jobs else [])], [], [])
+    accepts_jobs = True
+    while accepts_jobs or children:
+        ready, _, _ = select.select([*children, *([socket_fd, ends_with] if accepts_jobs else [])], [], [])
         for descriptor in ready:
             if descriptor == ends_with:
-                open_to_jobs = False
-                with suppress(FileNotFoundError):  # where somebody tidies up /tmp
+                accepts_jobs = False
+                with suppress(FileNotFoundError):  # /tmp may have been cleaned up
                     listener.close()
-            elif descriptor == door:
+            elif descriptor == socket_fd:
                 if ends_with in ready:
                     continue
                 if (connection := accept(listener)) is None:
                     continue
                 others = [other for _, other in children.values()]
-                child = fork.Process(target=_be_the_job, args=(connection, others, door, owed, host))
+                child = fork.Process(target=_run_job, args=(connection, others, socket_fd, import_usage, host))
                 try:
                     child.start()
                 except OSError as error:  # no memory, too many processes
@@ -184,7 +180,7 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                 assert child.pid is not None
                 # Not its sentinel, a pipe that its own children hold too.
                 children[os.pidfd_open(child.pid)] = child, connection
-                owed = None
+                import_usage = None
             else:
                 child, connection = children.pop(descriptor)
                 os.close(descriptor)
@@ -193,36 +189,38 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                     connection.send(child.exitcode)
 
 
-def _be_the_job(connection: Connection, others: list[Connection], door: int, owed: Elsewhere | None, host: int) -> None:
+def _run_job(
+    connection: Connection, others: list[Connection], socket_fd: int, import_usage: Elsewhere | None, host: int
+) -> None:
     """Run the waiting process's job in the child, with its environment and output."""
     for other in others:
         other.close()
-    os.close(door)
+    os.close(socket_fd)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        above = name_of(host)
-        when_ends(above, stop)
-        connection.send((above, name_of(os.getpid())))
+        host_name = name_of(host)
+        when_ends(host_name, stop)
+        connection.send((host_name, name_of(os.getpid())))
         script, snakemake, environment, folder, waiting = connection.recv()
-    except (EOFError, OSError):  # who waits, or the shared process, has ended
+    except (EOFError, OSError):  # the waiting or the shared process has ended
         return
-    orphans.bound = os.getpid()  # by the process that waits
+    orphans.bound = os.getpid()  # the waiting process watches Snakemake
     with socket.socket(fileno=os.dup(connection.fileno())) as raw:
         _, descriptors, _, _ = socket.recv_fds(raw, 1, 2)
-    for own, theirs in zip((1, 2), descriptors, strict=True):
-        os.dup2(theirs, own)
-        os.close(theirs)
+    for descriptor, received in zip((1, 2), descriptors, strict=True):
+        os.dup2(received, descriptor)
+        os.close(received)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    threading.Thread(target=_obey, args=(connection,), name="signals", daemon=True).start()
-    if owed is not None:
-        charge(owed)
+    threading.Thread(target=_forward_signals, args=(connection,), name="signals", daemon=True).start()
+    if import_usage is not None:
+        charge(import_usage)
     attempts.started_by = waiting
     runpy.run_path(script)["main"](snakemake)
 
 
-def _obey(connection: Connection) -> None:
+def _forward_signals(connection: Connection) -> None:
     """Forward the signals of the waiting process; stop if it is killed."""
     with suppress(EOFError, OSError):
         while True:
@@ -231,6 +229,6 @@ def _obey(connection: Connection) -> None:
 
 
 if __name__ == "__main__":
-    from g2d.jobs import shared_imports  # noqa: PLW0406 -- the instance of this module that the package knows
+    from g2d.jobs import shared_imports  # noqa: PLW0406 -- the instance that other modules import
 
     shared_imports.main(Path(sys.argv[1]), sys.argv[2])

@@ -31,10 +31,9 @@ RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`; set by 
 def stage(snakemake: Any) -> Iterator[Meter]:
     """Run the body of a rule's script.
 
-    Everything printed goes to the rule's log. A `cost.json` among the outputs gets the measured cost and those among
-    the inputs; the attempt is recorded in any case. The inputs must have the content that the jobs before this one
-    left, and a job that succeeded leaves digests (`g2d.jobs.digests`). An exception or SIGTERM leaves its traceback in
-    the log and one line on the terminal, and the process exits with 1.
+    Output goes to the rule's log. Inputs must have their recorded digests; a job that succeeds records digests of its
+    outputs (`g2d.jobs.digests`) and, if a `cost.json` is among them, its cost. The attempt is always recorded. On an
+    exception or SIGTERM the traceback goes to the log, one line to the terminal, and the process exits with 1.
     """
     terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
     end_with_snakemake()
@@ -70,7 +69,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
 
 
 def own_name(rule: str) -> str:
-    """The name of a rule in this workflow: `harvest` for `g2d_harvest` after `use rule * from g2d as g2d_*`."""
+    """Return the name of a rule in this workflow: `harvest` for `g2d_harvest` after `use rule * from g2d as g2d_*`."""
     before, _, after = os.environ.get(RULE_NAMES, "*").partition("*")
     return rule.removeprefix(before).removesuffix(after)
 
@@ -81,9 +80,9 @@ def from_elsewhere(rule: str, files: Iterable[str]) -> list[str]:
 
 
 def go_offline(rule: str | None = None) -> None:
-    """Switch off telemetry, here and in child processes, and the Hub for rules that do not fetch.
+    """Switch off telemetry, and the Hub for rules that do not fetch, in this process and its children.
 
-    The Hub's client reads its environment when it is imported: no script imports it before its stage begins.
+    The Hub's client reads these variables when it is imported: no script imports it before its stage begins.
     """
     os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
     if rule not in FETCHING:
@@ -93,14 +92,13 @@ def go_offline(rule: str | None = None) -> None:
 
 
 def set_trackio_folder() -> None:
-    """Set trackio's folder to `results/logs`; it is read at import, which TRL's GRPO does."""
+    """Set trackio's folder to `results/logs`; trackio reads it when TRL's GRPO imports it."""
     os.environ["TRACKIO_DIR"] = str(LOGS.resolve() / "trackio")
 
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
     """Turn SIGTERM (preemption, `scancel`, `kill`) into an exception, so that the attempt is recorded."""
-
     job = os.getpid()
 
     def stop(number: int, _frame: object) -> None:

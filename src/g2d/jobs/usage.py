@@ -1,4 +1,4 @@
-"""CPU seconds, memory and devices that this process has used, and others for its job."""
+"""CPU seconds, memory and devices that this process, and other processes for its job, have used."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ def _usages() -> list[resource.struct_rusage]:
 
 
 def own_cpu_seconds() -> float:
-    """User and system time of this process and of children it waited for."""
+    """Return user and system time of this process and of children it waited for."""
     return sum(usage.ru_utime + usage.ru_stime for usage in _usages())
 
 
 def cpu_seconds() -> float:
-    """The same with what was charged (`charge`)."""
+    """Return `own_cpu_seconds` and the CPU time of other processes (`charge`)."""
     return own_cpu_seconds() + sum(part.cpu_s for part in _elsewhere)
 
 
 def visible_devices() -> tuple[str, int]:
-    """Name and number of the devices this process can use. Never imports torch: a job without it used no GPU."""
+    """Return name and number of the job's devices. Never imports torch: a job without it used no GPU."""
     for part in reversed(_elsewhere):
         if part.device is not None:
             return part.device, part.devices
@@ -33,7 +33,7 @@ def visible_devices() -> tuple[str, int]:
 
 
 def gpu_memory_peak() -> int | None:
-    """Bytes that torch has held at most, on the fullest GPU; None without one."""
+    """Return torch's peak allocation on the fullest GPU, in bytes; None without a GPU."""
     torch = sys.modules.get("torch")
     peaks = [part.peak_gpu_memory_bytes for part in _elsewhere if part.peak_gpu_memory_bytes is not None]
     if torch is not None and torch.cuda.is_initialized():
@@ -42,7 +42,7 @@ def gpu_memory_peak() -> int | None:
 
 
 def memory_peak() -> int:
-    """Resident bytes of the largest process."""
+    """Return the peak resident memory of the largest process, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, KiB on Linux
     own_peak = unit * max(usage.ru_maxrss for usage in _usages())
     return max([own_peak, *(part.peak_memory_bytes for part in _elsewhere)])
@@ -53,18 +53,17 @@ class Elsewhere:
     """Usage of another process (`g2d.rollouts.engine_host`) for a job."""
 
     cpu_s: float
-    peak_memory_bytes: int  # over its life, as for a job's own process
-    device: str | None = None  # None: it used none
+    peak_memory_bytes: int  # since the process started
+    device: str | None = None  # None if it used no device
     devices: int = 0
-    peak_gpu_memory_bytes: int | None = None  # torch's
+    peak_gpu_memory_bytes: int | None = None  # torch's peak allocation
 
 
 _elsewhere: list[Elsewhere] = []
 
 
 def charge(part: Elsewhere) -> None:
-    """Add the usage of another process to the bill of this process's job, also before that begins. Its wall time is on
-    the bill already: the job waited."""
+    """Add another process's usage to the cost of this process's job, except its wall time, which the job waited."""
     _elsewhere.append(part)
 
 

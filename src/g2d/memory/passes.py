@@ -139,7 +139,7 @@ class Counted:
         config: transformers' configuration.
         lora: the adapter; `lora: none` means float32 weights.
         half: bfloat16, autocast and checkpointing, as in trainings on a GPU; else float32 without them, as on a CPU
-            (`g2d.regimes.training.trainer_arguments`).
+            (`g2d.regimes.run.training.trainer_arguments`).
     """
 
     def __init__(self, config: Any, lora: Lora, *, half: bool = True) -> None:

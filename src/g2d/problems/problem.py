@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from g2d.jobs.files import parse_json, read_lines, write_text
 from g2d.verifier.reasoning import Entry
@@ -25,6 +25,7 @@ class Problem:
     subject: str | None
     source: str  # for example "hub:openai/gsm8k@<sha>"
     entry: str | None = None  # reasoning-gym: the `Entry` that its task judges with
+    cluster: str | None = None  # problems that share a template or a passage
 
     @property
     def kind(self) -> Kind:
@@ -38,12 +39,13 @@ class Problem:
 
 
 def to_jsonl(problems: Iterable[Problem]) -> str:
-    """One JSON object per line with the keys of `Problem`; `entry` is left out if it is None."""
-    rows = (asdict(problem) for problem in problems)
-    return "".join(
-        json.dumps({key: row[key] for key in row if key != "entry" or row[key] is not None}, ensure_ascii=False) + "\n"
-        for row in rows
-    )
+    """One JSON object per line with the keys of `Problem`; `entry` and `cluster` are left out if they are None."""
+
+    def record(problem: Problem) -> dict[str, Any]:
+        values = asdict(problem)
+        return {key: value for key, value in values.items() if key not in ("entry", "cluster") or value is not None}
+
+    return "".join(json.dumps(record(problem), ensure_ascii=False) + "\n" for problem in problems)
 
 
 def write_problems(path: str | Path, problems: Iterable[Problem]) -> None:

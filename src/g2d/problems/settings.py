@@ -18,6 +18,12 @@ class Fields(Section):
     level: str | None = key(None, 'Column with the difficulty level; 3, "3" and "Level 3" are the same level.')
     subject: str | None = key(None, "Column with the subject.")
     id: str | None = key(None, "Column with a unique identifier; null: the row number.")
+    cluster: str | None = key(
+        None,
+        "Column with what problems of a benchmark share, such as a passage or a template: intervals and tests are over "
+        "these clusters.",
+        neutral=None,
+    )
 
 
 AnswerFormat = Literal["plain", "boxed", "gsm8k"]

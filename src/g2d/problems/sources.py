@@ -89,6 +89,7 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
             level=None if fields.level is None else reader.level(fields.level),
             subject=None if fields.subject is None else reader.subject(fields.subject),
             source=origin,
+            cluster=None if fields.cluster is None else reader.text(fields.cluster, "cluster"),
         )
         if (first := places.setdefault(problem.problem_id, place)) != place:
             raise ProblemError(
@@ -98,6 +99,10 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
         problems.append(problem)
     if not problems:
         raise ProblemError(f"{key}: {origin} holds no rows: point it at a data set that has some")
+    if fields.cluster is not None and len({problem.cluster for problem in problems}) == 1:
+        raise ProblemError(
+            f"{key}.fields.cluster: all problems of {origin} are in one cluster: choose another column, or drop the key"
+        )
     # A column that is missing from every row is probably misspelled.
     for field, column in absent.items():
         raise ProblemError(f"{origin}: {_no_column(column, columns, f'{key}.fields.{field}')}")

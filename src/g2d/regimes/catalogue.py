@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from g2d.regimes.distillation import DISTILLATION
-from g2d.regimes.dpo import DPO
-from g2d.regimes.group_dpo import GROUP_DPO
-from g2d.regimes.grpo import GRPO
-from g2d.regimes.iterative_dpo import ITERATIVE_DPO
-from g2d.regimes.kto import KTO
+from g2d.regimes.grpo.train import GRPO
+from g2d.regimes.offline.dpo import DPO
+from g2d.regimes.offline.group_dpo import GROUP_DPO
+from g2d.regimes.offline.iterative_dpo import ITERATIVE_DPO
+from g2d.regimes.offline.kto import KTO
+from g2d.regimes.offline.rft import RFT
+from g2d.regimes.on_policy.distillation import DISTILLATION
+from g2d.regimes.on_policy.semi_online_dpo import SEMI_ONLINE_DPO
 from g2d.regimes.regime import Entry, Phase, Regime
-from g2d.regimes.rft import RFT
-from g2d.regimes.semi_online_dpo import SEMI_ONLINE_DPO
 
 REGIMES: dict[str, Regime] = {
     regime.name: regime for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, DISTILLATION, ITERATIVE_DPO)

@@ -10,10 +10,10 @@ from pydantic import field_validator, model_validator
 
 from g2d.memory.workload import Training
 from g2d.policies.policy import as_json
-from g2d.regimes.job import Trained, TrainingJob
-from g2d.regimes.prompt_choice import PromptKeys, PromptMix, choice_words
-from g2d.regimes.training_rollouts import Keep
-from g2d.regimes.warmup import AutoStop
+from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.prompts import PromptKeys, PromptMix, choice_words
+from g2d.regimes.run.training import AutoStop
+from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.catalogue import RewardName
 from g2d.settings import Name, Section, Steps, key, repeated
 
@@ -216,7 +216,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
     completions_per_generation = completions_per_step
 
-    def on_fresh_rollouts(self: Any, updates: int, **own: Any) -> Training:
+    def on_policy_workload(self: Any, updates: int, **own: Any) -> Training:
         """Workload on a card, with `updates` updates between syncs."""
         per_update = self.prompts_per_update * self.responses
         at_once = per_update * updates

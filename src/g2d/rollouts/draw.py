@@ -131,6 +131,7 @@ def draw_rollouts(
             prompt_ids=completion.prompt_ids if tokenizer else None,
             completion_ids=completion.token_ids if tokenizer else None,
             tokenizer_sha256=tokenizer,
+            cluster=problem.cluster,
         )
         for (problem, request, sample, completion), judgement, verdicts in zip(
             drawn, judgements, at_budgets, strict=True

@@ -1,1 +1,1 @@
-"""State of a grid: which jobs there are, which have finished, run or failed, and which remain."""
+"""State of a grid: finished, running, failed and remaining jobs."""

@@ -36,7 +36,7 @@ def register(subparsers: Any) -> None:
         type=at_least(0, above=True),
         const=5.0,
         metavar="SECONDS",
-        help="look again every so many seconds (5) until all jobs have finished or Ctrl-C",
+        help="print again every so many seconds (5) until all jobs have finished or Ctrl-C",
     )
     parser.set_defaults(run=run)
 
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise FileNotFoundError(f"no results folder at {results}: run this where Snakemake runs, or name the folder")
     if not (results / "config.yaml").is_file():
         raise FileNotFoundError(f"{results}/config.yaml is not there: no run has begun in this folder")
-    gc.set_threshold(1_000_000)  # ten thousand records are no garbage, and collecting takes as long as reading them
+    gc.set_threshold(1_000_000)  # collecting would take as long as reading ten thousand records
     grid = Grid(results)
     try:
         while True:

@@ -1,8 +1,8 @@
 """Remaining GPU-hours or CPU hours of a grid, and when it will be done.
 
 GPU jobs are estimated as in `snakemake -n` (`g2d.forecast.hours`), all others as in the progress line
-(`g2d.forecast.rates.Pace`). A training in progress counts with its remaining steps. On CPUs every job is assumed to
-use one core.
+(`g2d.forecast.rates.Pace`). A training in progress counts with its remaining steps. Every job is assumed to use one
+core if there is no GPU.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from g2d.experiment.plan import Plan, model_of
+from g2d.experiment import grid
+from g2d.experiment.config import Config
 from g2d.forecast.devices import CARD, Device, device_here
-from g2d.forecast.hours import GpuJob, Line, continued_step, estimate, gpu_job, hours_of, mean_rates
-from g2d.forecast.jobs import GridJob
+from g2d.forecast.hours import GpuJob, Line, estimate, gpu_job, hours_of, mean_rates
 from g2d.forecast.rates import Pace, Rates
+from g2d.graph.job import Job
 from g2d.status.states import JobState
 
 
@@ -23,16 +24,16 @@ from g2d.status.states import JobState
 class Eta:
     """Remaining work."""
 
-    device_hours: tuple[Line, ...]  # by stage
+    device_hours: tuple[Line, ...]  # a line per stage
     device: Device  # the device of these hours
     seconds: float | None  # until all is done, with as many parallel jobs as now; None if nothing runs
     at_once: int  # jobs that run now
-    not_counted: tuple[str, ...]  # remaining stages without measurements, which `seconds` excludes
+    not_counted: tuple[str, ...]  # remaining stages without measurements; not in `seconds`
 
 
-def eta(plan: Plan, states: Sequence[JobState], now: float) -> Eta:
+def eta(config: Config, states: Sequence[JobState], now: float) -> Eta:
     """Estimate the remaining work of a grid, given all its jobs and the seconds since the epoch."""
-    measured = _Known(plan, states)
+    measured = _Measured(config, states)
     on_device: list[GpuJob] = []
     seconds, not_counted = 0.0, dict[str, None]()
     for state in states:
@@ -55,27 +56,27 @@ def eta(plan: Plan, states: Sequence[JobState], now: float) -> Eta:
     return Eta(lines, measured.device, seconds / at_once if at_once else None, at_once, tuple(not_counted))
 
 
-def _device(plan: Plan, states: Sequence[JobState]) -> Device:
+def _device(config: Config, states: Sequence[JobState]) -> Device:
     """Return the device of the jobs so far, or else of this machine."""
     attempts = [recorded.attempt for state in states for recorded in state.attempts]
     elsewhere = any(one.process is not None and one.process.slurm_job for one in attempts)
     if any(one.cost.device not in ("cpu", "unknown") for one in attempts):
         return CARD
-    return device_here(plan.config.engine.name, elsewhere=elsewhere)
+    return device_here(config.engine.name, elsewhere=elsewhere)
 
 
-class _Known:
+class _Measured:
     """Work of every job, and rates of the jobs that finished here."""
 
-    def __init__(self, plan: Plan, states: Sequence[JobState]) -> None:
-        self.plan = plan
-        self.device = _device(plan, states)
+    def __init__(self, config: Config, states: Sequence[JobState]) -> None:
+        self.config = config
+        self.device = _device(config, states)
         self._work: dict[tuple[object, ...], GpuJob] = {}
         units: dict[str, list[float]] = {}
         for state in states:
             if state.job.holds_device:
                 units.setdefault(state.job.stage, []).append(self.work(state.job).units)
-        self._average = {stage: mean(found) for stage, found in units.items()}
+        self._average = {stage: mean(values) for stage, values in units.items()}
         self.pace = Pace()
         self.rates: Rates = {}
         for state in states:
@@ -90,19 +91,19 @@ class _Known:
                 self.rates.setdefault(job.rated_as, []).append(hours / job.units)
         self.means = mean_rates(self.rates)
 
-    def is_on_device(self, job: GridJob) -> bool:
-        """Whether it uses a GPU if there is one."""
-        return job.holds_device and not self.plan.is_embedded(model_of(job.wildcards))
+    def is_on_device(self, job: Job) -> bool:
+        """Return whether it uses a GPU if there is one."""
+        return job.holds_device and not grid.is_embedded(self.config, job.model)
 
-    def work(self, job: GridJob) -> GpuJob:
+    def work(self, job: Job) -> GpuJob:
         """Return the work of a job that trains or generates, whatever its seed."""
         w = job.wildcards
-        same = (job.rule, model_of(w), *map(w.get, ("variant", "regime", "g", "k", "shards", "benchmark")))
+        same = (job.rule, job.model, *map(w.get, ("variant", "regime", "g", "k", "shards", "benchmark")))
         if same not in self._work:
-            self._work[same] = gpu_job(self.plan, job.rule, w, device=self.device)
+            self._work[same] = gpu_job(self.config, job, self.device)
         return self._work[same]
 
-    def paced(self, job: GridJob) -> tuple[str, float, str]:
+    def paced(self, job: Job) -> tuple[str, float, str]:
         """Return rule, work relative to an average job of the rule, and model."""
         if not job.holds_device:
             return job.rule, 1.0, ""
@@ -113,9 +114,9 @@ class _Known:
         """Return the remaining share of a job, by its steps if known, else by its expected duration."""
         if state.position is not None:
             step, steps = state.position
-            if state.job.rule.endswith("_auto"):  # its steps are those of a segment
+            if state.job.rule.endswith("_auto"):  # its recorded steps are of a segment
                 steps = int(state.job.wildcards.k)
-            before = continued_step(self.plan, state.job.rule, state.job.wildcards)
+            before = state.job.continues or 0
             if steps > before:
                 return min(1.0, max(0.0, (steps - step) / (steps - before)))
         if state.state != "running" or state.last is None or not expected:

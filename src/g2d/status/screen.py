@@ -16,7 +16,7 @@ COLUMNS: tuple[State, ...] = ("finished", "running", *TROUBLE, "waiting")
 
 
 def screen(snapshot: Snapshot, width: int, height: int) -> str:
-    """Return at most `height` lines of `width` characters; lists that are cut say how many jobs they omit."""
+    """Return at most `height` lines of `width` characters; the heading of a cut list counts the omitted jobs."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.now))
     done = f"{snapshot.counts['finished']} of {len(snapshot.states)} jobs finished"
     table = [f"{snapshot.title}: {done} ({at}, {plain(str(snapshot.results))})", *_table(snapshot)]
@@ -32,7 +32,7 @@ def screen(snapshot: Snapshot, width: int, height: int) -> str:
 
 
 def _table(snapshot: Snapshot) -> Iterator[str]:
-    """One row for every stage in progress, and one line each for finished and waiting stages."""
+    """Yield one row for every stage in progress, and one line each for finished and waiting stages."""
     shown = [state for state in COLUMNS if snapshot.counts[state]]
     whole: dict[State, list[str]] = {"finished": [], "waiting": []}
     rows = []
@@ -82,7 +82,7 @@ def _named(state: JobState) -> str:
 
 
 def _shared(room: int, first: int, second: int) -> tuple[int, int]:
-    """Lines to show of two lists: all if both fit with their headings, else at least half the room for each."""
+    """Return how many lines to show of two lists: all if both fit with their headings, else at least half for each."""
     room -= (first > 0) + (second > 0)
     of_first = min(first, max(1, room - second, (room + 1) // 2))
     return of_first, min(second, max(1, room - of_first))
@@ -95,9 +95,7 @@ def _listed(lines: Sequence[str], total: int, what: str) -> Iterator[str]:
 
 
 def hours_to_go(lines: Sequence[Line], price: Price | None = None, device: Device = CARD) -> Iterator[str]:
-    """Return a line with the remaining hours and their price, if known; none if no job trains or generates with a
-    real model.
-    """
+    """Yield a line with the remaining hours and their price, if known; none without `lines`."""
     if not lines:
         return
     known_from = (line.source.removeprefix("at most; ") for line in lines if line.hours is not None)
@@ -133,7 +131,7 @@ def _foot(snapshot: Snapshot) -> Iterator[str]:
 
 
 def span(seconds: float) -> str:
-    """A length of time in words: `40 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
+    """Return a duration in words: `40 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
     seconds = max(0.0, seconds)
     if seconds < 60:
         return f"{seconds:.0f} s"

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from g2d.experiment.config import Config, read
-from g2d.experiment.plan import Plan
 from g2d.experiment.race import next_look_words, taken
 from g2d.experiment.sections import Price
-from g2d.forecast.jobs import grid_jobs
+from g2d.graph.build import grid_jobs
 from g2d.jobs.attempts import Attempt, log_of, lost_device_s
 from g2d.jobs.recover import is_locked
 from g2d.plain import plain
@@ -31,7 +30,7 @@ class Spent:
 
     gpu: float
     cpu: float  # a machine without a GPU counts as one device
-    unknown: float  # of attempts without a recorded device: they run, or were killed
+    unknown: float  # attempts without a recorded device: they run, or were killed
     in_vain: float  # wasted hours among these
 
 
@@ -55,8 +54,8 @@ class Snapshot:
     states: Sequence[JobState]
     spent: Spent
     eta: Eta
-    is_locked: bool  # by a running or a killed Snakemake
-    price: Price | None  # of a device-hour
+    is_locked: bool  # a running or killed Snakemake has the lock
+    price: Price | None  # price of a device-hour
     looks: Sequence[str]  # cost and chance of success of the next interim analysis
     unreadable: Sequence[str]  # records of attempts, with the reason
 
@@ -159,7 +158,7 @@ class Grid:
             now=now,
             states=states,
             spent=spent([recorded.attempt for attempts in records.values() for recorded in attempts]),
-            eta=eta(self.plan, states, now),
+            eta=eta(self.config, states, now),
             is_locked=is_locked(self.results.resolve().parent),
             price=self.config.price_per_device_hour,
             looks=[plain(line) for line in self._next_look],
@@ -175,8 +174,7 @@ class Grid:
             self.config: Config = read(file)
             looks = self.config.looks
             self._next_look = next_look_words(self.config, taken(looks, self.results)) if looks else []
-            self.plan = Plan(self.config)
-            self.jobs = grid_jobs(self.config, self.plan)
+            self.jobs = grid_jobs(self.config)
 
 
 def _numbers(counts: Counter[State]) -> dict[str, int]:

@@ -9,12 +9,13 @@ import pandas as pd
 
 from g2d.analysis.statistics import standard_deviation, standard_error
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import ROW, Evaluations, by_policy, crossed, grid_order, row_of, share
+from g2d.tables.evaluations import ROW, Evaluations, by_policy, clusters_of, crossed, grid_order, row_of, share
 from g2d.tables.frames import Rows, columns, mean, table_of
 
 ACCURACY = f"{ROW} n_seeds n_problems accuracy std_over_seeds standard_error ci_low ci_high device_hours"
 MAIN_COLUMNS = columns(ACCURACY, "device_hours_without_calibration")
-ABLATION_COLUMNS = columns(ACCURACY, "tokens n_pairs gradient_steps change")
+MEASURED = ("tokens", "n_pairs", "gradient_steps")
+ABLATION_COLUMNS = columns(ACCURACY, *MEASURED, "change")
 
 
 @table_of(MAIN_COLUMNS)
@@ -23,18 +24,17 @@ def main_table(
     device_hours: Mapping[PolicyKey, float],
     calibration: Mapping[PolicyKey, Mapping[str, float]] | None = None,
 ) -> Rows:
-    """Table 1: M0, DPO, G2D by K and GRPO on every benchmark; ablations are left to `ablation_table`. For g2d-auto,
-    whose warm-up stops by itself, K is the mean over seeds of the steps it took, rounded.
+    """Table 1: a row per policy and benchmark, without ablations; K of g2d-auto is the mean over seeds, rounded.
 
     Args:
-        device_hours: the bill of every policy; policies that have none get null.
-        calibration: what of its costs is calibration (`calibration_of`), which every policy and seed is charged.
+        device_hours: cost of each policy; null in the table if a policy has none.
+        calibration: the part of it that is calibration (`calibration_of`), charged to every policy and seed.
     """
-    shared = {key: own["device_hours"] for key, own in (calibration or {}).items()}
+    shared = {key: parts["device_hours"] for key, parts in (calibration or {}).items()}
     rest = {key: hours - shared.get(key, 0.0) for key, hours in device_hours.items()}
-    for (_, benchmark), own in by_policy(evaluations, keep=lambda key: not key.is_ablation).items():
-        without = mean(rest.get(key) for key in own)
-        yield accuracy_row(own, device_hours, benchmark) | {"device_hours_without_calibration": without}
+    for (_, benchmark), by_key in by_policy(evaluations, keep=lambda key: not key.is_ablation).items():
+        without = mean(rest.get(key) for key in by_key)
+        yield accuracy_row(by_key, device_hours, benchmark) | {"device_hours_without_calibration": without}
 
 
 @table_of(ABLATION_COLUMNS)
@@ -44,13 +44,12 @@ def ablation_table(
     descriptions: Mapping[str, Mapping[str, Any]],
     measured: Mapping[PolicyKey, Mapping[str, float | None]],
 ) -> Rows:
-    """Table 3: every ablation below the policy it differs from, at the same model, K and G: DPO, or GRPO for an
-    ablation of the warm-up that is evaluated as it is; it is missing where the main grid has no such policy.
+    """Table 3: each ablation below the policy of the main grid it differs from (`PolicyKey.reference`), if evaluated.
 
     Args:
-        descriptions: by the regime of the ablation, in the order of the rows, the keys it changes and their values.
-        measured: of every policy, the tokens generated behind it, the pairs it was trained on (n_pairs) and the
-            gradient steps of its last training; what does not apply is missing or null.
+        descriptions: changed keys and values by ablation, in the order of the rows.
+        measured: `MEASURED` by policy: tokens generated for it, pairs it was trained on, and gradient steps of its last
+            training; missing or null if they do not apply.
 
     Raises:
         ValueError: an ablation has no description.
@@ -64,21 +63,21 @@ def ablation_table(
     if unknown := sorted({policy.regime for policy, _ in grouped} - {"dpo", "grpo", *descriptions}):
         raise ValueError(f"no description of the ablation {unknown[0]!r}")
     for at in grid_order(grouped, regimes=("dpo", "grpo", *descriptions), k_first=True):
-        regime, policies = at[0].regime, grouped[at]
+        regime, by_key = at[0].regime, grouped[at]
         changed = ", ".join(f"{name}={value}" for name, value in descriptions.get(regime, {}).items())
-        row = accuracy_row(policies, device_hours, at[1])
-        for name in ("tokens", "n_pairs", "gradient_steps"):
-            row[name] = mean(measured.get(key, {}).get(name) for key in policies)
+        row = accuracy_row(by_key, device_hours, at[1])
+        row |= {name: mean(measured.get(key, {}).get(name) for key in by_key) for name in MEASURED}
         yield row | {"change": changed if regime in descriptions else "reference"}
 
 
 def accuracy_row(
     by_key: Mapping[PolicyKey, pd.DataFrame], device_hours: Mapping[PolicyKey, float], benchmark: str
 ) -> dict[str, Any]:
+    """Return the cells `ACCURACY` of a policy, from the answers of its seeds."""
     correct = crossed(by_key, benchmark)
     return {
         **row_of(by_key, benchmark, correct),
-        **share(correct),
+        **share(correct, clusters=clusters_of(by_key)),
         "std_over_seeds": standard_deviation(correct.mean(axis=1)),
         "standard_error": standard_error(correct.mean(axis=0)),
         "device_hours": mean(device_hours.get(key) for key in by_key),

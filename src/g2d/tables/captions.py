@@ -39,7 +39,7 @@ def captions(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def _names(config: Config) -> dict[str, Any]:
-    """Return what the templates can name."""
+    """Return the variables of the templates."""
     n_seeds = len(config.seeds)
     at_most = "up to " if config.looks else ""
 
@@ -48,7 +48,7 @@ def _names(config: Config) -> dict[str, Any]:
 
     return {
         "config": config,
-        "benchmark": next(iter(config.benchmarks)),  # of the figures
+        "benchmark": next(iter(config.benchmarks)),  # shown in figures
         "seeds": f"{at_most}{n_seeds} seed{'s' if n_seeds > 1 else ''}",
         "over": over,
         "these_weights": "" if n_seeds > 1 else ", for these weights",

@@ -1,8 +1,8 @@
-"""What is chosen on development problems: the settings that a sweep tried, and the checkpoints of a training.
+"""Choices on development problems: the settings of a sweep, and the checkpoint of a training.
 
-The best score is chosen; of equal ones the smallest values of a sweep, by the first key that differs, or the smallest
-K. That of a checkpoint is the accuracy on verifiable prompts, the reward at equal length on open-ended ones
-(`g2d.analysis.win_rates`), and the mean of both where a training asks both (arXiv 2506.21495, section 3.3).
+The best score is chosen; among equal ones the smallest values of a sweep, by the first key that differs, or the
+smallest K. The score of a checkpoint is its accuracy on verifiable prompts, its reward at equal length on open-ended
+prompts (`g2d.analysis.win_rates`), or the mean of both (arXiv 2506.21495, section 3.3).
 """
 
 from __future__ import annotations
@@ -25,59 +25,57 @@ SWEEP_COLUMNS = columns("model swept settings K group_size seed n_problems accur
 
 
 def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The candidates of one model and one swept regime, in ascending order of their values, by their answers to the
-    development problems: `SWEEP_COLUMNS`, with `edge_of` the chosen one.
+    """Return a row per candidate of one model and swept regime, `SWEEP_COLUMNS`, in ascending order of values.
 
     Raises:
         ValueError: the candidates answered different problems.
     """
-    asked = [set(own["problem_id"]) for own in answers]
-    if any(own != asked[0] for own in asked):
+    problems = [set(rows["problem_id"]) for rows in answers]
+    if any(ids != problems[0] for ids in problems):
         raise ValueError(f"{tried[0][0].swept}: candidates answered different problems: evaluate all on the same file")
     rows = []
-    for (candidate, key), own in zip(tried, answers, strict=True):
+    for (candidate, key), candidate_answers in zip(tried, answers, strict=True):
         settings = ", ".join(f"{name}={value}" for name, value in candidate.values)
-        row = accuracy_row({key: own}, {}, DEVELOPMENT)
+        row = accuracy_row({key: candidate_answers}, {}, DEVELOPMENT)
         row |= {"swept": candidate.swept, "K": candidate.k, "seed": key.seed, "settings": settings}
         rows.append(row | {"chosen": False, "edge": None})
-    place = int(np.argmax([row["accuracy"] for row in rows]))  # of equal ones the first
+    place = int(np.argmax([row["accuracy"] for row in rows]))  # the first of equal ones
     rows[place] |= {"chosen": True, "edge": edge_of(tried[place][0], [candidate for candidate, _ in tried])}
     return frame(rows, SWEEP_COLUMNS)
 
 
 @table_of(SWEEP_COLUMNS)
 def sweep_table(candidates: Mapping[Any, pd.DataFrame]) -> Rows:
-    """The candidates of all models and swept regimes."""
-    yield from (row for own in candidates.values() for row in own.to_dict("records"))
+    """A row per candidate of all models and swept regimes."""
+    yield from (row for table in candidates.values() for row in table.to_dict("records"))
 
 
-def sweep_bills(records: Mapping[PolicyKey, Sequence[Cost]], billed: Iterable[Cost]) -> dict[PolicyKey, list[Cost]]:
-    """What a sweep cost, by model: the bills of its candidates without the jobs that the grid's own policies are billed
-    for, whose harvests candidates share."""
-    known = {cost.job for cost in billed}
-    bills: dict[PolicyKey, dict[str, Cost]] = {}
-    for key, bill in records.items():
-        own = bills.setdefault(PolicyKey(key.model, "sweep", 0, 0, key.seed, kind="sweep", role="entry"), {})
-        own.update({cost.job: cost for cost in bill if cost.job not in known})
-    return {key: list(own.values()) for key, own in bills.items()}
+def sweep_costs(records: Mapping[PolicyKey, Sequence[Cost]], charged: Iterable[Cost]) -> dict[PolicyKey, list[Cost]]:
+    """Return the jobs of each model's sweep, without jobs charged to policies of the grid, such as shared harvests."""
+    jobs_of_grid = {cost.job for cost in charged}
+    by_sweep: dict[PolicyKey, dict[str, Cost]] = {}
+    for key, costs in records.items():
+        sweep = by_sweep.setdefault(PolicyKey(key.model, "sweep", 0, 0, key.seed, kind="sweep", role="entry"), {})
+        sweep.update({cost.job: cost for cost in costs if cost.job not in jobs_of_grid})
+    return {key: list(sweep.values()) for key, sweep in by_sweep.items()}
 
 
 def best(table: pd.DataFrame) -> int:
-    """The row of the chosen candidate."""
+    """Return the number of the chosen row."""
     return list(table["chosen"]).index(True)
 
 
 def edge_of(chosen: Candidate, tried: Sequence[Candidate]) -> str | None:
-    """Which of the chosen values are the smallest or the largest tried; None where each lies between two others."""
-    found = []
+    """Name the chosen values that are the smallest or the largest tried; None without any."""
+    edges = []
     for name, value in chosen.values:
         others = {dict(candidate.values)[name] for candidate in tried}
         if value in ((smallest := min(others)), max(others)):
-            found.append(f"{name} is the {'smallest' if value == smallest else 'largest'} tried")
-    return ", ".join(found) or None
+            edges.append(f"{name} is the {'smallest' if value == smallest else 'largest'} tried")
+    return ", ".join(edges) or None
 
 
-CHARACTERS = 1000  # as many as `length_penalty` of a reward model is about
+CHARACTERS = 1000  # unit of `length_penalty` of a reward model
 
 CANDIDATE_COLUMNS = columns(
     "K n_problems accuracy ci_low ci_high n_prompts not_judged",
@@ -91,14 +89,14 @@ OF_REPLIES = ("problem_id", "sample", "completion_text", "reward")
 def checkpoint_table(
     steps: Sequence[int], answers: Sequence[pd.DataFrame], replies: Sequence[pd.DataFrame]
 ) -> pd.DataFrame:
-    """The candidates of one training, by K: `CANDIDATE_COLUMNS`; what is not asked is null.
+    """Return a row per checkpoint of one training, `CANDIDATE_COLUMNS`; null for a kind of prompts that is not used.
 
     Args:
-        answers: of each, to the verifiable development problems; empty where none are asked.
-        replies: of each, to the open-ended ones, with the scores of what judged them in training; empty likewise.
+        answers: answers of each checkpoint to the verifiable development problems; may be empty.
+        replies: replies of each to the open-ended ones, scored by the judge of the training; may be empty.
 
     Raises:
-        ValueError: candidates answered different problems, or nothing of theirs was judged.
+        ValueError: checkpoints answered different problems, or no reply was judged.
     """
     rows: list[dict[str, Any]] = [{"K": k} for k in steps]
     scores = []
@@ -113,35 +111,36 @@ def checkpoint_table(
 
 
 def _accuracies(rows: Sequence[dict[str, Any]], answers: Sequence[pd.DataFrame]) -> np.ndarray:
-    correct = [own.groupby("problem_id", sort=True)["reward"].mean() for own in answers]
+    """Add the cells of verifiable problems, and return the accuracies."""
+    correct = [candidate.groupby("problem_id", sort=True)["reward"].mean() for candidate in answers]
     _require_same(correct)
-    for row, own in zip(rows, correct, strict=True):
-        row.update({"n_problems": len(own)} | share(own.to_numpy()[None]))
+    for row, values in zip(rows, correct, strict=True):
+        row.update({"n_problems": len(values)} | share(values.to_numpy()[None]))
     return np.array([row["accuracy"] for row in rows])
 
 
 def _rewards(rows: Sequence[dict[str, Any]], replies: Sequence[pd.DataFrame]) -> np.ndarray:
-    """Add what open-ended prompts say, and return the rewards at equal length."""
-    indexed = [own.set_index(["problem_id", "sample"]).sort_index() for own in replies]
+    """Add the cells of open-ended prompts, and return the rewards at equal length."""
+    indexed = [candidate.set_index(["problem_id", "sample"]).sort_index() for candidate in replies]
     _require_same(indexed)
-    rewards = np.stack([own["reward"].unstack("sample").to_numpy(dtype=float) for own in indexed])
-    lengths = [own["completion_text"].str.len().unstack("sample").to_numpy(dtype=float) for own in indexed]
-    found = at_equal_length(rewards, np.stack(lengths))
+    rewards = np.stack([candidate["reward"].unstack("sample").to_numpy(dtype=float) for candidate in indexed])
+    lengths = [candidate["completion_text"].str.len().unstack("sample").to_numpy(dtype=float) for candidate in indexed]
+    adjusted = at_equal_length(rewards, np.stack(lengths))
     for number, row in enumerate(rows):
         row |= {"n_prompts": rewards.shape[1], "not_judged": int(indexed[number]["reward"].isna().sum())}
-        row |= {"reward": found.raw[number], "length": found.lengths[number]}
-        row |= {"reward_per_1000": CHARACTERS * found.slope, "reward_at_equal_length": found.rewards[number]}
-    return found.rewards
+        row |= {"reward": adjusted.raw[number], "length": adjusted.lengths[number]}
+        row |= {"reward_per_1000": CHARACTERS * adjusted.slope, "reward_at_equal_length": adjusted.rewards[number]}
+    return adjusted.rewards
 
 
 def _require_same(candidates: Sequence[pd.Series[Any] | pd.DataFrame]) -> None:
-    if any(not own.index.equals(candidates[0].index) for own in candidates):
+    if any(not candidate.index.equals(candidates[0].index) for candidate in candidates):
         raise ValueError("checkpoints answered different development problems: have all answer the same file")
 
 
 @table_of(SELECTION_COLUMNS)
 def selection_table(candidates: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
-    """The candidates of every training that a policy was selected from."""
+    """A row per checkpoint of each training from which a policy was selected."""
     for key, table in candidates.items():
         names = {"model": key.model, "policy": key.label, "group_size": key.group_size, "seed": key.seed}
         yield from [{**names, **row} for row in table.to_dict("records")]

@@ -1,4 +1,4 @@
-"""Memory or reasoning: how often M0 completes the questions of a benchmark verbatim, beside fresh ones."""
+"""Contamination check: how often M0 completes questions of a benchmark verbatim, compared with fresh questions."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def contamination_table(
     fresh: Sequence[str],
     share: float,
 ) -> Rows:
-    """A row per model and benchmark; tests are null for fresh benchmarks, and without any.
+    """A row per model and benchmark, tested against the fresh benchmarks with Fisher's exact test.
 
     Args:
-        continued: by model and benchmark, the rollouts of the questions' beginnings, greedy, one each.
-        fresh: the benchmarks that were generated for this run, which no model can have seen.
-        share: of a question's words that was shown.
+        continued: greedy rollouts of the beginnings of questions, one each, by model and benchmark.
+        fresh: benchmarks that were generated for this run, so no model has seen them.
+        share: share of a question's words that was shown.
 
     Raises:
         ValueError: a question was not continued.
@@ -49,7 +49,7 @@ def contamination_table(
     yield from rows
 
 
-def _counts(rollouts: pd.DataFrame, problems: Sequence[Problem], share: float, where: str) -> dict[str, Any]:
+def _counts(rollouts: pd.DataFrame, problems: Sequence[Problem], share: float, name: str) -> dict[str, Any]:
     rests = {
         partial_id(problem.problem_id, share): partial.rest
         for problem in problems
@@ -57,13 +57,13 @@ def _counts(rollouts: pd.DataFrame, problems: Sequence[Problem], share: float, w
     }
     written = dict(zip(rollouts["problem_id"], rollouts["completion_text"], strict=True))
     if rests.keys() != written.keys():
-        raise ValueError(f"{where}: the rollouts are not those of the benchmark's questions: draw them again")
+        raise ValueError(f"{name}: the rollouts do not continue the benchmark's questions: draw them again")
     n = len(rests)
     return {
         **{"n_problems": len(problems), "n_asked": n},
-        **_share("verbatim", sum(is_verbatim(written[name], rest) for name, rest in rests.items()), n),
+        **_share("verbatim", sum(is_verbatim(written[at], rest) for at, rest in rests.items()), n),
         **_share("right", int((rollouts["verdict"] == "correct").sum()), n),
-        "rouge_l": fmean(rouge_l(written[name], rest) for name, rest in rests.items()) if n else None,
+        "rouge_l": fmean(rouge_l(written[at], rest) for at, rest in rests.items()) if n else None,
         "rest_words": median(len(rest.split()) for rest in rests.values()) if n else None,
     }
 
@@ -73,11 +73,12 @@ def _share(name: str, hits: int, n: int) -> dict[str, Any]:
 
 
 def _compare(rows: Sequence[dict[str, Any]]) -> None:
-    asked, verbatim = (sum(row[name] for row in rows if row["fresh"]) for name in ("n_asked", "verbatim"))
-    tested = [row for row in rows if not row["fresh"] and row["n_asked"] and asked]
+    """Add the tests of a model's benchmarks, corrected for one another."""
+    n_fresh, verbatim = (sum(row[name] for row in rows if row["fresh"]) for name in ("n_asked", "verbatim"))
+    tested = [row for row in rows if not row["fresh"] and row["n_asked"] and n_fresh]
     for row in tested:
-        table = [[row["verbatim"], row["n_asked"] - row["verbatim"]], [verbatim, asked - verbatim]]
-        row |= {"fresh_asked": asked, "fresh_verbatim": verbatim, "family_size": len(tested)}
+        table = [[row["verbatim"], row["n_asked"] - row["verbatim"]], [verbatim, n_fresh - verbatim]]
+        row |= {"fresh_asked": n_fresh, "fresh_verbatim": verbatim, "family_size": len(tested)}
         row["p_value"] = float(scipy.stats.fisher_exact(table).pvalue)
     for row, corrected in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
         row["p_holm"] = float(corrected)

@@ -1,4 +1,4 @@
-"""Controls: how much of a policy's gain over M0 does one get that was trained alike, but on another reward?"""
+"""Controls: gains of policies trained on another reward, as a share of the gain with the true reward."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def controls_table(
     controls: Mapping[str, str],
     seen: Mapping[PolicyKey, Mapping[str, float]],
 ) -> Rows:
-    """Every policy that was trained on another reward, beside the one that differs in nothing else, where both and M0
-    were evaluated; share is null where p_truth is above 5 %.
+    """A row per policy that was trained on another reward, if M0 and the policy that differs only in it were evaluated.
+
+    share (`g2d.analysis.shares`) is null if p_truth is above 5 %.
 
     Args:
-        controls: by the name of a policy, that of the one it is a control of (`g2d.experiment.grid.controls`).
-        seen: of a control, `seen_in_training`.
+        controls: names of policies by the names of their controls (`g2d.experiment.grid.controls`).
+        seen: `seen_in_training` of each control.
     """
     grouped = by_policy(evaluations)
     for (_, benchmark), rows in by_grid(grouped).items():
@@ -54,24 +55,25 @@ def controls_table(
 
 
 def seen_in_training(rollouts: str | Path) -> dict[str, float]:
-    """What a policy saw in training: the mean reward of the rollouts (rewarded), and the share of them that is right;
-    nothing where none were kept."""
+    """Return the mean reward (rewarded) and the share of right answers (right) of a policy's training rollouts; empty
+    without rollouts."""
     rows = pd.read_parquet(rollouts, columns=["reward", "verdict"])
-    known = rows["reward"].dropna()
-    if known.empty:
+    rewards = rows["reward"].dropna()
+    if rewards.empty:
         return {}
-    return {"rewarded": float(known.mean()), "right": float((rows["verdict"] == "correct").mean())}
+    return {"rewarded": float(rewards.mean()), "right": float((rows["verdict"] == "correct").mean())}
 
 
 def _tested(answers: Paired, family: Sequence[tuple[Row, Row]], base: Row) -> Rows:
-    """Of every control and its truth both gains, their difference and their ratio."""
+    """Yield both gains, their difference and their ratio for each control and its policy with the true reward."""
     gains = answers.tested([(control, base) for control, _ in family])
     true_gains = answers.tested([(truth, base) for _, truth in family])
     differences = answers.tested([(truth, control) for control, truth in family])
     of_base = answers.correct[base]
     for (control, truth), gain, true_gain, difference in zip(family, gains, true_gains, differences, strict=True):
         of_control, of_truth = answers.pair(control, truth)
-        share = share_of_gain(of_control, of_truth, of_base, answers.pool(control, truth), LEVEL / len(family))
+        pool = answers.pool(control, truth)
+        share = share_of_gain(of_control, of_truth, of_base, pool, LEVEL / len(family), answers.clusters)
         share = share.compatible(gain, true_gain, difference)
         yield {
             **{"n_seeds": gain.n_seeds, "n_problems": gain.n_problems, "family_size": len(family)},
@@ -86,5 +88,5 @@ def _tested(answers: Paired, family: Sequence[tuple[Row, Row]], base: Row) -> Ro
         }
 
 
-def _corrected(name: str, found: Comparison) -> dict[str, float | None]:
-    return estimate(name, found.difference, (found.family_low, found.family_high))
+def _corrected(name: str, test: Comparison) -> dict[str, float | None]:
+    return estimate(name, test.difference, (test.family_low, test.family_high))

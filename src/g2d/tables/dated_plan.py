@@ -1,8 +1,8 @@
 """The dated plan of a grid: its primary comparison, written to `results/plan.json` before the first training.
 
-Every entry has its date, the number of evaluations of trained policies that were finished, and a digest of itself. No
-job depends on the file, and nothing else shows the date, so equal results still have equal files. The interim analyses
-of a race have a plan of their own (`g2d.tables.looks`).
+An entry has its date, the number of finished evaluations of trained policies, and its digest. No job depends on the
+file and no other file has the date, so equal results have equal files. Interim analyses have another plan
+(`g2d.tables.looks`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NOT_PLANNED = frozenset({"title", "demonstration", "price_per_device_hour"})  # 
 
 
 def primary(config: Config) -> dict[str, Any]:
-    """Return the primary comparison of every model: a family of tests on the first benchmark, `PRIMARY` or else the
-    first family, and the margin within which a policy is good enough."""
+    """Return the primary comparison of each model, a family of tests on the first benchmark: `PRIMARY`, or the first
+    family of a grid without it."""
     benchmark = next(iter(config.benchmarks))
     comparisons = {}
     for model in grid.trained_models(config):
@@ -41,14 +41,14 @@ def primary(config: Config) -> dict[str, Any]:
 
 
 def planned(config: Config) -> dict[str, Any]:
-    """Return what an entry records of a configuration."""
+    """Return the part of a configuration that an entry records."""
     settings = {name: value for name, value in config.identity.items() if name not in NOT_PLANNED}
     return {"primary": primary(config), "seeds": list(config.seeds), "settings_sha256": json_sha256(settings)}
 
 
 def write_plan(config: Config, results: str | Path = "results") -> None:
-    """Write `plan.json`. A changed configuration replaces what was planned until a trained policy has been evaluated,
-    and adds an entry from then on; the same one changes nothing."""
+    """Write `plan.json`: a changed configuration replaces the plan until a trained policy has been evaluated, and then
+    adds an entry."""
     entries, plan = read_plan(results), planned(config)
     if entries and entries[-1]["plan"] == plan:
         return
@@ -78,7 +78,7 @@ def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
 
 
 def plan_words(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Say what was planned when, and what is exploratory; nothing without entries."""
+    """Describe the plan, its date and the exploratory comparisons; empty without entries."""
     if not entries or not entries[-1]["plan"]["primary"]["models"]:
         return ""
     first, last = entries[0], entries[-1]

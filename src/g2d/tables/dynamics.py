@@ -1,4 +1,4 @@
-"""Online trainings: step by step (training), which collapsed (collapses), and where they saturate (saturation)."""
+"""Online trainings: curves (training.csv), collapses (collapses.csv) and saturation (saturation.csv)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from itertools import product
 
 import pandas as pd
 
+from g2d.analysis.crossed import clustered
 from g2d.analysis.dynamics import MEASURES, WATCHED, binned, collapse
 from g2d.analysis.saturation import saturation
 from g2d.experiment.grid import FEWEST_K
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import Evaluations, Row, by_policy, crossed, m0_of, row_of
+from g2d.tables.evaluations import Evaluations, Row, by_policy, clusters_of, crossed, m0_of, row_of
 from g2d.tables.frames import Rows, columns, estimate, table_of
 
 TRAINING_COLUMNS = columns("model measure policy group_size n_seeds step tokens value value_low value_high")
@@ -25,8 +26,7 @@ SATURATION_COLUMNS = columns(
 
 @table_of(TRAINING_COLUMNS)
 def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
-    """The course of every online training by measure, in stretches of a twentieth of its steps; what was not logged has
-    no rows."""
+    """A row per online training, logged measure and twentieth of its steps: mean and range over seeds."""
     grouped: dict[PolicyKey, list[pd.DataFrame]] = {}
     for key, steps in logs.items():
         grouped.setdefault(key.over_seeds, []).append(binned(steps))
@@ -44,18 +44,18 @@ def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
 
 @table_of(COLLAPSE_COLUMNS)
 def collapse_table(logs: Mapping[PolicyKey, pd.DataFrame], share: float) -> Rows:
-    """Whether entropy or length of an online training of ten steps or more fell below a share of what they began with,
-    by seed."""
+    """A row per online training of at least ten steps, seed and watched measure: whether it fell below a share of its
+    start."""
     for (key, steps), measure in product(logs.items(), WATCHED):
-        if (found := collapse(steps[measure], share)) is not None:
+        if (result := collapse(steps[measure], share)) is not None:
             names = {"model": key.model, "policy": key.regime, "K": key.k, "group_size": key.group_size}
-            yield names | {"seed": key.seed, "measure": measure, "share": share, **found}
+            yield names | {"seed": key.seed, "measure": measure, "share": share, **result}
 
 
 @table_of(SATURATION_COLUMNS)
 def saturation_table(evaluations: Evaluations) -> Rows:
-    """A sigmoid of accuracy against K for every online training from M0 that is evaluated at enough K > 0
-    (`g2d.analysis.saturation.Saturation`). Where status is not fits, the numbers of the curve are null."""
+    """A row per online training from M0 that is evaluated at `FEWEST_K` or more K: a sigmoid of accuracy against K
+    (`g2d.analysis.saturation`), null unless it fits."""
     grouped = by_policy(evaluations, keep=lambda key: key.role == "base" or key.on_a_curve)
     curves: dict[tuple[str, str, str, int], list[Row]] = {}
     for at in grouped:
@@ -63,14 +63,15 @@ def saturation_table(evaluations: Evaluations) -> Rows:
         if policy.role != "base" and m0_of(at) in grouped:
             curves.setdefault((policy.model, benchmark, policy.regime, policy.group_size), []).append(at)
     for (_, benchmark, *_), rows in curves.items():
+        m0, clusters = grouped[m0_of(rows[0])], clusters_of(grouped[rows[0]])
         answers = [crossed(grouped[at], benchmark) for at in rows]
-        if len(rows) < FEWEST_K or len({own.shape for own in answers}) > 1:  # too few, or one without some seed
+        if len(rows) < FEWEST_K or len({correct.shape for correct in answers}) > 1:  # too few, or a seed is missing
             continue
-        before, steps = crossed(grouped[m0_of(rows[0])], benchmark), [policy.k for policy, _ in rows]
-        found = saturation(steps, before, answers)
+        before, steps = crossed(m0, benchmark), [policy.k for policy, _ in rows]
+        curve = saturation(steps, clustered(before, clusters), [clustered(shares, clusters) for shares in answers])
         row = row_of(grouped[rows[0]], benchmark, answers[0])
-        row |= {"n_steps": len(steps), "last_K": steps[-1], "status": found.status, "start": float(before.mean())}
-        for name in CURVE if found.status == "fits" else ():
-            own = getattr(found, name)
-            row |= estimate(name, own.value, (own.low, own.high))
+        row |= {"n_steps": len(steps), "last_K": steps[-1], "status": curve.status, "start": float(before.mean())}
+        for name in CURVE if curve.status == "fits" else ():
+            parameter = getattr(curve, name)
+            row |= estimate(name, parameter.value, (parameter.low, parameter.high))
         yield row

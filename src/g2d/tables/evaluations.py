@@ -1,4 +1,4 @@
-"""The answers of a grid, grouped into what tables show: policies over their seeds, as arrays of seeds and problems."""
+"""Answers grouped into rows of tables: policies over their seeds, as arrays of seeds and problems."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pandas as pd
 
 from g2d.analysis.statistics import accuracy_interval
 from g2d.experiment.keys import ROLES, PolicyKey
+from g2d.rollouts.rollout import CLUSTER
 from g2d.tables.frames import interval
 
 Evaluations = Mapping[tuple[PolicyKey, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`
 Row = tuple[PolicyKey, str]  # a policy over its seeds (`PolicyKey.over_seeds`), on a benchmark
 Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]  # answers by seed
 
-# What names a row of most tables (`named`), and the same with the benchmark before the policy.
+# Columns that identify a row of most tables (`named`), in two orders.
 ROW = "model policy K group_size benchmark"
 BY_BENCHMARK = "model benchmark policy K group_size"
 
@@ -24,23 +25,24 @@ BY_BENCHMARK = "model benchmark policy K group_size"
 def by_policy(
     evaluations: Evaluations, keep: Callable[[PolicyKey], bool] = lambda key: True
 ) -> dict[Row, dict[PolicyKey, pd.DataFrame]]:
-    """Evaluations of the policies to keep, by what a row of the table is, in `grid_order`; inside, by seed in order."""
+    """Group the answers of the policies to keep by row, in `grid_order`, and inside by ascending seed."""
     grouped: dict[Row, dict[PolicyKey, pd.DataFrame]] = {}
     for (key, benchmark), answers in evaluations.items():
         if keep(key):
             grouped.setdefault((key.over_seeds, benchmark), {})[key] = answers
-    return {at: dict(sorted(grouped[at].items(), key=lambda item: item[0])) for at in grid_order(grouped)}
+    return {at: {key: grouped[at][key] for key in sorted(grouped[at])} for at in grid_order(grouped)}
 
 
 def grid_order(rows: Iterable[Row], regimes: Sequence[str] = (), k_first: bool = False) -> list[Row]:
-    """Rows as the grid lists them: models and benchmarks as first met, policies by role, regime as first met, or in
-    this order of `regimes`, G and K; `k_first`: the same K together."""
+    """Sort rows by model, regime, G, K and benchmark; with `k_first` by K before the regime.
+
+    Models and benchmarks keep their order of appearance. So do regimes, by role, unless `regimes` lists them.
+    """
     rows = list(rows)
     models = list(dict.fromkeys(policy.model for policy, _ in rows))
     benchmarks = list(dict.fromkeys(benchmark for _, benchmark in rows))
-    names = regimes or [
-        *dict.fromkeys(policy.regime for policy, _ in sorted(rows, key=lambda row: ROLES.index(row[0].role)))
-    ]
+    by_role = sorted(rows, key=lambda row: ROLES.index(row[0].role))
+    names = regimes or list(dict.fromkeys(policy.regime for policy, _ in by_role))
 
     def position(row: Row) -> tuple[int, ...]:
         policy, benchmark = row
@@ -51,46 +53,52 @@ def grid_order(rows: Iterable[Row], regimes: Sequence[str] = (), k_first: bool =
 
 
 def by_grid(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
-    """Rows by model and benchmark, in `grid_order`."""
-    found: dict[tuple[str, str], list[Row]] = {}
+    """Group rows by model and benchmark, in `grid_order`."""
+    grids: dict[tuple[str, str], list[Row]] = {}
     for at in grid_order(rows):
-        found.setdefault((at[0].model, at[1]), []).append(at)
-    return found
+        grids.setdefault((at[0].model, at[1]), []).append(at)
+    return grids
 
 
 def named(seeds: Iterable[PolicyKey], benchmark: str) -> dict[str, Any]:
-    """What names the row of a policy, of which these are the seeds."""
+    """Return the cells that identify the row of a policy, from the keys of its seeds."""
     key = next(iter(seeds))
     group_size = key.group_size or None
     return {"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": group_size, "benchmark": benchmark}
 
 
 def row_of(seeds: Iterable[PolicyKey], benchmark: str, values: np.ndarray) -> dict[str, Any]:
-    """What names the row of a policy, and how many seeds and problems its values, (n_seeds, n_problems), are of."""
+    """Return the cells of `named` and the shape of the policy's values, (n_seeds, n_problems)."""
     return named(seeds, benchmark) | {"n_seeds": values.shape[0], "n_problems": values.shape[1]}
 
 
-def share(values: np.ndarray, name: str = "accuracy") -> dict[str, float | None]:
-    """Cells of a share of right answers, (n_seeds, n_problems), and of its 95 % interval."""
-    return {name: float(values.mean(axis=1).mean())} | interval("ci", accuracy_interval(values))
+def share(values: np.ndarray, name: str = "accuracy", clusters: np.ndarray | None = None) -> dict[str, float | None]:
+    """Return the cells of a share of right answers, (n_seeds, n_problems), and of its 95 % interval."""
+    return {name: float(values.mean(axis=1).mean())} | interval("ci", accuracy_interval(values, clusters))
+
+
+def clusters_of(by_key: Mapping[PolicyKey, pd.DataFrame]) -> np.ndarray | None:
+    """Return the cluster of each problem, in the order of `crossed`; None if the benchmark has none."""
+    answers = next(iter(by_key.values()))
+    return answers.groupby("problem_id", sort=True)[CLUSTER].first().to_numpy() if CLUSTER in answers else None
 
 
 def m0_of(at: Row) -> Row:
-    """The row of M0 that a policy is compared with."""
+    """Return the row of M0 on the same model and benchmark."""
     return PolicyKey(at[0].model, "base", 0, 0, None), at[1]
 
 
 def crossed(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: str = "reward") -> np.ndarray:
-    """Mean of a column by seed and problem, (n_seeds, n_problems), with the problems in one order for all seeds.
+    """Return the mean of a column by seed and problem, (n_seeds, n_problems), problems in one order for all seeds.
 
     Raises:
-        ValueError: the policies answered different problems. So does every table that is made of answers.
+        ValueError: the policies answered different problems.
     """
     means = [answers.groupby("problem_id", sort=True)[column].mean() for answers in by_key.values()]
-    for key, own in zip(by_key, means, strict=True):
-        if own.empty or not own.index.equals(means[0].index):
+    for key, values in zip(by_key, means, strict=True):
+        if values.empty or not values.index.equals(means[0].index):
             raise ValueError(
-                f"{key.folder} on {benchmark}: answered {len(own)} problems, which are not the "
+                f"{key.folder} on {benchmark}: answered {len(values)} problems, which are not the "
                 f"{len(means[0])} problems of {next(iter(by_key)).folder}: evaluate both on the same file"
             )
-    return np.stack([own.to_numpy(dtype=float) for own in means])
+    return np.stack([values.to_numpy(dtype=float) for values in means])

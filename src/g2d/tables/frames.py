@@ -1,6 +1,6 @@
-"""How a table is made, written and read back: its columns with their types, and texts that no spreadsheet runs.
+"""Build, write and read tables: types of columns, and texts that a spreadsheet does not run as formulas.
 
-Shares lie in 0..1; what does not apply or cannot be computed is null.
+Shares are in 0..1. A cell that does not apply or cannot be computed is null.
 """
 
 from __future__ import annotations
@@ -39,60 +39,60 @@ TYPE_OF = {name: kind for kind, names in TYPES.items() for name in names.split()
 
 
 def columns(*names: str, **types: str) -> dict[str, str]:
-    """Columns, their names separated by spaces, with their types; `types` are those that differ in this table."""
+    """Return the types of columns, named in strings separated by spaces; `types` differ from `TYPES` in this table."""
     return {name: types.get(name) or TYPE_OF.get(name, "float64") for name in " ".join(names).split()}
 
 
 def interval(name: str, ends: tuple[float | None, float | None]) -> dict[str, float | None]:
-    """Cells of the ends of an interval."""
+    """Return the cells of the ends of an interval."""
     return {f"{name}_low": ends[0], f"{name}_high": ends[1]}
 
 
 def estimate(name: str, value: float | None, ends: tuple[float | None, float | None]) -> dict[str, float | None]:
-    """Cells of a number and of its interval."""
+    """Return the cells of a number and of its interval."""
     return {name: value} | interval(name, ends)
 
 
 def frame(rows: Iterable[Mapping[str, Any]], columns: Columns) -> pd.DataFrame:
-    """Rows as a table of these columns; what a row lacks is null, and what it has besides is left out."""
+    """Return rows as a table of these columns: a missing cell is null, other cells are dropped."""
     return pd.DataFrame(list(rows), columns=list(columns)).astype(dict(columns))
 
 
 def table_of(
-    columns: Columns, where_known: Columns | None = None
+    columns: Columns, optional: Columns | None = None
 ) -> Callable[[Callable[P, Iterable[Mapping[str, Any]]]], Callable[P, pd.DataFrame]]:
-    """Of a function that yields rows, the one that returns them as a table (`frame`); a column of `where_known` is only
-    there where some row has a value for it."""
-    more = where_known or {}
+    """Make a function that yields rows return them as a table (`frame`), without `optional` columns that are empty."""
+    optional = optional or {}
+    declared = {**columns, **optional}
 
     def decorate(rows: Callable[P, Iterable[Mapping[str, Any]]]) -> Callable[P, pd.DataFrame]:
         @wraps(rows)
         def build(*args: P.args, **kwargs: P.kwargs) -> pd.DataFrame:
-            table = frame(rows(*args, **kwargs), {**columns, **more})
-            return table.drop(columns=[name for name in more if table[name].isna().all()])
+            table = frame(rows(*args, **kwargs), declared)
+            return table.drop(columns=[name for name in optional if table[name].isna().all()])
 
-        build.columns = {**columns, **more}  # type: ignore[attr-defined]
+        build.columns = declared  # type: ignore[attr-defined]
         return build
 
     return decorate
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """The mean of the known values as a cell: null without any."""
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    """Return the mean of the values that are not None, or None without any."""
+    numbers = [value for value in values if value is not None]
+    return float(np.mean(numbers)) if numbers else None
 
 
 def write_table(path: str | Path, table: pd.DataFrame) -> None:
     """Write CSV, nulls as empty cells, floats with six significant digits.
 
-    Text (of models, problems, the configuration) that a spreadsheet would run as a formula, because it begins with =,
-    +, -, @, a tab or a line break and is no plain number, gets an apostrophe before it; `unescaped` takes it away. A
-    NUL, which ends a cell for many readers, becomes its picture (U+2400) for good.
+    Text that a spreadsheet would run as a formula (it begins with =, +, -, @, a tab or a line break and is not a plain
+    number) gets an apostrophe before it, and `unescaped` removes it. NUL ends a cell for many readers, so it is
+    replaced by its picture (U+2400).
     """
     inert = _map_texts(table, lambda text: ("'" if _FORMULA.match(text) else "") + text.replace("\0", "\u2400"))
     texts = inert.select_dtypes(["object", "string"])
-    # Without quotes a bare \r would end its line, and the csv module leaves it without.
+    # Unquoted, a bare \r ends its line, and the csv module does not quote it.
     broken = any("\r" in cell for name in texts for cell in texts[name] if isinstance(cell, str))
     with atomic(path) as draft:
         inert.to_csv(
@@ -105,10 +105,9 @@ def write_table(path: str | Path, table: pd.DataFrame) -> None:
 
 
 def read_table(path: str | Path, columns: Columns) -> pd.DataFrame:
-    """Read what `write_table` wrote, with the types that its maker declares and the texts as they were.
+    """Read a table of `write_table` with the declared types and the original texts.
 
-    A declared column may be missing and another one be there, whose type is then what its cells look like: tables of
-    earlier versions are read too.
+    Tables of earlier versions are read too: a declared column may be missing, and other columns get inferred types.
 
     Raises:
         ValueError: the file is not CSV with these types; the message names it.
@@ -122,11 +121,11 @@ def read_table(path: str | Path, columns: Columns) -> pd.DataFrame:
 
 
 def unescaped(table: pd.DataFrame) -> pd.DataFrame:
-    """A table that was read from a CSV of `write_table`, with the texts that were written."""
+    """Restore the original texts of a table that was read from a CSV of `write_table`."""
     return _map_texts(table, lambda text: text[1:] if text[:1] == "'" and _FORMULA.match(text) else text)
 
 
-# An apostrophe that was there before gets another one, so that taking one away gives the text back.
+# Text that begins with an apostrophe gets another one, so that removing one restores it.
 _FORMULA = re.compile(r"'*(?![-+]?\d+(?:\.\d+)?\Z)[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 
 

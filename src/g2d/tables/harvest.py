@@ -1,5 +1,4 @@
-"""Tables 2 and 4: how informative every harvest is, and how hard every level; the probes of a warm-up that stops; and
-the answers on which the verifier's second opinion contradicts its verdict."""
+"""Informativeness of harvests (Table 2), difficulty of levels (Table 4), probes of automatic warm-ups, and disputes."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from g2d.analysis.factorial import METRICS, factorial_cells
 from g2d.analysis.informativeness import Informativeness, informative_parts
 from g2d.analysis.statistics import mean_interval, standard_deviation
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.regimes.auto_stop import PROBE_COLUMNS
+from g2d.regimes.run.auto_stop import PROBE_COLUMNS
 from g2d.tables.evaluations import Evaluations
 from g2d.tables.frames import Rows, columns, interval, mean, table_of
 
@@ -33,41 +32,40 @@ HARVEST_COLUMNS = columns(
 )
 POINT_COLUMNS = columns("model group_size K seed benchmark accuracy", *CORRELATED_METRICS)
 CORRELATION_COLUMNS = columns("model benchmark metric pooling n pearson_r ci_low ci_high permutation_p spearman_rho")
-FEWEST_TESTED = 5  # harvests: of four, no order of K has a two-sided p below 8 %
+FEWEST_TESTED = 5  # harvests: with four, no order of K has a two-sided p below 8 %
 AUTO_COLUMNS = columns("model group_size seed") | PROBE_COLUMNS
 
 
 @table_of(HARVEST_COLUMNS)
 def harvest_table(harvests: Mapping[HarvestKey, Informativeness], counts: Mapping[HarvestKey, pd.DataFrame]) -> Rows:
-    """Table 2: the informativeness of every harvest, mean and sample standard deviation over seeds. A seed in which a
-    metric is null does not count for it; the metric is null where all seeds are.
+    """Table 2: a row per harvest, mean and sample standard deviation over the seeds in which a metric is not null.
 
     Raises:
         ValueError: the seeds of a policy harvested different prompts.
     """
-    groups: dict[tuple[str, int, int], list[HarvestKey]] = {}
-    for key in sorted(harvests, key=lambda key: key.seed):
-        groups.setdefault((key.model, key.group_size, key.k), []).append(key)
     models = list(dict.fromkeys(key.model for key in harvests))
-    for (model, group_size, k), keys in sorted(groups.items(), key=lambda own: (models.index(own[0][0]), *own[0][1:])):
+    groups: dict[tuple[str, int, int], list[HarvestKey]] = {}
+    for key in sorted(harvests, key=lambda key: (models.index(key.model), key.group_size, key.k, key.seed)):
+        groups.setdefault((key.model, key.group_size, key.k), []).append(key)
+    for (model, group_size, k), keys in groups.items():
         seeds = [harvests[key] for key in keys]
         row: dict[str, Any] = {"model": model, "group_size": group_size or None, "K": k, "n_seeds": len(seeds)}
         for metric, attribute in HARVEST_METRICS.items():
-            known = [value for seed in seeds if (value := getattr(seed, attribute)) is not None]
-            row |= {metric: mean(known), f"{metric}_std": standard_deviation(known)}
+            values = [value for seed in seeds if (value := getattr(seed, attribute)) is not None]
+            row |= {metric: mean(values), f"{metric}_std": standard_deviation(values)}
         yield row | _harvest_intervals([counts[key] for key in keys], keys[0].folder)
 
 
 def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str, float | None]:
-    """Intervals of rho, H and mu, which are means over seeds of ratios of sums over prompts."""
+    """Return the intervals of rho, H and mu: means over seeds of ratios of sums over prompts."""
     ordered = [frame.sort_values("problem_id", kind="stable") for frame in counts]
     if any(list(frame["problem_id"]) != list(ordered[0]["problem_id"]) for frame in ordered):
         raise ValueError(f"{folder}: the seeds of this policy harvested different prompts: harvest them again")
     parts = [informative_parts(frame) for frame in ordered]
     values: dict[str, float | None] = {}
     for metric in CORRELATED_METRICS:
-        if known := [part[metric] for part in parts if part[metric][1].any()]:
-            numerators, denominators = (np.stack(side) for side in zip(*known, strict=True))
+        if ratios := [part[metric] for part in parts if part[metric][1].any()]:
+            numerators, denominators = (np.stack(side) for side in zip(*ratios, strict=True))
             low, high = mean_interval(numerators, denominators)
             values |= interval(metric, (max(low, 0.0), min(high, 1.0)))
     return values
@@ -75,8 +73,7 @@ def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str,
 
 @table_of(POINT_COLUMNS)
 def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluations: Evaluations) -> Rows:
-    """What Table 2 correlates: every harvest with the accuracy of the policy trained on it, by benchmark; group_size is
-    0 for K=0."""
+    """A row per harvest and benchmark, with the accuracy of the policy trained on it; group_size is 0 for K=0."""
     for (policy, benchmark), answers in evaluations.items():
         key = HarvestKey(policy.model, policy.group_size, policy.k, policy.seed if policy.seed is not None else -1)
         if policy.role == "dpo" and key in harvests:
@@ -86,8 +83,8 @@ def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluatio
 
 @table_of(CORRELATION_COLUMNS)
 def correlation_table(points: pd.DataFrame) -> Rows:
-    """Last row of Table 2: the correlation of a harvest's informativeness with the accuracy of the policy trained on
-    it, by model (or "all") and pooling; null where not defined."""
+    """A row per model (or "all"), benchmark, metric and pooling: the metric's correlation with accuracy (last row of
+    Table 2)."""
     for (model, benchmark), group in points.groupby(["model", "benchmark"], sort=False):
         averaged = group.groupby(["group_size", "K"], as_index=False)[["accuracy", *CORRELATED_METRICS]].mean()
         yield from _correlations(averaged.assign(model=str(model), seed=0), model, benchmark, "means over seeds")
@@ -100,24 +97,24 @@ def correlation_table(points: pd.DataFrame) -> Rows:
 
 def _correlations(points: pd.DataFrame, model: Hashable, benchmark: Hashable, pooling: str) -> Rows:
     for metric in CORRELATED_METRICS:
-        known = points.dropna(subset=[metric])
-        subjects = known.groupby(["model", "seed"]).ngroup().to_numpy()
-        x, y = known[metric].to_numpy(), known["accuracy"].to_numpy()
-        found = within_correlation(x, y, subjects)
-        tested = len(known[["model", "group_size", "K"]].drop_duplicates()) >= FEWEST_TESTED
+        defined = points.dropna(subset=[metric])
+        subjects = defined.groupby(["model", "seed"]).ngroup().to_numpy()
+        x, y = defined[metric].to_numpy(), defined["accuracy"].to_numpy()
+        correlation = within_correlation(x, y, subjects)
+        n_harvests = len(defined[["model", "group_size", "K"]].drop_duplicates())
+        tested = n_harvests >= FEWEST_TESTED and correlation.r is not None
         ranked = within_correlation(ranks_within(x, subjects), ranks_within(y, subjects), subjects)
         yield {
-            **{"model": model, "benchmark": benchmark, "metric": metric, "pooling": pooling, "n": found.n},
-            **{"pearson_r": found.r, "ci_low": found.low, "ci_high": found.high},
-            "permutation_p": permutation_p(known, metric, "accuracy") if tested and found.r is not None else None,
+            **{"model": model, "benchmark": benchmark, "metric": metric, "pooling": pooling, "n": correlation.n},
+            **{"pearson_r": correlation.r, "ci_low": correlation.low, "ci_high": correlation.high},
+            "permutation_p": permutation_p(defined, metric, "accuracy") if tested else None,
             "spearman_rho": ranked.r,
         }
 
 
 @table_of(AUTO_COLUMNS)
 def auto_table(probes: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
-    """The probes of every warm-up that stopped by itself, on the way; H and mu are null where no prompt was
-    pairable."""
+    """A row per automatic warm-up, seed and probe; H and mu are null if no prompt was pairable."""
     models = list(dict.fromkeys(key.model for key in probes))
     for key in sorted(probes, key=lambda key: (models.index(key.model), key.group_size, key.seed)):
         names = {"model": key.model, "group_size": key.group_size, "seed": key.seed}
@@ -129,8 +126,8 @@ CALIBRATION_COLUMNS = columns("model") | LEVEL_COLUMNS
 
 @table_of(CALIBRATION_COLUMNS)
 def calibration_table(tables: Mapping[str, pd.DataFrame]) -> Rows:
-    """Table 4 of every model: the rows of `calibration.with_mixes`."""
-    yield from ({"model": model, **row} for model, own in tables.items() for row in own.to_dict("records"))
+    """Table 4: the rows of `calibration.with_mixes` for each model."""
+    yield from ({"model": model, **row} for model, levels in tables.items() for row in levels.to_dict("records"))
 
 
 CELL_COLUMNS = columns("model level temperature n", *METRICS, "all_wrong all_correct")
@@ -138,8 +135,9 @@ CELL_COLUMNS = columns("model level temperature n", *METRICS, "all_wrong all_cor
 
 @table_of(CELL_COLUMNS)
 def factorial_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> Rows:
-    """`factorial_cells` of every model, from its rollouts by temperature."""
-    yield from ({"model": model, **row} for model, own in rollouts.items() for row in factorial_cells(own))
+    """A row per model, level and temperature (`factorial_cells`), from the rollouts of a model by temperature."""
+    for model, by_temperature in rollouts.items():
+        yield from ({"model": model, **row} for row in factorial_cells(by_temperature))
 
 
 DISPUTE_COLUMNS = columns("source problem_id reference_answer extracted_answer verdict n_rollouts")
@@ -147,8 +145,7 @@ DISPUTE_COLUMNS = columns("source problem_id reference_answer extracted_answer v
 
 @table_of(DISPUTE_COLUMNS)
 def dispute_table(rollouts: Mapping[str, pd.DataFrame]) -> Rows:
-    """Label noise, listed: answers on which the verifier's second opinion contradicts the reward, the most frequent
-    (n_rollouts) first."""
+    """A row per answer on which the verifier's second opinion contradicts the reward, the most frequent first."""
     disputed = [rows[rows["disputed"]].assign(source=source) for source, rows in rollouts.items()]
     if disputed := [rows for rows in disputed if not rows.empty]:
         keys = [name for name in DISPUTE_COLUMNS if name != "n_rollouts"]

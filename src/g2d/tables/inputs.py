@@ -1,4 +1,4 @@
-"""What tables are made of, by policy, harvest or model: the frames that `Table.reads` names."""
+"""Inputs of tables, read from a results folder: the attributes that `Table.reads` names."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.prompt_counts import prompts_behind
 from g2d.experiment.sections import Collapse, Contamination, Frontier
+from g2d.graph import catalogue
+from g2d.graph.parts import files_of
 from g2d.jobs.attempts import Attempt, read_attempts
 from g2d.jobs.cost import Cost, read_cost
 from g2d.jobs.files import read_json
 from g2d.policies.policy import read_policy
 from g2d.problems import read_problems
 from g2d.problems.settings import is_fresh
-from g2d.regimes.auto_stop import PROBE_COLUMNS
-from g2d.regimes.training_rollouts import read_ages
+from g2d.regimes.run.auto_stop import PROBE_COLUMNS
+from g2d.regimes.run.training_rollouts import read_ages
 from g2d.rollouts.rollout import BUDGET_VERDICTS, TEXTLESS, read_rollouts
-from g2d.tables import catalogue
-from g2d.tables.bills import calibration_of, costs_of, read_log, spent_on
-from g2d.tables.choices import CANDIDATE_COLUMNS, SWEEP_COLUMNS, sweep_bills
+from g2d.tables.choices import CANDIDATE_COLUMNS, SWEEP_COLUMNS, sweep_costs
 from g2d.tables.controls import seen_in_training
-from g2d.tables.files import files_of
+from g2d.tables.costs import calibration_of, costs_of, read_log, spent_on
 from g2d.tables.frames import read_table
 from g2d.tables.harvest import correlation_points
 from g2d.tables.samples import READ
@@ -45,109 +45,113 @@ Measured = Mapping[PolicyKey, Mapping[str, Any]]
 
 
 class _Part(cached_property[dict[Any, Any]]):
-    """The files of the part of the grid that has the attribute's name, read by what they are of; `shown`: policies have
-    the K that tables show."""
+    """Files of the part of the grid that has the attribute's name, read; `shown` gives policies the K of tables."""
 
     def __init__(self, read: Callable[..., Any], *arguments: Any, shown: bool = False) -> None:
-        def found(inputs: Inputs) -> dict[Any, Any]:
-            own = inputs.read(str(self.attrname), read, *arguments)
-            return {inputs.as_shown(at): one for at, one in own.items()} if shown else own
+        def read_part(inputs: Inputs) -> dict[Any, Any]:
+            files = inputs.read(str(self.attrname), read, *arguments)
+            return {inputs.as_shown(at): content for at, content in files.items()} if shown else files
 
-        super().__init__(found)
+        super().__init__(read_part)
 
 
 class Inputs:
-    """Each input is read when it is first asked for, and then kept.
+    """Inputs of tables; each is read when it is first needed, and then kept.
 
     Args:
-        whole: fail where a file is missing; it is otherwise left out.
-        threads: how many workers of the verifier there may be.
+        whole: raise an error if a file is missing, instead of leaving it out.
+        threads: number of workers of the verifier.
     """
 
-    records = _Part(read_policy)  # by policy
-    answers = _Part(read_rollouts, WITHOUT_TEXTS, shown=True)  # by policy and benchmark
-    sampled = _Part(read_rollouts, READ, shown=True)  # by policy and benchmark: several answers to every problem
-    drifted = _Part(pd.read_parquet, shown=True)  # by policy and benchmark: divergence from M0 on answers of its own
-    costs = _Part(read_cost, shown=True)  # by trained policy; what M0 cost is not part of this experiment
-    replies = _Part(read_rollouts, NEEDED, shown=True)  # by policy, to the held-out open-ended prompts
-    summaries = _Part(read_informativeness)  # by harvest
-    harvested = _Part(read_rollouts, WITHOUT_TEXTS)  # by harvest
-    levels = _Part(read_table, LEVEL_COLUMNS)  # by model, how hard every level is
-    probes = _Part(read_table, PROBE_COLUMNS)  # by warm-up that stops by itself
-    looks = _Part(read_json)  # by file, first to last
-    seen = _Part(seen_in_training)  # by control
-    candidates = _Part(read_table, SWEEP_COLUMNS)  # by model and swept regime
-    selections = _Part(read_table, CANDIDATE_COLUMNS)  # by the policy that was selected
-    continued = _Part(read_rollouts, ("problem_id", "completion_text", "verdict"))  # by model and benchmark
-    questions = _Part(read_problems)  # by benchmark: those whose beginnings were continued
+    # Keys: a policy.
+    records = _Part(read_policy)
+    costs = _Part(read_cost, shown=True)  # trained policies only: the cost of M0 is not part of the experiment
+    replies = _Part(read_rollouts, NEEDED, shown=True)  # replies to the held-out open-ended prompts
+    probes = _Part(read_table, PROBE_COLUMNS)  # probes of automatic warm-ups
+    seen = _Part(seen_in_training)  # controls
+    selections = _Part(read_table, CANDIDATE_COLUMNS)
+    # Keys: a policy and a benchmark.
+    answers = _Part(read_rollouts, WITHOUT_TEXTS, shown=True)
+    sampled = _Part(read_rollouts, READ, shown=True)  # several answers to each problem
+    drifted = _Part(pd.read_parquet, shown=True)  # divergence from M0 on the policy's answers
+    # Keys: a harvest.
+    summaries = _Part(read_informativeness)
+    harvested = _Part(read_rollouts, WITHOUT_TEXTS)
+    # Other keys.
+    levels = _Part(read_table, LEVEL_COLUMNS)  # model: its difficulty levels
+    looks = _Part(read_json)  # file, first to last
+    candidates = _Part(read_table, SWEEP_COLUMNS)  # model and swept regime
+    continued = _Part(read_rollouts, ("problem_id", "completion_text", "verdict"))  # model and benchmark
+    questions = _Part(read_problems)  # benchmark: the problems whose beginnings were continued
     main = cached_property(lambda self: self.build("main"))  # Table 1
 
     def __init__(self, folder: Path, config: Config, whole: bool = False, threads: int = 1) -> None:
         self.folder, self.config, self.whole, self.threads = folder, config, whole, threads
         self._built: dict[str, pd.DataFrame] = {}
-        self.controls = grid.controls(config)  # by the name of a control, that of the policy it is one of
-        self.changes = grid.ablation_changes(config)  # by ablation, what it changes
+        self.controls = grid.controls(config)
+        self.changes = grid.ablation_changes(config)
         self.price = config.price_per_device_hour
-        self.margin = (config.frontier or Frontier()).margin  # of a good enough policy
-        self.collapse_share = (config.collapse or Collapse()).share  # of what a training began with
+        settings = config.frontier or Frontier()
+        self.margin, self.tested_axis = settings.margin, settings.axis
+        self.collapse_share = (config.collapse or Collapse()).share
         self.fresh = [name for name in config.continued_benchmarks if is_fresh(config.benchmarks[name])]
-        self.shown_share = (config.contamination or Contamination()).share  # of a question's words
+        self.shown_share = (config.contamination or Contamination()).share
 
     def build(self, name: str) -> pd.DataFrame:
-        """A table of the catalogue, computed from what is there.
+        """Compute a table of the catalogue from the files that exist.
 
         Raises:
-            KeyError: there is no such table, or its rule has a script of its own (the advice).
+            KeyError: the catalogue has no such table, or its rule writes it with another script (the advice).
         """
         if name not in self._built:
             table = catalogue.table(name)
             if not table.function:
                 raise KeyError(f"{name}: the rule {table.rule} makes it: `tables` has what it wrote")
-            self._built[name] = table.build(*(getattr(self, own) for own in table.reads.split()))
+            self._built[name] = table.build(*(getattr(self, argument) for argument in table.reads.split()))
         return self._built[name]
 
     def path(self, file: str) -> Path:
-        """Where a file is that jobs call `results/...`."""
+        """Return the path of a file that jobs call `results/...`."""
         return self.folder / Path(file).relative_to("results")
 
     def read(self, part: str, read: Callable[..., Any], *arguments: Any) -> dict[Any, Any]:
-        """What a part of the grid has left (`g2d.tables.files`)."""
+        """Read the files of a part of the grid (`g2d.graph.parts`)."""
         files = {at: self.path(file) for at, file in files_of(self.config, part).items()}
         return {at: read(file, *arguments) for at, file in files.items() if self.whole or file.exists()}
 
     def as_shown(self, at: Any) -> Any:
-        """A policy, or a policy and a benchmark, with the K that tables show."""
+        """Give a policy, or the policy of a policy and a benchmark, the K that tables show."""
         return (self.as_shown(at[0]), *at[1:]) if isinstance(at, tuple) else self.finished.get(at, at)
 
     @cached_property
     def finished(self) -> dict[PolicyKey, PolicyKey]:
-        """The finished policies, with the K that tables show."""
+        """Finished policies, with the K that tables show."""
         return {key: key for key in grid.with_steps_taken(self.records)}
 
     def equal(self, pairs: Iterable[tuple[str, str]]) -> list[bool]:
-        """Whether the second answer equals the first, by pair."""
+        """Return for each pair whether the second answer equals the first."""
         judged = verify_batch([(first, rf"\boxed{{{second}}}") for first, second in pairs], workers=self.threads)
         return [judgement.verdict == "correct" for judgement in judged]
 
     @cached_property
     def prompts(self) -> dict[str, str]:
-        """By the name of a policy, the kinds of prompts that it was trained on."""
+        """Kinds of prompts behind each regime."""
         return {key.regime: prompts_behind(self.config, key.regime) for key in grid.policies(self.config)}
 
     @cached_property
     def device_hours(self) -> dict[PolicyKey, float]:
-        """Of every finished policy."""
-        known = {key: self.costs[key].device_hours for key in self.finished if key in self.costs}
-        return {key: known.get(key, 0.0) for key in self.finished.values() if key in known or key.role == "base"}
+        """Device-hours of each finished policy; 0 for M0."""
+        trained = {key: self.costs[key].device_hours for key in self.finished if key in self.costs}
+        return {key: trained.get(key, 0.0) for key in self.finished.values() if key in trained or key.role == "base"}
 
     @cached_property
     def calibrated(self) -> Measured:
-        """What of a policy's costs is calibration."""
+        """`calibration_of` each trained policy."""
         return {key: calibration_of(cost.records, self.price) for key, cost in self.costs.items()}
 
     @cached_property
     def measured(self) -> Measured:
-        """Of every trained policy, what its training recorded, and the tokens generated behind it."""
+        """Measurements of each policy's training, and the tokens generated for the policy."""
         return {
             key: self.records[key].settings | {"tokens": sum(record.tokens_generated for record in cost.records)}
             for key, cost in self.costs.items()
@@ -156,58 +160,58 @@ class Inputs:
 
     @cached_property
     def spent(self) -> Measured:
-        """Of every trained policy, `spent_on`."""
+        """`spent_on` each trained policy."""
         return {key: spent_on(key, cost.records, self.config, self.path) for key, cost in self.costs.items()}
 
     @cached_property
     def paid(self) -> Measured:
-        """Of every trained policy, `costs_of`."""
+        """`costs_of` each trained policy."""
         return {key: costs_of(key, cost.records, self.spent[key], self.config) for key, cost in self.costs.items()}
 
     @cached_property
-    def billed(self) -> dict[PolicyKey, list[Cost]]:
-        """The jobs on the bill of every policy, those that evaluated it too, and of every sweep."""
-        bills: dict[PolicyKey, list[Cost]] = defaultdict(list, {key: [] for key in self.finished.values()})
-        tried: dict[PolicyKey, list[Cost]] = defaultdict(list)
+    def charged(self) -> dict[PolicyKey, list[Cost]]:
+        """Jobs charged to each policy, its evaluations included, and to each sweep."""
+        by_policy: dict[PolicyKey, list[Cost]] = defaultdict(list, {key: [] for key in self.finished.values()})
         parts = ("answer_costs", "sample_costs", "drift_costs", "reply_costs")
         for at, cost in chain(self.costs.items(), *(self.read(part, read_cost).items() for part in parts)):
-            bills[at[0] if isinstance(at, tuple) else at] += cost.records
+            by_policy[at[0] if isinstance(at, tuple) else at] += cost.records
+        sweeps: dict[PolicyKey, list[Cost]] = defaultdict(list)
         for (key, _), cost in self.read("sweep_costs", read_cost).items():
-            tried[key] += cost.records
-        return bills | sweep_bills(tried, [record for bill in bills.values() for record in bill])
+            sweeps[key] += cost.records
+        return by_policy | sweep_costs(sweeps, chain.from_iterable(by_policy.values()))
 
     @cached_property
     def attempts(self) -> list[Attempt]:
-        """All attempts at jobs. No input of a rule: what a failed job cost makes no table stale."""
+        """All attempts at jobs. No rule has them as input, because the cost of a failed job makes no table stale."""
         return read_attempts(self.folder / "attempts")
 
     @cached_property
     def counts(self) -> dict[HarvestKey, pd.DataFrame]:
-        """Their `success_counts`."""
+        """`success_counts` of each harvest."""
         return {key: success_counts(rollouts) for key, rollouts in self.harvested.items()}
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """Every harvest with the accuracy of the policy trained on it."""
+        """Each harvest with the accuracy of the policy trained on it."""
         return correlation_points(self.summaries, self.answers)
 
     @cached_property
     def judged(self) -> dict[Any, pd.DataFrame]:
         """Harvests and answers by the name of their folder or file."""
-        drawn = {key.folder: rollouts for key, rollouts in self.harvested.items()}
-        return drawn | {f"{key.folder}/eval/{name}": rows for (key, name), rows in self.answers.items()}
+        harvests = {key.folder: rollouts for key, rollouts in self.harvested.items()}
+        return harvests | {f"{key.folder}/eval/{name}": rows for (key, name), rows in self.answers.items()}
 
     @cached_property
     def temperatures(self) -> dict[str, dict[float, pd.DataFrame]]:
-        """By model and temperature, the rollouts of the calibration."""
-        found: dict[str, dict[float, pd.DataFrame]] = {}
+        """Rollouts of the calibration by model and temperature."""
+        by_model: dict[str, dict[float, pd.DataFrame]] = {}
         for (model, temperature), rollouts in self.read("temperatures", read_rollouts, WITHOUT_TEXTS).items():
-            found.setdefault(model, {})[float(temperature)] = rollouts
-        return found
+            by_model.setdefault(model, {})[float(temperature)] = rollouts
+        return by_model
 
     @cached_property
     def logs(self) -> dict[Any, pd.DataFrame]:
-        """`steps_of` every online training, by the policy at which it ends."""
+        """`steps_of` each online training, by the policy at its end."""
         logs, ages = self.read("logs", read_log), self.read("ages", read_ages)
         return {
             last: steps_of(

@@ -1,6 +1,7 @@
-"""Looks at the grid while it grows (docs/race.md): their plan, what a look is made of, and looks.csv.
+"""Interim analyses (docs/race.md): their plan, the analyses themselves, and looks.csv.
 
-One plan for each model, on the first benchmark, is written before anything runs (`plan.json`) and stands in every look.
+The plan of each model, for the first benchmark, is written before anything runs (`plan.json`) and repeated in every
+look.
 """
 
 from __future__ import annotations
@@ -13,34 +14,34 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from g2d.analysis.looks import Asked, Look, Plan, take_look
+from g2d.analysis.looks import Asked, Look, Plan, Steps, take_look
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.race import PLAN, at_look, last_of, taken, whole
 from g2d.experiment.sections import Frontier, Looks
 from g2d.jobs.files import read_json, write_json
-from g2d.rollouts.rollout import read_rollouts
+from g2d.rollouts.rollout import CLUSTER, read_rollouts
 from g2d.settings import ConfigError
-from g2d.tables.evaluations import crossed
+from g2d.tables.evaluations import clusters_of, crossed
 from g2d.tables.families import ALIKE, CALLED, ENTRIES_AGAINST_COMMON, families
 from g2d.tables.frames import Rows, columns, table_of
 
-# Keys of the configuration that the answers to the first benchmark do not depend on: they may change between looks.
+# Keys that do not affect the answers to the first benchmark, so they may change between looks.
 WITHOUT_ANSWERS = frozenset(
     {
         *("title", "demonstration", "seeds", "looks", "benchmarks", "baselines", "frontier", "price_per_device_hour"),
         *("collapse", "contamination", "drift", "probe"),
     }
 )
-LOOK = TypeAdapter(Look)  # as its file has it
+LOOK = TypeAdapter(Look)  # reads and writes the JSON of a file
 LOOK_COLUMNS = columns(
     "model benchmark family policy reference look n_seeds information difference standard_error low high",
     "p_value boundary p_margin boundary_margin verdict chance_next chance",
 )
 
 
-def plan_of(config: Config, model: str) -> Plan:
-    """The plan of a model's looks: the comparisons of the page on the first benchmark for which `_is_asked`.
+def plan_of(config: Config, model: str, steps: Steps = "holm") -> Plan:
+    """Plan the looks of a model: the planned families (`_is_planned`) on the first benchmark.
 
     Raises:
         ConfigError: there is nothing to compare.
@@ -48,51 +49,58 @@ def plan_of(config: Config, model: str) -> Plan:
     assert config.looks is not None
     looks, benchmark = config.looks, next(iter(config.benchmarks))
     policies = dict.fromkeys(key.over_seeds for key in grid.policies(whole(config)) if key.model == model)
-    asked = tuple(
+    comparisons = tuple(
         Asked(family, at.name, reference.name)
         for family, pairs in families([(key, benchmark) for key in policies])
         for (at, _), (reference, _) in pairs
-        if _is_asked(family)
+        if _is_planned(family)
     )
-    if not asked:
+    if not comparisons:
         raise ConfigError(f"seeds.looks: {model} has no comparison to look at: write seeds as a list, or add a K")
-    named = {name for one in asked for name in (one.policy, one.reference)}
-    own = [key for key in policies if key.name in named]
+    names = {name for comparison in comparisons for name in (comparison.policy, comparison.reference)}
+    compared = [key for key in policies if key.name in names]
     return Plan(
         looks=tuple(looks.looks),
-        asked=asked,
+        asked=comparisons,
         margin=(config.frontier or Frontier()).margin,
         spending=looks.spending,
         error=looks.error,
         futility=looks.futility,
-        alike=tuple(key.name for key in own if key.role in ALIKE),
-        without_seeds=tuple(key.name for key in own if key.role == "base"),
+        alike=tuple(key.name for key in compared if key.role in ALIKE),
+        without_seeds=tuple(key.name for key in compared if key.role == "base"),
+        steps=steps,
     )
 
 
-def _is_asked(family: str) -> bool:
-    """Whether the looks decide a family: not those against M0, which all but regimes beat or the grid is lost, not
-    every K against every other, and not what the page compares beyond the plan."""
+def steps_of(looks: Mapping[str, Mapping[str, Any]]) -> Steps:
+    """Return the steps of the plan by which looks were taken (plans of earlier versions do not name them), or those of
+    a new plan."""
+    plans = [model.get("plan", {}) for look in looks.values() for model in look.get("models", {}).values()]
+    return plans[0].get("steps", "hochberg") if plans else "holm"
+
+
+def _is_planned(family: str) -> bool:
+    """Whether looks decide a family: not pairs of K, not regimes against the main grid, and only regimes against M0."""
     if family == ENTRIES_AGAINST_COMMON:
         return False
     return not family.endswith("K > 0") and (not family.endswith("M0") or family.startswith(CALLED["entry"]))
 
 
-def written_plan(config: Config) -> dict[str, Any]:
-    """What `plan.json` says: what is asked, and the settings that the answers depend on."""
+def written_plan(config: Config, steps: Steps = "holm") -> dict[str, Any]:
+    """Return the content of `plan.json`: the plan of each model, and the settings that affect the answers."""
     assert config.looks is not None
     benchmark = next(iter(config.benchmarks))
     settings = {name: value for name, value in config.identity.items() if name not in WITHOUT_ANSWERS}
     return {
         "plan": config.looks.plan,
-        "models": {model: asdict(plan_of(config, model)) for model in grid.trained_models(config)},
+        "models": {model: asdict(plan_of(config, model, steps)) for model in grid.trained_models(config)},
         "benchmark": {benchmark: config.benchmarks[benchmark].params()},
         "settings": settings,
     }
 
 
 def write_plan(config: Config, results: str | Path = "results") -> None:
-    """Write `plan.json`, until the first look is taken; it names the plans whose looks were taken before."""
+    """Write `plan.json` before the first look; it lists earlier plans with looks."""
     assert config.looks is not None
     if not taken(config.looks, results):
         after = other_plans(config.looks, results)
@@ -100,44 +108,45 @@ def write_plan(config: Config, results: str | Path = "results") -> None:
 
 
 def require_plan(config: Config, results: str | Path = "results") -> None:
-    """Refuse to go on with looks that were taken by another plan, or that were edited.
+    """Check that existing looks follow the configured plan and were not edited.
 
     Raises:
-        ConfigError: the first key that differs or the file that was edited, and what to do.
+        ConfigError: names the first key that differs or the edited file.
     """
     assert config.looks is not None
-    now, file = json.loads(json.dumps(written_plan(config))), Path(results, config.looks.folder, PLAN)
     if not (looks := taken(config.looks, results)):
         return
+    steps = steps_of(looks)
+    current, file = json.loads(json.dumps(written_plan(config, steps))), Path(results, config.looks.folder, PLAN)
     try:
         before = read_json(file)
-        for own in before["models"].values():
-            if not own.get("waiting"):
-                own.pop("waiting", None)  # what earlier versions wrote
+        for plan in before["models"].values():
+            if not plan.get("waiting"):
+                plan.pop("waiting", None)  # written by earlier versions
+            plan.setdefault("steps", "hochberg")
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"{file}: looks were taken by it, and it cannot be read ({error}): put it back") from None
-    if key := _first_difference({name: before.get(name) for name in now}, now):
+    if key := _first_difference({name: before.get(name) for name in current}, current):
         raise ConfigError(
             f"seeds.looks: {key} is not what it was at the first look ({file}): put it back, or begin a new plan over "
             "what is there with a name of its own (seeds: {plan: NAME})"
         )
+    _require_consistent(config, looks, steps)
 
-    _require_consistent(config, looks)
 
-
-def _require_consistent(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise a ConfigError for the first look whose seeds do not follow from its own comparisons under the plan."""
-    plans = {model: plan_of(config, model) for model in grid.trained_models(config)}
+def _require_consistent(config: Config, looks: Mapping[str, Mapping[str, Any]], steps: Steps) -> None:
+    """Raise a ConfigError for the first look whose seeds do not follow from its comparisons."""
+    plans = {model: plan_of(config, model, steps) for model in grid.trained_models(config)}
     seeds: dict[str, int] = {}
     for file, look in looks.items():
         try:
-            models = {model: LOOK.validate_python(own) for model, own in look["models"].items()}
+            models = {model: LOOK.validate_python(record) for model, record in look["models"].items()}
             seeds |= _seeds_after(models.values())
-            right = (look["seeds"], look["next"]) == (seeds, _next(models.values()))
-            right &= all(own.plan == plans[model] for model, own in models.items())
+            consistent = (look["seeds"], look["next"]) == (seeds, _next(models.values()))
+            consistent &= all(own.plan == plans[model] for model, own in models.items())
         except (ValidationError, KeyError, AttributeError):
-            right = False
-        if not right:
+            consistent = False
+        if not consistent:
             raise ConfigError(
                 f"{file}: its seeds do not follow from its comparisons by the plan, so it was edited: put it back as "
                 "it was, or delete its folder to begin the looks again"
@@ -145,7 +154,7 @@ def _require_consistent(config: Config, looks: Mapping[str, Mapping[str, Any]]) 
 
 
 def _seeds_after(looks: Iterable[Look]) -> dict[str, int]:
-    """By policy, the seeds that looks of several models ask for."""
+    """Return the number of seeds of each policy after looks of several models."""
     return {
         own.policy: own.next_seeds
         for look in looks
@@ -155,22 +164,22 @@ def _seeds_after(looks: Iterable[Look]) -> dict[str, int]:
 
 
 def _next(looks: Iterable[Look]) -> dict[str, int]:
-    """The same, of policies that get further seeds."""
+    """Return the number of seeds of each policy that gets further ones."""
     return {policy: n for look in looks for policy, n in look.next.items()}
 
 
 def other_plans(looks: Looks | None, results: str | Path = "results") -> list[str]:
-    """The folders of other plans in a results folder that looks were taken by."""
+    """Return the folders of other plans that have looks in a results folder."""
     folders = {file.parent.relative_to(results).as_posix() for file in Path(results).glob("looks/**/look1.json")}
     return sorted(folders - {looks.folder if looks else ""})
 
 
 def _first_difference(before: Any, now: Any, path: str = "") -> str:
-    """The path of the first value that differs; empty where none does."""
+    """Return the path of the first value that differs; empty if all are equal."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         names = (*now, *(name for name in before if name not in now))
-        found = (_first_difference(before.get(name), now.get(name), f"{path}.{name}".lstrip(".")) for name in names)
-        return next(filter(None, found), "")
+        paths = (_first_difference(before.get(name), now.get(name), f"{path}.{name}".lstrip(".")) for name in names)
+        return next(filter(None, paths), "")
     return "" if before == now else path
 
 
@@ -178,8 +187,8 @@ def take(config: Config, number: int, results: str | Path = "results") -> dict[s
     """Take the next look, of this number: 1, 2 ...
 
     Returns:
-        What its file says: by policy, `seeds` that the looks so far ask for and those that are new (`next`), and the
-        look of every model whose looks are not over (`models`).
+        The content of its file: numbers of seeds by policy after this look (`seeds`), the same for policies that get
+        further seeds (`next`), and the look of each model whose looks are not over (`models`).
     """
     assert config.looks is not None
     before = dict(list(taken(config.looks, results).items())[: number - 1])
@@ -187,16 +196,17 @@ def take(config: Config, number: int, results: str | Path = "results") -> dict[s
     models: dict[str, Look] = {}
     seeds = dict(last["seeds"]) if (last := last_of(before)) else {}
     for model in grid.trained_models(config):
-        plan, earlier = plan_of(config, model), looks_of(model, before)
+        plan, earlier = plan_of(config, model, steps_of(before)), looks_of(model, before)
         if earlier and not earlier[-1].next:
             continue
         answers: dict[str, dict[Any, Any]] = {}
         for key in grid.policies(config):
             if key.name in plan.policies and (key.seed is not None or key.name in plan.without_seeds):
                 file = Path(results, key.folder, f"eval/{benchmark}.parquet")
-                answers.setdefault(key.name, {})[key] = read_rollouts(file, ("problem_id", "reward"))
-        look = take_look(plan, {name: crossed(own, benchmark) for name, own in answers.items()}, earlier)
-        models[model] = look
+                answers.setdefault(key.name, {})[key] = read_rollouts(file, ("problem_id", "reward", CLUSTER))
+        clusters = clusters_of(next(iter(answers.values())))
+        by_name = {name: crossed(by_key, benchmark) for name, by_key in answers.items()}
+        models[model] = take_look(plan, by_name, earlier, clusters)
     return {
         "look": number,
         "seeds": seeds | _seeds_after(models.values()),
@@ -206,22 +216,25 @@ def take(config: Config, number: int, results: str | Path = "results") -> dict[s
 
 
 def looks_of(model: str, looks: Mapping[str, Mapping[str, Any]]) -> list[Look]:
-    """The looks of a model, first to last."""
-    return [LOOK.validate_python(found) for look in looks.values() if (found := look["models"].get(model))]
+    """Return the looks of a model, first to last."""
+    records = (look["models"].get(model) for look in looks.values())
+    return [LOOK.validate_python(record) for record in records if record]
 
 
 @table_of(LOOK_COLUMNS)
 def looks_table(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Rows:
-    """Every comparison at every look that tested it, with n_seeds of both policies and the share `information` of the
-    plan's most: the difference with its repeated confidence interval (low to high: it holds at all looks and for the
-    whole family); p_value is of no difference, which is rejected at most at boundary, p_margin of a difference of the
-    margin or more, rejected at most at boundary_margin. chance_next and chance: that the next look, or the seeds left,
-    settle what is open."""
+    """A row per comparison and look that tested it.
+
+    n_seeds are the seeds of both policies, `information` is the share of the plan's maximum, and low to high is the
+    repeated confidence interval of the difference: it covers all looks and the whole family. p_value tests no
+    difference and rejects below boundary; p_margin tests a difference of the margin or more and rejects below
+    boundary_margin. chance_next and chance: probabilities that the next look, or all remaining seeds, settle the
+    comparison.
+    """
     benchmark = next(iter(config.benchmarks))
     for model in grid.trained_models(config):
         for look in looks_of(model, looks):
-            for own in look.comparisons:
-                if own.look != look.number or not own.n_seeds:
-                    continue
-                named = {"model": model, "benchmark": benchmark}
-                yield named | asdict(own) | {"information": own.fractions[-1], "difference": own.estimate}
+            for comparison in look.comparisons:
+                if comparison.look == look.number and comparison.n_seeds:
+                    row = {"model": model, "benchmark": benchmark} | asdict(comparison)
+                    yield row | {"information": comparison.fractions[-1], "difference": comparison.estimate}

@@ -1,4 +1,4 @@
-"""What an accuracy consists of: where a gain over M0 comes from, and what is left of it under smaller token budgets."""
+"""Gains over M0 by finishing, format and reasoning, and accuracy at smaller token budgets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from g2d.analysis.crossed import SeedPool, error_of_difference
 from g2d.analysis.statistics import LEVEL
 from g2d.experiment.keys import PolicyKey
 from g2d.rollouts.rollout import at_budgets
-from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_grid, by_policy, crossed, m0_of, row_of, share
+from g2d.tables.evaluations import (
+    BY_BENCHMARK,
+    Evaluations,
+    by_grid,
+    by_policy,
+    clusters_of,
+    crossed,
+    m0_of,
+    row_of,
+    share,
+)
 from g2d.tables.families import Paired
 from g2d.tables.frames import Rows, columns, estimate, table_of
 
@@ -25,35 +35,38 @@ BUDGET_COLUMNS = columns(BY_BENCHMARK, "budget n_seeds n_problems accuracy ci_lo
 
 @table_of(DECOMPOSITION_COLUMNS)
 def decomposition_table(evaluations: Evaluations) -> Rows:
-    """Where each policy's gain over M0 comes from (`g2d.analysis.decomposition`); nothing is decomposed without M0.
+    """A row per policy and benchmark: its gain over M0 in parts (`g2d.analysis.decomposition`), null without M0.
 
-    An interval is that of `comparisons.compare` for one comparison: if all answers finish and parse, `from_reasoning`
-    is the gain, with the interval that `comparisons.csv` gives it.
+    Intervals are computed as in `comparisons.compare` for one comparison: if all answers finish and parse,
+    `from_reasoning` is the gain, with its interval in `comparisons.csv`.
     """
     grouped = by_policy(evaluations)
     paired = {grid: Paired(grouped, rows) for grid, rows in by_grid(grouped).items()}
-    for at, own in grouped.items():
+    for at, by_key in grouped.items():
         base = grouped.get(m0_of(at), {})
-        reached = _reached(base | own, at[1])
-        policy = reached[:, -len(own) :]
+        reached = _reached(base | by_key, at[1])
+        policy = reached[:, -len(by_key) :]
         shares = policy.mean(axis=(1, 2))
         finished, parseable, correct = decomposition.factors(shares)
-        row = row_of(own, at[1], policy[2])
+        row = row_of(by_key, at[1], policy[2])
         row |= {"accuracy": shares[2], "finished": finished, "parseable": parseable, "correct": correct}
         if base and at[0].role != "base":
             pool = paired[at[0].model, at[1]].pool(at, m0_of(at))
-            row |= _gain(np.broadcast_to(reached[:, :1], policy.shape), policy, pool)
+            row |= _gain(np.broadcast_to(reached[:, :1], policy.shape), policy, pool, clusters_of(by_key))
         yield row
 
 
-def _gain(reference: np.ndarray, policy: np.ndarray, pool: SeedPool) -> dict[str, float | None]:
+def _gain(
+    reference: np.ndarray, policy: np.ndarray, pool: SeedPool, clusters: np.ndarray | None
+) -> dict[str, float | None]:
     """Return the gain and its parts with intervals; both arrays are (3 stages, n_seeds, n_problems)."""
     old, new = reference.mean(axis=(1, 2)), policy.mean(axis=(1, 2))
     values: dict[str, float | None] = {"gain": float(new[2] - old[2])}
     parts = decomposition.contributions(old, new)
     to_first_order = decomposition.linearised(reference, policy)
     for factor, part, linear in zip(decomposition.FACTORS, parts, to_first_order, strict=True):
-        values |= estimate(f"from_{factor}", float(part), error_of_difference(linear, pool).interval(LEVEL))
+        error = error_of_difference(linear, pool, clusters=clusters)
+        values |= estimate(f"from_{factor}", float(part), error.interval(LEVEL))
     return values
 
 
@@ -65,18 +78,18 @@ def _reached(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: s
 
 @table_of(BUDGET_COLUMNS)
 def budget_table(evaluations: Evaluations) -> Rows:
-    """Accuracy at every token budget of `evaluation.token_budgets`, from one generation.
+    """A row per policy, benchmark and budget of `evaluation.token_budgets`, from one generation.
 
     Raises:
         ValueError: the seeds of a policy were judged at different budgets.
     """
-    for (_, benchmark), own in by_policy(evaluations).items():
-        verdicts = {key: at_budgets(answers) for key, answers in own.items()}
+    for (_, benchmark), by_key in by_policy(evaluations).items():
+        verdicts = {key: at_budgets(answers) for key, answers in by_key.items()}
         if len({tuple(by_budget) for by_budget in verdicts.values()}) > 1:
-            raise ValueError(f"{next(iter(own)).folder} on {benchmark}: its seeds were judged at different budgets")
+            raise ValueError(f"{next(iter(by_key)).folder} on {benchmark}: its seeds were judged at different budgets")
         for budget in next(iter(verdicts.values())):
-            cut = {key: answers.assign(cut=verdicts[key][budget]) for key, answers in own.items()}
+            cut = {key: answers.assign(cut=verdicts[key][budget]) for key, answers in by_key.items()}
             reached = _reached(cut, benchmark, "cut")
             finished, parseable, _ = decomposition.factors(reached.mean(axis=(1, 2)))
-            row = row_of(own, benchmark, reached[2]) | share(reached[2])
+            row = row_of(by_key, benchmark, reached[2]) | share(reached[2], clusters=clusters_of(by_key))
             yield row | {"budget": budget, "finished": finished, "parseable": parseable}

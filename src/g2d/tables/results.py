@@ -15,19 +15,19 @@ import pandas as pd
 from g2d.experiment import grid
 from g2d.experiment.config import read
 from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.graph import catalogue
 from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json, read_lines
 from g2d.problems import read_problems
 from g2d.rollouts.pairs import read_pairs
-from g2d.tables import catalogue
 from g2d.tables.frames import read_table
 from g2d.tables.inputs import Inputs
 
-# What every frame begins with; `group_size` is 0 and `seed` null where they do not apply.
+# The first columns of each frame; `group_size` is 0 and `seed` null if they do not apply.
 KEY_COLUMNS = {
     "model": "object",
-    "policy": "object",  # as the tables call it: g2d is DPO on the harvest of a warmed-up policy
-    "regime": "object",  # as its folder is called
+    "policy": "object",  # its name in tables: g2d is DPO on the harvest of a warmed-up policy
+    "regime": "object",  # its name in folders
     "K": "int64",
     "group_size": "int64",
     "seed": "Int64",
@@ -35,9 +35,7 @@ KEY_COLUMNS = {
 
 
 class Results(Inputs):
-    """What a grid has left.
-
-    Every frame begins with `KEY_COLUMNS` (of harvests, of the policy that was harvested), on which they can be joined.
+    """The files of a grid as frames to be joined on `KEY_COLUMNS`; a harvest has the key of its policy.
 
     Raises:
         FileNotFoundError: there is no such folder, or no run has begun in it.
@@ -55,19 +53,19 @@ class Results(Inputs):
 
     @cached_property
     def tables(self) -> Mapping[str, pd.DataFrame]:
-        """The tables that are there, by name (`main`, `harvest`, `cost` ...), as docs/analysis.md explains them."""
+        """Tables that were written, by name (`main`, `harvest`, `cost` ...); docs/analysis.md explains them."""
         return _Tables(self.folder / "tables", list(catalogue.tables_of(self.config)))
 
     @cached_property
     def provenance(self) -> Mapping[str, Any]:
-        """Versions, digests and revisions behind the results (`provenance.json`); empty before a run has ended."""
+        """Versions, digests and revisions of the results (`provenance.json`); empty until a run has ended."""
         file = self.folder / "provenance.json"
         return read_json(file) if file.is_file() else {}
 
     @cached_property
     def policies(self) -> pd.DataFrame:
-        """A row per policy of the configuration: `role` (`g2d.experiment.keys.ROLES`), `kind` (how it was trained),
-        `folder` below the results folder, and whether its record is there (`finished`)."""
+        """A row per configured policy: `role` (`g2d.experiment.keys.ROLES`), `kind` (how it was trained), `folder`, and
+        `finished` (its record exists)."""
         return _frame(
             {**_key(key), "role": key.role, "kind": key.kind, "folder": key.folder, "finished": key in self.records}
             for key in self._policies
@@ -81,14 +79,18 @@ class Results(Inputs):
 
     @cached_property
     def harvests(self) -> pd.DataFrame:
-        """A row per completion of the main grid's harvests, columns as in `evaluations`; their policy is `base` or
-        `grpo`, whose rollouts they are."""
+        """A row per completion of the main grid's harvests, columns as in `evaluations`.
+
+        The policy is `base` or `grpo`.
+        """
         return _together((_key(_harvested(key)), rows) for key, rows in self.harvested.items())
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """A row per policy and gradient step: what its trainer logged. The warm-ups between are policies, too; each
-        has the steps of those that it continued."""
+        """A row per policy and gradient step: the trainer's log.
+
+        Each K of a warm-up is a policy with all steps up to it.
+        """
         return _together(
             (_key(key), pd.DataFrame([json.loads(line) for _, line in read_lines(file)]))
             for key in self._trained
@@ -97,40 +99,42 @@ class Results(Inputs):
 
     @cached_property
     def bills(self) -> pd.DataFrame:
-        """A row per policy and job on its bill (`g2d.jobs.cost.Cost`). `benchmark` is null for the jobs that made the
-        policy, whose device seconds add up to the device-hours of the tables; jobs that policies share are on the bill
-        of each."""
+        """A row per policy and job charged to it (`g2d.jobs.cost.Cost`); shared jobs are charged to each policy.
+
+        `benchmark` is null for the jobs that made the policy: their device seconds add up to the device-hours of the
+        tables.
+        """
         made = [*self._trained, *(key for key in self._policies if key.selected)]
-        found: list[tuple[PolicyKey, str, str | None]] = [(key, "cost.json", None) for key in made]
-        found += [(key, f"eval/{name}.cost.json", name) for key in self._policies for name in self.config.benchmarks]
+        files: list[tuple[PolicyKey, str, str | None]] = [(key, "cost.json", None) for key in made]
+        files += [(key, f"eval/{name}.cost.json", name) for key in self._policies for name in self.config.benchmarks]
         return _frame(
             {**_key(key), "benchmark": benchmark, **asdict(record)}
-            for key, name, benchmark in found
+            for key, name, benchmark in files
             if (file := self.folder / key.folder / name).exists()
             for record in read_cost(file).records
         )
 
     def rollouts(self, of: PolicyKey | HarvestKey | str, benchmark: str | None = None) -> pd.DataFrame:
-        """The completions of one file with all their columns and texts.
+        """Read the completions of one file with all columns and texts.
 
         Args:
-            of: whose: a folder below the results folder (`policies.folder`; "demo/seed0/harvest/g2/k50",
-                "demo/calibration"), or its key.
-            benchmark: the answers to it; without one, what was sampled in the folder's own stage: a training, a
-                harvest, the calibration.
+            of: key of a policy or a harvest, or a folder below the results folder (`policies.folder`,
+                "demo/seed0/harvest/g2/k50", "demo/calibration").
+            benchmark: benchmark of the answers; None for the completions sampled in a training, a harvest or the
+                calibration.
         """
         return pd.read_parquet(self._of(of) / (f"eval/{benchmark}.parquet" if benchmark else "rollouts.parquet"))
 
     def samples(self, of: PolicyKey | str, benchmark: str) -> pd.DataFrame:
-        """The answers that `evaluation.sampled` drew beside the greedy ones, as `rollouts`."""
+        """Read the answers that `evaluation.sampled` adds to the greedy ones, as `rollouts` does."""
         return pd.read_parquet(self._of(of) / f"samples/{benchmark}.parquet")
 
     def pairs(self, of: HarvestKey | str) -> pd.DataFrame:
-        """The preference pairs of a harvest, a row each, columns as in `g2d.rollouts.pairs.Pair`."""
+        """Read the preference pairs of a harvest, a row each (`g2d.rollouts.pairs.Pair`)."""
         return pd.DataFrame(read_pairs(self._of(of) / "pairs.jsonl"))
 
     def problems(self, name: str) -> pd.DataFrame:
-        """The problems of a benchmark, or the `pool` that training sets are drawn from, a row each."""
+        """Read the problems of a benchmark, or of the `pool` of training problems, a row each."""
         return pd.DataFrame([asdict(problem) for problem in read_problems(self.folder / f"problems/{name}.jsonl")])
 
     def _of(self, of: PolicyKey | HarvestKey | str) -> Path:
@@ -138,21 +142,21 @@ class Results(Inputs):
 
     @cached_property
     def _policies(self) -> list[PolicyKey]:
-        """All that are configured, with the K that the tables show."""
+        """Configured policies, with the K that tables show."""
         return [self.finished.get(key, key) for key in grid.policies(self.config)]
 
     @cached_property
     def _trained(self) -> list[PolicyKey]:
-        """All that are trained, warm-ups that are not evaluated too."""
+        """Trained policies, including warm-ups that are not evaluated."""
         shown = {key: key for key in self._policies}
         return [shown.get(key, key) for key in grid.trainings(self.config)]
 
 
-_TYPES = {"levels": "object", "group_size": "Int64", "seed": "Int64"}  # one level is no number; those are whole
+_TYPES = {"levels": "object", "group_size": "Int64", "seed": "Int64"}  # a single level is text; the others are integers
 
 
 def read_by_name(path: str | Path) -> pd.DataFrame:
-    """A table of the catalogue with the types that its function declares, found by the name of the file.
+    """Read a table of the catalogue, found by the name of the file, with the types that its function declares.
 
     Raises:
         KeyError: there is no table of that name.
@@ -162,7 +166,7 @@ def read_by_name(path: str | Path) -> pd.DataFrame:
 
 
 class _Tables(Mapping[str, pd.DataFrame]):
-    """Tables by name, each read once, those that are there."""
+    """Tables that were written, by name; each is read once."""
 
     def __init__(self, folder: Path, names: list[str]) -> None:
         self._files = {name: file for name in names if (file := folder / f"{name}.csv").exists()}
@@ -188,13 +192,12 @@ def _key(key: PolicyKey) -> dict[str, Any]:
 
 
 def _harvested(key: HarvestKey) -> PolicyKey:
-    """The policy that wrote a harvest; M0 has one per seed."""
+    """Return the policy of a harvest; M0 has one per seed."""
     return PolicyKey(key.model, "grpo" if key.k else "base", key.group_size, key.k, key.seed)
 
 
 def _together(labelled: Iterable[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.DataFrame:
-    """Frames below one another, each row after the labels of its frame; the seed of its sampling gets another name than
-    that of the policy."""
+    """Concatenate frames, with the labels of each as first columns; the seed of sampling becomes `sampling_seed`."""
     frames = []
     for labels, rows in labelled:
         renamed = rows.rename(columns={"seed": "sampling_seed"})

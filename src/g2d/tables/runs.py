@@ -1,4 +1,4 @@
-"""Several runs side by side: accuracy and cost of their policies, and paired differences where they can be compared.
+"""Several runs side by side: accuracy and cost of their policies, and paired differences if they are comparable.
 
 A policy of one run is paired with the policy of the same name (model, regime, K, group size) and seed of another.
 """
@@ -16,7 +16,7 @@ from g2d.analysis.comparisons import Comparison, compare, corrected
 from g2d.experiment.keys import PolicyKey
 from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.accuracy import accuracy_row
-from g2d.tables.evaluations import BY_BENCHMARK, Grouped, Row, by_grid, by_policy, crossed
+from g2d.tables.evaluations import BY_BENCHMARK, Grouped, Row, by_grid, by_policy, clusters_of, crossed
 from g2d.tables.frames import Rows, columns, estimate, mean, table_of
 from g2d.tables.results import Results
 
@@ -26,20 +26,19 @@ RUN_COLUMNS = columns(
     family_size="Int64",
 )
 ABSENT = "absent"
-# Packages whose versions decide what is a right answer.
+# Packages whose versions affect verdicts.
 VERIFIER = ("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy")
 
 
 @table_of(RUN_COLUMNS)
 def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> Rows:
-    """Every evaluated policy of every run, and its difference from the same policy of the first run, over the
-    n_paired_seeds that both have.
+    """A row per run, policy and benchmark, with the difference from the same policy of the first run over shared seeds.
 
-    `g2d.analysis.comparisons.compare` has no pool: runs may not have their seeds' variance in common. p_holm and the
-    interval hold for all differences of a model and benchmark at once; not_compared: why there is none.
+    The variance over seeds is not pooled, because it may differ between runs. p_holm and the interval are corrected for
+    all differences of a model and benchmark. not_compared is the reason if there is no difference.
 
     Args:
-        benchmarks: those to show; all without any.
+        benchmarks: benchmarks to show; all if empty.
 
     Raises:
         ValueError: a file cannot be read, or the seeds of a policy answered different problems.
@@ -50,11 +49,14 @@ def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> R
         for name, run in runs.items()
     }
     costs = {name: (run.device_hours, _tokens(run)) for name, run in runs.items()}
-    for (model, benchmark), policies in by_grid(dict.fromkeys(at for own in grouped.values() for at in own)).items():
+    for (model, benchmark), policies in by_grid(dict.fromkeys(at for rows in grouped.values() for at in rows)).items():
         reasons = {name: _reasons([runs[first], runs[name]], model, benchmark) for name in runs if name != first}
         tests, refused = _tests(grouped, policies, reasons)
-        found = [compare(policy, reference, family=len(tests)) for policy, reference in tests.values()]
-        compared = dict(zip(tests, corrected(found), strict=True))
+        family = [
+            compare(policy, reference, family=len(tests), clusters=clusters_of(grouped[first][at]))
+            for (at, _), (policy, reference) in tests.items()
+        ]
+        compared = dict(zip(tests, corrected(family), strict=True))
         for at in policies:
             owners = [name for name in runs if at in grouped[name]]
             for name in owners:
@@ -62,8 +64,7 @@ def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> R
                 seeds = [str(key.seed) for key in by_key if key.seed is not None]
                 row = accuracy_row(by_key, hours, benchmark) | {"run": name, "seeds": ", ".join(seeds)}
                 row["tokens_generated"] = mean(tokens.get(key) for key in by_key)
-                alone = f"only in {name}" if len(owners) == 1 else None
-                row["not_compared"] = alone or refused.get((at, name))
+                row["not_compared"] = f"only in {name}" if len(owners) == 1 else refused.get((at, name))
                 yield row | (_difference(compared[at, name]) if (at, name) in compared else {})
 
 
@@ -78,7 +79,7 @@ Pairs = dict[tuple[Row, str], tuple[np.ndarray, np.ndarray]]  # answers, (n_seed
 def _tests(
     grouped: Mapping[str, Grouped], policies: Sequence[Row], reasons: Mapping[str, Sequence[str]]
 ) -> tuple[Pairs, dict[tuple[Row, str], str]]:
-    """The answers that are paired with the first run's, and why others are not."""
+    """Pair answers with the first run's; also return the reasons why others are not paired."""
     first = next(iter(grouped.values()))
     tests: Pairs = {}
     refused = {}
@@ -91,71 +92,68 @@ def _tests(
         if against := against or [*_other_questions(reference[keys[0]], policy[keys[0]])]:
             refused[at, name] = "; ".join(against)
         else:
-            own, other = (crossed({key: answers[key] for key in keys}, at[1]) for answers in (policy, reference))
-            tests[at, name] = own, other
+            paired = (crossed({key: answers[key] for key in keys}, at[1]) for answers in (policy, reference))
+            tests[at, name] = (next(paired), next(paired))
     return tests, refused
 
 
-def _difference(found: Comparison) -> dict[str, Any]:
-    cells: dict[str, Any] = {"n_paired_seeds": found.n_seeds, "family_size": found.family_size}
-    cells |= {"p_value": found.p_value, "p_holm": found.p_holm}
-    return cells | estimate("difference", found.difference, (found.family_low, found.family_high))
+def _difference(test: Comparison) -> dict[str, Any]:
+    cells: dict[str, Any] = {"n_paired_seeds": test.n_seeds, "family_size": test.family_size}
+    cells |= {"p_value": test.p_value, "p_holm": test.p_holm}
+    return cells | estimate("difference", test.difference, (test.family_low, test.family_high))
 
 
 def _reasons(both: Sequence[Results], model: str, benchmark: str) -> list[str]:
-    """Why no policy of a model can be compared over two runs on a benchmark; none where they can."""
+    """Return the reasons why two runs cannot be compared on a model and benchmark."""
     if not all(model in run.config.models for run in both):
         return []  # nothing to compare
-    # What an answer depends on, but for the prompt, which is read from the answers.
-    asked_for = [run.config.for_model(model).evaluation.answers for run in both]
-    compared = differing(*({"evaluation": own.params(without={"batch_size", "token_budgets"})} for own in asked_for))
+    # Prompts are compared below, from the answers.
+    settings = [run.config.for_model(model).evaluation.answers for run in both]
+    compared = differing(*({"evaluation": keys.params(without={"batch_size", "token_budgets"})} for keys in settings))
     if all(run.provenance for run in both):  # written at the end of a run
         compared |= differing(*_verifiers(both))
-    found = [f"{key}: {' | '.join(map(str, values))}" for key, values in compared.items()]
+    reasons = [f"{key}: {' | '.join(map(str, values))}" for key, values in compared.items()]
     answered = [[key.folder for key, name in run.answers if (key.model, name) == (model, benchmark)] for run in both]
     if all(answered):
-        files = [run.folder / own[0] / f"eval/{benchmark}.parquet" for run, own in zip(both, answered, strict=True)]
+        files = [run.folder / keys[0] / f"eval/{benchmark}.parquet" for run, keys in zip(both, answered, strict=True)]
         columns = ["problem_id", "reference_answer", "prompt_text"]
-        found += _other_questions(*(read_rollouts(file, columns) for file in files))
-    return found
+        reasons += _other_questions(*(read_rollouts(file, columns) for file in files))
+    return reasons
 
 
 def _verifiers(runs: Sequence[Results]) -> list[dict[str, Any]]:
-    """Versions of what judged the answers of every run; of packages, those that all runs have recorded."""
+    """Return the versions that affect verdicts, of the packages that all runs have recorded."""
     packages = [run.provenance["software"]["packages"] for run in runs]
-    known = [name for name in VERIFIER if all(own.get(name) for own in packages)]
+    names = [name for name in VERIFIER if all(versions.get(name) for versions in packages)]
     stages = [run.provenance["workflow"]["stage_versions"].get("evaluate") for run in runs]
     return [
-        {"verifier": {"version of the stage evaluate": stage} | {name: own[name] for name in known}}
-        for stage, own in zip(stages, packages, strict=True)
+        {"verifier": {"version of the stage evaluate": stage} | {name: versions[name] for name in names}}
+        for stage, versions in zip(stages, packages, strict=True)
     ]
 
 
 def _other_questions(first: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
-    """How two sets of answers differ in what was asked."""
-    asked = [rows.drop_duplicates("problem_id").set_index("problem_id").sort_index() for rows in (first, other)]
-    shared = asked[0].index.intersection(asked[1].index)
-    if not len(asked[0]) == len(asked[1]) == len(shared):
-        yield f"other questions: {len(asked[0])} | {len(asked[1])}, {len(shared)} in common"
+    """Yield the differences between the questions of two sets of answers."""
+    first, other = (rows.drop_duplicates("problem_id").set_index("problem_id").sort_index() for rows in (first, other))
+    shared = first.index.intersection(other.index)
+    if not len(first) == len(other) == len(shared):
+        yield f"other questions: {len(first)} | {len(other)}, {len(shared)} in common"
         return
     for column, words in {
         "reference_answer": "other reference answers",
         "prompt_text": "other prompts (text of the problem, key `prompt` or chat template)",
     }.items():
-        if column in first and (n := int((asked[0][column] != asked[1][column]).sum())):
+        if column in first and (n := int((first[column] != other[column]).sum())):
             yield f"{words} at {n} of {len(shared)} questions"
 
 
 def differing(*settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """The keys, with dots, whose values are not the same in all of several nested mappings, and the values.
-
-    A section that one of them does not have is one key.
-    """
-    found: dict[str, tuple[Any, ...]] = {}
+    """Return the dotted keys, and their values, that differ between nested mappings; a missing section is one key."""
+    differences: dict[str, tuple[Any, ...]] = {}
     for key in sorted(set().union(*settings)):
-        values = tuple(own.get(key, ABSENT) for own in settings)
+        values = tuple(mapping.get(key, ABSENT) for mapping in settings)
         if all(isinstance(value, Mapping) for value in values):
-            found |= {f"{key}.{name}": inner for name, inner in differing(*values).items()}
+            differences |= {f"{key}.{name}": inner for name, inner in differing(*values).items()}
         elif any(value != values[0] for value in values):
-            found[key] = values
-    return found
+            differences[key] = values
+    return differences

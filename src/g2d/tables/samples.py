@@ -11,89 +11,89 @@ import pandas as pd
 import scipy
 
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import ROW, Evaluations, by_policy, crossed, row_of, share
+from g2d.tables.evaluations import ROW, Evaluations, by_policy, clusters_of, crossed, row_of, share
 from g2d.tables.frames import Rows, columns, table_of
 from g2d.verifier.normalise import normalise
 
 Equal = Callable[[Sequence[tuple[str, str]]], Sequence[bool]]  # whether the second answer equals the first, by pair
-READ = ("problem_id", "verdict", "reward", "extracted_answer")
+READ = ("problem_id", "verdict", "reward", "extracted_answer", "cluster")
 SAMPLE_COLUMNS = columns(ROW, "n_seeds n_problems n_samples measure k share ci_low ci_high")
 
 
 @table_of(SAMPLE_COLUMNS)
 def sample_table(samples: Evaluations, equal: Equal) -> Rows:
-    """What one of k samples, or most of n, get right: pass@k at k = 1, 2, 4, ... and n, and maj@n.
+    """A row per policy, benchmark and measure: pass@k at k = 1, 2, 4, ... and n, and maj@n.
 
     Raises:
         ValueError: problems have different numbers of samples.
     """
-    for (_, benchmark), own in by_policy(samples).items():
-        yield from _rows(own, benchmark, equal)
+    for (_, benchmark), by_key in by_policy(samples).items():
+        yield from _rows(by_key, benchmark, equal)
 
 
 def _rows(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, equal: Equal) -> Rows:
     counts = {key: rows.groupby("problem_id", sort=True)["reward"].agg(["sum", "size"]) for key, rows in by_key.items()}
     n = int(next(iter(counts.values()))["size"].iloc[0])
-    for key, own in counts.items():
-        if (own["size"] != n).any():
+    for key, count in counts.items():
+        if (count["size"] != n).any():
             raise ValueError(f"{key.folder} on {benchmark}: not every problem has {n} samples: draw them again")
     measures = {
-        ("pass", k): {key: pd.Series(pass_at_k(n, own["sum"].to_numpy(), k), own.index) for key, own in counts.items()}
+        ("pass", k): {
+            key: pd.Series(pass_at_k(n, count["sum"].to_numpy(), k), count.index) for key, count in counts.items()
+        }
         for k in powers_up_to(n)
     }
     measures["maj", n] = {key: majority_right(rows, equal) for key, rows in by_key.items()}
     for (measure, k), values in measures.items():
-        frames = {key: pd.DataFrame({"problem_id": own.index, "share": own.to_numpy()}) for key, own in values.items()}
+        frames = {key: shares.rename("share").rename_axis("problem_id").reset_index() for key, shares in values.items()}
         shares = crossed(frames, benchmark, "share")
-        row = row_of(by_key, benchmark, shares) | share(shares, "share")
+        row = row_of(by_key, benchmark, shares) | share(shares, "share", clusters_of(by_key))
         yield row | {"n_samples": n, "measure": measure, "k": k}
 
 
 def pass_at_k(n: int, right: np.ndarray, k: int) -> np.ndarray:
-    """The unbiased estimate of the chance that one of k samples is right, where `right` of a problem's n samples are:
-    that one of k is among those drawn without replacement (Chen et al. 2021, arXiv 2107.03374, equation 1)."""
+    """Estimate the chance that one of k samples is right, without bias, if `right` of n are (Chen et al. 2021, arXiv
+    2107.03374, equation 1)."""
     return np.asarray(scipy.stats.hypergeom.sf(0, n, right, k))
 
 
 def powers_up_to(n: int) -> list[int]:
-    """1, 2, 4, ... and n itself: the k of a table."""
+    """Return 1, 2, 4, ... and n itself."""
     return sorted({2**i for i in range(n.bit_length()) if 2**i <= n} | {n})
 
 
 def majority_right(answers: pd.DataFrame, equal: Equal) -> pd.Series:
-    """maj@n by problem_id, sorted: whether the answer that most samples of a problem have is the right one; of equally
-    many, their share, 0..1.
+    """Return maj@n by problem_id: 1 if the most frequent answer is right, its share of a tie, 0 without votes.
 
-    Self-consistency (arXiv 2203.11171) over all n samples; docs/analysis.md says which answers count as one. A problem
-    without votes is not solved.
+    This is self-consistency (arXiv 2203.11171) over all n samples. docs/analysis.md defines equal answers.
     """
-    votes = {name: _votes(own) for name, own in answers.groupby("problem_id", sort=True)}
+    votes = {name: _votes(samples) for name, samples in answers.groupby("problem_id", sort=True)}
     undecided = [wrong for right, wrong in votes.values() if _undecided(right, wrong)]
     pairs = list(dict.fromkeys(pair for wrong in undecided for pair in combinations(wrong, 2)))
-    found = dict(zip(pairs, equal(pairs), strict=True))
-    return pd.Series({name: _share(right, wrong, found) for name, (right, wrong) in votes.items()}, dtype=float)
+    equal_pairs = dict(zip(pairs, equal(pairs), strict=True))
+    return pd.Series({name: _share(right, wrong, equal_pairs) for name, (right, wrong) in votes.items()}, dtype=float)
 
 
-def _votes(own: pd.DataFrame) -> tuple[int, Counter[str]]:
-    """How many are right, and how many gave each of the wrong answers."""
-    voted = own[own["extracted_answer"].fillna("").str.strip() != ""]
+def _votes(samples: pd.DataFrame) -> tuple[int, Counter[str]]:
+    """Count the right answers and each of the wrong ones."""
+    voted = samples[samples["extracted_answer"].fillna("").str.strip() != ""]
     is_right = voted["verdict"] == "correct"
     wrong = voted[~is_right]
     written = [
-        answer if verdict == "limit" else normalise(answer)  # what is too large to parse is too large to rewrite
+        answer if verdict == "limit" else normalise(answer)  # too large to parse, so too large to rewrite
         for answer, verdict in zip(wrong["extracted_answer"], wrong["verdict"], strict=True)
     ]
     return int(is_right.sum()), Counter(written)
 
 
 def _undecided(right: int, wrong: Counter[str]) -> bool:
-    """Whether the vote depends on which wrong answers are equal: together they could have as many votes as the right
-    one, and none has more alone."""
+    """Whether the vote depends on which wrong answers are equal: together they may reach the right one's votes, and no
+    single one has more."""
     return len(wrong) > 1 and max(wrong.values()) <= right <= sum(wrong.values())
 
 
 def _share(right: int, wrong: Counter[str], equal: Mapping[tuple[str, str], bool]) -> float:
-    """1 where the right answer wins, 0 where it loses, its share of a draw."""
+    """Return 1 if the right answer wins, 0 if it loses, and its share of a tie."""
     if not right:
         return 0.0
     counts = _joined(wrong, equal) if _undecided(right, wrong) else list(wrong.values())
@@ -101,7 +101,7 @@ def _share(right: int, wrong: Counter[str], equal: Mapping[tuple[str, str], bool
 
 
 def _joined(wrong: Counter[str], equal: Mapping[tuple[str, str], bool]) -> list[int]:
-    """Votes of the wrong answers, each joined to the first one that it equals."""
+    """Return the votes of the wrong answers, each joined to the first one that it equals."""
     joined: Counter[str] = Counter()
     for answer, votes in wrong.items():
         joined[next((first for first in joined if equal[first, answer]), answer)] += votes

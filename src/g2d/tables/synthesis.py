@@ -1,4 +1,4 @@
-"""What online RL before the harvest brings over all models and benchmarks, and what it would bring on another one."""
+"""Meta-analysis: the effect of online RL before the harvest over all models and benchmarks, and on another one."""
 
 from __future__ import annotations
 
@@ -32,20 +32,22 @@ OVER_MODELS = "models, mean of their benchmarks"
 
 @table_of(SYNTHESIS_COLUMNS)
 def synthesis_table(evaluations: Evaluations) -> Rows:
-    """Every K against DPO at K=0 and against GRPO alone: the studies, each a model on a benchmark, then what is pooled
-    `over` them (`g2d.analysis.synthesis`; docs/analysis.md says what is pooled)."""
+    """A row per K, reference and study (a model on a benchmark), then rows pooled `over` studies.
+
+    References are DPO at K=0 and GRPO alone. Methods: `g2d.analysis.synthesis`; docs/analysis.md defines the pools.
+    """
     effects = _effects(evaluations)
     for reference in dict.fromkeys(reference for _, reference in effects):
-        found: dict[str, list[tuple[dict[str, Any], Pooled]]] = {}
+        families: dict[str, list[tuple[dict[str, Any], Pooled]]] = {}
         for (policy, other), studies in effects.items():
             if other != reference or len(studies) < FEWEST:
                 continue
-            said = named([policy], "") | {"reference": reference}
-            yield from (said | {"over": STUDY, "n_studies": 1} | study for study in studies.to_dict("records"))
+            labels = named([policy], "") | {"reference": reference}
+            yield from (labels | {"over": STUDY, "n_studies": 1} | study for study in studies.to_dict("records"))
             for over, benchmark, pooled in _pooled(studies):
                 place = {"over": over, "model": None, "benchmark": benchmark}
-                found.setdefault(over, []).append((said | place, pooled))
-        for family in found.values():
+                families.setdefault(over, []).append((labels | place, pooled))
+        for family in families.values():
             results = [pooled for _, pooled in family]
             adjusted = simultaneous(
                 [pooled.p_value for pooled in results],
@@ -57,9 +59,9 @@ def synthesis_table(evaluations: Evaluations) -> Rows:
                 [possible(*pooled.mean_interval(LEVEL / len(family))) for pooled in results],
                 [pooled.mean for pooled in results],
             )
-            for (said, pooled), (p_holm, *ends), (p_mean, *of_mean) in zip(family, adjusted, means, strict=True):
+            for (labels, pooled), (p_holm, *ends), (p_mean, *of_mean) in zip(family, adjusted, means, strict=True):
                 yield {
-                    **said,
+                    **labels,
                     "p_mean": p_mean,
                     **interval("mean", (of_mean[0], of_mean[1])),
                     **asdict(pooled),
@@ -72,53 +74,50 @@ def synthesis_table(evaluations: Evaluations) -> Rows:
 
 
 def _effects(evaluations: Evaluations) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
-    """Studies by policy, whatever its model, and reference: a row per model and benchmark, with the variances of the
-    difference from questions and from seeds."""
+    """Return the studies of each policy and reference over models, a row per model and benchmark, with the variances of
+    the difference from questions and from seeds."""
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation)
-    found: dict[tuple[PolicyKey, str], list[dict[str, Any]]] = {}
+    effects: dict[tuple[PolicyKey, str], list[dict[str, Any]]] = {}
     for (model, benchmark), rows in by_grid(grouped).items():
         answers = Paired(grouped, rows)
         for at, other in permutations(rows, 2):
             if at[0].role != "dpo" or not (name := _reference(other[0])):
                 continue
-            own, reference = answers.pair(at, other)
-            deltas = own - reference
-            alike = answers.pool(at, other) if len(own) > 1 else None
-            error = error_of_difference(deltas, alike, paired=len(reference) > 1)
+            policy, reference = answers.pair(at, other)
+            deltas = policy - reference
+            pool = answers.pool(at, other) if len(policy) > 1 else None
+            error = error_of_difference(deltas, pool, paired=len(reference) > 1, clusters=answers.clusters)
             study = {"model": model, "benchmark": benchmark, "difference": deltas.mean()}
             study |= {"of_questions": error.questions, "of_seeds": error.expected_seeds, "p_value": error.p_value()}
             study["degrees"] = error.degrees
             study |= {"standard_error": error.standard_error} | interval("ci", error.interval(LEVEL))
-            found.setdefault((replace(at[0], model=""), name), []).append(study)
-    ordered = sorted(found.items(), key=lambda item: item[0][1] != NO_ONLINE)
+            effects.setdefault((replace(at[0], model=""), name), []).append(study)
+    ordered = sorted(effects.items(), key=lambda item: item[0][1] != NO_ONLINE)
     return {at: pd.DataFrame(studies) for at, studies in ordered}
 
 
 def _reference(other: PolicyKey) -> str:
-    """What a policy is compared with, in words; empty for what is no reference here."""
+    """Return the name of a reference; empty if the policy is none."""
     if other.role == "dpo" and other.k == 0:
         return NO_ONLINE
     return f"GRPO alone (G={other.group_size}, K={other.k})" if other.role == "grpo" else ""
 
 
 def _pooled(studies: pd.DataFrame) -> Iterator[tuple[str, str | None, Pooled]]:
-    """What is pooled over them: its words, the benchmark where it is one, and the result."""
+    """Yield the name of each pool, its benchmark if it has only one, and the result."""
 
-    def pooled(own: pd.DataFrame, **correlated: Sequence[Any]) -> Pooled:
-        variances = [*(own["of_questions"] + own["of_seeds"])]
-        return pool_studies([*own["difference"]], variances, degrees=[*own["degrees"]], **correlated)
+    def pooled(rows: pd.DataFrame, **correlated: Sequence[Any]) -> Pooled:
+        variances = [*(rows["of_questions"] + rows["of_seeds"])]
+        return pool_studies([*rows["difference"]], variances, degrees=[*rows["degrees"]], **correlated)
 
     of_model, benchmarks = studies.groupby("model", sort=False), studies.groupby("benchmark", sort=False)
     if len(of_model) < FEWEST:
-        yield (
-            f"{len(benchmarks)} benchmarks",
-            None,
-            pooled(studies, shared=[*studies["of_seeds"]], groups=[*studies["model"]]),
-        )
+        result = pooled(studies, shared=[*studies["of_seeds"]], groups=[*studies["model"]])
+        yield f"{len(benchmarks)} benchmarks", None, result
         return
-    for benchmark, own in benchmarks:
-        if len(own) >= FEWEST:
-            yield f"models, {benchmark}", str(benchmark), pooled(own)
+    for benchmark, rows in benchmarks:
+        if len(rows) >= FEWEST:
+            yield f"models, {benchmark}", str(benchmark), pooled(rows)
     if len(benchmarks) > 1:
         means = of_model.agg(
             difference=("difference", "mean"),

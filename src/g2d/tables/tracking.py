@@ -1,4 +1,4 @@
-"""The tables of a finished grid in W&B, where its trainings report to that."""
+"""Log the tables of a finished grid to W&B, if its trainings report there."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 
-from g2d.regimes.tracking import prepare_wandb
+from g2d.regimes.run.tracking import prepare_wandb
 from g2d.tables.results import Results
 
 
 def log_tables(results: str | Path = "results") -> None:
-    """Log every table as a run of its own, named "tables".
+    """Log all tables as one run named "tables".
 
     Raises:
         ModuleNotFoundError: wandb is not installed here.

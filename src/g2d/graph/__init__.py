@@ -1,0 +1,1 @@
+"""The table of jobs of a grid: what each is made from, and what it leaves."""

@@ -1,0 +1,501 @@
+"""The table of jobs of a configuration, a function for each stage.
+
+It has every job that the configuration may ask for, whatever looks decide; `Jobs.behind` finds those that a target
+needs. Nothing here reads results but what `g2d.graph.finished` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from itertools import chain, product
+from typing import Any
+
+from g2d.experiment import grid
+from g2d.experiment.arms import Arm, Point, arms, harvests_read, online_arm, teacher_folder, teacher_of
+from g2d.experiment.config import Config
+from g2d.experiment.keys import HarvestKey
+from g2d.experiment.race import whole
+from g2d.experiment.requirements import fetched_models
+from g2d.experiment.sweep import development_of, held_out, sweep_seed, with_candidates
+from g2d.graph.finished import continued_step, n_shards
+from g2d.graph.job import Files, Job, Jobs, Wildcards, job_of, model_of, problems_of
+from g2d.graph.params import Params
+from g2d.graph.summaries import summaries
+from g2d.policies import embedded
+from g2d.policies.settings import CONVERTED, MADE, model_files
+from g2d.problems.settings import DEVELOPMENT, HELD_OUT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, problem_files
+from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.regime import Phase
+from g2d.rewards.catalogue import TRUTH, made_files, reward_of
+from g2d.rewards.scratch_model import ScratchRewardModel
+from g2d.settings import Section
+from g2d.settings.cached_method import cached_method
+
+Settings = Callable[[], Any]  # computes a param of a job when it is asked for
+
+
+@cached_method
+def build(config: Config, after: bool = False) -> Jobs:
+    """Return the table of jobs; of a grid with looks, tables and page are as far as they have decided.
+
+    Args:
+        after: take from finished results what `g2d.graph.finished` names; else as planned in an empty folder.
+    """
+    jobs = chain(_Stages(whole(config), after).jobs(), summaries(config))
+    return Jobs(jobs, config.reached.files if config.reached else ())
+
+
+def grid_jobs(config: Config) -> list[Job]:
+    """Return every job behind the target `all`, as Snakemake would plan it in an empty folder; of a race, until its
+    next look."""
+    return build(config).behind("all")
+
+
+class _Stages:
+    def __init__(self, config: Config, after: bool) -> None:
+        self.config, self.after = config, after
+        self.with_candidates = with_candidates(config)
+        self.params_of = cache(partial(Params, self.with_candidates))
+        self.seeds = list(dict.fromkeys([*config.seeds, *([sweep_seed(config)] if config.sweep else [])]))
+        self.candidates = grid.candidate_policies(config)
+
+    def jobs(self) -> Iterator[Job]:
+        """Yield all jobs but tables and page."""
+        yield from self.problems()
+        yield from self.reward_models()
+        yield from map(self.base_model, fetched_models(self.config))
+        yield from chain.from_iterable(map(self.calibration, self.config.models))
+        yield from self.trainings("online")
+        yield from self.selections()
+        yield from self.probes()
+        yield from self.harvests()
+        yield from self.trainings("offline", "rounds")
+        yield from self.evaluations()
+        yield from self.choices()
+        yield from self.measurements()
+
+    # ---------------------------------------------------------------------------------------------- problems and models
+
+    @property
+    def pool(self) -> str:
+        """Problems to calibrate and to train on."""
+        return problems_of("pool.training" if held_out(self.config) else "pool")
+
+    def problems(self) -> Iterator[Job]:
+        """Yield the jobs that load problems and check that evaluation sets share none with the pool."""
+        sources, pool = self.config.problem_sources, problems_of("pool")
+        for name, source in sources.items():
+            made = {"problems": problems_of(name), "manifest": f"results/problems/{name}.manifest.json"}
+            state = {"source": source.params()}
+            yield job_of("load_problems", {"": problem_files(source)}, made, _fixed(state), set=name)
+        if n := held_out(self.config):
+            made = {"development": problems_of(DEVELOPMENT), "pool": self.pool}
+            yield job_of("hold_out_development", {"pool": pool}, made, _fixed({"n": n}))
+        pools = dict.fromkeys(self.config.benchmarks, pool) | {DEVELOPMENT: self.pool}
+        pools |= {n: problems_of(OPEN_ENDED) for n in (HELD_OUT, OPEN_ENDED_DEVELOPMENT) if n in sources}
+        for name, own in pools.items():
+            given = {"pool": own, "benchmark": problems_of(name)}
+            yield job_of("check_leakage", given, {"": f"results/problems/{name}.leakage.json"}, benchmark=name)
+        for name, chosen_by in development_of(self.config).items():
+            given = {"pool": problems_of(chosen_by), "benchmark": problems_of(name)}
+            yield job_of("check_development", given, {"": f"results/problems/{name}.development.json"}, benchmark=name)
+
+    def reward_models(self) -> Iterator[Job]:
+        """Yield the jobs that train embedded reward models."""
+        judges = {own.name: own for own in self.config.rewards.values() if isinstance(own, ScratchRewardModel)}
+        for name, own in judges.items():
+            made = dict(zip(("weights", *map(_stem, own.files[1:])), own.files, strict=True))
+            yield job_of("scratch_reward_model", {}, made, _fixed({"source": own.trained_with}), reward=name)
+
+    def base_model(self, model: str) -> Job:
+        """Return the job that makes M0, or a teacher that is another model."""
+        source, folder = fetched_models(self.config)[model], f"results/{model}/base"
+        rule = {name: f"{name}_model" for name in MADE}.get(source.source, "pretrained_model")
+        state: dict[str, Any] = {"source": source.params(without={"settings"})}
+        made: dict[str, Files] = {"policy": f"{folder}/policy.json"}
+        if source.source == "embedded":
+            state["files"] = embedded.digests()
+        if source.source == "scratch":
+            named = zip(("weights", *map(_stem, CONVERTED[1:])), CONVERTED, strict=True)
+            made |= {name: f"{folder}/model/{file}" for name, file in named} | {"cost": f"{folder}/cost.json"}
+        elif source.source in MADE:
+            made["files"] = [f"{folder}/model/{name}" for name in state.get("files", CONVERTED)]
+        given = {"": model_files(source)}
+        return job_of(rule, given, made, _fixed(state), model=model)
+
+    def base_files(self, model: str) -> list[str]:
+        """Return the record of M0, and its weights if a rule makes them."""
+        folder, made = f"results/{model}/base", self.config.models[model].source in MADE
+        return [f"{folder}/policy.json", *([f"{folder}/model/model.safetensors"] if made else [])]
+
+    def calibration(self, model: str) -> Iterator[Job]:
+        """Yield the jobs that measure how hard each level is for M0 and choose the problems to train on."""
+        folder, params, kind = f"results/{model}/calibration", self.params_of(model), "calibration"
+        given: dict[str, Files] = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
+        given["pool"] = self.pool
+        yield from self._generation(
+            "calibrate", given, f"{folder}/rollouts", {"model": model}, params.calibration, kind
+        )
+        for temperature in list(grid.factorial_files(self.config, model))[1:]:
+            at, wildcards = f"{folder}/t{temperature}/rollouts", {"model": model, "temperature": temperature}
+            settings = partial(params.calibration, temperature)
+            yield from self._generation("calibrate_temperature", given, at, wildcards, settings, kind)
+        given = {"rollouts": f"{folder}/rollouts.parquet", "pool": self.pool}
+        made = {"levels": f"{folder}/levels.csv", "problems": _training_set(model)}
+        yield job_of("select_training_set", given, made, _stated(settings=params.training_set), model=model)
+
+    # -------------------------------------------------------------------------------------------------------- policies
+
+    def trainings(self, *phases: Phase) -> Iterator[Job]:
+        """Yield the trainings of some phases, including those that a finished training continued."""
+        for model, seed in product(grid.trained_models(self.config), self.seeds):
+            for arm in arms(self.with_candidates, model).values():
+                points = _points(arm) if arm.phase in phases else []
+                for point in points:  # which grows on the way
+                    job = self.training(model, seed, arm, point)
+                    yield job
+                    if job.continues is not None and (point[0], job.continues) not in points:
+                        points.append((point[0], job.continues))
+
+    def training(self, model: str, seed: int, arm: Arm, point: Point) -> Job:
+        """Return the training of one policy."""
+        regime, (g, k), folder = REGIMES[arm.regime], point, _policy(model, seed, arm, point)
+        stops, variant, slash, last = arm.phase == "online" and arm.stops, *arm.name.rpartition("/")
+        wildcards = {"model": model, "seed": str(seed), "g": str(g), "k": str(k)}
+        if regime.section != "warmup":
+            wildcards["regime"] = last
+        if arm.phase == "offline" or (arm.phase == "online" and regime.section and not stops):
+            wildcards["variant"] = variant + slash
+        params = self.params_of(model)
+        settings = partial(params.training, arm, point)
+        choices = [f"results/{model}/sweep/{name}.json" for name in params.choices(arm)]
+        continues = arm.before(g, k) if arm.phase == "online" and not stops else None
+        if self.after and arm.phase == "online" and not stops:
+            continues = continued_step(f"{folder}/policy.json", settings, choices, continues)
+        read = [_harvest(model, seed, *own) for own in harvests_read(arms(self.with_candidates, model), arm, point)]
+        outputs: dict[str, Files] = {}
+        if arm.phase == "offline":
+            given = self.harvested(model, seed, arm, point, read)
+            given["start"] = self.warmed_up(model, seed, arm.online, point) if arm.settings.start == "warmup" else []
+            given["costs"] = f"{_harvest(model, seed, arm.variant, point)}/cost.json"
+        elif arm.phase == "rounds":
+            given = {"pairs": f"{read[0]}/pairs.jsonl", "costs": f"{read[0]}/cost.json"}
+            given["start"] = self.made(_policy(model, seed, arm, (g, k - 1))) if k > 1 else []
+        else:
+            before = [] if continues is None else [_policy(model, seed, arm, (g, continues))]
+            given = self.fresh(model, seed, arm, read, before)
+            left = ("rollouts.parquet", "probes.csv") if stops else ("checkpoint", "rollouts.parquet")
+            outputs |= {name.partition(".")[0]: f"{folder}/{name}" for name in left}
+        given |= {"": self.base_files(model), "base": f"results/{model}/base/policy.json", "choice": choices}
+        weights, weights_config = self.config.lora.files
+        named = {"policy": "policy.json", "weights": weights, "weights_config": weights_config}
+        outputs |= {name: f"{folder}/{file}" for name, file in named.items()}
+        outputs |= {"metrics": f"{folder}/metrics.jsonl", "cost": f"{folder}/cost.json"}
+        more: dict[str, Any] = {
+            "arm": arm,
+            "continues": continues,
+            "devices": self.config.for_model(model).training.processes,
+        }
+        rule = f"train_{regime.name}{'_auto' if stops else ''}"
+        return Job(rule, Wildcards(**wildcards), given, outputs, _stated(settings=settings), **more)
+
+    def fresh(self, model: str, seed: int, arm: Arm, replayed: list[str], before: list[str]) -> dict[str, Files]:
+        """Return the inputs of a training on fresh rollouts, given the folders of the harvest that it replays
+        and of the K before it."""
+        start = [] if arm.start is None else self.made(_policy(model, seed, *arm.start))
+        taught = teacher_of(arms(self.with_candidates, model), arm)
+        teacher = [] if taught is None else self.made(_policy(model, seed, *taught))
+        behind = [file.rpartition("/")[0] for file in [*start[:1], *teacher[:1]]]
+        if isinstance(getattr(arm.settings, "teacher", None), Section):
+            teacher = [f"results/{teacher_folder(arm.owner)}/base/policy.json"]
+        bills = [f"{folder}/cost.json" for folder in (f"results/{model}/calibration", *behind, *replayed, *before)]
+        if arm.stops:
+            return {"problems": _training_set(model), "start": start, "teacher": teacher, "costs": bills}
+        return {
+            "problems": self.prompts_asked(model, arm),
+            "reward": made_files(self.params_of(model).judge_of(arm) or TRUTH),
+            "checkpoint": [f"{folder}/checkpoint" for folder in before],
+            "start": start,
+            "harvest": [f"{folder}/rollouts.parquet" for folder in replayed],
+            "teacher": teacher,
+            "costs": bills,
+        }
+
+    def harvested(self, model: str, seed: int, arm: Arm, point: Point, read: list[str]) -> dict[str, Files]:
+        """Return the inputs of an offline training from the harvest of pi_K."""
+        (folder, *matched), regime = read, REGIMES[arm.regime]
+        pairs = f"{folder}/pairs.jsonl"
+        if regime.section == "dpo":
+            n = arm.settings.pairs_per_prompt
+            return {
+                "pairs": pairs if n == 1 else f"{folder}/pairs-{n}.jsonl",
+                # The record of a warm-up that stopped by itself has its K.
+                "warmup": [f"{_policy(model, seed, arm.online, point)}/policy.json"] if arm.stops else [],
+                "matched": [f"{other}/pairs.jsonl" for other in matched],  # to the smallest of which it is cut
+            }
+        if regime.consumes == "pairs":
+            return {"pairs": pairs, "rollouts": [], "problems": []}
+        needed = [pairs] if arm.settings.needs_pairs else []
+        return {"rollouts": f"{folder}/rollouts.parquet", "problems": _training_set(model), "pairs": needed}
+
+    def made(self, folder: str) -> list[str]:
+        """Return record and weights of the policy that a training leaves in a folder."""
+        return [f"{folder}/policy.json", f"{folder}/{self.config.lora.files[0]}"]
+
+    def warmed_up(self, model: str, seed: int, online: Arm, point: Point) -> list[str]:
+        """Return record and weights of pi_K."""
+        return self.made(_policy(model, seed, online, point) if point[1] else f"results/{model}/base")
+
+    def policy_files(self, model: str, folder: str) -> list[str]:
+        """Return the files of a policy, and the files of the M0 below it."""
+        return [*([] if folder.endswith("/base") else self.made(folder)), *self.base_files(model)]
+
+    def prompts_asked(self, model: str, arm: Arm) -> list[str]:
+        """Return the problems that an online training asks."""
+        kinds = arm.asked.prompts
+        verifiable = [_training_set(model)] if kinds != "open_ended" else []
+        return verifiable + ([problems_of(OPEN_ENDED)] if kinds != "verifiable" else [])
+
+    def selections(self) -> Iterator[Job]:
+        """Yield the answers of checkpoints to development prompts, shared by all selections, and the selections."""
+        owners, tried = grid.selecting(self.config), grid.checkpoints(self.config)
+        kinds = {key: grid.chosen_by(self.config, owners[key.regime]) for key in tried}
+        for folder, kind in dict.fromkeys((own.folder, k) for key in tried for own in tried[key] for k in kinds[key]):
+            stem, params = f"results/{folder}/development/{kind}", self.params_of(folder.partition("/")[0])
+            if kind == "verifiable":
+                settings = partial(params.evaluation, "answers")
+                yield from self._answers("answer_development", folder, stem, settings, benchmark=DEVELOPMENT)
+            else:
+                judge, settings = made_files(params.judge_of_replies("reward")), partial(params.replies, "reward")
+                own: dict[str, Any] = {"problems": OPEN_ENDED_DEVELOPMENT, "reward": judge}
+                yield from self._answers("reply_to_development", folder, stem, settings, **own)
+        weights, weights_config = self.config.lora.files
+        named = {"policy": "policy.json", "weights": weights, "weights_config": weights_config}
+        named |= {"selection": "selection.csv", "cost": "cost.json"}
+        for key, keys in tried.items():
+            scored = {
+                (kind, ending): [f"results/{own.folder}/development/{kind}.{ending}" for own in keys]
+                for kind in kinds[key]
+                for ending in ("parquet", "cost.json")
+            }
+            bills = [f"results/{own.folder}/cost.json" for own in keys]
+            for kind in ("verifiable", "open_ended"):
+                bills += scored.get((kind, "cost.json"), [])
+            given = {
+                "answers": scored.get(("verifiable", "parquet"), []),
+                "replies": scored.get(("open_ended", "parquet"), []),
+                "policies": [f"results/{own.folder}/policy.json" for own in keys],
+                "weights": [f"results/{own.folder}/{weights}" for own in keys],
+                "costs": bills,
+            }
+            wildcards = {"model": key.model, "seed": str(key.seed), "g": str(key.group_size), "k": str(key.k)}
+            made = {name: f"results/{key.folder}/{file}" for name, file in named.items()}
+            yield job_of("choose_checkpoint", given, made, **wildcards, owner=owners[key.regime])
+
+    # -------------------------------------------------------------------------------------------------------- harvests
+
+    def harvests(self) -> Iterator[Job]:
+        """Yield the harvests of the frozen pi_K, and the pairs in them."""
+        for key, numbers in self._harvests_read().items():
+            folder, online = f"results/{key.folder}", online_arm(arms(self.with_candidates, key.model), key.variant)
+            wildcards, given, bills = self._drawn_from(key, online)
+            params, again, own = self.params_of(key.model), self._judges_again(key), {}
+            judge = params.judge_of(online)
+            given |= {"judged": [], "reward": made_files(judge or TRUTH)}
+            if again:
+                given["judged"], bills = [f"{again}/rollouts.parquet"], [f"{again}/cost.json"]
+                own = {"settled": True, "devices": int(judge is not None and reward_of(judge)[0].gpu)}
+            kind = "" if again else "harvest"
+            settings = partial(params.harvest, online)
+            yield from self._generation(
+                "harvest_rollouts", given, f"{folder}/rollouts", wildcards, settings, kind, bills, **own
+            )
+            given = {"base": f"results/{key.model}/base/policy.json", "rollouts": f"{folder}/rollouts.parquet"}
+            given["problems"] = _training_set(key.model)
+            made = {"pairs": f"{folder}/pairs.jsonl", "informativeness": f"{folder}/informativeness.json"}
+            yield job_of("build_pairs", given, made, _stated(settings=params.pairs), **wildcards)
+            for n in sorted(numbers):
+                state, made = _stated(settings=params.several_pairs), {"pairs": f"{folder}/pairs-{n}.jsonl"}
+                yield job_of("build_several_pairs", given, made, state, **wildcards, n=str(n))
+
+    def _harvests_read(self) -> dict[HarvestKey, set[int]]:
+        """Return the harvests of the grid, with the numbers of pairs per prompt above 1 that are drawn from each."""
+        found: dict[HarvestKey, set[int]] = {key: set() for key in grid.harvests(self.config)}
+        for model, seed in product(grid.trained_models(self.config), self.seeds):
+            own = arms(self.with_candidates, model)
+            for arm, point in [(one, at) for one in own.values() for at in _points(one)]:
+                for place, (variant, at) in enumerate(harvests_read(own, arm, point)):
+                    numbers = found.setdefault(HarvestKey(model, *at, seed, variant), set())
+                    if place == 0 and (n := getattr(arm.settings, "pairs_per_prompt", 1)) > 1:
+                        numbers.add(n)
+        for key in list(found):
+            if self._judges_again(key):
+                found.setdefault(HarvestKey(key.model, key.group_size, 0, key.seed), set())
+        return found
+
+    def _judges_again(self, key: HarvestKey) -> str | None:
+        """Return the folder of the main grid's harvest of M0, if this one is the same rollouts under another reward."""
+        found = arms(self.with_candidates, key.model)
+        other = online_arm(found, key.variant).reward is not None
+        again = other and key.k == 0 and 0 in found["grpo"].settings.steps
+        return _harvest(key.model, key.seed, "", (key.group_size, 0)) if again else None
+
+    def _drawn_from(self, key: HarvestKey, online: Arm) -> tuple[dict[str, str], dict[str, Files], list[str]]:
+        """Return wildcards and inputs of a job that samples pi_K on the training set, and the bill behind it;
+        M0 has the calibration's."""
+        base, calibration = f"results/{key.model}/base", f"results/{key.model}/calibration"
+        folder = _policy(key.model, key.seed, online, (key.group_size, key.k)) if key.k else base
+        wildcards = {"model": key.model, "seed": str(key.seed), "g": str(key.group_size), "k": str(key.k)}
+        given: dict[str, Files] = {"": self.policy_files(key.model, folder), "policy": f"{folder}/policy.json"}
+        given["problems"] = _training_set(key.model)
+        variant = {"variant": f"{key.variant}/" if key.variant else ""}
+        return wildcards | variant, given, [f"{folder if key.k else calibration}/cost.json"]
+
+    # ----------------------------------------------------------------------------------------------------- evaluations
+
+    def evaluations(self) -> Iterator[Job]:
+        """Yield the answers of policies to the benchmarks, and of a sweep's candidates to the development problems."""
+        answered = [(key.folder, DEVELOPMENT) for _, key in self.candidates]
+        answered += [(key.folder, name) for key in grid.policies(self.config) for name in self.config.benchmarks]
+        for folder, name in answered:
+            stem = f"results/{folder}/eval/{name}"
+            settings = partial(self.params_of(folder.partition("/")[0]).evaluation, "answers")
+            yield from self._answers("evaluate", folder, stem, settings, "evaluation", benchmark=name)
+
+    def choices(self) -> Iterator[Job]:
+        """Yield the jobs that choose settings for a sweep."""
+        for model, swept in product(self.config.models, self.config.sweep.regimes if self.config.sweep else ()):
+            own = [key for candidate, key in self.candidates if (key.model, candidate.swept) == (model, swept)]
+            given = {"evaluations": [f"results/{key.folder}/eval/{DEVELOPMENT}.parquet" for key in own]}
+            made = {"choice": f"results/{model}/sweep/{swept}.json", "candidates": f"results/{model}/sweep/{swept}.csv"}
+            yield job_of("choose_settings", given, made, model=model, swept=swept)
+
+    def measurements(self) -> Iterator[Job]:
+        """Yield the jobs that generate only for tables."""
+        config = self.config
+        for key, name in grid.drawn_beside(config):
+            stem = f"results/{key.folder}/samples/{name}"
+            settings = partial(self.params_of(key.model).evaluation, "samples")
+            yield from self._answers("draw_samples", key.folder, stem, settings, "evaluation", benchmark=name)
+        for key, name in grid.drifts(config):
+            stem, (base, *_) = f"results/{key.folder}/drift/{name}", self.base_files(key.model)
+            given = self._asked(key.folder, benchmark=name) | {"base": base}
+            made = {"answers": f"{stem}.parquet", "cost": f"{stem}.cost.json"}
+            state = _stated(settings=self.params_of(key.model).drift)
+            yield job_of("measure_drift", given, made, state, devices=1, policy=key.folder, benchmark=name)
+        continued = {
+            "contamination": config.contamination.params(without={"benchmarks"}) if config.contamination else {}
+        }
+        for model, name in product(config.models, config.continued_benchmarks):
+            given = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
+            stem, wildcards = f"results/{model}/contamination/{name}/rollouts", {"model": model, "benchmark": name}
+            given |= {"problems": problems_of(name)}
+            yield from self._generation("continue_questions", given, stem, wildcards, lambda: continued)
+        for key in grid.policies(config) if config.open_ended else ():
+            params = self.params_of(key.model)
+            judge, settings = made_files(params.judge_of_replies("judged_by")), partial(params.replies, "judged_by")
+            stem = f"results/{key.folder}/open-ended/rollouts"
+            yield from self._answers("draw_replies", key.folder, stem, settings, problems=HELD_OUT, reward=judge)
+
+    def probes(self) -> Iterator[Job]:
+        """Yield the probes: a few prompts harvested at each K of the first seed, for the advice before the grid."""
+        for key in grid.probes(self.config):
+            wildcards, given, bills = self._drawn_from(key, arms(self.with_candidates, key.model)["grpo"])
+            stem = f"results/{key.probe_folder}/rollouts"
+            settings = partial(self.params_of(key.model).sections, "harvest", "prompt")
+            yield from self._generation("draw_probe", given, stem, wildcards, settings, bills=bills)
+
+    # ------------------------------------------------------------------------------------------------------------ jobs
+
+    def _asked(self, folder: str, **asked: Any) -> dict[str, Files]:
+        """Return the inputs of a job in which a policy answers problems, `benchmark` or `problems`, that were
+        checked."""
+        (called, name), *more = asked.items()
+        record = f"results/{folder}/policy.json"
+        given: dict[str, Files] = {
+            "": self.policy_files(folder.partition("/")[0], f"results/{folder}"),
+            "policy": record,
+        }
+        checked = {called: problems_of(name), "leakage": f"results/problems/{name}.leakage.json"}
+        return given | checked | dict(more)
+
+    def _answers(
+        self, rule: str, folder: str, stem: str, settings: Settings, kind: str = "", **asked: Any
+    ) -> Iterator[Job]:
+        """Yield the job in which a policy answers problems that were checked; with `kind`, a benchmark in its
+        wildcards."""
+        wildcards = {"policy": folder} | ({"benchmark": asked["benchmark"]} if kind else {})
+        yield from self._generation(rule, self._asked(folder, **asked), stem, wildcards, settings, kind)
+
+    def _generation(
+        self,
+        rule: str,
+        given: Mapping[str, Files],
+        stem: str,
+        wildcards: Mapping[str, str],
+        settings: Settings,
+        kind: str = "",
+        bills: Iterable[str] = (),
+        **more: Any,
+    ) -> Iterator[Job]:
+        """Yield the job that writes a file of rollouts, after the jobs that draw its shards.
+
+        Args:
+            stem: its output without the ending; the bill has the name of its folder where it has one of its own.
+            kind: the key of `engine.shards` that says how many there are; "" if it is drawn whole.
+            bills: of what it is drawn from.
+        """
+        model = model_of(wildcards)
+        engine = self.config.for_model(model).engine
+        cost = f"{stem.removesuffix('/rollouts')}{'/' if stem.endswith('/rollouts') else '.'}cost.json"
+        count = getattr(engine.shards, kind) if kind else 1
+        if kind and self.after:
+            count = n_shards(cost, f"{stem}.shards", count)
+        shards = [f"{stem}.shards/{number}-of-{count}" for number in range(1, count + 1)] if count > 1 else []
+        state = _stated(settings=settings, engine=lambda: self.params_of(model).engine)
+        own: dict[str, Any] = {"devices": engine.tensor_parallel_size if engine.name == "vllm" else 1} | more
+        for number, shard in enumerate(shards, 1):
+            made = {"rollouts": f"{shard}.parquet", "cost": f"{shard}.cost.json"}
+            alone, at = {**given, "shards": [], "costs": [*bills]}, {"shard": str(number), "shards": str(count)}
+            yield job_of(f"{rule}_shard", alone, made, state, merged_into=f"{stem}.parquet", **own, **wildcards, **at)
+        if shards:
+            own |= {"devices": 0, "settled": True}
+        given = {**given, "shards": [f"{shard}.parquet" for shard in shards]}
+        given["costs"] = [*bills, *(f"{shard}.cost.json" for shard in shards)]
+        yield job_of(rule, given, {"rollouts": f"{stem}.parquet", "cost": cost}, state, **own, **wildcards)
+
+
+def _stated(**functions: Settings) -> Callable[[], dict[str, Any]]:
+    """Return the function that computes the params of a job."""
+    return lambda: {name: function() for name, function in functions.items()}
+
+
+def _fixed(params: dict[str, Any]) -> Settings:
+    return lambda: params
+
+
+def _stem(file: str) -> str:
+    return file.rpartition("/")[2].partition(".")[0]
+
+
+def _points(arm: Arm) -> list[Point]:
+    """Return where an arm is trained; the rounds before a configured round are trained too."""
+    if arm.selected:
+        return []
+    if arm.phase != "rounds":
+        return list(arm.points)
+    group_size, last = arm.points[-1]
+    return [(group_size, k) for k in range(1, last + 1)]
+
+
+def _training_set(model: str) -> str:
+    return f"results/{model}/calibration/train.jsonl"
+
+
+def _policy(model: str, seed: int, arm: Arm, point: Point) -> str:
+    return f"results/{model}/seed{seed}/{arm.name}/g{point[0]}/k{point[1]}"
+
+
+def _harvest(model: str, seed: int, variant: str, point: Point) -> str:
+    return f"results/{HarvestKey(model, *point, seed, variant).folder}"

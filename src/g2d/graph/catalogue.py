@@ -1,0 +1,227 @@
+"""The tables and figures of a grid: titles, sections of the page, and the configurations that have them.
+
+The rules and the page loop over it. A new table is a function in a module of this package, a line here that names the
+function and what it reads, and a caption in `captions.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from g2d.experiment import grid
+from g2d.experiment.arms import asked_for
+from g2d.experiment.config import Config
+
+# Headings of the page, in its order; the first is for tables without one of their own.
+OTHERS = "Tables"
+SWEEP = "Hyperparameter sweep"
+TRAINING = "Online training"
+CONTAMINATION = "Contamination check"
+OPEN_ENDED = "Open-ended prompts"
+POWER = "Statistical power"
+RACE = "Interim analyses"
+SYNTHESIS = "Meta-analysis"
+FRONTIER = "Pareto frontier"
+GAINS = "Decomposition of gains"
+BILL = "Cost"
+BESIDE = "Published results"
+ADVISED = "Advice"
+DISPUTES = "Verifier disagreements"
+SECTIONS = (
+    *(OTHERS, FRONTIER, RACE, SYNTHESIS, POWER, TRAINING, SWEEP, OPEN_ENDED, CONTAMINATION),
+    *(GAINS, BILL, BESIDE, ADVISED, DISPUTES),
+)
+
+
+def _factorial(config: Config) -> bool:
+    return any(grid.factorial_files(config, model) for model in config.models)
+
+
+def _training(config: Config) -> bool:
+    return bool(asked_for(config, "entry") or config.collapse) and bool(grid.trajectories(config))
+
+
+def _frontier(config: Config) -> bool:
+    return bool(asked_for(config, "entry") or config.frontier) and bool(grid.policies(config))
+
+
+def _open_ended(config: Config) -> bool:
+    return config.open_ended is not None
+
+
+def _synthesis(config: Config) -> bool:
+    from g2d.analysis.synthesis import FEWEST  # with it comes numpy, which those who plan do without
+
+    studies = len(config.models) * len(config.benchmarks)
+    return studies >= FEWEST and bool(config.warmup.steps[-1]) and bool(grid.policies(config))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: `results/tables/{name}.csv`."""
+
+    name: str
+    title: str
+    function: str = ""  # computes it: "module:function" of this package; empty where its rule has a script of its own
+    reads: str = ""  # its arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
+    section: str = OTHERS  # of the page
+    enabled: Callable[[Config], bool] = lambda config: True  # for this configuration
+    rule: str = "make_tables"  # writes it
+
+    @property
+    def build(self) -> Any:
+        """Its function; None where there is none."""
+        module, _, function = self.function.partition(":")
+        return getattr(import_module(f"g2d.tables.{module}"), function) if function else None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure: `results/figures/{name}.svg`."""
+
+    name: str
+    title: str
+    caption: str = ""  # in `captions.yaml`, if a table has the same name
+
+    @property
+    def caption_name(self) -> str:
+        """Name of its caption."""
+        return self.caption or self.name
+
+
+# For each table, first what a reader sees, then how it is made.
+# fmt: off
+TABLES = (
+    Table("main", "Table 1: accuracy and cost",
+          "accuracy:main_table", "answers device_hours calibrated"),
+    Table("comparisons", "Paired tests between policies",
+          "families:comparison_table", "answers"),
+    Table("margins", "Non-inferiority of each K",
+          "families:margin_table", "answers margin"),
+    Table("synthesis", "Effect of K over models and benchmarks",
+          "synthesis:synthesis_table", "answers", section=SYNTHESIS, enabled=_synthesis),
+    Table("looks", "Comparisons at each interim analysis",
+          "looks:looks_table", "config looks", section=RACE, enabled=lambda config: config.looks is not None),
+    Table("power", "Smallest detectable difference and margin",
+          "power:power_table", "answers margin", section=POWER),
+    Table("variance", "Variance components",
+          "power:variance_table", "answers", section=POWER),
+    Table("decomposition", "Gains by finishing, format and reasoning",
+          "parts:decomposition_table", "answers", section=GAINS),
+    Table("budgets", "Accuracy by token budget",
+          "parts:budget_table", "answers", section=GAINS),
+    Table("drift", "Answer length and KL divergence from M0",
+          "drift:drift_table", "answers drifted", section=GAINS),
+    Table("equal_gain", "KL divergence from M0 at equal gain, online and offline",
+          "drift:equal_gain_table", "answers drifted", section=GAINS,
+          enabled=lambda config: config.drift is not None and bool(grid.policies(config))),
+    Table("harvest", "Table 2: informativeness of the harvests",
+          "harvest:harvest_table", "summaries counts"),
+    Table("correlations", "Table 2: correlation of informativeness with accuracy",
+          "harvest:correlation_table", "points"),
+    Table("ablations", "Table 3: ablations",
+          "accuracy:ablation_table", "answers device_hours changes measured"),
+    Table("calibration", "Table 4: difficulty by level",
+          "harvest:calibration_table", "levels"),
+    Table("disputes", "Disputed answers",
+          "harvest:dispute_table", "judged", section=DISPUTES),
+    Table("cost", "Cost by policy and stage",
+          "costs:cost_table", "charged attempts price", section=BILL),
+    Table("published", "Table 1 of the paper and of this grid",
+          "paper:published_table", "main config", section=BESIDE),
+    Table("attempts", "Cost of all attempts, failed ones included",
+          "costs:attempt_table", "attempts", section=BILL),
+    Table("factorial", "Difficulty by level and temperature",
+          "harvest:factorial_table", "temperatures", enabled=_factorial, rule="make_factorial"),
+    Table("frontier", "Accuracy against cost",
+          "frontier:frontier_table", "answers paid margin calibrated price tested_axis",
+          section=FRONTIER, enabled=_frontier),
+    Table("regimes", "Cost and accuracy by regime",
+          "costs:regime_table", "answers device_hours spent",
+          enabled=lambda config: bool(asked_for(config, "entry")) and bool(grid.policies(config))),
+    Table("controls", "Gains with control rewards",
+          "controls:controls_table", "answers controls seen",
+          enabled=lambda config: bool(grid.controls(config)) and bool(grid.policies(config))),
+    Table("samples", "pass@k and maj@n",
+          "samples:sample_table", "sampled equal", enabled=lambda config: bool(grid.sample_files(config)),
+          rule="make_sample_table"),
+    Table("auto", "Probes of the automatic warm-up",
+          "harvest:auto_table", "probes", enabled=lambda config: bool(grid.auto_warmups(config))),
+    Table("saturation", "Saturation of online training",
+          "dynamics:saturation_table", "answers", section=TRAINING, enabled=grid.has_curves),
+    Table("training", "Training curves",
+          "dynamics:training_table", "logs", section=TRAINING, enabled=_training, rule="make_training_tables"),
+    Table("collapses", "Collapse of entropy and length",
+          "dynamics:collapse_table", "logs collapse_share", section=TRAINING, enabled=_training,
+          rule="make_training_tables"),
+    Table("selection", "Checkpoint selection",
+          "choices:selection_table", "selections", section=TRAINING,
+          enabled=lambda config: bool(grid.selecting(config)) and bool(grid.policies(config))),
+    Table("sweep", "Values tried and chosen",
+          "choices:sweep_table", "candidates", section=SWEEP,
+          enabled=lambda config: config.sweep is not None and bool(config.sweep.regimes), rule="make_sweep_table"),
+    Table("contamination", "Questions completed word for word",
+          "contamination:contamination_table", "continued questions fresh shown_share", section=CONTAMINATION,
+          enabled=lambda config: config.contamination is not None, rule="make_contamination_table"),
+    Table("win_rates", "Win rate against M0",
+          "win_rates:win_rate_table", "replies prompts", section=OPEN_ENDED, enabled=_open_ended,
+          rule="make_win_rates"),
+    *(
+        Table(name, title, section=ADVISED, rule=rule, enabled=lambda config: config.probe.compare)
+        for name, title, rule in (
+            ("advice", "Advice: choice of K", "advise"),
+            ("advice_hours", "Advice: device-hours", "advise"),
+            ("advice_check", "Advice: predictions and results", "check_advice"),
+        )
+    ),
+)
+# fmt: on
+# Tables of earlier versions, which docs/recipes.md computes.
+REMOVED = ("matched", "equal_compute", "bridging", "scenarios", "factorial_effects", "advice_levels")
+FIGURES = (
+    Figure("accuracy", "Figure 2: accuracy against K"),
+    Figure("informativeness", "Figure 3: informativeness against K"),
+    Figure("gains", "Gains by finishing, format and reasoning"),
+    Figure("budgets", "Accuracy against the token budget", caption="budgets_figure"),
+)
+
+
+def table(name: str) -> Table:
+    """The table of that name; KeyError without one."""
+    return {one.name: one for one in TABLES}[name]
+
+
+def tables_of(config: Config) -> dict[str, Table]:
+    """The tables of a configuration's grid by name, in the order of the reports."""
+    return {one.name: one for one in TABLES if one.enabled(config)}
+
+
+def tables_of_rule(config: Config, rule: str) -> list[Table]:
+    """The tables that a rule writes; all of them where the configuration has none, and the rule therefore no job."""
+    own = [one for one in TABLES if one.rule == rule]
+    return [one for one in own if one.enabled(config)] or own
+
+
+def left_over(config: Config, folder: Path) -> list[Path]:
+    """Files in a folder of tables that this configuration does not have: tables of another configuration or of an
+    earlier version, and the pages that earlier versions made. The advice is not among them: `snakemake advice` makes it
+    for every configuration."""
+    advised = {table.name for table in TABLES if table.section == ADVISED}
+    names = (*(table.name for table in TABLES), *REMOVED)
+    gone = [name for name in names if name not in advised | tables_of(config).keys()]
+    files = [folder / f"{name}.csv" for name in gone] + [folder / f"{name}.html" for name in names]
+    return [file for file in files if file.exists()]
+
+
+def figure(name: str) -> Figure:
+    """The figure of that name; KeyError without one."""
+    return {one.name: one for one in FIGURES}[name]
+
+
+def section_of(name: str) -> str:
+    """The page's heading for a table."""
+    return next((table.section for table in TABLES if table.name == name), OTHERS)

@@ -1,0 +1,166 @@
+"""One job, and the table of all jobs. Paths begin with `results/`, as jobs see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any
+
+from g2d.experiment.arms import Arm
+from g2d.experiment.stages import RUNNING_ORDER
+from g2d.jobs.stage import FETCHING
+
+Files = str | list[str]
+Key = tuple[Any, ...]  # rule and wildcards
+
+DEVICE_STAGES = {*RUNNING_ORDER, "scratch_model", "calibrate_temperature", "draw_probe", "continue_questions"}
+
+
+class Wildcards(SimpleNamespace):
+    """Wildcards of a job, with as much of Snakemake's interface as is used."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a wildcard that the rule may not have."""
+        return getattr(self, name, default)
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One job of a grid.
+
+    Args:
+        inputs: files by their name in the rule, "" for those without one.
+        outputs: files by their name in the rule.
+        state: computes the params that depend on the configuration.
+        arm: the arm whose policy it trains.
+        continues: the K of the checkpoint that it goes on from.
+        devices: GPUs that it holds, if there are any.
+        merged_into: the file that its outputs are merged into: it draws a shard, and its outputs are temporary.
+        settled: whether it draws nothing with a model: its rollouts are merged from shards, or another harvest's.
+    """
+
+    rule: str
+    wildcards: Wildcards
+    inputs: Mapping[str, Files]
+    outputs: Mapping[str, Files]
+    state: Callable[[], dict[str, Any]] = field(default=dict, repr=False)
+    arm: Arm | None = None
+    continues: int | None = None
+    devices: int = 0
+    merged_into: str | None = None
+    settled: bool = False
+
+    @property
+    def key(self) -> Key:
+        """Its place in the table."""
+        return key_of(self.rule, vars(self.wildcards))
+
+    @property
+    def model(self) -> str:
+        """The model that it belongs to; "" if it belongs to none."""
+        return model_of(vars(self.wildcards))
+
+    @cached_property
+    def params(self) -> dict[str, Any]:
+        """The params that depend on the configuration: a job with others is stale."""
+        return self.state()
+
+    @property
+    def stage(self) -> str:
+        """The name of the stage in bills and records of attempts."""
+        return self.rule.removesuffix("_shard")
+
+    @property
+    def holds_device(self) -> bool:
+        """Whether it trains or generates with a model; other jobs take seconds."""
+        return not self.settled and self.stage in DEVICE_STAGES
+
+    @cached_property
+    def done(self) -> tuple[str, ...]:
+        """Files that exist when it is done: the first output of its rule and its bill, which is written last."""
+        first = self.outputs["policy"] if "policy" in self.outputs else next(flat(self.outputs))
+        bills = [file for file in flat(self.outputs) if file.endswith("cost.json")]
+        return str(first), *bills
+
+    @property
+    def name(self) -> str:
+        """Its name in its bill and the records of its attempts."""
+        return self.done[-1].rpartition(".")[0]
+
+    @property
+    def files(self) -> Iterator[str]:
+        """All that it reads."""
+        return flat(self.inputs)
+
+
+def job_of(
+    rule: str,
+    inputs: Mapping[str, Files],
+    outputs: Mapping[str, Files],
+    state: Callable[[], dict[str, Any]] = dict,
+    /,
+    **more: Any,
+) -> Job:
+    """Return a job that trains nothing, with the wildcards and other attributes that are named."""
+    own = {name: more.pop(name) for name in ("devices", "merged_into", "settled") if name in more}
+    return Job(rule, Wildcards(**more), inputs, outputs, state, **own)
+
+
+def model_of(wildcards: Mapping[str, str]) -> str:
+    """Return the model that a job belongs to: a wildcard of its own, or the first folder of a policy."""
+    return wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
+
+
+def problems_of(name: str) -> str:
+    """Return the file of a set of problems."""
+    return f"results/problems/{name}.jsonl"
+
+
+def key_of(rule: str, wildcards: Mapping[str, Any]) -> Key:
+    """Return the place of a job in the table."""
+    return (rule, *sorted(wildcards.items()))
+
+
+def flat(named: Mapping[str, Files]) -> Iterator[str]:
+    """Return the files of inputs or outputs in their order."""
+    for files in named.values():
+        if isinstance(files, str):
+            yield files
+        else:
+            yield from files
+
+
+class Jobs(dict[Key, Job]):
+    """Jobs by rule and wildcards, roughly in the order in which they run."""
+
+    def __init__(self, jobs: Iterable[Job], given: Iterable[str] = ()) -> None:
+        super().__init__((job.key, job) for job in jobs)
+        self.given = frozenset(given)  # files that no job makes
+
+    @cached_property
+    def makers(self) -> dict[str, Job]:
+        """The job that makes a file, by file."""
+        return {file: job for job in self.values() for file in flat(job.outputs)}
+
+    def behind(self, rule: str) -> list[Job]:
+        """Return the jobs that the one job of a rule needs, in the order of the table.
+
+        Raises:
+            LookupError: a job needs a result that none makes.
+        """
+        makers, given = self.makers, self.given
+        todo, needed = [self[rule,]], set[Job]()
+        while todo:
+            job = todo.pop()
+            for file in job.files:
+                maker = makers.get(file)
+                if maker is None:
+                    # What the configuration names may be anywhere.
+                    if file.startswith("results/") and file not in given and job.rule not in FETCHING:
+                        raise LookupError(f"{file}: {job.rule} needs it, and no rule of this configuration makes it")
+                elif maker not in needed:
+                    needed.add(maker)
+                    todo.append(maker)
+        return [job for job in self.values() if job in needed]

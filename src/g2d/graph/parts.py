@@ -1,0 +1,126 @@
+"""Sets of files that are read together: by tables, cards, the page and `g2d.open`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, product
+from typing import Any
+
+from g2d.experiment import grid
+from g2d.experiment.arms import asked_for
+from g2d.experiment.config import Config
+from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.graph.catalogue import tables_of_rule
+from g2d.problems.settings import DEVELOPMENT
+
+# What the inputs of a table are read from, where that is more than the files that have the same name.
+READ_FOR = {
+    **{name: (name, "records") for name in ("answers", "sampled", "drifted", "replies")},
+    **dict.fromkeys(("device_hours", "calibrated", "measured"), ("records", "costs")),
+    **dict.fromkeys(("spent", "paid"), ("records", "costs", "logs_of_regimes")),
+    "charged": ("records", "costs", "answer_costs", "sample_costs", "drift_costs", "reply_costs", "sweep_costs"),
+    "counts": ("harvested",),
+    "points": ("summaries", "answers", "records"),
+    "judged": ("harvested", "answers", "records"),
+    "logs": ("logs", "ages"),
+    "main": ("answers", "records", "costs"),
+}
+
+
+def files_of(config: Config, part: str) -> dict[Any, str]:
+    """Return the files of a part of the grid by what they are of; paths begin with `results/`."""
+    keys, pattern = PARTS[part]
+    found = keys(config)
+    if not pattern:
+        return dict(found)
+    named = ((key, key if isinstance(key, tuple) else (key,)) for key in found)
+    return {key: f"results/{pattern.format(*values)}" for key, values in named}
+
+
+def table_inputs(config: Config, rule: str) -> dict[str, list[str]]:
+    """Return what the tables of a rule are made of: files by part."""
+    reads = chain.from_iterable(table.reads.split() for table in tables_of_rule(config, rule))
+    parts = dict.fromkeys(chain.from_iterable(READ_FOR.get(name, (name,)) for name in reads))
+    return {part: list(files_of(config, part).values()) for part in parts if part in PARTS}
+
+
+def _evaluated(config: Config) -> Iterable[tuple[PolicyKey, str]]:
+    return product(grid.policies(config), config.benchmarks)
+
+
+def _trained(config: Config) -> list[PolicyKey]:
+    return [key for key in grid.policies(config) if key.role != "base"]
+
+
+def _shown(config: Config) -> list[HarvestKey]:
+    """The harvests on the page."""
+    return [*grid.harvests(config), *grid.harvests_of_controls(config)]
+
+
+def _side_by_side(config: Config) -> list[tuple[PolicyKey, str]]:
+    """The answers on the page."""
+    shown = grid.side_by_side(config).items()
+    return [(key, benchmark) for (_, benchmark), keys in shown for key in keys]
+
+
+def _replied(config: Config) -> list[PolicyKey]:
+    return grid.policies(config) if config.open_ended else []
+
+
+def _learnt_from(config: Config) -> Mapping[Any, str]:
+    own = grid.controls(config)
+    return {key: grid.learnt_from(config, key) for key in _trained(config) if key.regime in own}
+
+
+def _temperatures(config: Config) -> Mapping[Any, str]:
+    files = {model: grid.factorial_files(config, model) for model in config.models}
+    return {(model, temperature): file for model, own in files.items() for temperature, file in own.items()}
+
+
+# By part: what its files are of, and where they are; or both, where the second does not follow from the first.
+PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]], str]] = {
+    "levels": (lambda config: config.models, "{}/calibration/levels.csv"),
+    "temperatures": (_temperatures, ""),
+    "summaries": (grid.harvests, "{.folder}/informativeness.json"),
+    "harvested": (grid.harvests, "{.folder}/rollouts.parquet"),
+    "harvest_costs": (grid.harvests, "{.folder}/cost.json"),
+    "records": (grid.policies, "{.folder}/policy.json"),
+    "trained": (_trained, "{.folder}/policy.json"),
+    "costs": (_trained, "{.folder}/cost.json"),
+    "logs_of_regimes": (
+        lambda config: [key for key in _trained(config) if asked_for(config, "entry") and not key.selected],
+        "{.folder}/metrics.jsonl",
+    ),
+    "shown_pairs": (_shown, "{.folder}/pairs.jsonl"),
+    "shown_rollouts": (_shown, "{.folder}/rollouts.parquet"),
+    "shown_answers": (_side_by_side, "{.folder}/eval/{}.parquet"),
+    "answers": (_evaluated, "{.folder}/eval/{}.parquet"),
+    "answer_costs": (_evaluated, "{.folder}/eval/{}.cost.json"),
+    "sampled": (grid.sample_files, ""),
+    "sample_costs": (grid.drawn_beside, "{.folder}/samples/{}.cost.json"),
+    "drifted": (grid.drifts, "{.folder}/drift/{}.parquet"),
+    "drift_costs": (grid.drifts, "{.folder}/drift/{}.cost.json"),
+    "replies": (_replied, "{.folder}/open-ended/rollouts.parquet"),
+    "reply_costs": (_replied, "{.folder}/open-ended/cost.json"),
+    "sweep_costs": (
+        lambda config: product(
+            [key for _, key in grid.candidate_policies(config)], ("cost.json", f"eval/{DEVELOPMENT}.cost.json")
+        ),
+        "{.folder}/{}",
+    ),
+    "candidates": (
+        lambda config: product(config.models, config.sweep.regimes if config.sweep else ()),
+        "{}/sweep/{}.csv",
+    ),
+    "seen": (_learnt_from, ""),
+    "selections": (grid.checkpoints, "{.folder}/selection.csv"),
+    "probes": (grid.auto_warmups, "{.folder}/probes.csv"),
+    "logs": (grid.trajectories, "{.folder}/metrics.jsonl"),
+    "ages": (lambda config: chain.from_iterable(grid.trajectories(config).values()), "{.folder}/rollouts.parquet"),
+    "continued": (
+        lambda config: product(config.models, config.continued_benchmarks),
+        "{}/contamination/{}/rollouts.parquet",
+    ),
+    "questions": (lambda config: config.continued_benchmarks, "problems/{}.jsonl"),
+    "looks": (lambda config: {file: file for file in (config.reached.files if config.reached else ())}, ""),
+}

@@ -1,0 +1,177 @@
+"""Run one training in several processes with accelerate's launcher (docs/architecture.md).
+
+The job's process does not train: it forwards signals, and reports which process has failed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from g2d.jobs.cost import Meter
+from g2d.jobs.orphans import name_of
+from g2d.jobs.usage import charge, cpu_seconds
+from g2d.regimes.distributed.messages import read_message, write_message
+from g2d.regimes.distributed.rank import (
+    CALL,
+    LIVING,
+    METER,
+    OUTCOME,
+    Call,
+    Outcome,
+    RankMeter,
+    error_file,
+    pid_file,
+    rank_log,
+    read_meter,
+)
+from g2d.regimes.run.checkpoints import TrainingStoppedError
+from g2d.regimes.run.processes import FSDP, Processes
+from g2d.regimes.run.stopping import stop_requests
+
+FOLDER = "processes"  # subfolder of the work folder
+LOOK_S = 0.2  # seconds between checks of signals and meter
+TOGETHER_S = 1  # failures within this time count as simultaneous, given the launcher's clock
+
+
+def launched(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    *,
+    training: Processes,
+    work: Path,
+    log: Path,
+    meter: Meter,
+) -> Any:
+    """Call a function in several processes and return the result of the first.
+
+    Args:
+        function: function of a module, called with `arguments` and `meter`. Arguments and result must be values that
+            `g2d.regimes.distributed.messages` can write.
+        log: log of the job; the other processes log to files next to it.
+        meter: meter of the job; it receives the usage and progress of the processes.
+
+    Raises:
+        TrainingStoppedError: a signal stopped it early.
+        RuntimeError: a process failed or was killed; the message names it and its log.
+    """
+    require_devices(training)
+    folder = work / FOLDER
+    _wait_for_orphans(work)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    given = RankMeter(
+        meter.job,
+        meter.stage,
+        began=meter.began,  # on the clock that all processes of a machine share
+        cpu_before=-cpu_seconds(),
+        energy=meter.energy,
+        file=folder / METER,
+    )
+    write_message(folder / CALL, Call(arguments, given, log, name_of(os.getpid())))
+    launch = _Launch(training, folder, f"{function.__module__}:{function.__qualname__}")
+    with stop_requests() as requests:
+        launch.start()
+        try:
+            signalled: set[int] = set()
+            while launch.is_alive():
+                launch.join(LOOK_S)
+                read_meter(folder / METER, meter)
+                if requests:
+                    signalled |= _tell(folder, training.processes, signalled, requests[0])
+        finally:
+            _tell(folder, training.processes if launch.is_alive() else 0, set(), "SIGKILL")
+    if launch.failure is not None:
+        raise RuntimeError(_why(launch.failure, folder, training.processes, log))
+    outcome: Outcome = read_message(folder / OUTCOME)
+    read_meter(folder / METER, meter)
+    if outcome.used is not None:
+        charge(replace(outcome.used, cpu_s=0.0))  # the launcher has already counted its CPU time
+    if outcome.stopped:
+        raise TrainingStoppedError(outcome.stopped)
+    return outcome.log
+
+
+def require_devices(training: Processes) -> None:
+    """Raise a ValueError if there are GPUs, but fewer than processes."""
+    import torch
+
+    if torch.cuda.is_available() and (there := torch.cuda.device_count()) < training.processes:
+        raise ValueError(
+            f"training.processes={training.processes} needs as many GPUs and this job has {there}: lower it, or allow "
+            f"more (snakemake --resources gpu={training.processes})"
+        )
+
+
+class _Launch(threading.Thread):
+    """accelerate's launcher, as run by `accelerate launch`; `failure` is its exception."""
+
+    def __init__(self, training: Processes, folder: Path, function: str) -> None:
+        super().__init__(name="accelerate", daemon=True)
+        self.training, self.folder, self.function = training, folder, function
+        self.failure: Any = None
+
+    def run(self) -> None:
+        from accelerate.commands.launch import launch_command_parser, multi_gpu_launcher
+
+        # Hide the warning that it does not handle signals, because it runs in a thread.
+        logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.ERROR)
+        threads = max(1, int(os.environ.get("OMP_NUM_THREADS", "1")) // self.training.processes)
+        words = ["--multi_gpu", "--num_machines", 1, "--num_processes", self.training.processes]
+        words += ["--main_process_port", 0, "--num_cpu_threads_per_process", threads]
+        words += ["--mixed_precision", "no", "--dynamo_backend", "no"]  # the trainer's arguments set these
+        words += FSDP if self.training.strategy == "fsdp" else ()
+        words += ["--module", "g2d.regimes.distributed.rank", self.folder, self.function]
+        try:
+            multi_gpu_launcher(launch_command_parser().parse_args([str(word) for word in words]))
+        except BaseException as error:
+            self.failure = error
+
+
+def _tell(folder: Path, n: int, told: set[int], name: str) -> set[int]:
+    """Send a signal to processes that have not received it and can handle it; return their ranks."""
+    sent = set()
+    for rank in set(range(n)) - told:
+        if pid_file(folder, rank).exists():
+            sent.add(rank)
+            with suppress(ProcessLookupError):
+                os.kill(int(pid_file(folder, rank).read_text()), signal.Signals[name])
+    return sent
+
+
+def _wait_for_orphans(work: Path) -> None:
+    """Wait until no process of a killed attempt is left: each may still be saving its step."""
+    living = os.open(work / LIVING, os.O_RDWR | os.O_CREAT)
+    with suppress(OSError):  # without locks (NFS) there is no waiting
+        fcntl.lockf(living, fcntl.LOCK_EX)
+    os.close(living)
+
+
+def _why(failure: Any, folder: Path, n: int, log: Path) -> str:
+    """Describe which process failed first, why, and the path of its log."""
+    failures = getattr(failure, "failures", None)
+    if not failures:
+        return f"the training's processes could not be started: {failure}"
+    first = min(found.timestamp for found in failures.values())
+
+    def blame(entry: tuple[int, Any]) -> tuple[Any, ...]:
+        """Sort key of failures: a killed process makes others fail by closed connections or the launcher's SIGTERM."""
+        rank, found = entry
+        return found.timestamp > first + TOGETHER_S, found.exitcode == -signal.SIGTERM, found.exitcode > 0, rank
+
+    rank, found = min(failures.items(), key=blame)
+    if found.exitcode < 0:
+        description = f"was ended by {signal.Signals(-found.exitcode).name}"
+    else:
+        error = error_file(folder, rank)
+        description = f"failed: {error.read_text()}" if error.exists() else f"ended with {found.exitcode}"
+    return f"process {rank} of {n} {description}; its log: {rank_log(log, rank)}"

@@ -1,0 +1,126 @@
+"""GRPO's completions from `g2d.rollouts`, with the configured engine; TRL's generation is not used.
+
+transformers decodes the trainer's model in evaluation mode. The sampler is then the trained policy, so no importance
+correction is needed unless there is a `lag`. vLLM gets the adapter as a file. Its kernels compute slightly different
+log-probabilities, and an adapter from an earlier step (`sync_every` above 1) is a different policy, so completions are
+weighted. The random numbers of a completion depend on its step and its position in the batch of all processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from g2d.problems import Problem
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.lag import Lag
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.online import vllm_beside_trainer
+from g2d.regimes.run.processes import in_step, is_sharded
+from g2d.regimes.run.training import evaluation_mode
+from g2d.regimes.run.weights import merged, save_trained
+from g2d.rollouts.engine import Decoding
+from g2d.rollouts.transformers_engine import TransformersEngine
+
+
+class EngineGeneration:
+    """Generates the completions of a `Grpo`.
+
+    Create it before the trainer, because vLLM seeds the random generators of the process when it starts, and `close` it
+    after the training.
+
+    Args:
+        problems: all problems that the training may ask.
+        end_ids: tokens that end a completion.
+    """
+
+    def __init__(self, job: TrainingJob, problems: Sequence[Problem], end_ids: frozenset[int]) -> None:
+        warmup: Warmup = job.settings
+        at_once = warmup.completions_per_generation(job.group_size)
+        self.end_ids = end_ids
+        self.sync_every = warmup.sync_every
+        self.lag = Lag(warmup.lag, job.k, job.work, job.meter) if warmup.lag else None
+        self._corrects_lag = self.lag is not None and warmup.ratio == "sampler"
+        self.synced_at: list[int] = []  # steps at which vLLM received the adapter
+        self._last_draw = (-1, 0)  # (step, earlier draws in it); several if prompts are replaced
+        self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, at_once, job.seed)
+        self._trainer: Any = None
+        self._cuda_graph = job.engine is not None and job.engine.cuda_graph
+        self._transformers: TransformersEngine | None = None  # keeps its CUDA graphs between steps
+        self._vllm = vllm_beside_trainer(job, problems, at_once)
+
+    def attach(self, trainer: Any) -> None:
+        """Generate for this trainer.
+
+        With `use_vllm`, TRL corrects by the log-probabilities that come with completions, whichever engine computed
+        them. It does not with `rollout_func`, its hook for custom generation.
+        """
+        self._trainer = trainer
+        trainer.use_vllm = self._vllm is not None or self._corrects_lag
+        trainer.eos_token_ids = sorted(self.end_ids)  # TRL reads them from M0's file
+
+    def draw(self, prompts: list[list[int]]) -> tuple[list[list[int]], list[list[float]] | None]:
+        """Sample a completion for every tokenized prompt in this process's part of the batch.
+
+        Returns the tokens, including the end of the turn, and with vLLM or a lag their log-probabilities under the
+        sampling distribution.
+        """
+        step = self._trainer.state.global_step
+        again = self._last_draw[1] + 1 if self._last_draw[0] == step else 0
+        self._last_draw = (step, again)
+        name = f"grpo/{step}/again{again}" if again else f"grpo/{step}"
+        first = self._trainer.accelerator.process_index * len(prompts)  # processes have equal parts, in rank order
+        names = [f"{name}/{first + i}" for i in range(len(prompts))]
+        with self.lag.generator(self._model, step) if self.lag else nullcontext():
+            if self._vllm is None:
+                with self._policy() as engine:
+                    completions = engine.draw(prompts, names, self._decoding)
+                return completions, self._trainer.log_probs(prompts, completions) if self._corrects_lag else None
+            if not self.synced_at or (again == 0 and step % self.sync_every == 0):
+                self.sync_weights(step)
+            return self._vllm.draw(prompts, names, self._decoding)
+
+    @property
+    def _model(self) -> Any:
+        return self._trainer.accelerator.unwrap_model(self._trainer.model)
+
+    def sync_weights(self, step: int) -> None:
+        """Send the model's current adapter to vLLM."""
+        with TemporaryDirectory(prefix="g2d-adapter-") as folder:
+            save_trained(self._model, Path(folder))
+            self._vllm.use_adapter(Path(folder))
+        self.synced_at.append(step)
+
+    @contextmanager
+    def _policy(self) -> Iterator[TransformersEngine]:
+        """Yield a transformers engine on the trainer's model.
+
+        On a CPU the adapter is merged in the meantime. It is not merged into bfloat16 weights, which would round most
+        of a small adapter away.
+        """
+        model = self._trainer.model
+        merges = not is_sharded() and model.device.type == "cpu" and model.dtype == torch.float32
+        if self._transformers is None:
+            # Calls through PEFT's wrapper take time, but on a GPU it carries accelerate's autocast.
+            self._transformers = TransformersEngine(
+                model.get_base_model() if merges and hasattr(model, "get_base_model") else model,
+                self._trainer.processing_class,
+                self.end_ids,
+                cuda_graph=self._cuda_graph and not is_sharded(),
+                divided=is_sharded(),
+            )
+        around: Any = in_step(model) if is_sharded() else merged(model) if merges else nullcontext()
+        with evaluation_mode(model), around:
+            yield self._transformers
+
+    def close(self) -> None:
+        """Close vLLM and delete the earlier policies of a lag."""
+        if self._vllm is not None:
+            self._vllm.close()
+        if self.lag is not None:
+            self.lag.close()

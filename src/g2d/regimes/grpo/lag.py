@@ -1,0 +1,114 @@
+"""A constant lag: the generator is the policy of v updates ago, as in a trainer with asynchronous generation.
+
+Before update t the generator has the weights after update max(0, t - 1 - v).
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from g2d.jobs.cost import Meter
+from g2d.jobs.files import DiskError, copy_folder, disk_errors
+from g2d.plain import say
+from g2d.regimes.run.checkpoints import KEPT
+from g2d.regimes.run.weights import load_weights, save_trained
+
+ADAPTERS = "earlier"  # in a checkpoint and in the work folder: policies, in folders named after their number of updates
+
+
+class Lag:
+    """Trained weights after each of the last updates, in v + 1 folders in `work`, and the times of the updates.
+
+    The meter receives the time that overlapping generation and training would save.
+
+    Args:
+        updates: lag v of the generator, in updates.
+        steps: most steps of the training.
+    """
+
+    def __init__(self, updates: int, steps: int, work: Path, meter: Meter) -> None:
+        self.updates, self.meter = updates, meter
+        self._work, self._most = work, min(updates, steps)
+        self.generation: list[float] = []  # seconds per update, summed over several draws
+        self.training: list[float] = []
+        self._began = self._drawn = 0.0
+        self._folder = work / ADAPTERS
+        self.close()  # removes files of an attempt that was killed
+
+    @contextmanager
+    def generator(self, model: Any, step: int) -> Iterator[None]:
+        """Within the context, the model has the weights that generate for the update after `step` updates."""
+        current = self._folder / str(step)
+        if not current.is_dir():  # the first draw for this update
+            self._end_training()
+            self._began = time.perf_counter()
+            self.generation.append(0.0)
+            with disk_errors(self._folder):
+                save_trained(model, current)
+            if len(self.generation) == 1:
+                self._require_room(sum(file.stat().st_size for file in current.iterdir()))
+            for old in self._kept()[: -self.updates - 1]:
+                shutil.rmtree(old)
+        load_weights(model, self._folder / str(max(0, step - self.updates)), "default")
+        try:
+            yield
+        finally:
+            load_weights(model, current, "default")
+            self._drawn = time.perf_counter()
+            self.generation[-1] = self._drawn - self._began
+
+    def _require_room(self, size: int) -> None:
+        """Log the disk space that the policies will need, `size` bytes each; a DiskError if there is not enough."""
+        say(f"lag: every checkpoint has up to {self._most} earlier policies, {self._most * size / 1e9:.2g} GB")
+        existing = len([*self._work.glob(f"**/{ADAPTERS}/*")])
+        missing = ((KEPT + 2) * self._most + 1 - existing) * size  # v + 1 here, v in each checkpoint and in a new one
+        if (free := shutil.disk_usage(self._work).free) < missing:
+            raise DiskError(
+                f"{self._work}: warmup.lag={self.updates} is going to keep {missing / 1e9:.3g} GB of earlier policies, "
+                f"and {free / 1e9:.3g} GB are free: make room, or lower warmup.lag, then run the same command again"
+            )
+
+    def _end_training(self) -> None:
+        if len(self.generation) > len(self.training):
+            self.training.append(time.perf_counter() - self._drawn)
+
+    def _kept(self) -> list[Path]:
+        return sorted(self._folder.iterdir(), key=lambda folder: int(folder.name))
+
+    def save(self, checkpoint: Path) -> None:
+        """Copy the last v adapters to a checkpoint that has the trained one; also ends the timing of an update."""
+        for folder in self._kept()[-self.updates :]:
+            copy_folder(folder, checkpoint / ADAPTERS / folder.name)
+        self._end_training()
+        self.meter.overlap_s = overlap_s(self.generation, self.training, self.updates)
+
+    def restore(self, checkpoint: Path) -> None:
+        """Resume from a checkpoint."""
+        self.close()
+        copy_folder(checkpoint / ADAPTERS, self._folder)
+
+    def close(self) -> None:
+        """Delete the files."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def overlap_s(generation: Sequence[float], training: Sequence[float], lag: int) -> float:
+    """Seconds that an asynchronous run would save with a second device of the same speed for generation.
+
+    There a generation starts when the previous one is done and its weights exist; an update starts when its rollouts
+    and the previous update are done.
+
+    Args:
+        generation: seconds per update, in order; `training` likewise.
+        lag: updates that the generator is behind.
+    """
+    generated, ends = 0.0, [0.0]  # ends[t]: after update t
+    for step, (draw, update) in enumerate(zip(generation, training, strict=True)):
+        generated = max(generated, ends[max(0, step - lag)]) + draw
+        ends.append(max(generated, ends[step]) + update)
+    return sum(generation) + sum(training) - ends[-1]

@@ -1,0 +1,185 @@
+"""Experience replay: earlier completions replace some of the sampled ones.
+
+Either whole groups of the last updates are replayed (arXiv 2604.08706), or right completions of a harvest in every
+group (RLEP, arXiv 2507.07451; docs/off_policy.md). The selection depends only on the seed and the step.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import model_validator
+
+from g2d.jobs.files import atomic
+from g2d.settings import Section, Steps, key
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, Any]  # row of the data set
+FILE = "replay.parquet"  # in a checkpoint
+# Metrics of a generation in the trainer's log:
+STALENESS = "replay/staleness"  # mean over all groups of the updates since they were sampled
+
+
+class Replay(Section):
+    """Completions to replay: groups of earlier updates, or right completions of a harvest."""
+
+    buffer: int | None = key(
+        None,
+        "Number of latest groups to keep; updates sample from them uniformly, without removing them "
+        "(arXiv 2604.08706).",
+        unit="groups",
+        ge=1,
+        neutral=None,
+    )
+    share: float | None = key(
+        None,
+        "Share of an update's groups that comes from the buffer; must give a whole number.",
+        gt=0,
+        lt=1,
+        neutral=None,
+    )
+    successes: int | None = key(
+        None,
+        "Right completions of a harvest that replace sampled ones in every group, at most (RLEP, arXiv 2507.07451).",
+        paper="2, beside 16 drawn ones",
+        ge=1,
+        neutral=None,
+    )
+    harvest_step: Steps | None = key(
+        None,
+        "With successes: K of the main grid's harvest to take them from, at its first group size; 0: M0's.",
+        unit="steps",
+        neutral=None,
+    )
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Replay:
+        if {*self.params()} not in ({"buffer", "share"}, {"successes", "harvest_step"}):
+            raise ValueError("write buffer and share (experience replay), or successes and harvest_step (RLEP)")
+        return self
+
+
+class Completion(NamedTuple):
+    """A completion that is replayed."""
+
+    ids: list[int]
+    log_probs: list[float]  # of its tokens under the policy that sampled it; NaN if not used
+
+
+@dataclass(frozen=True)
+class StoredGroup:
+    """All completions of one prompt."""
+
+    generation: int  # generation in which it was sampled, from 0
+    row: int  # row of its prompt in the data set
+    ids: list[list[int]]
+    log_probs: list[list[float]]
+
+
+class ReplayBuffer:
+    """First-in-first-out buffer of the last `size` groups. Each generation after the first replays `n` groups."""
+
+    def __init__(self, size: int, n: int, group_size: int, seed: int) -> None:
+        self.n, self.group_size, self.seed = n, group_size, seed
+        self.groups: deque[StoredGroup] = deque(maxlen=size)
+        self.replayed: dict[int, Completion] = {}
+        self.ages: list[int] = []  # generations since the replayed groups were sampled
+        self._drawn: list[int] = []  # rows of the data set
+
+    def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> list[Row]:
+        """Rows of a generation: the next rows of the data set, then rows of replayed groups."""
+        chosen: list[StoredGroup] = []
+        if generation:
+            chosen = random.Random(f"{self.seed}/replay/{generation}").sample([*self.groups], self.n)
+        n = len(inputs) // self.group_size
+        first = self.n + generation * (n - self.n) if generation else 0
+        self._drawn = [*range(first, first + n - len(chosen))]
+        self.ages = [generation - group.generation for group in chosen]
+        completions = [pair for group in chosen for pair in zip(group.ids, group.log_probs, strict=True)]
+        places = range(len(self._drawn) * self.group_size, len(inputs))
+        self.replayed = {row: Completion(*pair) for row, pair in zip(places, completions, strict=True)}
+        rows = [*self._drawn, *(group.row for group in chosen)]
+        return [data[row] for row in rows for _ in range(self.group_size)]
+
+    def add(self, generation: int, ids: Sequence[list[int]], log_probs: Sequence[list[float]]) -> None:
+        """Store the groups sampled for a generation; `ids` and `log_probs` cover all of its rows."""
+        for place, row in enumerate(self._drawn):
+            rows = slice(place * self.group_size, (place + 1) * self.group_size)
+            self.groups.append(StoredGroup(generation, row, [*ids[rows]], [*log_probs[rows]]))
+
+    def save(self, folder: Path) -> None:
+        """Write the buffer to a checkpoint, with exact numbers."""
+        import pyarrow
+        import pyarrow.parquet
+
+        rows = [asdict(group) for group in self.groups]
+        table = pyarrow.table({name: [row[name] for row in rows] for name in StoredGroup.__annotations__})
+        with atomic(folder / FILE) as draft:
+            pyarrow.parquet.write_table(table, draft)
+
+    def restore(self, folder: Path) -> None:
+        """Resume from a checkpoint."""
+        import pyarrow.parquet
+
+        self.groups.clear()
+        self.groups.extend(StoredGroup(**row) for row in pyarrow.parquet.read_table(folder / FILE).to_pylist())
+
+
+class Successes:
+    """Right completions of a harvest that replace the last completions of their prompts' groups.
+
+    At most n per group are replayed, with at most `longest` tokens each.
+    """
+
+    def __init__(self, harvest: pd.DataFrame, n: int, longest: int, group_size: int, seed: int) -> None:
+        self.n, self.group_size, self.seed = n, group_size, seed
+        self.replayed: dict[int, Completion] = {}
+        self.by_problem: dict[str, list[list[int]]] = {}
+        right = harvest[harvest["verdict"] == "correct"].sort_values("sample")
+        for problem, ids in zip(right["problem_id"], right["completion_ids"], strict=True):
+            if len(ids) <= longest:
+                self.by_problem.setdefault(problem, []).append(ids.tolist())
+
+    def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> Sequence[Row]:
+        """Select the completions to replay; the rows of the generation are unchanged."""
+        self.replayed = {}
+        for end in range(self.group_size, len(inputs) + 1, self.group_size):
+            row = inputs[end - 1]
+            successes = self.by_problem.get(row["problem_id"], [])
+            # Every visit of a problem has another group name.
+            chosen = random.Random(f"{self.seed}/successes/{row['group']}").sample(
+                successes, min(self.n, len(successes))
+            )
+            self.replayed |= {end - 1 - i: Completion(ids, [math.nan] * len(ids)) for i, ids in enumerate(chosen)}
+        return inputs
+
+
+def with_replayed(
+    drawn: tuple[Sequence[list[int]], Sequence[list[float]] | None], replayed: Mapping[int, Completion]
+) -> tuple[list[list[int]], list[list[float]]]:
+    """Merge sampled and replayed completions into the order of a generation's rows; unknown log-probabilities are
+    NaN."""
+    ids, log_probs = drawn
+    sampled = log_probs if log_probs is not None else [[math.nan] * len(own) for own in ids]
+    others = map(Completion, ids, sampled)
+    rows = [replayed[row] if row in replayed else next(others) for row in range(len(ids) + len(replayed))]
+    return [row.ids for row in rows], [row.log_probs for row in rows]
+
+
+def replay_words(replay: Replay) -> str:
+    """Describe the replay, for the methods paragraph."""
+    if replay.buffer is not None:
+        return (
+            f"{replay.share:.0%} of the groups of an update were drawn uniformly from the last {replay.buffer} groups, "
+            "with weights for the policies that sampled them (experience replay)"
+        )
+    whose = f"the warm-up's policy at K={replay.harvest_step}" if replay.harvest_step else "M0"
+    return f"up to {replay.successes} completions of a group were right ones of the harvest of {whose} (RLEP)"

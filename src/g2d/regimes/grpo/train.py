@@ -1,0 +1,224 @@
+"""GRPO warm-up: K gradient steps of online RL on M0 with a LoRA adapter (paper, section 2.1, stage 1).
+
+A chain passes through every K on one trajectory, bit for bit like a single uninterrupted run: the learning-rate horizon
+and the order of the prompts do not depend on K. With `schedule: per_k`, every K is a separate run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from g2d.jobs.files import read_json
+from g2d.policies.policy import end_tokens, load_tokenizer
+from g2d.policies.settings import lora_config
+from g2d.problems import Problem
+from g2d.problems.prompts import conversation
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.objective import Mismatch, Objective, Signs
+from g2d.regimes.grpo.replay import ReplayBuffer, Successes, replay_words
+from g2d.regimes.regime import Regime
+from g2d.regimes.run.checkpoints import MANIFEST
+from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.microbatches import MicroBatches, share_prompts_as_chosen
+from g2d.regimes.run.online import ROLLOUTS, begin, completions_tokens, read_prompts, train_to_k
+from g2d.regimes.run.processes import share
+from g2d.regimes.run.prompts import PromptChoice, choice_words, order, problem_at, times_before
+from g2d.regimes.run.training import OptimizerKeys, read_log, starting_model, trainer_arguments, untie_head
+from g2d.regimes.run.training_rollouts import TrainingRollouts
+from g2d.regimes.run.weights import with_own_adapter
+from g2d.rewards.catalogue import TRUTH
+from g2d.rewards.reward import group_name
+from g2d.rewards.training import TrainingReward
+from g2d.rollouts.rollout import read_rollouts
+from g2d.rollouts.tokens import with_token_ids
+
+if TYPE_CHECKING:
+    from g2d.regimes.run.by_length import Order
+
+
+def train_grpo(job: TrainingJob) -> Trained:
+    """Train M0 to step K; see `g2d.regimes.run.online.begin` and `train_to_k`."""
+    warmup: Warmup = job.settings
+    problems: Sequence[Problem] = job.data
+    checkpoints, microbatches = begin(job)
+
+    from datasets import Dataset
+
+    from g2d.regimes.grpo.generation import EngineGeneration
+    from g2d.regimes.grpo.trainer import Grpo
+
+    group_size = job.group_size
+    n_prompts = warmup.groups_trained(warmup.steps_to(job.k), group_size)  # one "epoch" is the whole horizon
+    numbers = order(
+        job.prompt_mix, problems, n_prompts, warmup.completions_per_step(group_size) // group_size, job.seed
+    )
+    prompts = [problems[i] for i in numbers]
+    choice = PromptChoice.of(len(problems), job.seed, warmup)
+    replay = _replay(job)
+
+    arguments = _arguments(job, checkpoints.draft, microbatches)
+    tokenizer = load_tokenizer(job.base)
+    ends = end_tokens(job.base, tokenizer)
+    rollouts = TrainingRollouts(
+        ends,
+        warmup.keep_rollouts,
+        stale=warmup.updates_between_generations > 1 or warmup.lag > 0,
+        lag=warmup.lag,
+        statuses=job.reward != TRUTH,
+    )
+    rewards = TrainingReward(
+        job.reward, problems, seed=job.seed, group_size=group_size, eos_token_ids=ends, on_judged=rollouts.record
+    )
+    generation = EngineGeneration(job, problems if choice else prompts, ends)
+    model = starting_model(job.base, None, job.lora)
+    if warmup.float32_logits:
+        untie_head(model)
+    own_adapter = warmup.reference == "sync" and not job.lora.trains_all
+    trainer = Grpo(
+        warmup=warmup,
+        generation=generation,
+        rollouts=rollouts,
+        n_problems=len(problems),
+        order=_order(warmup, microbatches),
+        choice=choice,
+        row=lambda n: _row(job, problems[problem_at(n, len(problems), job.seed)], n // len(problems)),
+        replay=replay,
+        model=with_own_adapter(model, job.lora, job.seed) if own_adapter else model,
+        reward_funcs=[rewards],
+        args=arguments,
+        train_dataset=Dataset.from_list(
+            [_row(job, *asked_for) for asked_for in zip(prompts, times_before(numbers), strict=True)]
+        ),
+        processing_class=tokenizer,
+        peft_config=None if own_adapter else lora_config(job.lora),
+    )
+    share_prompts_as_chosen(trainer, checkpoints)
+    before = job.meter.tokens_generated
+    paid = read_json(job.resume_from / MANIFEST)["step"] if job.resume_from else 0
+
+    def count(log: list[dict[str, Any]]) -> None:
+        drawn = completions_tokens(log, warmup.completions_per_generation(group_size), paid)
+        job.meter.tokens_generated = before + drawn
+
+    def save(folder: Path) -> None:
+        rollouts.save(folder / ROLLOUTS)
+        trainer.keep(folder)
+        count(trainer.state.log_history)
+
+    def restore(folder: Path) -> None:
+        rollouts.restore(folder / ROLLOUTS)
+        trainer.go_on(folder)
+        count(read_log(folder))
+
+    if job.resume_from is not None:
+        trainer.go_on(job.resume_from)
+    try:
+        return train_to_k(job, trainer, checkpoints, every=warmup.continued_every, save=save, restore=restore)
+    finally:
+        generation.close()
+
+
+def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
+    """Row of the data set for a problem with `before` earlier visits."""
+    return {
+        "prompt": conversation(problem, job.prompt),
+        "problem_id": problem.problem_id,
+        "group": group_name(problem.problem_id, before),
+    }
+
+
+def _order(warmup: Warmup, microbatches: MicroBatches) -> Order | None:
+    """How to sort an update's completions before dividing them into passes; None: TRL's random order."""
+    from g2d.regimes.run.by_length import by_length, by_prompt
+
+    if microbatches.tokens:
+        return by_length
+    return by_prompt if microbatches.shared_prompts and not warmup.depends_on_passes else None
+
+
+def _replay(job: TrainingJob) -> ReplayBuffer | Successes | None:
+    """Create the replay buffer or the replayed successes, if configured."""
+    warmup: Warmup = job.settings
+    replay, group_size = warmup.replay, job.group_size
+    if replay is None:
+        return None
+    if replay.buffer is not None:
+        return ReplayBuffer(replay.buffer, warmup.replayed_groups(group_size), group_size, job.seed)
+    assert replay.successes is not None and job.replayed_harvest is not None
+    harvest = with_token_ids(read_rollouts(job.replayed_harvest), job.base)
+    return Successes(harvest, replay.successes, warmup.max_completion_length, group_size, job.seed)
+
+
+def _arguments(job: TrainingJob, draft: Path, microbatches: MicroBatches) -> Any:
+    from trl import GRPOConfig
+
+    warmup, group_size = job.settings, job.group_size
+    passes = share(warmup.completions_per_step(group_size) // microbatches.rows, "warmup.gradient_accumulation_steps")
+    return GRPOConfig(
+        **trainer_arguments(draft, job.seed, job.tracking, warmup, **microbatches.arguments),
+        **warmup.objective_arguments,
+        **warmup.mismatch_arguments,
+        max_steps=warmup.steps_to(job.k),
+        num_generations=group_size,
+        per_device_train_batch_size=microbatches.rows,
+        gradient_accumulation_steps=passes,
+        steps_per_generation=warmup.updates_per_generation * passes,
+        num_iterations=warmup.iterations,
+        max_completion_length=warmup.max_completion_length,
+        temperature=warmup.temperature,
+        beta=warmup.beta,
+        loss_type=warmup.loss,
+        mask_truncated_completions=warmup.mask_truncated,
+        shuffle_dataset=False,
+        use_vllm=False,  # disables TRL's backend; g2d uses `g2d.regimes.grpo.generation`
+        vllm_importance_sampling_correction=warmup.ratio == "sampler",
+    )
+
+
+def _methods(warmup: Warmup) -> str:
+    """Describe differences from on-policy GRPO with TRL's default objective; empty if there are none."""
+    clauses = []
+    if warmup.updates_per_generation > 1:
+        clauses.append(f"the rollouts of {warmup.updates_per_generation} steps were drawn at once")
+    if warmup.lag:
+        clauses.append(f"the rollouts of every step were drawn by the policy of {warmup.lag} steps before")
+    if warmup.iterations > 1:
+        clauses.append(f"every rollout served {warmup.iterations} steps")
+    if warmup.ratio == "none":
+        clauses.append("no ratio to the policy that sampled was taken")
+    if warmup.mask_uniform_groups:
+        clauses.append("groups with equal rewards were left out of every term of the loss")
+    if warmup.reference == "sync":
+        every = warmup.reference_every
+        often = "after every pass over the prompts" if every == "pass" else f"every {every} steps"
+        reset = ", where the optimizer's averages began anew" if warmup.reset_optimizer else ""
+        clauses.append(f"the policy became the reference of the KL term {often}{reset}")
+    clauses += [words] if (words := choice_words(warmup)) else []
+    clauses += [replay_words(warmup.replay)] if warmup.replay is not None else []
+    changed_keys = warmup.params(
+        only={*Signs.model_fields, *Objective.model_fields, *Mismatch.model_fields, *OptimizerKeys.model_fields}
+    )
+    clauses += [f"{name} was {value}" for name, value in changed_keys.items()]
+    return f"In GRPO, {'; '.join(clauses)}." if clauses else ""
+
+
+GRPO = Regime(
+    name="grpo",
+    version=2,
+    phase="online",
+    consumes="prompts",
+    settings=Warmup,
+    section="warmup",
+    read=read_prompts,
+    train=train_grpo,
+    label="GRPO",
+    card="{k} steps of GRPO (group size {group_size})",
+    message="Warm {wildcards.model} up to K={wildcards.k} with {wildcards.variant}GRPO, "
+    "G={wildcards.g}, seed {wildcards.seed}",
+    auto_message="Warm {wildcards.model} up until H and mu decline, at most to K={wildcards.k}, "
+    "G={wildcards.g}, seed {wildcards.seed}",
+    unit="steps of GRPO",
+    methods=_methods,
+)

@@ -1,0 +1,172 @@
+"""Offline DPO on harvested pairs, from a new copy of M0 (paper, section 2.1, stage 3; appendix B).
+
+The reference policy is the starting point. For a new adapter that is M0 with the adapter switched off. `start: warmup`
+continues the adapter of pi_K instead; the reference is then a frozen copy of it, without dropout.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from g2d.memory.workload import Training
+from g2d.regimes.offline.training import train_offline
+from g2d.regimes.regime import Regime
+from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.microbatches import MicroBatches, longest
+from g2d.rollouts.pairs import Pair, read_pairs, subsample
+from g2d.rollouts.tokens import pairs_with_token_ids
+from g2d.settings import Rows, Section, Steps, key
+
+
+class Dpo(Section):
+    """Stage 3: DPO on the harvested pairs, from a fresh copy of M0 (paper, section 2.1, appendix B)."""
+
+    loss: Literal["sigmoid", "ipo", "ipo_sum"] = key(
+        "sigmoid",
+        "sigmoid: DPO; ipo: IPO in TRL, log-ratios per token; ipo_sum: IPO as published (Azar et al., eq. "
+        "17), log-ratios summed over tokens.",
+        paper="sigmoid; ipo in Table 3",
+    )
+    beta: float = key(0.1, "Strength of the reference policy.", paper="0.1", gt=0)
+    epochs: int = key(3, "Passes over the pairs.", paper="3", ge=1)
+    learning_rate: float = key(5e-5, "Peak learning rate.", paper="5e-5", gt=0)
+    lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
+    per_device_batch_size: Rows = key(
+        "auto",
+        "Pairs per forward pass and device; auto: as many as fit on the GPU (docs/environments.md); 4 on "
+        "a CPU or with `nll_weight`.",
+        paper="not stated",
+        auto=4,
+    )
+    gradient_accumulation_steps: int = key(
+        4,
+        "Forward passes per gradient step; if per_device_batch_size is auto, a step has 4 pairs for each.",
+        paper="not stated",
+        ge=1,
+    )
+    start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.", paper="base")
+    max_steps: int | None = key(
+        None, "Gradient steps, whatever the number of pairs; null: as many as `epochs` needs.", unit="steps", ge=1
+    )
+    pairs_per_prompt: int = key(1, "Distinct pairs per pairable prompt, at most.", paper="1", ge=1)
+    match_pairs_to: Steps | Literal["min"] | None = key(
+        None,
+        "Subsample the pairs to the number of pairable prompts at this K, or to the smallest number over all K (min).",
+        paper="680 of 708",
+    )
+    nll_weight: float = key(
+        0.0,
+        "Weight of the chosen completions' mean negative log-likelihood per token (TRL's sft term).",
+        paper="none",
+        ge=0,
+        neutral=0.0,
+    )
+    use_weighting: bool = key(
+        False,
+        "Weight each pair by the policy's likelihood of its completions (WPO, arXiv 2406.11827, eq. 2, as "
+        "in TRL); the nll term is not weighted.",
+        paper="no",
+        neutral=False,
+    )
+    ld_alpha: float = key(
+        1.0,
+        "Weight of the tokens of the longer completion beyond the length of the shorter one (LD-DPO, "
+        "arXiv 2409.06411); 0 drops them.",
+        paper="1",
+        ge=0,
+        le=1,
+        neutral=1.0,
+    )
+    precompute_reference: bool = key(
+        False,
+        "Compute the reference log-probabilities once before training, which is faster; the loss is equal "
+        "up to rounding.",
+        paper="not stated",
+        neutral=False,
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Dpo:
+        if self.ld_alpha < 1 and self.loss == "ipo":
+            raise ValueError(
+                f"ld_alpha={self.ld_alpha:g} is about sums over tokens, and loss: ipo takes means: set loss to sigmoid "
+                "or ipo_sum, or drop ld_alpha"
+            )
+        return self
+
+    def sequences(self, samples: int, pairable: float) -> float:
+        """See `OfflineEntry.sequences`."""
+        return 2 * pairable * self.pairs_per_prompt
+
+    def on_card(self, group_size: int, budget: int) -> Training:
+        """See `OfflineEntry.on_card`."""
+        free = self.per_device_batch_size == "auto" and not self.nll_weight  # it is a mean over the tokens of a pass
+        return Training(
+            budget=budget,
+            rows=2 * self.number("per_device_batch_size"),
+            per_row=2,
+            reference=not self.precompute_reference,
+            adapters=2 if self.start == "warmup" else 1,
+            update=self.number("per_device_batch_size") * self.gradient_accumulation_steps if free else None,
+            passes="by_length",
+        )
+
+
+def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
+    """Read the pairs of a harvest with their tokens, subsampled to the smallest matched set of pairs."""
+    pairs = pairs_with_token_ids(read_pairs(inputs.pairs), job.base)
+    if matched := inputs.get("matched"):
+        pairs = subsample(pairs, min(len(read_pairs(file)) for file in matched), job.seed)
+    return pairs
+
+
+def train_dpo(job: TrainingJob) -> Trained:
+    """Train on preference pairs with their tokens; see `g2d.regimes.offline.training.train_offline`."""
+    dpo: Dpo = job.settings
+    rows = [{name: pair[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")} for pair in job.data]
+
+    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
+        from trl import DPOConfig
+
+        from g2d.regimes.offline.pair_trainer import PairTrainer
+
+        configured = DPOConfig(
+            **arguments,
+            beta=dpo.beta,
+            use_weighting=dpo.use_weighting,
+            ld_alpha=dpo.ld_alpha if dpo.ld_alpha < 1 else None,
+            disable_dropout=False,  # TRL's default would disable the paper's LoRA dropout
+            precompute_ref_log_probs=dpo.precompute_reference,
+            precompute_ref_batch_size=microbatches.rows,
+        )
+        return PairTrainer(
+            loss=dpo.loss,
+            nll_weight=dpo.nll_weight,
+            microbatches=microbatches,
+            args=configured,
+            **parts,
+        )
+
+    lengths = longest(
+        (row["prompt_ids"] for row in rows), (row[side] for row in rows for side in ("chosen_ids", "rejected_ids"))
+    )
+    statistics = {"n_pairs": len(rows)}
+    return train_offline("dpo", job, rows, data={"pairs": rows}, found=statistics, trainer=trainer, lengths=lengths)
+
+
+DPO = Regime(
+    name="dpo",
+    version=3,
+    phase="offline",
+    consumes="pairs",
+    settings=Dpo,
+    section="dpo",
+    read=read_dpo,
+    train=train_dpo,
+    label="DPO",
+    card="DPO ({regime}) on pairs harvested {harvested}",
+    message="Train {wildcards.variant}{wildcards.regime} on the pairs of {wildcards.model} at K={wildcards.k}, "
+    "G={wildcards.g}, seed {wildcards.seed}",
+)

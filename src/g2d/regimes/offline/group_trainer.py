@@ -1,0 +1,204 @@
+"""DPO's trainer on groups: every rollout passes through the model once, and the loss forms the pairs.
+
+An update requests its groups (`Updates`) when it needs them, so they may be rollouts of the current policy. Model,
+reference, adapter and optimizer are handled by TRL. Imports TRL.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.nn.functional import logsigmoid
+from transformers import Trainer
+from trl import DPOTrainer
+from trl.trainer.utils import pad
+
+from g2d.regimes.offline.groups import Group, GroupLoss, in_passes, pair_weights
+from g2d.regimes.offline.training import FixedReference, PretokenizedMixin
+from g2d.regimes.run.microbatches import MicroBatches
+from g2d.regimes.run.processes import gathered, n_processes
+
+MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")
+
+
+# Maps the number of finished updates to (groups to train on, number of their prompts, pairable or not, metrics).
+Updates = Callable[[int], tuple[Sequence[Group], int, dict[str, Any]]]
+
+
+class OnGroups:
+    """Mixin for TRL trainers that train on groups, with as many passes per update as needed.
+
+    The data set has one row per update, with unused content; `per_device_train_batch_size` and
+    `gradient_accumulation_steps` are 1. Processes divide the passes, and each of them gets all groups.
+    """
+
+    def __init__(self, *args: Any, updates: Updates, microbatches: MicroBatches, **kwargs: Any) -> None:
+        self.updates, self.microbatches = updates, microbatches
+        self._sums: Counter[str] = Counter()  # over the passes of an update
+        super().__init__(*args, **kwargs)
+
+    def training_step(self: Any, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        """Run one update. Without groups the gradient is zero rather than missing."""
+        found, asked, record = self.updates(self.state.global_step)
+        for name, value in record.items():
+            self._metrics["train"][name].append(value)
+        total = torch.zeros((), device=self.accelerator.device)
+        passes = list(in_passes(found, self.microbatches.rows, self.microbatches.tokens))
+        for passing, of_others in own_passes(passes, self.accelerator.process_index):
+            total += Trainer.training_step(self, model, self.batch_of(passing, of_others, found, asked))
+        if not found:
+            for parameter in model.parameters():
+                parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+        sums: Counter[str] = Counter()
+        for part in gathered([dict(self._sums)]):
+            sums.update(part)
+        self._sums.clear()
+        self.log_update(sums)
+        return total
+
+
+class GroupTrainer(OnGroups, PretokenizedMixin, FixedReference, DPOTrainer):
+    """DPO, GroupDPO and the additions in `GroupLoss`, on groups of rollouts."""
+
+    def __init__(self, *args: Any, loss: GroupLoss, **kwargs: Any) -> None:
+        self.group_loss = loss
+        super().__init__(*args, data_collator=_update_number, **kwargs)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        self._signature_columns = ["update"]
+
+    def batch_of(self, passing: Sequence[Group], of_others: bool, found: Sequence[Group], asked: int) -> dict[str, Any]:
+        """Collate one pass; losses are normalised over the whole update, so they do not depend on its passes."""
+        n_prompts = len(found) if self.group_loss.normalise == "pairable" else asked
+        batch: dict[str, Any] = collated(passing, n_prompts, int(self.processing_class.pad_token_id))
+        if of_others:
+            batch |= {name: torch.zeros_like(batch[name]) for name in ("weights", "chosen", "share")}
+        chosen = sum(len(group.completions[i]) for group in found for i in group.chosen)
+        return batch | {"chosen_tokens": chosen, "counts": not of_others}
+
+    def log_update(self, sums: Counter[str]) -> None:
+        """Log means over pairs, or over tokens."""
+        metrics = self._metrics["train"]
+        n_pairs, n_tokens, read = (sums.pop(name, 0) for name in ("pairs", "tokens", "read"))
+        for name, value in sums.items():
+            metrics[name].append(value / (n_tokens if name == "entropy" else n_pairs))
+        self._total_train_tokens += read
+        metrics["num_tokens"].append(self._total_train_tokens)
+
+    def _compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], return_outputs: bool = False) -> Any:
+        settings = self.group_loss
+        batch = {name: inputs[name] for name in MODEL_KEYS}
+        mask = batch["completion_mask"][:, 1:].bool()
+        outputs = self.policy(model, batch)
+        width = mask.shape[1]
+        per_token, entropies = outputs.log_probs[:, -width:], outputs.entropy[:, -width:]
+        log_probs = per_token.sum(dim=1)
+        reference = torch.cat([*self.reference(model, batch)])
+        pairs, weights = inputs["pairs"], inputs["weights"].to(log_probs.dtype)
+        loss = preference_loss(log_probs, reference, pairs, weights, settings.beta)
+        of_chosen = mask & inputs["chosen"].bool()[:, None]
+        n_chosen = inputs["chosen_tokens"]
+        if settings.nll_weight:
+            loss = loss - settings.nll_weight * per_token[of_chosen].sum() / n_chosen
+        if settings.entropy_coefficient:
+            loss = loss - settings.entropy_coefficient * entropies[of_chosen].sum() / n_chosen
+        if settings.grpo_weight:
+            loss = loss + settings.grpo_weight * policy_gradient_loss(log_probs, inputs["advantages"], inputs["share"])
+        if inputs["counts"]:
+            implied = settings.beta * (log_probs - reference).detach()
+            chosen, rejected = implied[pairs[:, 0]], implied[pairs[:, 1]]
+            self._sums.update(
+                {
+                    "pairs": len(pairs),
+                    "rewards/chosen": float(chosen.sum()),
+                    "rewards/rejected": float(rejected.sum()),
+                    "rewards/accuracies": float((chosen > rejected).sum()),
+                    "rewards/margins": float((chosen - rejected).sum()),
+                    "logps/chosen": float(log_probs[pairs[:, 0]].detach().sum()),
+                    "logps/rejected": float(log_probs[pairs[:, 1]].detach().sum()),
+                    "entropy": float(entropies[mask].detach().sum()),
+                    "tokens": int(mask.sum()),
+                    "read": int(batch["attention_mask"].sum()),
+                }
+            )
+        return loss * n_processes()  # gradients and logged losses are averaged over processes
+
+
+def _update_number(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    return {"update": torch.tensor([row["update"] for row in rows])}
+
+
+def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tuple[Sequence[Group], bool]]:
+    """Yield the passes of a process, and whether another process computes their gradient.
+
+    All processes take part in every backward pass, so one without a pass left repeats another one's.
+    """
+    n = n_processes()
+    for start in range(0, len(passes), n):
+        turn = passes[start : start + n]
+        yield (turn[process], False) if process < len(turn) else (turn[0], True)
+
+
+def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Rollouts of groups as padded rows (rollouts, tokens): token ids, attention mask, completion mask."""
+    rows = [(group.prompt, completion) for group in passing for completion in group.completions]
+    ids = [torch.tensor(prompt + completion) for prompt, completion in rows]
+    masks = [torch.tensor([0] * len(prompt) + [1] * len(completion)) for prompt, completion in rows]
+    return (
+        pad(ids, padding_value=padding, padding_side="right"),
+        pad([torch.ones_like(row) for row in ids], padding_value=0, padding_side="right"),
+        pad(masks, padding_value=0, padding_side="right"),
+    )
+
+
+def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str, torch.Tensor]:
+    """Collate groups of an update whose loss is divided by `n_prompts`.
+
+    Returns:
+        input_ids, attention_mask, completion_mask (rollouts, tokens); pairs (pairs, 2), rows of chosen and rejected;
+        weights (pairs,); chosen, advantages (rollouts,); and share, the weight of each prompt.
+    """
+    pairs: list[tuple[int, int]] = []
+    weights: list[float] = []
+    chosen: list[bool] = []
+    advantages: list[float] = []
+    for group in passing:
+        first = len(chosen)
+        pairs += [(first + right, first + wrong) for right, wrong in group.pairs]
+        weights += pair_weights(group, n_prompts)
+        chosen += [i in group.chosen for i in range(len(group.completions))]
+        advantages += group.advantages
+    return {
+        **dict(zip(MODEL_KEYS, padded(passing, padding), strict=True)),
+        "pairs": torch.tensor(pairs),
+        "weights": torch.tensor(weights, dtype=torch.float64),
+        "chosen": torch.tensor(chosen),
+        "advantages": torch.tensor(advantages, dtype=torch.float64),
+        "share": torch.tensor(1 / n_prompts, dtype=torch.float64),
+    }
+
+
+def preference_loss(
+    log_probs: torch.Tensor, reference: torch.Tensor, pairs: torch.Tensor, weights: torch.Tensor, beta: float
+) -> torch.Tensor:
+    """DPO's loss over weighted pairs (arXiv 2506.21495, equations 3 and 4).
+
+    Args:
+        log_probs: log-probabilities of the rollouts, summed over tokens, (rollouts,).
+        reference: the same under the reference policy.
+        pairs: indices of chosen and rejected, (pairs, 2), with `weights` (pairs,).
+    """
+    implied = beta * (log_probs - reference)
+    return -(weights * logsigmoid(implied[pairs[:, 0]] - implied[pairs[:, 1]])).sum()
+
+
+def policy_gradient_loss(log_probs: torch.Tensor, advantages: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+    """GRPO's loss on the current policy's rollouts, for which the ratio is 1 and nothing is clipped (equation 1).
+
+    `log_probs` are summed over tokens, (rollouts,); `share` is the weight of a prompt.
+    """
+    ratio = torch.exp(log_probs - log_probs.detach())
+    return -share.to(log_probs.dtype) * (ratio * advantages.to(log_probs.dtype)).sum()

@@ -1,0 +1,76 @@
+"""Iterative DPO: rounds of harvest, pairs and DPO, each from the policy of the previous round.
+
+See Xu et al. 2023 (arXiv 2312.16682), Yuan et al. 2024 (arXiv 2401.10020) and Pang et al. 2024 (arXiv 2404.19733).
+Round r harvests the policy of round r-1 (M0 first), pairs its rollouts, and continues that policy with DPO and with
+itself as the reference, as in Pang et al. Rounds are steps of the workflow, and all sample with the seed of the run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import field_validator
+
+from g2d.regimes.offline.dpo import Dpo, read_dpo, train_dpo
+from g2d.regimes.regime import Entry, Phase, Regime
+from g2d.settings import MistakeInKeyError, key, repeated
+from g2d.settings.mistakes import changed
+
+OF_A_ROUND = ("start", "match_pairs_to", "pairs_per_prompt")  # keys of `dpo` that are fixed by the rounds
+
+
+class IterativeDpo(Entry):
+    """Rounds of harvest and DPO, each from the policy of the round before, with the keys of `dpo`."""
+
+    phase: ClassVar[Phase] = "rounds"
+    regime: Literal["iterative_dpo"] = key(..., "Harvest and train on pairs in rounds.")
+    rounds: list[int] = key(..., "Rounds to evaluate (their number is K); all rounds before are run too.", min_length=1)
+    dpo: dict[str, Any] = key({}, "Keys of the dpo section to change.")
+
+    @field_validator("rounds")
+    @classmethod
+    def _ascending(cls, rounds: list[int]) -> list[int]:
+        if repeated(rounds) or min(rounds) < 1:
+            raise ValueError(f"list every round once, the first is 1: {rounds}")
+        return sorted(rounds)
+
+    @field_validator("dpo")
+    @classmethod
+    def _left_to_it(cls, dpo: dict[str, Any]) -> dict[str, Any]:
+        for name in OF_A_ROUND:
+            if name in dpo:
+                raise MistakeInKeyError(name, "a round starts at the one before and takes one pair a prompt: drop it")
+        return dpo
+
+    @property
+    def steps(self) -> list[int]:
+        """Values of K."""
+        return self.rounds
+
+    def dpo_of(self, common: Dpo, where: str = "dpo") -> Dpo:
+        """DPO settings of every round, based on the dpo section; raises the errors of
+        `g2d.settings.mistakes.changed`."""
+        settings = changed(where, common, self.dpo)
+        return settings.model_copy(update={name: Dpo.model_fields[name].default for name in OF_A_ROUND})
+
+
+ITERATIVE_DPO = Regime(
+    name="iterative_dpo",
+    version=3,
+    phase="rounds",
+    consumes="pairs",
+    settings=IterativeDpo,
+    section="dpo",
+    read=read_dpo,
+    train=train_dpo,
+    label="DPO in rounds",
+    card="{k} rounds of harvest and DPO ({regime}), each from the policy of the round before",
+    message="Train {wildcards.model} to round {wildcards.k} of DPO ({wildcards.regime}), seed {wildcards.seed}",
+    unit="rounds of harvest and DPO",
+    methods=lambda settings: (
+        "rounds of harvest and DPO, the first from M0, each on pairs of the policy of the round before, which it starts"
+        " from and has as the reference"
+        + (f" ({', '.join(f'{name}={value}' for name, value in settings.dpo.items())})" if settings.dpo else "")
+        + "."
+    ),
+)

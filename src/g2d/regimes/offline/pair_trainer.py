@@ -1,0 +1,109 @@
+"""TRL's DPO trainer with different losses, and equal weights for all rows of a gradient step. Imports TRL."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch.nn.functional import logsigmoid
+from trl import DPOTrainer
+
+from g2d.regimes.offline.training import FixedReference, PretokenizedMixin
+from g2d.regimes.run.by_length import PassesByLength
+
+Loss = Literal["sigmoid", "ipo", "ipo_sum"]
+REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
+
+
+class PairTrainer(PassesByLength, PretokenizedMixin, FixedReference, DPOTrainer):
+    """DPO on pairs, with an optional negative log-likelihood term on the chosen tokens of a micro-batch."""
+
+    def __init__(self, *, loss: Loss, nll_weight: float, **arguments: Any) -> None:
+        self.pair_loss, self.nll_weight = loss, nll_weight
+        super().__init__(**arguments)
+        self.once = bool(self.args.precompute_ref_log_probs)
+        self.precompute_ref_logps = True  # TRL's loss then reads the reference from the batch
+
+    def rows(self, batch: dict[str, Any]) -> int:
+        """Number of pairs; the chosen completions come before the rejected ones."""
+        return len(batch["input_ids"]) // 2
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> torch.Tensor:
+        weights, mask = inputs.pop("weights"), inputs["completion_mask"][:, 1:]
+        # The policy comes first: a sharded model is prepared for gradients by its first pass, so that must use the
+        # adapter.
+        outputs = self.policy(model, inputs)
+        once = [inputs[name] for name in REFERENCE] if self.once else None
+        inputs |= zip(REFERENCE, self.reference(model, inputs, once), strict=True)
+        super()._compute_loss(lambda **_: outputs, inputs, return_outputs=False)  # only for its logging
+        per_token = outputs.log_probs[:, -mask.shape[1] :]
+        log_probs = per_token.sum(dim=1)
+        if self.ld_alpha is not None:  # TRL uses the same sums for the reference
+            log_probs = desensitised(per_token, mask, self.ld_alpha)
+        chosen, rejected = (log_probs - torch.cat([inputs[name] for name in REFERENCE])).chunk(2)
+        long, other = mask.sum(dim=1).chunk(2)
+        losses = pair_losses(self.pair_loss, chosen, rejected, long, other, self.beta)
+        if self.use_weighting:
+            losses = losses * policy_weights(per_token, outputs.log_sum_sq_probs[:, -mask.shape[1] :], mask)
+        loss = (weights * losses).sum()
+        if self.nll_weight:
+            counted = mask.chunk(2)[0] * (weights > 0)[:, None]
+            nll = -(per_token.chunk(2)[0] * counted).sum() / counted.sum().clamp(min=1)
+            loss = loss + self.nll_weight * weights.sum() * nll
+        return loss
+
+
+def pair_losses(
+    loss: Loss,
+    chosen: torch.Tensor,
+    rejected: torch.Tensor,
+    chosen_length: torch.Tensor,
+    rejected_length: torch.Tensor,
+    beta: float,
+) -> torch.Tensor:
+    """Loss of every pair.
+
+    sigmoid is DPO (Rafailov et al. 2023, equation 7). ipo_sum is equation 17 of Azar et al. 2023 (arXiv 2310.12036),
+    with beta for tau: it draws the log-ratio of chosen over rejected to 1 / 2 beta nats. ipo is TRL's version, which
+    does the same with the difference of the log-ratios per token.
+
+    Args:
+        chosen: log-ratios of policy over reference, summed over tokens, (pairs,); `rejected` likewise.
+        chosen_length: tokens.
+    """
+    if loss == "sigmoid":
+        return -logsigmoid(beta * (chosen - rejected))
+    if loss == "ipo":
+        chosen, rejected = chosen / chosen_length.clamp(min=1), rejected / rejected_length.clamp(min=1)
+    return (chosen - rejected - 1 / (2 * beta)) ** 2
+
+
+def desensitised(per_token: torch.Tensor, mask: torch.Tensor, alpha: float) -> torch.Tensor:
+    """Sum log-probabilities of completions with reduced influence of length (LD-DPO, arXiv 2409.06411).
+
+    Tokens beyond the length of the pair's shorter completion are weighted by alpha.
+
+    Args:
+        per_token: log-probabilities, 0 outside completions, (2 pairs, T), chosen completions first.
+        mask: 1 for completion tokens, (2 pairs, T).
+    """
+    shorter = torch.minimum(*mask.sum(dim=1).chunk(2)).repeat(2)
+    tail = mask.cumsum(dim=1) > shorter[:, None]
+    return torch.where(tail, alpha * per_token, per_token).sum(dim=1)
+
+
+@torch.no_grad()
+def policy_weights(per_token: torch.Tensor, log_sum_squares: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Weights of pairs, w(chosen) w(rejected): the policy's likelihood of writing them (WPO, arXiv 2406.11827, eq. 2,
+    with its sampled alignment).
+
+    w(y) = exp(mean over tokens of log p(y_t) - log sum_v p(v)^2), which is 1 on average for samples of the policy.
+
+    Args:
+        per_token: log p(y_t), (2 pairs, T), chosen completions first; the others likewise.
+        log_sum_squares: log sum_v p(v)^2 over the vocabulary.
+        mask: 1 for completion tokens.
+    """
+    means = ((per_token - log_sum_squares) * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+    chosen, rejected = means.chunk(2)
+    return (chosen + rejected).exp()

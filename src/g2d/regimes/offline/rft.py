@@ -1,0 +1,189 @@
+"""Rejection-sampling fine-tuning: SFT on the right completions of a harvest (Yuan et al. 2023, arXiv 2308.01825).
+
+Completions are distinct texts, as in that paper (section 3.3), and were not cut off: a completion cut off after its box
+would teach text after the box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from pydantic import model_validator
+
+from g2d.memory.workload import Training
+from g2d.problems import Problem
+from g2d.regimes.offline.training import origin_words, passes_words, read_harvest, train_offline
+from g2d.regimes.regime import OfflineEntry, Regime
+from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.microbatches import MicroBatches, longest
+from g2d.rollouts.labels import labels
+from g2d.rollouts.pairs import Pair, read_pairs, require_known_problems, uniform
+from g2d.rollouts.rollout import IDS
+from g2d.rollouts.tokens import pairs_with_token_ids
+from g2d.settings import MistakeInKeyError, Rows, key
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Rft(OfflineEntry):
+    """Rejection-sampling fine-tuning: SFT on right completions of the harvest, from a fresh M0 or from pi_K."""
+
+    regime: Literal["rft"] = key(..., "Fine-tune on right completions.")
+    per_prompt: int | None = key(None, "Distinct right completions per prompt, at most; null: all.", ge=1)
+    epochs: int = key(3, "Passes over the completions.", ge=1)
+    learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
+    lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
+    per_device_batch_size: Rows = key(
+        "auto",
+        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), 4 on a CPU.",
+        auto=4,
+    )
+    gradient_accumulation_steps: int = key(
+        4,
+        "Forward passes per gradient step; if per_device_batch_size is auto, a step has 4 completions for each.",
+        ge=1,
+    )
+    examples: Literal["correct", "chosen"] = key(
+        "correct",
+        "correct: distinct right completions that were not cut off; chosen: the chosen completion of "
+        "every pair in DPO, to measure what the rejected ones add.",
+        neutral="correct",
+    )
+    max_steps: int | None = key(
+        None,
+        "Gradient steps, whatever the number of completions; null: as many as `epochs` needs.",
+        unit="steps",
+        neutral=None,
+        ge=1,
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Rft:
+        if self.examples == "chosen" and self.per_prompt is not None:
+            raise MistakeInKeyError(
+                "per_prompt", "a prompt has one chosen completion: drop the key, or set examples to correct"
+            )
+        return self
+
+    @property
+    def needs_pairs(self) -> bool:
+        """Whether the pairs determine the completions."""
+        return self.examples == "chosen"
+
+    def sequences(self, samples: int, pairable: float) -> float:
+        """One completion per pairable prompt."""
+        return pairable
+
+    def on_card(self, group_size: int, budget: int) -> Training:
+        rows = self.number("per_device_batch_size")
+        update = rows * self.gradient_accumulation_steps if self.per_device_batch_size == "auto" else None
+        return Training(budget=budget, rows=rows, update=update, passes="by_length")
+
+
+IGNORED = -100  # label of tokens without loss
+
+
+class Example(TypedDict):
+    """A completion to imitate, as sampled tokens."""
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+
+
+def right_completions(
+    rollouts: pd.DataFrame, problems: Sequence[Problem], per_prompt: int | None, seed: int
+) -> list[Example]:
+    """Distinct right completions that were not cut off, at most `per_prompt` per prompt, in the order of the problems.
+
+    The first rollout with a text is used. The selection depends on the seed and the prompt's rollouts.
+
+    Raises:
+        ValueError: a rollout belongs to no problem in `problems`, or no completion is right.
+    """
+    require_known_problems(rollouts, problems)
+    to_imitate = labels(rollouts).fillna(False).astype(bool)
+    right = rollouts[to_imitate & (rollouts["finish_reason"] != "length")].sort_values("sample")
+    by_text: dict[str, dict[str, Example]] = {}
+    names = ("problem_id", "completion_text", *IDS)
+    for name, text, asked, answered in zip(*(right[column] for column in names), strict=True):
+        example = Example(prompt_ids=asked.tolist(), completion_ids=answered.tolist())
+        by_text.setdefault(name, {}).setdefault(text, example)
+    examples: list[Example] = []
+    for problem in problems:
+        own, name = by_text.get(problem.problem_id, {}), problem.problem_id
+        texts = list(own)
+        if per_prompt is not None:
+            texts = sorted(texts, key=lambda text: uniform(seed, name, f"rft/{text}"))[:per_prompt]
+        examples += [own[text] for text in texts]
+    if not examples:
+        raise ValueError(
+            f"none of the {len(rollouts)} rollouts is right and ended by itself: nothing to learn from; choose easier "
+            "calibration.levels or a larger harvest.max_completion_length"
+        )
+    return examples
+
+
+def chosen_completions(pairs: Sequence[Pair]) -> list[Example]:
+    """Right completions that DPO trains on with the same harvest."""
+    return [Example(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"]) for pair in pairs]
+
+
+def read_rft(job: TrainingJob, inputs: Any) -> list[Example]:
+    """Read the examples of a harvest."""
+    if job.settings.needs_pairs:
+        return chosen_completions(pairs_with_token_ids(read_pairs(inputs.pairs[0]), job.base))
+    return right_completions(*read_harvest(job, inputs), job.settings.per_prompt, job.seed)
+
+
+def train_rft(job: TrainingJob) -> Trained:
+    """Fine-tune on examples; see `g2d.regimes.offline.training.train_offline`."""
+    examples: Sequence[Example] = job.data
+    rows = [
+        {"input_ids": [*asked, *answered], "labels": [IGNORED] * len(asked) + [*answered]}
+        for asked, answered in ((example["prompt_ids"], example["completion_ids"]) for example in examples)
+    ]
+
+    def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
+        from trl import SFTConfig, SFTTrainer
+
+        from g2d.regimes.run.by_length import PassesByLength
+
+        class ExampleTrainer(PassesByLength, SFTTrainer):
+            def weigh(self, batch: dict[str, Any], own: int, weight: float) -> None:
+                batch["labels"][own:] = IGNORED  # the loss is a mean over the tokens of a gradient step
+
+        return ExampleTrainer(microbatches=microbatches, args=SFTConfig(**arguments, packing=False), **parts)
+
+    lengths = longest(*([example[name] for example in examples] for name in ("prompt_ids", "completion_ids")))
+    statistics = {"n_completions": len(rows)}
+    return train_offline("rft", job, rows, data={"examples": rows}, found=statistics, trainer=trainer, lengths=lengths)
+
+
+def _methods(rft: Rft) -> str:
+    which = "all different" if rft.per_prompt is None else f"up to {rft.per_prompt} different"
+    data = (
+        "the chosen completion of every preference pair"
+        if rft.examples == "chosen"
+        else f"{which} right completions of a prompt that ended by themselves"
+    )
+    return (
+        f"rejection-sampling fine-tuning of {origin_words(rft.start)} on {data} ({passes_words(rft, 'completions')})."
+    )
+
+
+RFT = Regime(
+    name="rft",
+    version=2,
+    phase="offline",
+    consumes="rollouts",
+    settings=Rft,
+    read=read_rft,
+    train=train_rft,
+    label="RFT",
+    card="rejection-sampling fine-tuning ({regime}) on right completions harvested {harvested}",
+    message="Fine-tune {wildcards.model} on the right completions "
+    "at K={wildcards.k} ({wildcards.variant}{wildcards.regime}), G={wildcards.g}, seed {wildcards.seed}",
+    methods=_methods,
+)

@@ -1,0 +1,197 @@
+"""Common code of offline trainings: given rows, a start at M0 or pi_K, and the trained weights as output.
+
+The trainer is one of TRL 1.16 with the mixins below. TRL renders conversations and does not accept tokens instead; it
+scores the reference with dropout. The Trainer of transformers averages the micro-batches of a gradient step, so rows of
+a smaller last one weigh more, and accelerate pads the last ones with rows from the start of the epoch.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from g2d.memory.workload import Training
+from g2d.policies.policy import as_json, load_tokenizer
+from g2d.policies.settings import lora_config
+from g2d.problems import Problem, read_problems
+from g2d.regimes.run.checkpoints import Checkpoints, train
+from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.microbatches import Lengths, choose_microbatches, recorded, share_prompts_as_chosen
+from g2d.regimes.run.processes import share
+from g2d.regimes.run.training import (
+    evaluation_mode,
+    export_trained,
+    read_log,
+    restore_token_count,
+    starting_model,
+    trainer_arguments,
+)
+from g2d.rollouts.rollout import read_rollouts
+from g2d.rollouts.tokens import with_token_ids
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+SAME = 1e-3  # relative difference allowed between policy and reference if the same passes score both
+SAME_ONCE = 1e-2  # if other passes scored them, with other batches and so other rounding in bfloat16
+
+
+def train_offline(
+    regime: str,
+    job: TrainingJob,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    data: Mapping[str, Any],
+    found: Mapping[str, Any],
+    trainer: Callable[..., Any],
+    lengths: Lengths,
+    responses: int = 1,
+) -> Trained:
+    """Train on rows and leave `Lora.files` in the work folder.
+
+    Args:
+        rows: rows of the trainer's data set.
+        data: training data as JSON, which identifies the job of a checkpoint.
+        found: statistics of the data, for the record of the policy.
+        trainer: creates the TRL trainer from the common configuration arguments, the micro-batches, and the
+            common keywords of trainers; it may import TRL.
+        responses: most completions per prompt, if they pass through the model together.
+
+    Raises:
+        TrainingStoppedError: a signal stopped it early.
+        RuntimeError: the training does not start at its reference.
+    """
+    settings, start = job.settings, as_json(job.start) if job.start else None
+    everything = {**job.identity, **data, regime: settings.params(without={"steps"}), "start": start}
+    checkpoints = Checkpoints(job.work, everything, job.meter)
+    training: Training = settings.on_card(responses, lengths[1])
+    microbatches = choose_microbatches(job, checkpoints, training, lengths)
+    update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
+    if training.passes == "groups":  # the trainer makes the passes and divides them among processes
+        micro_batch, accumulation = 1, 1
+    elif microbatches.tokens:  # the trainer splits its process's rows of an update into passes
+        micro_batch, accumulation = share(update, f"{regime}: the rows of a step"), 1
+    else:
+        passes = share(update // microbatches.rows, f"{regime}.gradient_accumulation_steps")
+        micro_batch, accumulation = microbatches.rows, passes
+
+    from datasets import Dataset
+
+    arguments = {
+        **trainer_arguments(checkpoints.draft, job.seed, job.tracking, settings, **microbatches.arguments),
+        "num_train_epochs": settings.epochs,
+        "max_steps": settings.max_steps or -1,
+        "per_device_train_batch_size": micro_batch,
+        "gradient_accumulation_steps": accumulation,
+        "max_length": None,  # truncation would lose the box that earned the reward
+    }
+    made = trainer(
+        arguments,
+        microbatches,
+        model=starting_model(job.base, job.start, job.lora),
+        train_dataset=Dataset.from_list([dict(row) for row in rows]),
+        processing_class=load_tokenizer(job.base),
+        peft_config=lora_config(job.lora) if job.start is None else None,
+    )
+    share_prompts_as_chosen(made, checkpoints)
+    reached = train(
+        made,
+        checkpoints,
+        job.checkpointing,
+        # The reference adapter of `start` is recreated from it; next to a saved one, the trainer would not load our
+        # adapter.
+        save=lambda folder: shutil.rmtree(folder / "ref", ignore_errors=True),
+        restore=partial(restore_token_count, made),
+    )
+    export_trained(reached, job.work, job.base)
+    log = read_log(reached)
+    return Trained(log, {**found, "gradient_steps": sum("loss" in row for row in log), **recorded(checkpoints)})
+
+
+def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Problem]]:
+    """Read the rollouts of a harvest with their tokens, and its problems."""
+    return with_token_ids(read_rollouts(inputs.rollouts), job.base), read_problems(inputs.problems)
+
+
+def passes_words(settings: Any, rows: str, n: int | None = None) -> str:
+    """Describe length, learning rate and batch size of a training, for the methods paragraph.
+
+    `n` is the number of rows per step if it is not determined by the passes.
+    """
+    length = f"{settings.epochs} epochs" if settings.max_steps is None else f"{settings.max_steps} gradient steps"
+    of_passes = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
+    return (
+        f"{length}, peak learning rate {settings.learning_rate:g}, {settings.lr_schedule} schedule, {n or of_passes} "
+        f"{rows} per step"
+    )
+
+
+def origin_words(start: Literal["base", "warmup"]) -> str:
+    """Describe the start of a training, for the methods paragraph."""
+    return "a fresh copy of M0" if start == "base" else "the warmed-up policy"
+
+
+class PretokenizedMixin:
+    """Mixin for TRL trainers whose rows are already tokens.
+
+    TRL would render conversations with the chat template, and so train on other tokens than were sampled
+    (`g2d.rollouts.tokens`).
+    """
+
+    def _prepare_dataset(self, dataset: Any, *_args: Any, **_keywords: Any) -> Any:
+        return dataset
+
+
+class FixedReference:
+    """Mixin for TRL's DPO and KTO trainers: scores the reference in evaluation mode and checks that training starts at
+    it."""
+
+    begins_at_reference = True
+    _compared = False
+
+    def compute_ref_log_probs(self, model: Any, inputs: dict[str, Any]) -> Any:
+        """Score the reference as in TRL, but without dropout."""
+        with evaluation_mode(self.model):  # type: ignore[attr-defined]
+            return super().compute_ref_log_probs(model, inputs)  # type: ignore[misc]
+
+    def policy(self, model: Any, inputs: dict[str, Any]) -> Any:
+        """DPO's output for a micro-batch under the policy: `log_probs` and `entropy` of the completion tokens."""
+        return model(
+            input_ids=inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            use_cache=False,
+            labels=inputs["input_ids"].masked_fill(inputs["completion_mask"] == 0, -100),
+            fused_lm_head=True,
+        )
+
+    def reference(self, model: Any, inputs: dict[str, Any], once: Sequence[Any] | None = None) -> Sequence[Any]:
+        """Reference log-probabilities of a micro-batch, from `compute_ref_log_probs` or precomputed in `once`.
+
+        Before the first update they are compared with the policy's, also without dropout.
+        """
+        # None: the reference is the model with its adapter switched off or exchanged.
+        ref_model: Any = self.ref_model  # type: ignore[has-type]
+        log_probs: Sequence[Any] = self.compute_ref_log_probs(ref_model or model, inputs) if once is None else once
+        if self.begins_at_reference and not self._compared and self.state.global_step == 0:  # type: ignore[attr-defined]
+            self.ref_model = model  # makes TRL score the policy with its adapter
+            try:
+                policy = self.compute_ref_log_probs(model, inputs)
+            finally:
+                self.ref_model = ref_model
+            for own, other in zip(policy, log_probs, strict=True):
+                require_same(own, other, SAME if once is None else SAME_ONCE)
+            self._compared = True
+        return log_probs
+
+
+def require_same(policy: torch.Tensor, reference: torch.Tensor, tolerance: float) -> None:
+    """Raise a RuntimeError if log-probabilities of policy and reference, (rows,), differ by more than the tolerance."""
+    apart, whole = float((policy - reference).abs().sum()), float(reference.abs().sum())
+    if not apart <= tolerance * whole:
+        raise RuntimeError(
+            f"before the first step the log-probabilities of {len(policy)} completions under policy and reference are "
+            f"{apart:.4g} nats apart, of {whole:.4g}: the reference is not the policy that training starts from"
+        )

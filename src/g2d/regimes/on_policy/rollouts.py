@@ -1,0 +1,332 @@
+"""Fresh rollouts for online trainings, sampled by a generator that follows the trained policy.
+
+The generator receives the policy's weights as files before every s-th update: s = 1 is online, "never" keeps M0
+("Bridging Offline and Online RL", arXiv 2506.21495, section 3). Random numbers depend on (seed, problem, number of
+earlier visits, sample). With several processes each samples a part, and all of them receive all rollouts. The random
+state of the process, which dropout uses, does not change.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+
+from g2d.jobs.files import atomic, copy_folder, read_json, write_json
+from g2d.policies.policy import Policy, load_tokenizer, with_trained
+from g2d.problems import Problem
+from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.microbatches import share_prompts_as_chosen
+from g2d.regimes.run.online import ROLLOUTS, begin, train_to_k, vllm_beside_trainer
+from g2d.regimes.run.processes import gathered, n_processes, own_part
+from g2d.regimes.run.prompts import AskedGroup, PromptChoice, order, times_before
+from g2d.regimes.run.training import restore_token_count, trainer_arguments
+from g2d.regimes.run.training_rollouts import COLUMNS, Record
+from g2d.rewards.catalogue import TRUTH
+from g2d.rewards.reward import AGAIN, group_name
+from g2d.rollouts.draw import draw_rollouts, with_rewards
+from g2d.rollouts.engine import Decoding, Engine
+from g2d.rollouts.labels import labels
+from g2d.rollouts.rollout import to_frame
+from g2d.rollouts.tokens import with_token_ids
+from g2d.verifier import shared_verifier
+from g2d.verifier.pool import default_workers
+
+TOGETHER = 1024  # most rollouts per call, unless one update has more; a run can stop between calls
+BUFFER = "buffer.parquet"  # in a checkpoint: rollouts for later updates
+STATE = "fresh.json"
+GENERATOR = "generator"  # in a checkpoint: the generator's weights, absent before the first sync
+WEIGHTS = "adapter_model.safetensors"
+ASIDE = "weights.safetensors"  # name in a checkpoint, since the trainer loads every adapter that it finds
+
+
+class OnPolicyRollouts:
+    """The rollouts of every update of a job, up to its K, sampled on demand.
+
+    `start` generates until the first sync. Create this before the trainer, because vLLM seeds the random generators of
+    the process when it starts.
+    """
+
+    def __init__(self, job: TrainingJob) -> None:
+        self.job, settings = job, job.settings
+        self.problems: list[Problem] = job.data
+        self.per_update, self.until = settings.prompts_per_update, job.k
+        horizon = settings.total_steps * self.per_update
+        self.order = order(settings, self.problems, horizon, self.per_update, job.seed)
+        self.times_before = [*times_before(self.order)]
+        self.sync_every = sync_period(settings.sync_every, len(self.problems) // self.per_update)
+        self.decoding = Decoding(
+            samples_per_prompt=settings.responses,
+            temperature=settings.temperature,
+            top_p=1.0,
+            max_completion_length=settings.max_completion_length,
+            batch_size=settings.batch_size,
+            seed=job.seed,
+        )
+        self.verifier = shared_verifier(default_workers())
+        self.choice = PromptChoice.of(len(self.problems), job.seed, settings)
+        self._planned: dict[int, list[int]] = {}  # with a choice: positions of the prompts of later updates
+        # `generated_at` is the first update that the generator has not seen.
+        columns = ["step", "generated_at", *COLUMNS[1:], *(["reward_status"] if job.reward != TRUTH else [])]
+        self.record = Record(settings.keep_rollouts, columns)
+        self.buffer = pd.DataFrame()
+        self.tokens_generated = 0
+        self.synced_at = 0  # updates before the last sync; 0 before the first
+        self._first = Path(job.start.trained) if job.start and job.start.trained else None
+        self._folder = TemporaryDirectory(prefix="g2d-generator-")
+        self._m0: Any = None  # transformers engine, unless vLLM generates
+        updates = self.until if self.sync_every is None else self.sync_every
+        at_once = updates * self.per_update * self.decoding.samples_per_prompt
+        self._engine = vllm_beside_trainer(job, self.problems, at_once)
+        if self._engine is not None and self._first is not None:
+            self._engine.use_adapter(self._first)
+
+    @property
+    def own_folder(self) -> Path:
+        """Folder of the synced weights: the adapter, or all weights."""
+        return Path(self._folder.name) / GENERATOR
+
+    @property
+    def adapter(self) -> Path | None:
+        """Folder of the generator's adapter, or of all its weights; None while M0 generates."""
+        return self.own_folder if self.synced_at else self._first
+
+    def engine(self) -> Engine:
+        """Return the engine: vLLM, or transformers with the current weights in a copy of M0 (loaded once)."""
+        if self._engine is not None:
+            return self._engine
+        from g2d.rollouts.transformers_engine import TransformersEngine
+
+        if self._m0 is None:
+            self._m0 = TransformersEngine.of(self.job.base)
+        if self.adapter is None:
+            return self._m0
+        model = with_trained(copy.deepcopy(self._m0.model), self.adapter, self.job.lora.rounding)
+        return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
+
+    def _take(self, folder: Path, step: int) -> None:
+        self.synced_at = step
+        if self._engine is not None:
+            self._engine.use_adapter(folder)
+
+    def close(self) -> None:
+        """Free the engine and delete the synced weights."""
+        if self._engine is not None:
+            self._engine.close()
+        self._folder.cleanup()
+
+    def rollouts_for(self, step: int, sync_weights: Callable[[Path], None]) -> pd.DataFrame:
+        """Judged rollouts, with tokens, of the update after `step` updates.
+
+        `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder for the
+        generator.
+        """
+        # Before the first update, policy and generator are equal.
+        if step and self.sync_every and step % self.sync_every == 0 and self.synced_at != step:
+            shutil.rmtree(self.own_folder, ignore_errors=True)
+            sync_weights(self.own_folder)
+            self._take(self.own_folder, step)
+        if self.buffer.empty or step not in set(self.buffer["update"]):
+            self.buffer = self._drawn(step, self._last(step))
+        rollouts = self.buffer[self.buffer["update"] == step]
+        self.buffer = self.buffer[self.buffer["update"] > step]
+        names = [*rollouts["problem_id"]]
+        texts = self.record.texts(names, [*rollouts["completion_text"]])
+        problems = [name.split(AGAIN)[0] for name in names]
+        self.record.add(rollouts.assign(step=step + 1, problem_id=problems, completion_text=texts))
+        return with_token_ids(rollouts, self.job.base)  # a checkpoint of 0.1.0 may lack them
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """Metrics of the prompt choice of an update; empty without a choice."""
+        return {} if self.choice is None else self.choice.metrics(step)
+
+    def _last(self, step: int) -> int:
+        """End of a call: the updates that the current generator serves and that this job reaches."""
+        following = self.until if self.sync_every is None else (step // self.sync_every + 1) * self.sync_every
+        at_once = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
+        if self.choice is not None:
+            following = min(following, self._plan(step, at_once))
+        return min(following, self.until, step + at_once)
+
+    def _plan(self, step: int, together: int) -> int:
+        """Choose the prompts of all updates that are sampled together, and return the end of these updates.
+
+        Updates are counted from the last sync rather than from the start of the job, so that the choice does not depend
+        on K.
+        """
+        assert self.choice is not None
+        handed_over = 0 if self.sync_every is None else step // self.sync_every * self.sync_every
+        first = step - (step - handed_over) % together
+        end = first + together if self.sync_every is None else min(first + together, handed_over + self.sync_every)
+        if step not in self._planned:
+            self._planned = {update: self.choice.take(self.per_update, update) for update in range(first, end)}
+        return end
+
+    def _drawn(self, first: int, last: int) -> pd.DataFrame:
+        """Sample the rollouts of the updates from `first` up to, but excluding, `last`."""
+        if self.choice is not None:
+            return pd.concat(self._settled(self.choice, range(first, last)), ignore_index=True)
+        frame = self._answered(range(first * self.per_update, last * self.per_update))
+        frame["update"] = [u for u in range(first, last) for _ in range(len(frame) // (last - first))]
+        return frame
+
+    def _settled(self, choice: PromptChoice, updates: Sequence[int]) -> Iterator[pd.DataFrame]:
+        """Sample the rollouts of updates with the same generator together, then settle the updates one by one."""
+        drawn = self._groups([number for update in updates for number in self._planned[update]])
+        for i, update in enumerate(updates):
+            of_update = drawn[i * self.per_update : (i + 1) * self.per_update]
+            kept = choice.settle(of_update, self._groups, update)
+            yield pd.concat([group.answers for group in kept]).assign(update=update)
+
+    def _groups(self, numbers: Sequence[int]) -> list[AskedGroup]:
+        frame, size = self._answered(numbers), self.decoding.samples_per_prompt
+        label = labels(frame, self.job.settings.margin)
+        asked_groups = []
+        for place, number in enumerate(numbers):
+            rows = slice(place * size, (place + 1) * size)
+            both = {True, False} <= set(label.iloc[rows].dropna())
+            asked_groups.append(AskedGroup(number, both, int(frame["token_count"].iloc[rows].sum()), frame.iloc[rows]))
+        return asked_groups
+
+    def _answered(self, numbers: Sequence[int]) -> pd.DataFrame:
+        """Sample and judge rollouts of the prompts at these positions of the order."""
+        import torch
+
+        # A repeated problem gets another name, and so other random numbers.
+        places = map(self._at, numbers)
+        named_problems = [
+            replace(problem, problem_id=group_name(problem.problem_id, before)) for problem, before in places
+        ]
+        cuda = list(range(torch.cuda.device_count()))
+        own, job, verifier = named_problems[own_part(len(named_problems))], self.job, self.verifier
+        with torch.random.fork_rng(devices=cuda):
+            rollouts = draw_rollouts(
+                job.base, own, job.prompt, self.decoding, verifier=verifier, engine=self.engine(), token_ids=True
+            )
+            frame = to_frame(rollouts)
+            frame = with_rewards(frame, own, job.reward, seed=job.seed, stream="training", verifier=verifier)
+        frame = pd.concat(gathered([frame]), ignore_index=True) if n_processes() > 1 else frame
+        frame["generated_at"] = self.synced_at + 1
+        self.tokens_generated += int(frame["token_count"].sum())
+        return frame
+
+    def _at(self, number: int) -> tuple[Problem, int]:
+        """The problem at a position of the order, and its number of earlier visits."""
+        if self.choice is not None:
+            return self.problems[self.choice.problem(number)], number // len(self.problems)
+        return self.problems[self.order[number]], self.times_before[number]
+
+    def save(self, folder: Path) -> None:
+        """Write the state to a checkpoint."""
+        if self.synced_at:
+            copy_folder(self.own_folder, folder / GENERATOR)
+            _rename(folder / GENERATOR, WEIGHTS, ASIDE)
+        with atomic(folder / BUFFER) as draft:
+            self.buffer.to_parquet(draft, index=False)
+        state: dict[str, Any] = {"tokens_generated": self.tokens_generated, "handed_over_at": self.synced_at}
+        if self.choice is not None:
+            state |= {"choice": self.choice.state(), "planned": list(self._planned.items())}
+        write_json(folder / STATE, state)
+        self.record.save(folder / ROLLOUTS)
+
+    def restore(self, folder: Path, *, own: bool) -> None:
+        """Resume from a checkpoint.
+
+        If it belongs to a smaller K (not `own`), its rollouts and tokens are not taken over: that K has recorded them.
+        """
+        state = read_json(folder / STATE)
+        self.buffer = pd.read_parquet(folder / BUFFER)
+        if self.choice is not None:
+            self.choice.restore(state["choice"])
+            self._planned = dict(state["planned"])
+        if (folder / GENERATOR).is_dir():
+            shutil.rmtree(self.own_folder, ignore_errors=True)
+            copy_folder(folder / GENERATOR, self.own_folder)
+            _rename(self.own_folder, ASIDE, WEIGHTS)
+            self._take(self.own_folder, state["handed_over_at"])
+        if own:
+            self.tokens_generated = state["tokens_generated"]
+            self.record.restore(folder / ROLLOUTS)
+
+
+def _rename(folder: Path, name: str, other: str) -> None:
+    if (folder / name).is_file():
+        (folder / name).rename(folder / other)
+
+
+def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:
+    """Updates between two syncs; None for never."""
+    if sync_every == "never":
+        return None
+    return updates_per_pass if sync_every == "pass" else int(sync_every)
+
+
+def train_on_policy(
+    job: TrainingJob,
+    make_trainer: Callable[..., Any],
+    restored: Callable[[Any, OnPolicyRollouts], None] = lambda trainer, on_policy: None,
+) -> Trained:
+    """Train M0, or the policy of `start`, for K updates; see `g2d.regimes.run.online.begin` and `train_to_k`.
+
+    Args:
+        make_trainer: creates a TRL trainer from a job, its rollouts, the common configuration arguments (one step per
+            update), and the common keywords of trainers.
+        restored: called with trainer and rollouts after resuming from a checkpoint.
+    """
+    from datasets import Dataset
+
+    settings, meter = job.settings, job.meter
+    checkpoints, microbatches = begin(job)
+    if job.start is not None:
+        job = replace(job, seed=seed_after(job.seed, job.start))
+    on_policy = OnPolicyRollouts(job)
+    try:
+        arguments = {
+            **trainer_arguments(checkpoints.draft, job.seed, job.tracking, settings, **microbatches.arguments),
+            "max_steps": settings.total_steps,
+            "per_device_train_batch_size": 1,
+            "gradient_accumulation_steps": 1,
+        }
+        trainer = make_trainer(
+            job,
+            on_policy,
+            arguments,
+            train_dataset=Dataset.from_list([{"update": step} for step in range(settings.total_steps)]),
+            processing_class=load_tokenizer(job.base),
+            microbatches=microbatches,
+        )
+        share_prompts_as_chosen(trainer, checkpoints)
+        before = meter.tokens_generated
+
+        def save(folder: Path) -> None:
+            shutil.rmtree(folder / "ref", ignore_errors=True)  # the trainer would load it instead of our adapter
+            on_policy.save(folder)
+            meter.tokens_generated = before + on_policy.tokens_generated
+
+        def restore(folder: Path, *, own: bool = True) -> None:
+            on_policy.restore(folder, own=own)
+            meter.tokens_generated = before + on_policy.tokens_generated
+            restore_token_count(trainer, folder)
+            restored(trainer, on_policy)
+
+        if job.resume_from is not None:
+            restore(job.resume_from, own=False)
+        return train_to_k(job, trainer, checkpoints, save=save, restore=restore)
+    finally:
+        on_policy.close()
+
+
+def seed_after(seed: int, start: Policy) -> int:
+    """Seed of a training that continues another one, so that it samples different rollouts.
+
+    Entries with the same start share it, so that they only differ in the settings that are compared.
+    """
+    digest = hashlib.sha256(f"{seed}/{start.policy_id}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1  # below 2^31, like all seeds

@@ -1,0 +1,185 @@
+"""Semi-online DPO: DPO on pairs of fresh rollouts, from a generator that is synced with the policy every s updates.
+
+s = 1 is online DPO; with "never", M0 answers all prompts ("Bridging Offline and Online RL for LLMs", arXiv 2506.21495,
+section 3). It is a trajectory like GRPO's: K counts updates, and a chain passes through every K. The reference is M0,
+or follows the generator (section 4.4). See docs/regimes.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import model_validator
+
+from g2d.memory.workload import Training
+from g2d.policies.settings import lora_config
+from g2d.regimes.offline.groups import ROLLOUTS_AT_ONCE, GroupLoss, RolloutsAtOnce, groups, summary
+from g2d.regimes.regime import OnlineEntry, Regime, updates_words
+from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.online import read_prompts
+from g2d.regimes.run.training import OptimizerKeys, starting_model
+from g2d.regimes.run.weights import copy_to_reference, load_weights, save_trained, with_own_adapter
+from g2d.settings import key
+
+if TYPE_CHECKING:
+    from g2d.regimes.on_policy.rollouts import OnPolicyRollouts
+
+
+class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
+    """DPO on fresh rollouts, with the generator synchronised every `sync_every` updates (arXiv 2506.21495)."""
+
+    regime: Literal["semi_online_dpo"] = key(..., "Train on pairs of fresh rollouts.")
+    sync_every: int | Literal["pass", "never"] = key(
+        1,
+        "s: updates between weight synchronisations with the generator; pass: one pass over the training "
+        "set; 1: online.",
+        unit="updates",
+        paper="1, 5, 10, 100 and never",
+    )
+    reference: Literal["base", "start", "sync"] = key(
+        "base",
+        "M0 (base), the policy of `start` (start), or the policy at the last synchronisation (sync).",
+        paper="base and sync",
+    )
+    temperature: float = key(
+        1.0,
+        "Sampling temperature; a value other than 1 needs `scored_at_one: true`.",
+        paper="1.0",
+        gt=0,
+        le=5,
+    )
+    scored_at_one: bool = key(
+        False, "Allow another sampling temperature, although DPO computes log-probabilities at 1."
+    )
+    max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)
+    batch_size: int = key(64, "Rollouts per batch with transformers; vLLM batches by itself.", ge=1)
+    per_device_batch_size: RolloutsAtOnce = key("auto", ROLLOUTS_AT_ONCE, auto=8)
+    learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-6, without LoRA", gt=0)
+    lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
+
+    @model_validator(mode="after")
+    def _possible(self) -> SemiOnlineDpo:
+        if isinstance(self.sync_every, int) and self.sync_every < 1:
+            raise ValueError(f"sync_every: {self.sync_every} is no number of updates: write 1 or more, pass or never")
+        if self.reference == "sync" and self.sync_every == "never":
+            raise ValueError("reference: sync follows a generator that sync_every: never leaves as it is: change one")
+        if self.reference == "start" and self.start == "base":
+            raise ValueError("reference: start is M0 where start: base: write reference: base, or name a start")
+        if self.temperature != 1 and not self.scored_at_one:
+            raise ValueError(
+                f"temperature: rollouts drawn at {self.temperature:g} are not the policy's own at 1, where DPO scores "
+                "them: set it to 1, or accept that with scored_at_one: true"
+            )
+        if self.grpo_weight and self.sync_every != 1:
+            raise ValueError(
+                f"grpo_weight: GRPO's loss is for the policy's own rollouts, and with sync_every: {self.sync_every} "
+                "they are an older one's: set sync_every to 1 or the weight to 0"
+            )
+        return self
+
+    def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
+        yield from super().mistakes(model, n_problems, dropout)
+        if self.sync_every == "pass" and n_problems % self.prompts_per_update:
+            yield (
+                f"sync_every: pass: training_set.n={n_problems} of {model} is no multiple of prompts_per_update="
+                f"{self.prompts_per_update}, so no update ends a pass: change one of them, or write a number"
+            )
+        if self.reference == "sync" and dropout > 0:
+            yield (
+                f"reference: sync: with lora.dropout={dropout:g} of {model} the policy differs from the copy of it "
+                "that is its reference by what is dropped: set lora.dropout to 0 or reference to base"
+            )
+
+    def on_card(self, group_size: int, budget: int) -> Training:
+        between = self.sync_every if isinstance(self.sync_every, int) else self.total_steps
+        return self.on_policy_workload(between, reference=True, adapters=1 if self.reference == "base" else 2)
+
+
+def train_semi_online_dpo(job: TrainingJob) -> Trained:
+    """Train on pairs of fresh rollouts; see `g2d.regimes.on_policy.rollouts.train_on_policy`."""
+    from g2d.regimes.on_policy.rollouts import train_on_policy
+
+    settings: SemiOnlineDpo = job.settings
+
+    def restored(trainer: Any, on_policy: OnPolicyRollouts) -> None:
+        if settings.reference == "sync" and on_policy.adapter is not None:
+            load_weights(trainer.model, on_policy.adapter, "ref", trainer.ref_model)
+
+    return train_on_policy(job, _trainer, restored)
+
+
+def _trainer(job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str, Any], **parts: Any) -> Any:
+    from trl import DPOConfig
+
+    from g2d.regimes.offline.group_trainer import GroupTrainer
+
+    settings: SemiOnlineDpo = job.settings
+
+    def updates(step: int) -> Any:
+        rollouts = on_policy.rollouts_for(step, sync_weights)
+        names = rollouts["problem_id"].unique()
+        whole, margin = settings.grpo_weight > 0, settings.margin
+        pairable = groups(rollouts, names, which=settings.pairs, seed=job.seed, whole=whole, margin=margin)
+        return pairable, len(names), summary(rollouts, pairable) | on_policy.metrics(step)
+
+    def sync_weights(folder: Path) -> None:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        save_trained(model, folder)
+        if moving:
+            copy_to_reference(model, trainer.ref_model)
+
+    moving = settings.reference == "sync"
+    model = starting_model(job.base, job.start, job.lora)
+    own_adapter = job.start is None and moving and not job.lora.trains_all
+    from_m0 = job.start is not None and settings.reference == "base"  # the reference is not the start of the training
+    trainer = GroupTrainer(
+        model=with_own_adapter(model, job.lora, job.seed) if own_adapter else model,
+        ref_model=starting_model(job.base, None, job.lora) if from_m0 and job.lora.trains_all else None,
+        args=DPOConfig(**arguments, beta=settings.beta, max_length=None, disable_dropout=False),
+        updates=updates,
+        loss=settings,
+        peft_config=lora_config(job.lora) if job.start is None and not moving else None,
+        **parts,
+    )
+    if from_m0:
+        if not job.lora.trains_all:
+            trainer.model.delete_adapter("ref")  # a copy of `start`; without it, TRL switches the adapter off to get M0
+        trainer.begins_at_reference = False
+    return trainer
+
+
+def _methods(settings: SemiOnlineDpo) -> str:
+    first = "M0" if settings.start == "base" else "the policy it started from"
+    when = {
+        1: "the policy itself",
+        "never": f"{first}, which never took the policy over",
+        "pass": "the policy as of the last pass",
+    }.get(settings.sync_every, f"the policy as of the last {settings.sync_every} updates")
+    pairs = "one pair" if settings.pairs == "one" else "all pairs, weighted equally,"
+    reference = {"base": "M0", "start": "the policy it started from", "sync": "the generator"}[settings.reference]
+    return (
+        f"DPO on {pairs} of {settings.responses} rollouts of each of {settings.prompts_per_update} prompts per update, "
+        f"drawn by {when} at temperature {settings.temperature:g}, with {reference} as the reference (beta "
+        f"{settings.beta:g}, {updates_words(settings)}"
+    )
+
+
+SEMI_ONLINE_DPO = Regime(
+    name="semi_online_dpo",
+    version=4,
+    phase="online",
+    consumes="prompts",
+    settings=SemiOnlineDpo,
+    read=read_prompts,
+    train=train_semi_online_dpo,
+    label="semi-online DPO",
+    card="{k} updates of DPO on its own fresh rollouts ({regime})",
+    message="Train {wildcards.model} on fresh pairs to K={wildcards.k} ({wildcards.regime}), "
+    "G={wildcards.g}, seed {wildcards.seed}",
+    auto_message="Train {wildcards.model} on fresh pairs until H and mu decline, at most to K={wildcards.k} "
+    "({wildcards.regime}), G={wildcards.g}, seed {wildcards.seed}",
+    unit="updates of DPO on fresh rollouts",
+    methods=_methods,
+)

@@ -1,0 +1,213 @@
+"""Training that stops automatically (paper, recipe step 3 and appendix B): train and probe until H and mu decline.
+
+A run is a chain of segments of an online training. After each segment, the frozen adapter is harvested on a few
+prompts, with the decoding of the harvest (docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from g2d.analysis.informativeness import Informativeness, informativeness
+from g2d.jobs.cost import Meter
+from g2d.jobs.files import atomic, copy_folder, read_json, sha256, write_json
+from g2d.plain import say
+from g2d.policies.policy import Policy
+from g2d.regimes.run.checkpoints import TrainingStoppedError, carry, job_digest
+from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.online import completions_tokens, identity
+from g2d.regimes.run.stopping import stop_requests
+from g2d.regimes.run.training import AUTO, AutoStop, read_log
+from g2d.rollouts.draw import draw_rollouts, engine_for, sampling
+from g2d.rollouts.free_memory import free_unused
+from g2d.rollouts.rollout import Rollout, to_frame
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A small harvest during training. H, mu and their intervals are None if no prompt was pairable."""
+
+    step: int  # gradient steps so far
+    tokens_generated: int
+    n_prompts: int
+    pass_at_1: float
+    pairability: float
+    pairability_low: float
+    pairability_high: float
+    entropy: float | None
+    entropy_low: float | None
+    entropy_high: float | None
+    mid_band: float | None
+    mid_band_low: float | None
+    mid_band_high: float | None
+
+    @property
+    def h_and_mu(self) -> tuple[float, float]:
+        """Sort key of a probe; lowest if no prompt was pairable."""
+        return (-1.0 if self.entropy is None else self.entropy), (-1.0 if self.mid_band is None else self.mid_band)
+
+
+# Fields that a probe shares with `Informativeness`.
+METRICS = tuple(entry.name for entry in fields(Probe) if entry.name not in ("step", "tokens_generated"))
+PROBE_COLUMNS = {  # columns of probes.csv
+    "step": "int64",
+    **dict.fromkeys(METRICS, "float64"),
+    "n_prompts": "int64",
+    "chosen": "bool",
+    "tokens_generated": "int64",
+}
+
+
+def summarised(step: int, rollouts: Sequence[Rollout]) -> Probe:
+    """Summarise the rollouts of a probe."""
+    measures: Informativeness = informativeness(to_frame(rollouts))
+    tokens = sum(rollout.token_count for rollout in rollouts)
+    return Probe(step=step, tokens_generated=tokens, **{name: getattr(measures, name) for name in METRICS})
+
+
+def has_declined(history: Sequence[Probe], patience: int) -> bool:
+    """Return whether H and mu were both below their maxima so far in each of the last `patience` probes."""
+    measures = np.array([probe.h_and_mu for probe in history]).reshape(-1, 2)
+    below = [
+        bool((own < highest).all()) for own, highest in zip(measures, np.maximum.accumulate(measures), strict=True)
+    ]
+    return len(below) >= patience and all(below[-patience:])
+
+
+def best(history: Sequence[Probe]) -> Probe:
+    """Probe with the highest H; mu breaks ties, then fewer steps."""
+    return max(history, key=lambda probe: (*probe.h_and_mu, -probe.step))
+
+
+PROBES = "probes.json"  # in the work folder: finished probes, and the digest of their job
+
+
+def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob) -> Trained:
+    """Train until the policy's harvest declines, at most to K.
+
+    Leaves `Lora.files` and `rollouts.parquet` of the best probe's policy in the work folder. `train` trains to step
+    `k`, from `resume_from`.
+    """
+    auto: AutoStop = job.settings.auto
+    everything = identity(job) | {"auto": auto.params(), "harvest": job.harvest.params()}
+    to_a_step = replace(job, settings=job.settings.model_copy(update={"auto": None}))
+    history = _History(job.work, everything, job.meter, job.settings.completions_per_generation(job.group_size))
+    for step in range(auto.every, job.k + 1, auto.every):
+        if history.reached >= step:
+            continue
+        if has_declined(history.probes, auto.patience):
+            break
+        segment = history.segment(step)
+        with stop_requests() as requests:
+            before = history.segment(history.reached) / "checkpoint" if history.reached else None
+            train(replace(to_a_step, k=step, work=segment, resume_from=before))
+        if requests:  # received in the last step, which the trainer takes for a regular end
+            raise TrainingStoppedError(
+                f"stopped by {requests[0]} at step {step}, which is kept: run the same command again to go on from "
+                "there"
+            )
+        free_unused()
+        history.add(summarised(step, probe_rollouts(job, _policy(job, step, segment))))
+        free_unused()
+    return history.export_best()
+
+
+def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
+    return replace(
+        job.base,
+        policy_id=job.policy_id,
+        regime=AUTO,
+        group_size=job.group_size,
+        k=step,
+        seed=job.seed,
+        **job.lora.folders(segment),
+        weights_sha256=sha256(segment / job.lora.files[0]),
+        settings={"lora": job.lora.params()},
+    )
+
+
+def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
+    """Generate a policy's harvest rollouts for the first prompts, on the trainer's GPU."""
+    problems, decoding = job.data[: job.settings.auto.prompts], sampling(job.harvest, job.seed)
+    settings = job.engine and job.engine.model_copy(update={"tensor_parallel_size": 1})
+    engine = engine_for(policy, settings)
+    return draw_rollouts(policy, problems, job.prompt, decoding, workers=job.workers, engine=engine)
+
+
+class _History:
+    """Segments and probes of one job in its work folder: `k{step}/` per segment, and `PROBES`.
+
+    Only the last and the best segment are kept in full; of the others only the training rollouts remain.
+    """
+
+    def __init__(self, work: Path, job: dict[str, Any], meter: Meter, completions_per_generation: int) -> None:
+        self.work = work
+        self.job = job_digest(job)
+        self.meter = meter
+        self.completions_per_generation = completions_per_generation
+        self.probes: list[Probe] = []
+        if (work / PROBES).is_file():
+            record = read_json(work / PROBES)
+            if record["job"] == self.job:
+                self.probes = [Probe(**probe) for probe in record["probes"]]
+                carry(meter, record, str(work / PROBES))
+                meter.tokens_generated = self.tokens_generated
+                say(f"goes on from the probe at step {self.reached}, where an earlier attempt ended")
+            else:
+                say(f"{work}: made under other settings, not used")
+                (work / PROBES).unlink()
+                for segment in work.glob("k*"):
+                    shutil.rmtree(segment)
+
+    @property
+    def reached(self) -> int:
+        """Step of the last probe; 0 before the first."""
+        return self.probes[-1].step if self.probes else 0
+
+    @property
+    def tokens_generated(self) -> int:
+        """Tokens generated by steps and probes so far."""
+        log = read_log(self.segment(self.reached) / "checkpoint")
+        steps = completions_tokens(log, self.completions_per_generation, after_step=0)
+        return steps + sum(probe.tokens_generated for probe in self.probes)
+
+    def segment(self, step: int) -> Path:
+        """Folder of the training that ends at a step."""
+        return self.work / f"k{step}"
+
+    def add(self, probe: Probe) -> None:
+        """Record a probe, then delete files that are no longer needed."""
+        self.probes.append(probe)
+        self.meter.tokens_generated = self.tokens_generated
+        record = {"probes": [asdict(entry) for entry in self.probes], "spent": asdict(self.meter.spent())}
+        write_json(self.work / PROBES, {"job": self.job} | record)
+        say(f"probe at step {probe.step}: H={probe.entropy}, mu={probe.mid_band}")
+        parts = ("adapter", "weights", "checkpoint")
+        kept = {probe.step: parts, best(self.probes).step: parts}
+        for past in self.probes:
+            for part in list(self.segment(past.step).iterdir()):
+                if part.is_dir() and part.name not in kept.get(past.step, ()):
+                    shutil.rmtree(part)
+
+    def export_best(self) -> Trained:
+        """Copy the chosen policy's weights and its training rollouts to the work folder."""
+        chosen = best(self.probes)
+        for part in ("adapter", "weights"):
+            shutil.rmtree(self.work / part, ignore_errors=True)
+            if (self.segment(chosen.step) / part).is_dir():
+                copy_folder(self.segment(chosen.step) / part, self.work / part)
+        steps = [probe.step for probe in self.probes if probe.step <= chosen.step]
+        parts = [pd.read_parquet(self.segment(step) / "rollouts.parquet") for step in steps]
+        with atomic(self.work / "rollouts.parquet") as draft:
+            pd.concat(parts, ignore_index=True).to_parquet(draft, index=False)
+        rows = [{**asdict(probe), "chosen": probe == chosen} for probe in self.probes]
+        table = pd.DataFrame(rows, columns=list(PROBE_COLUMNS)).astype(PROBE_COLUMNS)
+        log = read_log(self.segment(chosen.step) / "checkpoint")
+        return Trained(log, {"steps_trained": self.reached}, chosen.step, table)

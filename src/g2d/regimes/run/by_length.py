@@ -1,0 +1,188 @@
+"""Passes over rows of similar length: the rows of one update are regrouped to reduce padding.
+
+The rows of each update and the order of updates do not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+
+from g2d.regimes.run.microbatches import MicroBatches
+from g2d.regimes.run.processes import n_processes
+
+Batch = dict[str, Any]  # tensors whose first dimension is rows, and values shared by all rows
+PROMPT = ("prompt_ids", "prompt_mask")
+
+
+def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[list[int]]:
+    """Split rows into passes, longest first, each with as many rows as fit when padded to the longest.
+
+    Args:
+        lengths: tokens of each row; for rows that belong together, their total when padded.
+        tokens: most tokens per pass; a longer row gets a pass to itself.
+        rows: fixed number of rows per pass instead.
+    """
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    passes: list[list[int]] = []
+    while order:
+        n = rows or max(1, tokens // lengths[order[0]])
+        passes.append(order[:n])
+        order = order[n:]
+    return passes
+
+
+class RowWeighting:
+    """Mixin for TRL trainers that gives every row of a gradient step the same weight.
+
+    `weigh` receives the number of rows of each micro-batch that are not padding duplicates, and their weight.
+    """
+
+    def _get_num_items_in_batch(self, batches: list[dict[str, Any]], device: Any) -> Any:
+        """Weight the rows; the Trainer calls this with the micro-batches of a gradient step."""
+        last = self.accelerator.gradient_state.end_of_dataloader  # type: ignore[attr-defined]
+        rows, total = own_rows(
+            [self.rows(batch) for batch in batches],
+            size=self.args.per_device_train_batch_size,  # type: ignore[attr-defined]
+            ends_at=len(self.train_dataset) if last else None,  # type: ignore[attr-defined]
+            rank=self.accelerator.process_index,  # type: ignore[attr-defined]
+            processes=n_processes(),
+        )
+        for batch, own in zip(batches, rows, strict=True):
+            self.weigh(batch, own, len(batches) * n_processes() / total)  # 1 / rows if all micro-batches are full
+        return super()._get_num_items_in_batch(batches, device)  # type: ignore[misc]
+
+    def rows(self, batch: dict[str, Any]) -> int:
+        """Number of rows in a micro-batch."""
+        return len(batch["input_ids"])
+
+    def weigh(self, batch: dict[str, Any], own: int, weight: float) -> None:
+        """Add row weights to a micro-batch: `weight` for the first `own` rows, 0 for the others.
+
+        The Trainer then averages the weighted loss over micro-batches and processes.
+        """
+        import torch
+
+        weights = torch.zeros(self.rows(batch))
+        weights[:own] = weight
+        batch["weights"] = weights
+
+
+def own_rows(
+    sizes: Sequence[int], *, size: int, ends_at: int | None, rank: int, processes: int
+) -> tuple[list[int], int]:
+    """Rows per micro-batch without accelerate's padding duplicates, and their total over all processes.
+
+    Args:
+        sizes: rows of each micro-batch of this process; `size` is that of a full one. Micro-batches are dealt to the
+            processes in turn.
+        ends_at: rows of an epoch, if the last micro-batch ends it; else None.
+    """
+    if processes == 1:
+        return [*sizes], sum(sizes)
+    rows, at_once = [*sizes], size * processes
+    total = len(rows) * at_once
+    if rows and ends_at is not None and (left := ends_at % at_once):
+        rows[-1] = min(max(left - rank * size, 0), size)
+        total += left - at_once
+    return rows, total
+
+
+class PassesByLength(RowWeighting):
+    """Mixin for TRL trainers that splits a batch into several passes if `microbatches.tokens` is set.
+
+    A micro-batch then holds all rows that a process has of an update; gradient and loss are summed over its passes.
+    """
+
+    def __init__(self, *, microbatches: MicroBatches, **arguments: Any) -> None:
+        self.microbatches = microbatches
+        super().__init__(**arguments)
+
+    def training_step(self, model: Any, inputs: Batch, num_items_in_batch: Any = None) -> torch.Tensor:
+        """Run one training step, possibly in several passes."""
+        step: Any = super().training_step  # type: ignore[misc]
+        if not self.microbatches.tokens:
+            return step(model, inputs, num_items_in_batch)
+        n = self.rows(inputs)
+        of_unit = inputs["attention_mask"].sum(dim=1).view(-1, n)  # a pair has two sequences
+        lengths: list[int] = (of_unit.amax(dim=0) * len(of_unit)).tolist()
+        # TRL gathers logged values by rows, so all processes need the same number of rows per pass.
+        passes = dealt(lengths, self.microbatches.tokens, self.microbatches.rows if n_processes() > 1 else None)
+        metrics = self._metrics["train"]  # type: ignore[attr-defined]
+        before = {name: len(values) for name, values in metrics.items()}
+        parts = [cut(rows_of(inputs, torch.tensor(rows), n), "attention_mask") for rows in passes]
+        losses = [step(model, part, num_items_in_batch) for part in parts]
+        for name, values in metrics.items():  # the trainer logs their mean
+            logged = values[before.get(name, 0) :]
+            if len(logged) == len(passes):
+                mean = sum(len(rows) * value for rows, value in zip(passes, logged, strict=True)) / n
+                values[before.get(name, 0) :] = [mean]
+        return torch.stack(losses).sum()
+
+
+Order = Callable[[Batch], torch.Tensor]  # sorts the rows of a GRPO batch
+
+
+def by_length(batch: Batch) -> torch.Tensor:
+    """Sort rows by completion length, longest first."""
+    return batch["completion_mask"].sum(dim=1).argsort(descending=True, stable=True)
+
+
+def by_prompt(batch: Batch) -> torch.Tensor:
+    """Put the rows of each prompt next to each other, so that a pass has many of them
+    (`g2d.regimes.run.shared_prompts`)."""
+    rows = [tuple(ids) for ids in torch.cat([batch[name] for name in PROMPT], dim=1).tolist()]
+    return torch.tensor(sorted(range(len(rows)), key=lambda row: rows.index(rows[row])))
+
+
+def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_length) -> list[Batch]:
+    """Reorder the completions within every update of a GRPO generation and rebuild its micro-batches.
+
+    `batches` are TRL's micro-batches, all with the same number of rows.
+    """
+    regrouped_batches = []
+    for start in range(0, len(batches), per_update):
+        of_update = batches[start : start + per_update]
+        # Values without a row dimension are equal in all micro-batches.
+        whole = {
+            name: torch.cat([batch[name] for batch in of_update])
+            if isinstance(value, torch.Tensor) and value.ndim
+            else value
+            for name, value in of_update[0].items()
+        }
+        order = ordered(whole)
+        for rows in order.chunk(len(of_update)):
+            batch = rows_of(whole, rows, len(order))
+            prompt = cut({name: batch[name] for name in PROMPT}, "prompt_mask")
+            regrouped_batches.append(cut(batch, "completion_mask", but=PROMPT) | prompt)
+    return regrouped_batches
+
+
+def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
+    """Select rows of a batch of n. A tensor with a multiple of n rows has several blocks of n, for example the rejected
+    completions after all chosen ones."""
+
+    def chosen(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.ndim:
+            return value
+        return value.unflatten(0, (-1, n))[:, rows.to(value.device)].flatten(0, 1)
+
+    return {name: chosen(value) for name, value in batch.items()}
+
+
+def cut(batch: Batch, mask: str, but: Collection[str] = ()) -> Batch:
+    """Remove columns that are padding in all rows, on the left or right, according to the tensor `mask`.
+
+    All tensors of the same width are cut, except those named in `but`.
+    """
+    width = batch[mask].shape[1]
+    used = batch[mask].any(dim=0).nonzero().flatten().tolist() or [0]
+    columns = slice(used[0], used[-1] + 1)
+
+    def narrow(name: str, value: Any) -> Any:
+        as_wide = isinstance(value, torch.Tensor) and value.ndim > 1 and value.shape[1] == width
+        return value[:, columns] if as_wide and name not in but else value
+
+    return {name: narrow(name, value) for name, value in batch.items()}

@@ -1,0 +1,285 @@
+"""Checkpoints of a training in progress: always complete, only used by the same job, deleted when it is done.
+
+Each has a manifest with the digest of every file and of everything the training depends on (docs/recovery.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from g2d.jobs.attempts import Stopped
+from g2d.jobs.cost import Cost, Meter
+from g2d.jobs.digests import MARK
+from g2d.jobs.files import disk_errors, parse_record, read_json, sha256, write_json
+from g2d.plain import say
+from g2d.regimes.run import processes
+from g2d.regimes.run.stopping import stop_requests
+from g2d.regimes.run.training import require_rewards
+from g2d.regimes.run.weights import save_trained
+from g2d.settings import Section, key
+
+
+class Checkpointing(Section):
+    """How often trainings save checkpoints, to resume after an interruption. Does not change results.
+
+    A job that is terminated also saves one.
+    """
+
+    every_minutes: float | None = key(10.0, "Time between checkpoints; null: not by time.", unit="min", gt=0)
+    every_steps: int | None = key(None, "Gradient steps between checkpoints; null: not by steps.", unit="steps", ge=1)
+    keep: Literal["all", "last"] = key(
+        "all",
+        "Training states of an online training to keep: those of all K, or only of the last. With last, "
+        "adding a K below it later repeats training from the K before.",
+    )
+
+
+MANIFEST = "manifest.json"
+MICROBATCHES = "division.json"  # in a checkpoint: the passes of its updates, if a card decided (`run.microbatches`)
+KEPT = 2  # checkpoints to keep: if a machine fails before the newest is on disk, the previous one remains
+ENOUGH_TO_TELL = 10  # gradient steps after which a reward must have scored some completion
+
+
+class TrainingStoppedError(Stopped):
+    """The training was asked to stop and has saved a checkpoint."""
+
+
+class Checkpoints:
+    """The checkpoints of one job in a folder that persists between attempts.
+
+    Args:
+        job: everything the result depends on, as JSON; checkpoints of other jobs are never used.
+        meter: meter of this attempt; resuming from a checkpoint adds the cost up to it.
+    """
+
+    def __init__(self, folder: Path, job: Mapping[str, Any], meter: Meter) -> None:
+        self.folder = folder
+        self.job = job_digest(job)
+        self.meter = meter
+        self.draft = folder / "trainer"  # the trainer writes here
+        self.microbatches: Mapping[str, Any] | None = None
+
+    def _newest_first(self) -> list[Path]:
+        return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)
+
+    def newest(self) -> Path | None:
+        """Newest checkpoint of this job, intact or not."""
+        for folder in self._newest_first():
+            with suppress(OSError, ValueError):
+                if read_json(folder / MANIFEST)["job"] == self.job:
+                    return folder
+        return None
+
+    def latest(self) -> Path | None:
+        """Newest usable checkpoint; its cost is added to the meter, and unusable checkpoints are deleted."""
+        shutil.rmtree(self.draft, ignore_errors=True)
+        for folder in self._newest_first():
+            if is_usable(folder, self.job, self.meter):
+                return folder
+            shutil.rmtree(folder)
+        return None
+
+    def add(self, draft: Path, step: int) -> None:
+        """Add a checkpoint that the trainer has written, and delete the oldest."""
+        if self.microbatches is not None:
+            write_json(draft / MICROBATCHES, self.microbatches)
+        seal(draft, step, self.job, self.meter.spent())
+        folder = self.folder / f"step-{step}"
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.rename(folder)
+        for old in self._newest_first()[KEPT:]:
+            shutil.rmtree(old)
+        say(f"checkpoint at step {step}")
+
+
+def job_digest(job: Mapping[str, Any]) -> str:
+    """Digest of everything that a result depends on, given as JSON; it identifies files kept between attempts."""
+    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
+
+
+def step_of(checkpoint: Path) -> int:
+    """Gradient steps of a checkpoint, from its folder name."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def is_usable(folder: Path, job: str, meter: Meter) -> bool:
+    """Return whether a checkpoint is intact and of this job; add its cost to the meter, or log why it cannot be
+    used."""
+    try:
+        manifest = require_intact(folder)
+        if manifest["job"] == job:
+            carry(meter, manifest, str(folder / MANIFEST))
+            return True
+        say(f"{folder}: made under other settings, not used")
+    except ValueError as error:
+        say(f"{str(error).split(';')[0]}: not used")
+    return False
+
+
+def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
+    """Add the cost recorded as `spent` to the meter; records of 0.1.0 have none."""
+    if "spent" in record:
+        meter.carried = parse_record(Cost, record["spent"], where)
+
+
+def seal(folder: Path, step: int, job: str, spent: Cost | None = None) -> None:
+    """Write the manifest of a checkpoint: `step`, `job`, digests of `files`, and `spent`.
+
+    `spent` is None for results: their content must not depend on the time they took.
+    """
+    files = {str(file.relative_to(folder)): sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()}
+    files.pop(MANIFEST, None)
+    cost = {} if spent is None else {"spent": asdict(spent)}
+    write_json(folder / MANIFEST, {"step": step, "job": job, "files": files} | cost)
+
+
+def require_intact(folder: Path) -> dict[str, Any]:
+    """Read the manifest and check all files; a ValueError names one that is missing or changed."""
+    if not (folder / MANIFEST).is_file():
+        raise ValueError(f"{folder}: an unfinished checkpoint (no {MANIFEST}); delete the folder to have it made again")
+    manifest = read_json(folder / MANIFEST)
+    for name, digest in manifest["files"].items():
+        if not (folder / name).is_file() or sha256(folder / name) != digest:
+            raise ValueError(
+                f"{folder / name}: missing, cut short or changed since it was written; delete {folder} to have it "
+                "made again"
+            )
+    return manifest
+
+
+def empty(checkpoint: Path) -> None:
+    """Delete the files of a finished checkpoint except the manifest; `require_intact` then reports them as missing."""
+    for part in checkpoint.iterdir():
+        if part.is_dir():
+            shutil.rmtree(part)
+        elif part.name not in (MANIFEST, MARK):
+            part.unlink()
+
+
+def is_whole(checkpoint: Path) -> bool:
+    """Return whether all files of a finished checkpoint exist."""
+    return all((checkpoint / name).is_file() for name in read_json(checkpoint / MANIFEST)["files"])
+
+
+def train(
+    trainer: Any,
+    checkpoints: Checkpoints,
+    settings: Checkpointing,
+    *,
+    until: int | None = None,
+    start: Path | None = None,
+    every: int = 1,
+    save: Callable[[Path], None] = lambda checkpoint: None,
+    restore: Callable[[Path], None] = lambda checkpoint: None,
+) -> Path:
+    """Run a Hugging Face trainer to its last step, resuming if possible; return the final checkpoint.
+
+    Args:
+        until: step to stop at, if before the trainer's last step.
+        start: finished checkpoint of another job to start from.
+        every: only steps that are multiples of this can be resumed bit for bit.
+        save: writes additional files to a checkpoint; called with its folder before it is sealed.
+        restore: reads those files.
+
+    Raises:
+        NotTheFirstError: the training is done, and this process is not the first one.
+        TrainingStoppedError: a signal stopped the training early.
+        RuntimeError: it ended at another step, or weights that should be sharded are not.
+        ValueError: a checkpoint is damaged, would run code, or has another `training.strategy`.
+    """
+    if start is not None:
+        if until is not None and (step := require_intact(start)["step"]) >= until:
+            raise RuntimeError(f"{start} is at step {step}: nothing is left to train up to step {until}")
+        processes.require_same_strategy(start)
+    if processes.is_sharded():
+        processes.keep_precision(trainer)
+    resumed: Path | None = processes.from_first(checkpoints.latest)
+    if resumed is not None:
+        processes.require_same_strategy(resumed)
+        say(f"goes on from step {step_of(resumed)}, where an earlier attempt ended")
+        restore(resumed)
+        if step_of(resumed) == until:
+            return _of_the_first(resumed)
+    write = trainer._save_checkpoint
+
+    def save_checkpoint(model: Any, trial: Any) -> None:
+        step = trainer.state.global_step
+        draft = checkpoints.draft / f"checkpoint-{step}"
+        try:
+            with disk_errors(checkpoints.folder):
+                write(model, trial)  # every process writes its random state
+                if processes.is_sharded():
+                    save_trained(trainer.model, draft)  # the trainer only writes shards
+                processes.charge_others()  # waits for all processes
+                if processes.is_first():
+                    save(draft)
+                    checkpoints.add(draft, step)
+            processes.wait()
+        except Exception:
+            shutil.rmtree(draft, ignore_errors=True)  # an incomplete checkpoint would only fill the disk
+            raise
+
+    trainer._save_checkpoint = save_checkpoint
+    # Skip TRL's and PEFT's model cards, which take longer than the rest of a small checkpoint.
+    trainer.create_model_card = trainer.model.create_or_update_model_card = lambda *_, **__: None
+    with stop_requests() as requests:
+        trainer.add_callback(_schedule(settings, until, every, requests, checkpoints.meter))
+        if source := resumed or start:
+            processes.refuse_code_in(source)
+        trainer.train(resume_from_checkpoint=str(source) if source else None)
+    reached, expected = trainer.state.global_step, until or trainer.state.max_steps
+    if requests and reached < expected:
+        raise TrainingStoppedError(
+            f"stopped by {requests[0]} at step {reached} of {expected}, which is kept: run the same command again to "
+            "go on from there"
+        )
+    if reached != expected:
+        raise RuntimeError(f"the training ended at step {reached} instead of {expected}")
+    return _of_the_first(checkpoints.folder / f"step-{reached}")
+
+
+def _of_the_first(checkpoint: Path) -> Path:
+    if not processes.is_first():
+        raise processes.NotTheFirstError
+    return checkpoint
+
+
+def _schedule(settings: Checkpointing, until: int | None, every: int, requests: list[str], meter: Meter) -> Any:
+    """Create a callback that decides when to save (by time, by steps, on request, at the end) and reports progress."""
+    from transformers import TrainerCallback
+
+    class Schedule(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+            self.step, self.time = state.global_step, time.monotonic()  # of the last checkpoint
+            meter.reached(state.global_step, until or state.max_steps)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+            step, now = state.global_step, time.monotonic()
+            meter.reached(step, until or state.max_steps)
+            last = step >= (until or state.max_steps)
+            due = settings.every_steps is not None and step - self.step >= settings.every_steps
+            due |= settings.every_minutes is not None and now - self.time >= 60 * settings.every_minutes
+            # Processes may see a clock or signal at different steps, so they decide together.
+            due, asked = processes.largest(due, signal.Signals[requests[0]] if requests else 0)
+            if asked and not requests:
+                requests.append(signal.Signals(asked).name)
+            if last or (step % every == 0 and (due or asked)):
+                control.should_save = True
+                control.should_training_stop = last or bool(asked)
+                self.step, self.time = step, now
+            return control
+
+        def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if len(state.log_history) == ENOUGH_TO_TELL:  # fail early, not after a day of training
+                require_rewards(state.log_history)
+
+    return Schedule()

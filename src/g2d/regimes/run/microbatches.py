@@ -1,0 +1,161 @@
+"""Division of an update's rows into passes through the model: as configured, or as fits into the GPU's memory.
+
+A training that resumes from a checkpoint keeps the choice of the training that wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import gcd
+from pathlib import Path
+from typing import Any
+
+from g2d.jobs.files import read_json
+from g2d.jobs.run_process import release
+from g2d.memory.need import Forecast
+from g2d.memory.workload import Training
+from g2d.plain import say
+from g2d.policies.policy import cpu_has_bfloat16
+from g2d.policies.settings import CONFIG
+from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.processes import init_process_group, is_sharded, largest, n_processes
+from g2d.rewards.catalogue import parts
+from g2d.rewards.model import RewardModel
+from g2d.rollouts.free_memory import GIB
+from g2d.rollouts.settings import EngineSettings
+
+Lengths = tuple[int, int]  # tokens of the longest prompt, and of the longest completion
+
+
+@dataclass(frozen=True)
+class MicroBatches:
+    """Passes through the model that make up an update of a training."""
+
+    rows: int  # rows per pass: per_device_batch_size
+    checkpointing: bool
+    tokens: int = 0  # most tokens per pass, with padding, if rows of similar length share a pass; else 0
+    shared_prompts: bool = False  # a pass reads each prompt once (`g2d.regimes.run.shared_prompts`)
+    autocast: bool = False  # to bfloat16, on a CPU
+    whole_logits: bool = False  # with shared prompts: compute all logits of a pass at once (`WholeLogits`)
+
+    @property
+    def arguments(self) -> dict[str, bool]:
+        """Keywords of `g2d.regimes.run.training.trainer_arguments`."""
+        return {"checkpointing": self.checkpointing, "autocast": self.autocast}
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Entries for the record of the policy; none for plain passes in float32."""
+        shared, precision = {"shared_prompts": True}, {"precision": "bfloat16"}
+        return (shared if self.shared_prompts else {}) | (precision if self.autocast else {})
+
+
+def longest(prompts: Iterable[Sequence[int]], completions: Iterable[Sequence[int]]) -> Lengths:
+    """Tokens of the longest prompt and of the longest completion."""
+    return max(map(len, prompts), default=1), max(map(len, completions), default=1)
+
+
+def choose_microbatches(
+    job: TrainingJob, checkpoints: Checkpoints, training: Training, lengths: Lengths
+) -> MicroBatches:
+    """Choose the micro-batches of a training; its checkpoints record them unless they are plain.
+
+    `training` is the workload of one process with the whole model.
+    """
+    workload = training.shared(n_processes(), "fsdp" if is_sharded() else "ddp", job.gradient_checkpointing)
+    memory, before = card_memory(), checkpoints.newest() or job.resume_from
+    if before is not None and (before / MICROBATCHES).is_file():
+        chosen = MicroBatches(**read_json(before / MICROBATCHES))
+    elif memory is None:
+        chosen = _on_cpu(job, workload, lengths, resumes=before is not None)
+        if not chosen.recorded:
+            return chosen
+    elif before is not None:  # written by a version that did not choose
+        chosen = MicroBatches(workload.units, workload.checkpointing)
+    else:
+        chosen = _on_gpu(job, workload, lengths[0], *memory)
+    checkpoints.microbatches = asdict(chosen)
+    return chosen
+
+
+def _on_cpu(job: TrainingJob, training: Training, lengths: Lengths, *, resumes: bool) -> MicroBatches:
+    """Choose on a CPU. A checkpoint without a record was written with plain passes in float32, which continue."""
+    update = training.update if training.passes != "groups" else None
+    rows = gcd(training.units, update) if update else training.units
+    checkpointing = job.gradient_checkpointing is True or is_sharded()
+    pretrained = "source" in job.base.settings and not job.base.is_scratch
+    shared = pretrained if job.shared_prompts == "auto" else job.shared_prompts
+    autocast = pretrained and cpu_has_bfloat16() if job.precision == "auto" else job.precision == "bfloat16"
+    if resumes or not (shared or autocast):
+        return MicroBatches(rows, checkpointing)
+    shared = shared and not is_sharded()
+    if shared and update and training.group > 1:
+        rows = _rows_of_groups(rows, update, training.group, lengths)
+    at_once = shared and pretrained
+    return MicroBatches(rows, checkpointing, shared_prompts=shared, autocast=autocast, whole_logits=at_once)
+
+
+def _rows_of_groups(rows: int, update: int, group: int, lengths: Lengths) -> int:
+    """Completions per pass that reads each prompt once, in whole groups if possible.
+
+    It takes no more tokens than `rows` completions that each have their own prompt.
+    """
+    prompt, completion = lengths
+
+    def tokens(n: int) -> int:
+        return -(-n // group) * prompt + n * completion
+
+    even = (n for n in range(rows, update + 1) if update % n == 0 and (n % group == 0 or group % n == 0))
+    return max((n for n in even if tokens(n) <= rows * (prompt + completion)), default=rows)
+
+
+def recorded(checkpoints: Checkpoints) -> dict[str, Any]:
+    """Entries on the micro-batches for the record of a policy."""
+    return MicroBatches(**checkpoints.microbatches).recorded if checkpoints.microbatches else {}
+
+
+def share_prompts_as_chosen(trainer: Any, checkpoints: Checkpoints) -> None:
+    """Make a trainer's passes read each prompt once, if that was chosen and its models can."""
+    chosen = checkpoints.microbatches
+    if chosen and chosen["shared_prompts"]:
+        from g2d.regimes.run.shared_prompts import share_prompts
+
+        at_once = chosen.get("whole_logits", False)  # missing in the checkpoints of earlier versions
+        shares = share_prompts(trainer.model, getattr(trainer, "ref_model", None), at_once=at_once)
+        checkpoints.microbatches = {**chosen, "shared_prompts": shares}
+
+
+def _on_gpu(job: TrainingJob, training: Training, prompt_tokens: int, free: int, total: int) -> MicroBatches:
+    """Choose what fits into the free memory of the GPU."""
+    has_reward_model = any(isinstance(reward, RewardModel) for reward in parts(job.reward))  # the forecast omits it
+    if has_reward_model:
+        training = replace(training, update=None, choose_checkpointing=False)
+    if training.update is None and not training.choose_checkpointing:
+        return MicroBatches(training.units, training.checkpointing)
+    file, engine = Path(job.base.base, CONFIG), job.engine or EngineSettings()
+    forecast = Forecast.of(file, job.lora, engine, total, prompt_tokens).divided(training, free)
+    say(
+        f"per_device_batch_size {forecast.units}{' (auto)' if training.update else ''}, activations "
+        f"{'run again backwards' if forecast.checkpointing else 'kept'}: {free / GIB:.1f} GiB are free, rows have at "
+        f"most {prompt_tokens + training.budget} tokens"
+    )
+    tokens = forecast.rows * (prompt_tokens + training.budget) if training.update else 0
+    return MicroBatches(forecast.units, forecast.checkpointing, tokens)
+
+
+def card_memory() -> tuple[int, int] | None:
+    """Free and total bytes of the GPU, the smallest free value of all processes; None without a GPU."""
+
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    release()  # memory of an engine that waits for the next job
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    if n_processes() > 1:
+        init_process_group()
+        free = -largest(-free)[0]
+    return free, total

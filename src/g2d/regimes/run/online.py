@@ -1,0 +1,129 @@
+"""Common code of online trainings: setup, vLLM next to the trainer, training to K, and output files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from g2d.jobs.files import copy_folder, disk_errors, sha256
+from g2d.memory.workload import largest_part
+from g2d.policies.policy import context_limit, load_tokenizer
+from g2d.problems import Problem, read_problems
+from g2d.problems.prompts import conversation, prompt_ids
+from g2d.regimes.run.checkpoints import MANIFEST, Checkpoints, require_intact, seal, train
+from g2d.regimes.run.job import Trained, TrainingJob
+from g2d.regimes.run.microbatches import MicroBatches, choose_microbatches, recorded
+from g2d.regimes.run.processes import n_processes
+from g2d.regimes.run.prompts import VERIFIABLE
+from g2d.regimes.run.training import export_trained, read_log
+from g2d.rewards.catalogue import TRUTH, reward_params
+from g2d.rollouts.engine import require_room
+
+DRAWN = "tokens/drawn"  # metric of a generation with replay: tokens without those of replayed completions
+ROLLOUTS = "rollouts.parquet"  # in a checkpoint: rollouts of the steps so far
+
+
+def read_prompts(job: TrainingJob, inputs: Any) -> list[Problem]:
+    """Read the problems to ask."""
+    files = [inputs.problems] if isinstance(inputs.problems, str) else inputs.problems
+    return [problem for file in files for problem in read_problems(file)]
+
+
+def identity(job: TrainingJob) -> dict[str, Any]:
+    """Values that a training depends on, regardless of K, as JSON."""
+    return {
+        **job.identity,
+        "problems": [asdict(problem) for problem in job.data],
+        "prompt": job.prompt.params(),
+        "engine": job.engine.identity if job.engine else None,
+        **job.settings.identity(job),
+    }
+
+
+def begin(job: TrainingJob) -> tuple[Checkpoints, MicroBatches]:
+    """Set up the checkpoints of a training to K and the passes of its updates.
+
+    Raises a ValueError if `resume_from` is damaged, or a prompt and its completion do not fit the model.
+    """
+    everything = {
+        **identity(job),
+        "k": job.k,
+        "start": require_intact(job.resume_from) if job.resume_from else None,
+        **({} if job.reward == TRUTH else {"reward": reward_params(job.reward)}),
+        **({} if job.prompt_mix == VERIFIABLE else {"prompts": job.prompt_mix.params()}),
+        **({} if job.replayed_harvest is None else {"replayed_harvest": sha256(job.replayed_harvest)}),
+    }
+    checkpoints = Checkpoints(job.work, everything, job.meter)
+    lengths = require_prompts_fit(job), job.settings.max_completion_length
+    return checkpoints, choose_microbatches(job, checkpoints, job.settings.on_card(job.group_size, lengths[1]), lengths)
+
+
+def train_to_k(job: TrainingJob, trainer: Any, checkpoints: Checkpoints, **own: Any) -> Trained:
+    """Train to step K with `g2d.regimes.run.checkpoints.train`.
+
+    Leaves `Lora.files`, `rollouts.parquet` and, for a later K, `checkpoint` in the work folder.
+    """
+    reached = train(trainer, checkpoints, job.checkpointing, until=job.k, start=job.resume_from, **own)
+    export_trained(reached, job.work, job.base)
+    left = job.work / "checkpoint"
+    shutil.rmtree(left, ignore_errors=True)
+    with disk_errors(job.work / ROLLOUTS):
+        shutil.copy2(reached / ROLLOUTS, job.work / ROLLOUTS)
+    copy_folder(reached, left, ROLLOUTS, MANIFEST)
+    manifest = require_intact(reached)
+    seal(left, manifest["step"], manifest["job"])
+    return Trained(read_log(reached), recorded(checkpoints))
+
+
+def require_prompts_fit(job: TrainingJob) -> int:
+    """Tokens of the longest prompt; a ValueError names a problem whose prompt and completion do not fit the model."""
+    problems: Sequence[Problem] = job.data
+    tokenizer = load_tokenizer(job.base)
+    ids = [prompt_ids(tokenizer, conversation(problem, job.prompt)) for problem in problems]
+    require_room(
+        ids,
+        [f"problem {problem.problem_id}" for problem in problems],
+        job.settings.max_completion_length,
+        (job.base.base, context_limit(job.base)),
+    )
+    return max(map(len, ids))
+
+
+def vllm_beside_trainer(job: TrainingJob, problems: Sequence[Problem], at_once: int) -> Any:
+    """Start vLLM for M0 and the adapters of a training, on the trainer's GPU; None with another engine.
+
+    Each process of a distributed training has a separate one.
+
+    Args:
+        problems: all problems that the training may ask; the longest determines the context.
+        at_once: most completions that all processes together request at once.
+    """
+    if job.engine is None or job.engine.name != "vllm":
+        return None
+    from g2d.rollouts.trainer_engine import SubprocessEngine
+    from g2d.rollouts.vllm_engine import VllmEngine
+
+    vllm: Any = (SubprocessEngine if n_processes() > 1 else VllmEngine)(
+        job.base,
+        job.engine.model_copy(update={"tensor_parallel_size": 1}),  # it would use all visible GPUs
+        adapter_rank=job.lora.r,
+        memory_utilization=job.engine.training_gpu_memory_utilization,
+        most_sequences=largest_part(at_once, n_processes()),
+    )
+    requests = [vllm.request(problem.problem_id, conversation(problem, job.prompt)) for problem in problems]
+    vllm.start_for(requests, job.settings.max_completion_length)
+    return vllm
+
+
+def completions_tokens(log_history: Sequence[dict[str, Any]], completions_per_generation: int, after_step: int) -> int:
+    """Count tokens generated by the logged steps after `after_step`.
+
+    The trainer logs the mean length of a generation once, with the first step that uses it. With replay it logs the
+    sampled tokens instead.
+    """
+    served = [row for row in log_history if "completions/mean_length" in row and row["step"] > after_step]
+    discarded = sum(row.get("tokens/discarded", 0) for row in served)
+    drawn = sum(row.get(DRAWN, row["completions/mean_length"] * completions_per_generation) for row in served)
+    return round(drawn + discarded)

@@ -1,0 +1,204 @@
+"""Passes that read a prompt once for all its completions in a batch.
+
+They have the log-probabilities and gradients of TRL's passes up to rounding. A packed row is a prompt and some of its
+completions; a mask separates the completions. TRL's head then computes logits only for completion tokens, whereas on a
+CPU it would do so for every position. Imports TRL.
+
+With LoRA dropout, the completions of a prompt share the noise on the prompt's tokens. The distribution of the noise of
+one completion is unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import wraps
+from types import MethodType, SimpleNamespace
+from typing import Any
+
+import torch
+
+from g2d.plain import say
+from g2d.regimes.run.head import whole_logits
+from g2d.regimes.run.training import evaluation_mode
+
+ROW_TOKENS = 1024  # most tokens of a packed row with several completions, since attention is quadratic
+HANDLED = {"input_ids", "attention_mask", "labels", "use_cache", "num_items_in_batch"}  # arguments of a forward pass
+PER_TOKEN = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
+SAME = {torch.float32: 1e-3, torch.float64: 1e-6}  # largest relative distance of states; 2e-2 for other types
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Packed rows, (rows, width), and the positions of scored tokens, in the order of the batch's labels."""
+
+    ids: torch.Tensor
+    positions: torch.Tensor  # position of a token in its sequence
+    segments: torch.Tensor  # 0: prompt; 1, 2, ...: completions; -1: padding
+    predictors: torch.Tensor  # index into the flattened rows of the state that predicts a token, (tokens,)
+    targets: torch.Tensor  # tokens to predict, (tokens,)
+
+    @property
+    def mask(self) -> torch.Tensor:
+        """Attention mask, (rows, 1, width, width): tokens attend to earlier ones of their completion and prompt."""
+        queries, keys = self.segments[:, :, None], self.segments[:, None, :]
+        seen = (queries == keys) | ((keys == 0) & (queries >= 0))
+        return (seen & torch.ones_like(seen).tril())[:, None]
+
+
+def packed(input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor) -> Packed | None:
+    """Pack a batch, (rows, width), with any padding; unscored tokens have the label -100.
+
+    None if no token is scored, or a completion has no prompt.
+    """
+    rows: list[_Row] = []
+    open_rows: dict[tuple[int, ...], int] = {}  # row number by prompt
+    places: list[tuple[int, int, int]] = []  # (row, column, target)
+    for ids, present, own in zip(input_ids.tolist(), attention_mask.tolist(), labels.tolist(), strict=True):
+        sequence = [(token, label) for token, there, label in zip(ids, present, own, strict=True) if there]
+        scored = [i for i, (_, label) in enumerate(sequence) if label != -100]
+        if not scored:
+            continue
+        first, last = scored[0], scored[-1]
+        if first == 0:
+            return None
+        prompt = tuple(token for token, _ in sequence[:first])
+        completion = [token for token, _ in sequence[first:last]]  # the last token predicts nothing
+        number = open_rows.get(prompt)
+        if number is None or len(rows[number].ids) + len(completion) > ROW_TOKENS:
+            number = open_rows[prompt] = len(rows)
+            rows.append(_Row.of(prompt))
+        begin = rows[number].append(completion, first)
+        places += [(number, first - 1 if i == first else begin + i - first - 1, sequence[i][1]) for i in scored]
+    if not rows:
+        return None
+    width = max(len(row.ids) for row in rows)
+
+    def filled(name: str, padding: int) -> torch.Tensor:
+        values = [[*getattr(row, name), *[padding] * (width - len(row.ids))] for row in rows]
+        return torch.tensor(values, device=input_ids.device)
+
+    return Packed(
+        ids=filled("ids", 0),
+        positions=filled("positions", 0),
+        segments=filled("segments", -1),
+        predictors=torch.tensor([row * width + column for row, column, _ in places], device=input_ids.device),
+        targets=torch.tensor([target for *_, target in places], device=input_ids.device),
+    )
+
+
+@dataclass
+class _Row:
+    ids: list[int]
+    positions: list[int]
+    segments: list[int]
+    completions: int = 0
+
+    @classmethod
+    def of(cls, prompt: Sequence[int]) -> _Row:
+        return cls([*prompt], [*range(len(prompt))], [0] * len(prompt))
+
+    def append(self, completion: Sequence[int], position: int) -> int:
+        """Append a completion whose first token has `position`, and return its column."""
+        begin = len(self.ids)
+        self.completions += 1
+        self.ids += completion
+        self.positions += range(position, position + len(completion))
+        self.segments += [self.completions] * len(completion)
+        return begin
+
+
+class _Scored:
+    """Stand-in for a model in TRL's forward, with precomputed states of its backbone."""
+
+    def __init__(self, model: Any, states: torch.Tensor) -> None:
+        self.get_output_embeddings = model.get_output_embeddings
+        self.base_model = lambda **_: SimpleNamespace(last_hidden_state=states)
+
+
+def share_prompts(*models: Any, at_once: bool = False) -> bool:
+    """Make models with TRL's fused head read each prompt once per batch; None is skipped.
+
+    Returns False, and logs the reason, if one of them cannot; then none is changed. With `at_once`, the head computes
+    all logits of a pass together (`g2d.regimes.run.head`).
+    """
+    bases = [model.get_base_model() if hasattr(model, "get_base_model") else model for model in models if model]
+    for base in bases:
+        if reason := _obstacle(base):
+            say(f"every completion is read with its own copy of the prompt: {reason}")
+            return False
+    for base in bases:
+        base.forward = MethodType(_sharing(base.forward, at_once), base)
+    return True
+
+
+def _sharing(fused: Any, at_once: bool) -> Any:
+    """Wrap TRL's forward, which still serves calls without labels, or with arguments not in `HANDLED`."""
+
+    @wraps(fused.__func__)  # `generate` reads the signature
+    def forward(self: Any, *args: Any, fused_lm_head: bool = False, **inputs: Any) -> Any:
+        given = {name for name, value in inputs.items() if value is not None}  # PEFT passes all its arguments
+        handled = fused_lm_head and not args and {"input_ids", "attention_mask", "labels"} <= given <= HANDLED
+        pack = packed(*(inputs[name] for name in ("input_ids", "attention_mask", "labels"))) if handled else None
+        if pack is None:
+            return fused(*args, fused_lm_head=fused_lm_head, **inputs) if fused_lm_head else fused(*args, **inputs)
+        states = _states(self, pack).flatten(0, 1)[pack.predictors]
+        with whole_logits() if at_once else nullcontext():
+            scored = fused.__func__(
+                _Scored(self, states[None]),
+                fused_lm_head=True,
+                shift_labels=pack.targets[None],
+                num_items_in_batch=inputs.get("num_items_in_batch"),
+            )
+        mask = inputs["labels"][:, 1:] != -100
+        for name in PER_TOKEN:
+            if (values := getattr(scored, name)) is not None:
+                scored[name] = values.new_zeros(mask.shape).masked_scatter(mask, values[0])
+        scored["label_mask"] = mask
+        return scored
+
+    return forward
+
+
+def _states(model: Any, pack: Packed) -> torch.Tensor:
+    """Last hidden states of packed rows, (rows, width, size)."""
+    mask = pack.mask
+    if model.config._attn_implementation == "eager":  # eager attention adds its mask
+        lowest = torch.finfo(model.dtype).min
+        mask = torch.zeros(mask.shape, dtype=model.dtype, device=mask.device).masked_fill(~mask, lowest)
+    states: torch.Tensor = model.base_model(
+        input_ids=pack.ids, attention_mask=mask, position_ids=pack.positions, use_cache=False
+    ).last_hidden_state
+    return states
+
+
+@torch.no_grad()
+def _obstacle(model: Any) -> str:
+    """Reason why a model cannot read packed rows; empty if it can.
+
+    Checks the configuration, and compares packed rows of short sequences with plain ones.
+    """
+    config = model.config.get_text_config()
+    name, attention = config.model_type, config._attn_implementation
+    if attention not in ("sdpa", "eager"):
+        return f"attention {attention} takes no mask of its own"
+    kinds = {*(getattr(config, "layer_types", None) or [])} - {"full_attention"}
+    if kinds or getattr(config, "sliding_window", None):
+        return f"{name} has layers with another attention ({', '.join(sorted(kinds)) or 'a sliding window'})"
+    device = model.get_output_embeddings().weight.device
+    ids = (torch.arange(32, device=device).view(4, 8) * 7919 + 17) % config.vocab_size
+    ids[:, :5] = ids[[0, 0, 2, 2], :5]  # two prompts of five tokens
+    labels = torch.where(torch.arange(8, device=device) < 5, -100, ids)
+    pack = packed(ids, torch.ones_like(ids), labels)
+    assert pack is not None
+    try:
+        with evaluation_mode(model):
+            plain = model.base_model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+            states = _states(model, pack).flatten(0, 1)[pack.predictors]
+    except (RuntimeError, TypeError, ValueError) as error:
+        return f"{name} takes no mask of its own ({error})"
+    expected = plain[:, 4:-1].flatten(0, 1)
+    apart = float((states - expected).norm() / expected.norm())
+    same = apart <= SAME.get(expected.dtype, 2e-2)
+    return "" if same else f"{name} computes other states with a mask of its own"

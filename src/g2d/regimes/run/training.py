@@ -1,0 +1,219 @@
+"""Common code of TRL trainers: explicit arguments, starting weights, and output files.
+
+Arguments are explicit so that an upgrade does not silently change results.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import field_validator
+
+from g2d.jobs.files import disk_errors, read_json, write_json, write_jsonl
+from g2d.policies.policy import Policy, load_base, precision, require_own_weights
+from g2d.policies.settings import Lora
+from g2d.regimes.run.processes import is_sharded, n_processes
+from g2d.rewards.judging import require_numbers
+from g2d.rewards.reward import Status
+from g2d.settings import Section, key
+
+
+class OptimizerKeys(Section):
+    """Settings of AdamW besides the learning rate."""
+
+    adam_betas: tuple[float, float] = key(
+        (0.9, 0.999), "Decay rates of AdamW's averages of the gradient and of its square.", neutral=(0.9, 0.999)
+    )
+    adam_epsilon: float = key(1e-8, "Epsilon in AdamW's denominator.", gt=0, neutral=1e-8)
+    weight_decay: float = key(0.0, "Decoupled weight decay.", ge=0, neutral=0.0)
+    max_grad_norm: float = key(1.0, "Gradient norm to clip at.", gt=0, neutral=1.0)
+
+    @field_validator("adam_betas")
+    @classmethod
+    def _decays(cls, betas: tuple[float, float]) -> tuple[float, float]:
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"both must be at least 0 and below 1: {list(betas)}")
+        return betas
+
+
+AUTO = "auto"  # folder of policies whose warm-up stops automatically
+
+
+class AutoStop(Section):
+    """Stop when H and mu of a small harvest have begun to decline (recipe step 3)."""
+
+    every: int = key(50, "Gradient steps between probes.", unit="steps", paper="not stated", ge=1)
+    prompts: int = key(
+        200,  # docs/analysis.md has the effect of fewer
+        "Prompts per probe, taken from the start of the training set and sampled as in the harvest.",
+        paper="not stated",
+        ge=1,
+    )
+    patience: int = key(
+        3, "Stop after this many probes in a row with H and mu below their maxima.", paper="not stated", ge=1
+    )
+
+    @property
+    def first_decline(self) -> int:
+        """Earliest step at which it can stop: the first probe cannot decline."""
+        return (1 + self.patience) * self.every
+
+
+def trainer_arguments(
+    output_dir: str | Path,
+    seed: int,
+    tracking: Mapping[str, Any] | None = None,
+    settings: Any = None,
+    *,
+    checkpointing: bool | None = None,
+    autocast: bool = False,
+) -> dict[str, Any]:
+    """Arguments common to TRL's configurations: precision by device, every step logged.
+
+    Args:
+        tracking: from `g2d.regimes.run.tracking`; None: no reporting.
+        settings: the regime's settings, for learning rate, schedule and `OptimizerKeys`, if any.
+        checkpointing: of activations (`g2d.regimes.run.microbatches`); None: on a GPU or with a sharded model.
+        autocast: use bfloat16 autocast on a CPU, as on a GPU.
+    """
+    import torch
+
+    gpu = torch.cuda.is_available()
+    keys = settings if isinstance(settings, OptimizerKeys) else OptimizerKeys()
+    rate = {"learning_rate": settings.learning_rate, "lr_scheduler_type": settings.lr_schedule} if settings else {}
+    return {
+        "output_dir": str(output_dir),
+        "seed": seed,
+        "data_seed": seed,
+        "use_cpu": not gpu,
+        "bf16": gpu or autocast,
+        # Not accelerate's version, which recomputes with different dropout.
+        "gradient_checkpointing": gpu or is_sharded() if checkpointing is None else checkpointing,
+        **rate,
+        "optim": "adamw_torch",
+        "adam_beta1": keys.adam_betas[0],
+        "adam_beta2": keys.adam_betas[1],
+        "adam_epsilon": keys.adam_epsilon,
+        "weight_decay": keys.weight_decay,
+        "max_grad_norm": keys.max_grad_norm,
+        "warmup_steps": 0,
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,  # otherwise it logs the mean of earlier losses for NaN
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        **({"ddp_find_unused_parameters": False} if n_processes() > 1 else {}),  # a step needs the whole adapter
+        **(tracking or {"report_to": "none"}),
+    }
+
+
+def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
+    """Load the model that a training starts from: M0, or `start` with its trained part.
+
+    All weights are trained in float32, also on a GPU: most of a step of bfloat16 weights would be rounded away.
+    Raises a ValueError if `start` is of the other kind (adapter or all weights), or its weights differ from its record.
+    """
+    if start is not None and (start.weights is None) == lora.trains_all:
+        raise ValueError(f"{start.policy_id} has no {lora.folder} to start from")
+    if lora.trains_all:
+        require_own_weights(start or base)
+        return load_base(start or base, exact=True)
+    model: Any = load_base(base)
+    if start is None:
+        return model
+    from g2d.policies.adapter_rounding import load_adapter
+
+    require_own_weights(start)
+    model = load_adapter(model, str(start.adapter), lora.rounding, is_trainable=True)
+    model.peft_config["default"].base_model_name_or_path = base.base  # the model's own name would be looked up by PEFT
+    return model
+
+
+@contextmanager
+def evaluation_mode(model: Any) -> Iterator[None]:
+    """Disable dropout of the model and its adapters within the context."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+def untie_head(model: Any) -> None:
+    """Give a head that shares its weights with the embeddings a separate copy.
+
+    TRL 1.16 casts a tied head to float32 together with the embeddings, which it does not find in a model with adapters.
+    """
+    import torch
+
+    if model.config.tie_word_embeddings:
+        head = model.get_output_embeddings()
+        head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+        model.config.tie_word_embeddings = False
+
+
+def restore_token_count(trainer: Any, checkpoint: Path) -> None:
+    """Restore a trainer's token count from a checkpoint: TRL's DPO and SFT trainers do not."""
+    trainer._total_train_tokens = read_log(checkpoint)[-1]["num_tokens"]
+
+
+def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
+    """Copy `Lora.files` of a checkpoint to `work`.
+
+    Full weights are converted to the precision of the trainer's passes. An adapter gets M0's public name, its
+    repository and revision. That cannot happen before saving: PEFT then compares the model's vocabulary with that of
+    the M0 it names, which must be the local one.
+    """
+    is_adapter = (checkpoint / "adapter_config.json").is_file()
+    folder = work / ("adapter" if is_adapter else "weights")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    if not is_adapter:
+        from safetensors.torch import load_file, save_file
+
+        parts = sorted(checkpoint.glob("model*.safetensors"))
+        weights = {name: tensor.to(precision()) for part in parts for name, tensor in load_file(part).items()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        shutil.copyfile(Path(base.base, "config.json"), folder / "config.json")
+        return
+    with disk_errors(folder):
+        shutil.copy2(checkpoint / "adapter_model.safetensors", folder)
+    named = {"base_model_name_or_path": base.public_base, "revision": base.revision, "inference_mode": True}
+    settings = read_json(checkpoint / "adapter_config.json") | named
+    if isinstance(modules := settings.get("target_modules"), list):
+        settings["target_modules"] = sorted(modules)  # PEFT has a set, so equal trainings would write different bytes
+    write_json(folder / "adapter_config.json", settings)
+
+
+def read_log(checkpoint: Path) -> list[dict[str, Any]]:
+    """Trainer's log up to a checkpoint, from the first step on, across attempts and jobs."""
+    return read_json(checkpoint / "trainer_state.json")["log_history"]
+
+
+def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
+    """Apply `require_numbers` to the rewards of an online training, for each kind of prompt."""
+    for kind in ("", "/verifiable", "/open_ended"):
+        rows = [row for row in log_history if f"rewards/judged{kind}" in row]
+        names = get_args(Status) if not kind else ("judged", "without")
+        shares = {name: sum(row[f"rewards/{name}{kind}"] for row in rows) / len(rows) for name in names if rows}
+        require_numbers(shares, f"the reward of this training{f', {kind[1:]} prompts' if kind else ''}")
+
+
+def write_metrics(path: str | Path, log_history: list[dict[str, Any]]) -> None:
+    """Write one JSON line per gradient step from the trainer's log, without its final summary; NaN and infinity become
+    null.
+
+    Raises the errors of `require_rewards`.
+    """
+    require_rewards(log_history)
+
+    def json_of(value: Any) -> Any:
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    steps = [row for row in log_history if "loss" in row]
+    write_jsonl(path, [{name: json_of(value) for name, value in row.items()} for row in steps])

@@ -1,0 +1,142 @@
+"""Record of training rollouts and their rewards, step by step, one Parquet row per completion."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from g2d.jobs.files import atomic
+from g2d.regimes.run.processes import gathered, is_first
+from g2d.rewards.reward import Judgement as Rewarded
+from g2d.rewards.training import Completion, completion_text
+from g2d.verifier import Judgement
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Keep = Literal["none", "verdicts", "sampled", "completions"]
+COLUMNS = (
+    "step",  # first gradient step that used the completion, from 1
+    "problem_id",
+    "sample",  # 0 .. G-1 within the prompt's group
+    "token_count",
+    "finish_reason",
+    "verdict",
+    "reward",  # reward used for training; the verdict is always the verifier's
+    "extracted_answer",
+    "completion_text",  # null unless configured
+)
+
+
+class Record:
+    """Rows of the steps since the checkpoint of the previous K, one frame per draw.
+
+    Args:
+        keep: nothing, the rows, the rows with the texts of one prompt per draw, or with all texts.
+    """
+
+    def __init__(self, keep: Keep, columns: Sequence[str]) -> None:
+        self.keep, self.columns = keep, [*columns]
+        self.frames: list[pd.DataFrame] = []
+
+    def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[Any]:
+        """Texts to keep of a draw, None for the others; with `sampled`, those of the first prompt."""
+        of = {"completions": {*prompts}, "sampled": {*prompts[:1]} if sampled else set()}.get(self.keep, set())
+        return [text if prompt in of else None for prompt, text in zip(prompts, texts, strict=True)]
+
+    def add(self, drawn: pd.DataFrame) -> None:
+        """Keep the columns of a draw."""
+        if self.keep != "none":
+            self.frames.append(drawn[self.columns])
+
+    def save(self, path: Path) -> None:
+        """Write the rows with fixed column types, which empty columns would lack."""
+        import pandas as pd
+
+        frame = pd.concat(self.frames) if self.frames else pd.DataFrame(columns=self.columns)
+        numbers = dict.fromkeys(("step", "generated_at", "sample", "token_count"), "int64") | {"reward": "float64"}
+        types = {name: numbers.get(name, "string[pyarrow]") for name in self.columns}
+        with atomic(path) as draft:
+            frame.astype(types).to_parquet(draft, index=False)
+
+    def restore(self, path: Path) -> None:
+        """Resume from saved rows."""
+        import pandas as pd
+
+        self.frames = [pd.read_parquet(path)]
+
+
+class TrainingRollouts(Record):
+    """Records every completion that the reward judges: `TrainingReward(..., on_judged=rollouts.record)`.
+
+    Args:
+        eos_token_ids: tokens that end a completion.
+        stale: whether rollouts may be from an older policy; rows then have a column `generated_at`, the first step
+            after the one that produced the sampling policy.
+        lag: steps that the sampling policy is behind at every generation.
+        statuses: whether completions may have no reward; rows then have a column `reward_status`, and NaN as reward.
+    """
+
+    def __init__(
+        self, eos_token_ids: Collection[int], keep: Keep, *, stale: bool = False, lag: int = 0, statuses: bool = False
+    ) -> None:
+        self.eos_token_ids, self.lag = frozenset(eos_token_ids), lag
+        more = {"generated_at": stale, "reward_status": statuses}
+        super().__init__(keep, [*COLUMNS, *(name for name, there in more.items() if there)])
+
+    def record(
+        self,
+        judgements: Sequence[Judgement],
+        *,
+        rewards: Sequence[Rewarded],
+        completions: Sequence[Completion],
+        completion_ids: Sequence[Sequence[int]],
+        problem_id: Sequence[str],
+        trainer_state: Any,
+        **columns: Any,
+    ) -> None:
+        """Record the completions of one generation step; arguments other than judgements and rewards are TRL's."""
+        import pandas as pd
+
+        step = trainer_state.global_step
+        texts = self.texts(problem_id, [completion_text(text) for text in completions], sampled=is_first())
+        rows = [
+            {
+                "step": step + 1,
+                "problem_id": problem,
+                "token_count": len(tokens),
+                "finish_reason": "stop" if tokens and tokens[-1] in self.eos_token_ids else "length",
+                "verdict": judgement.verdict,
+                "reward": rewarded.reward,
+                "reward_status": rewarded.status,
+                "extracted_answer": judgement.extracted_answer,
+                "completion_text": text,
+                "generated_at": max(0, step - self.lag) + 1,
+            }
+            for problem, judgement, rewarded, tokens, text in zip(
+                problem_id, judgements, rewards, completion_ids, texts, strict=True
+            )
+        ]
+        frame = pd.DataFrame(gathered(rows))
+        self.add(frame.assign(sample=frame.groupby("problem_id").cumcount()))
+
+    def leave_out(self, rows: Collection[int]) -> None:
+        """Drop some of the completions judged last, which were replayed."""
+        if self.keep != "none":
+            self.frames[-1] = self.frames[-1].drop(index=[*rows])
+
+    def consumed_at(self, steps: Sequence[int]) -> None:
+        """Set the gradient step that uses each completion of the last generation, in the order of the judgements."""
+        if self.keep != "none":
+            self.frames[-1] = self.frames[-1].assign(step=steps)
+
+
+def read_ages(path: str | Path) -> Any:
+    """`step` and `generated_at` of every completion in a training's record; `generated_at` defaults to the step."""
+    import pandas as pd
+    import pyarrow.parquet
+
+    columns = pyarrow.parquet.read_schema(path).names
+    rows = pd.read_parquet(path, columns=[name for name in ("step", "generated_at") if name in columns])
+    return rows if "generated_at" in rows else rows.assign(generated_at=rows["step"])

@@ -1,0 +1,100 @@
+"""The trained part of a model, an adapter or all weights: saving it, loading it, and copying it to the reference.
+
+If a model comes with an adapter, TRL's trainers use a frozen copy of it, the adapter "ref", as the reference. If all
+weights are trained, the reference is a second model, called `frozen` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from g2d.policies.policy import with_trained
+from g2d.policies.settings import ALL_FILES, Lora, lora_config
+from g2d.regimes.run.processes import is_first, is_sharded
+
+
+def with_own_adapter(model: Any, lora: Lora, seed: int) -> Any:
+    """Add a new adapter to M0, the same that TRL would create, so that TRL also keeps a reference adapter."""
+    from peft import get_peft_model
+    from transformers import set_seed
+
+    set_seed(seed)
+    return get_peft_model(model, lora_config(lora))
+
+
+def reference_weights(model: Any, frozen: Any = None) -> dict[str, Any]:
+    """Parameters of the reference, by name."""
+    if frozen is not None:
+        return dict(frozen.named_parameters())
+    return {name: parameter for name, parameter in model.named_parameters() if ".ref." in name}
+
+
+def copy_to_reference(model: Any, frozen: Any = None) -> None:
+    """Copy the current trained weights to the reference."""
+    import torch
+
+    with torch.no_grad():
+        for name, reference in reference_weights(model, frozen).items():
+            reference.copy_(model.get_parameter(name.replace(".ref.", ".default.")))
+
+
+def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> None:
+    """Load weights from a folder into the trained part of a model ("default") or its reference ("ref")."""
+    if not hasattr(model, "peft_config"):
+        with_trained(model if adapter == "default" else frozen, folder)
+        return
+    from peft import load_peft_weights, set_peft_model_state_dict
+
+    set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"), adapter_name=adapter)
+
+
+@contextmanager
+def merged(model: Any) -> Iterator[None]:
+    """Merge the adapter into float32 weights on one device within the context, and bypass PEFT's layers.
+
+    Afterwards the model has its original weight tensors again. Does nothing without an adapter.
+    """
+    from peft.tuners.lora import LoraLayer
+
+    children = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
+    layers = [(parent, name, child) for parent, name, child in children if isinstance(child, LoraLayer)]
+    before = [layer.get_base_layer().weight.data for *_, layer in layers]
+    if not layers:
+        yield
+        return
+    model.merge_adapter(safe_merge=True)  # creates new tensors; unmerging would subtract, with rounding errors
+    for parent, name, layer in layers:
+        setattr(parent, name, layer.get_base_layer())
+    try:
+        yield
+    finally:
+        for (parent, name, layer), weights in zip(layers, before, strict=True):
+            setattr(parent, name, layer)
+            layer.get_base_layer().weight.data = weights
+            layer.merged_adapters.clear()
+
+
+def save_trained(model: Any, folder: Path) -> None:
+    """Save the trained part of a model to a folder, for `with_trained`: all weights, or the adapter.
+
+    An adapter is byte for byte what PEFT would write, without its model card. If the model is sharded, all processes
+    must call this; the first one writes.
+    """
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file, save_model
+
+    if not hasattr(model, "peft_config"):
+        folder.mkdir(parents=True, exist_ok=True)
+        save_model(model, str(folder / Path(ALL_FILES[0]).name))
+        return
+    weights = get_peft_model_state_dict(model, adapter_name="default", save_embedding_layers=False)
+    whole = {name: tensor.full_tensor() if is_sharded() else tensor for name, tensor in weights.items()}
+    if is_sharded() and not is_first():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in whole.items()}
+    save_file(on_cpu, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    model.peft_config["default"].save_pretrained(folder)

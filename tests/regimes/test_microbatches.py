@@ -1,0 +1,128 @@
+"""Passes that a card decides on: the same training but for rounding, and the same passes after a stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from g2d.jobs.cost import Meter
+from g2d.jobs.files import read_json, write_json
+from g2d.policies.settings import Lora
+from g2d.regimes.offline.dpo import Dpo
+from g2d.regimes.offline.rft import Rft, train_rft
+from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints, TrainingStoppedError
+from g2d.regimes.run.job import TrainingJob
+from g2d.regimes.run.microbatches import MicroBatches, choose_microbatches
+from tests.models import tiny_policy
+from tests.regimes.test_resume import EVERY_STEP, adapter, dpo, terminated_after
+from tests.regimes.test_training import WARMUP, easy, warm_up
+
+LARGE, SMALL = (80 * 2**30, 80 * 2**30), (2**29, 80 * 2**30)  # free and all bytes
+DPO = Dpo(epochs=2, gradient_accumulation_steps=2, learning_rate=2e-3)  # 8 pairs a step, the last of an epoch 6
+NO_DROPOUT = Lora(dropout=0.0)
+
+
+def on_a_card(patch: pytest.MonkeyPatch, memory: tuple[int, int] | None) -> None:
+    patch.setattr("g2d.regimes.run.microbatches.card_memory", lambda: memory)
+
+
+def microbatches(work: Path) -> MicroBatches:
+    return MicroBatches(**read_json(sorted(work.glob("step-*"))[-1] / MICROBATCHES))
+
+
+def losses(log: list[dict[str, Any]]) -> list[float]:
+    return [row["loss"] for row in log if "loss" in row]
+
+
+def test_a_cpu_takes_the_numbers_that_were_the_defaults(tmp_path: Path) -> None:
+    log = dpo(tmp_path / "auto", settings=DPO)
+    given = dpo(tmp_path / "given", settings=DPO.model_copy(update={"per_device_batch_size": 4}))
+    assert log == given
+    assert adapter(tmp_path / "auto") == adapter(tmp_path / "given")
+    assert not list(tmp_path.rglob(MICROBATCHES))
+
+
+def test_a_card_with_room_takes_an_update_in_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"settings": DPO, "lora": NO_DROPOUT}
+    by_fours = dpo(tmp_path / "fours", **settings)
+    on_a_card(monkeypatch, LARGE)
+    at_once = dpo(tmp_path / "at once", **settings)
+    assert microbatches(tmp_path / "at once") == MicroBatches(8, False, tokens=16 * 28)
+    assert losses(at_once) == pytest.approx(losses(by_fours), abs=1e-5)
+    assert "per_device_batch_size 8 (auto), activations kept: 80.0 GiB are free" in capsys.readouterr().out
+    on_a_card(monkeypatch, SMALL)
+    one_by_one = dpo(tmp_path / "one", **settings)
+    assert microbatches(tmp_path / "one") == MicroBatches(1, True, tokens=2 * 28)
+    assert losses(one_by_one) == pytest.approx(losses(by_fours), abs=1e-5)
+
+
+def test_a_number_stays_and_so_does_what_is_said_of_checkpointing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_card(monkeypatch, LARGE)
+    given = DPO.model_copy(update={"per_device_batch_size": 2, "max_steps": 1})
+    dpo(tmp_path, settings=given, gradient_checkpointing=True)
+    assert microbatches(tmp_path) == MicroBatches(2, True)
+
+
+def test_a_training_that_was_stopped_keeps_its_passes_on_another_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_card(monkeypatch, LARGE)
+    straight = dpo(tmp_path / "straight", settings=DPO)
+    with terminated_after(1), pytest.raises(TrainingStoppedError):
+        dpo(tmp_path / "stopped", settings=DPO)
+    on_a_card(monkeypatch, SMALL)
+    assert dpo(tmp_path / "stopped", settings=DPO) == straight
+    assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
+
+
+def test_a_chain_of_warm_ups_keeps_the_passes_of_its_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warmup = WARMUP.model_copy(update={"per_device_batch_size": "auto"})
+    on_a_card(monkeypatch, LARGE)
+    warm_up(tmp_path / "first", easy(10), k=1, warmup=warmup, checkpointing=EVERY_STEP)
+    rows = warmup.completions_per_step(2)
+    assert microbatches(tmp_path / "first") == MicroBatches(rows, False, tokens=rows * 32)
+    on_a_card(monkeypatch, SMALL)
+    before = tmp_path / "first/checkpoint"
+    warm_up(tmp_path / "next", easy(10), k=2, warmup=warmup, checkpointing=EVERY_STEP, resume_from=before)
+    assert microbatches(tmp_path / "next") == MicroBatches(rows, False, tokens=rows * 32)
+
+
+def test_what_follows_an_older_checkpoint_keeps_passes_that_are_not_by_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_card(monkeypatch, LARGE)
+    before = tmp_path / "before"
+    write_json(before / MICROBATCHES, {"rows": 2, "checkpointing": True})
+    job = TrainingJob(tiny_policy(), [], DPO, lora=NO_DROPOUT, seed=0, work=tmp_path, resume_from=before)
+    checkpoints = Checkpoints(tmp_path, {}, Meter("tests", "train_dpo"))
+    assert choose_microbatches(job, checkpoints, DPO.on_card(1, 8), (4, 8)) == MicroBatches(2, True)
+    plain = {"tokens": 0, "shared_prompts": False, "autocast": False, "whole_logits": False}
+    assert checkpoints.microbatches == {"rows": 2, "checkpointing": True} | plain
+
+
+def test_where_the_loss_depends_on_the_passes_they_are_four_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_card(monkeypatch, LARGE)
+    dpo(tmp_path, settings=DPO.model_copy(update={"nll_weight": 0.1, "max_steps": 1}))
+    assert microbatches(tmp_path) == MicroBatches(4, False)
+
+
+def test_rft_in_passes_of_a_card_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, found = tiny_policy(), []
+    examples = [{"prompt_ids": [5, 6, 7], "completion_ids": [8] * (1 + i % 5)} for i in range(22)]
+    settings = Rft.model_validate({"regime": "rft", "gradient_accumulation_steps": 2, "epochs": 1})
+    for memory in (None, LARGE, SMALL):
+        on_a_card(monkeypatch, memory)
+        work = tmp_path / str(len(found))
+        job = TrainingJob(base, examples, settings, lora=NO_DROPOUT, seed=0, work=work, checkpointing=EVERY_STEP)
+        found.append(losses(train_rft(job).log))
+    assert len(found[0]) == 3
+    assert found[1] == pytest.approx(found[0], abs=1e-5)
+    assert found[2] == pytest.approx(found[0], abs=1e-5)

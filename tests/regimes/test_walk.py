@@ -1,0 +1,62 @@
+"""docs/architecture.md lists the files from the rule `train_grpo` to the loss as they are."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from trl import GRPOTrainer
+
+from g2d.jobs.cost import Meter
+from g2d.policies.settings import Lora
+from g2d.problems.synthetic import generate
+from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.run.job import TrainingJob, train_on
+from g2d.rewards.training import TrainingReward
+from g2d.rollouts.transformers_engine import TransformersEngine
+from tests.models import tiny_policy
+
+ROOT = Path(__file__).parents[2]
+BEFORE_THE_REGIME = ["workflow/rules/trainings.smk", "workflow/scripts/train.py"]  # and the script's stage
+
+
+def test_the_walk_lists_the_files_that_a_training_passes_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk = (ROOT / "docs/architecture.md").read_text().partition("## From the rule")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\d+\. `([^`]+)`", walk, re.M)
+    assert listed[:2] == BEFORE_THE_REGIME
+    assert len(listed) <= 10
+    assert all((ROOT / file).is_file() for file in re.findall(r"`((?:src|workflow)/[\w/]+\.\w+)`", walk))
+
+    passed: dict[str, list[str]] = {}
+
+    def recorded(owner: type, function: str, name: str) -> None:
+        original = getattr(owner, function)
+
+        def wrapper(self: Any, *arguments: Any, **keywords: Any) -> Any:
+            if name != "loss" or torch.is_grad_enabled():
+                files = [frame.filename for frame in traceback.extract_stack()]
+                own = [Path(file).relative_to(ROOT).as_posix() for file in files if file.startswith(f"{ROOT}/src/g2d")]
+                passed[name] = list(dict.fromkeys(own))
+            return original(self, *arguments, **keywords)
+
+        monkeypatch.setattr(owner, function, wrapper)
+
+    recorded(GRPOTrainer, "_get_per_token_logps_and_entropies", "loss")
+    recorded(TransformersEngine, "draw", "sampling")
+    recorded(TrainingReward, "__call__", "reward")
+    warmup = Warmup(steps=[0, 1], learning_rate=1e-3, max_completion_length=4)
+    problems = generate("arithmetic", "train", 8, seed=0)
+    job = TrainingJob(tiny_policy(), problems, warmup, seed=0, work=tmp_path, lora=Lora(), group_size=2, k=1)
+    train_on(REGIMES["grpo"].train, job, meter=Meter("", ""))
+
+    assert passed["loss"] == listed[3:]
+    assert passed["sampling"][-1] == "src/g2d/regimes/grpo/generation.py"
+    beside = {file for files in passed.values() for file in files} - {*listed}
+    assert beside <= {*re.findall(r"`(src/[\w/]+\.py)`", walk)}

@@ -1,0 +1,88 @@
+"""The table of jobs is what Snakemake plans: the same jobs, with the same files by name, parameters and GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from g2d.experiment.config import read
+from g2d.experiment.race import decided
+from g2d.graph.build import grid_jobs
+from g2d.graph.job import Job, flat, key_of
+from tests.workflow import forked
+from tests.workflow.conftest import REPOSITORY, Project
+from tests.workflow.test_dry_run import everything
+from tests.workflow.test_regimes import ENTRIES, with_entries, with_hot
+
+SHIPPED = sorted((REPOSITORY / "config").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
+    return Project.create(tmp_path_factory.mktemp("graph") / "g2d", micro_config)
+
+
+def planned(project: Project, config: Path) -> dict[Any, dict[str, Any]]:
+    """The jobs that Snakemake plans, but for its target."""
+    command = [str(Path(__file__).with_name("planned_jobs.py")), "--configfile", str(config)]
+    status, printed = forked.call(command, project.root, os.environ | {"PYTHONPATH": str(project.root / "src")})
+    assert status == 0, printed
+    jobs = json.loads(printed[printed.index("[{") :])
+    return {key_of(job["rule"], job["wildcards"]): job for job in jobs if job["rule"] != "all"}
+
+
+def as_planned(job: Job, stated: set[str]) -> dict[str, Any]:
+    """A job of the table with the keys of `planned_jobs.py`."""
+    return {
+        "input": sorted(set(job.files)),
+        "output": list(flat(job.outputs)),
+        "named": {
+            what: {name: [own] if isinstance(own, str) else own for name, own in files.items() if name}
+            for what, files in (("input", job.inputs), ("output", job.outputs))
+        },
+        "params": {name: repr(value) for name, value in job.params.items() if name in stated},
+        "gpus": job.devices,
+    }
+
+
+def require_equal(project: Project, file: Path) -> None:
+    found, config = planned(project, file), decided(read(file), project.results)
+    table = {job.key: job for job in grid_jobs(config)}
+    assert table.keys() == found.keys()
+    pending = config.reached is not None and not config.reached.is_over
+    for key, job in table.items():
+        other = found[key]
+        expected = as_planned(job, set(other["params"]))
+        assert job.params.keys() <= other["params"].keys()
+        same = {name: other[name] for name in ("output", "gpus")} | {"input": sorted(set(other["input"]))}
+        same |= {"params": {name: other["params"][name] for name in job.params}, "named": other["named"]}
+        for what in ("input", "output"):  # an empty list has no name left
+            own = other["named"][what]
+            expected["named"][what] = {n: files for n, files in expected["named"][what].items() if files or n in own}
+        if pending:  # names of what a look decides come after it
+            del expected["named"]["input"], same["named"]["input"]
+        assert same == expected, key
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+def test_the_table_of_a_shipped_grid_is_what_snakemake_plans(project: Project, file: Path) -> None:
+    require_equal(project, file)
+
+
+def test_the_table_of_every_kind_of_grid_is_what_snakemake_plans(
+    project: Project, micro_config: dict[str, Any]
+) -> None:
+    kinds = {
+        "micro": micro_config,
+        "everything": everything(micro_config),
+        "entries": with_entries(with_hot(micro_config), **ENTRIES),
+    }
+    for name, values in kinds.items():
+        file = project.root / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(values))
+        require_equal(project, file)
