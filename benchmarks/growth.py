@@ -28,7 +28,8 @@ from g2d.policies import Policy, embedded
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
 from g2d.problems.synthetic import generate
-from g2d.rollouts.engine import Completion, Decoding, Engine, Request, engine_for
+from g2d.rollouts.draw import engine_for
+from g2d.rollouts.engine import Completion, Decoding, Engine, Request
 from g2d.rollouts.rollout import shard
 from g2d.rollouts.settings import EngineSettings
 from g2d.verifier import Verifier

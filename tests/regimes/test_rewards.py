@@ -18,9 +18,8 @@ from g2d.regimes.run.training import write_metrics
 from g2d.rewards import catalogue
 from g2d.rewards.controls import Majority, Random
 from g2d.rewards.reward import Judgement, Reward
-from g2d.rollouts.draw import draw_rollouts
+from g2d.rollouts.draw import draw_rollouts, with_rewards
 from g2d.rollouts.engine import Decoding
-from g2d.rollouts.rewarding import with_rewards
 from g2d.rollouts.rollout import (
     COLUMNS,
     LEFT_OUT,

@@ -173,7 +173,7 @@ def limited(odd: Callable[..., list[Judgement]], monkeypatch: pytest.MonkeyPatch
 
     def judged(score: Callable[[Sequence[Attempt]], Any], texts: Sequence[str]) -> Any:
         monkeypatch.setattr(judging, "reward_of", lambda settings: (catalogue.REWARDS["odd"], settings))
-        monkeypatch.setattr(judging, "TimeLimited", Odd)
+        monkeypatch.setattr(judging, "PythonReward", Odd)
         monkeypatch.setattr(Odd, "time_limit", 3600.0, raising=False)
         return odd(score, texts)
 

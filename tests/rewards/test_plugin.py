@@ -1,4 +1,4 @@
-"""A reward from outside the package: a module, and an entry point that names it."""
+"""A reward of another package: a module, and an entry point that names it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from g2d.experiment.config import load
 from g2d.experiment.requirements import require_files
 from g2d.problems import Problem
-from g2d.rewards import plugin
+from g2d.rewards import python
 from g2d.rewards.catalogue import AnyReward, reward_params, reward_settings, words_of
 from g2d.rewards.judging import judge
 from g2d.rewards.reward import Attempt, Context
@@ -79,23 +79,24 @@ def install(folder: Path) -> None:
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    plugin._loaded.cache_clear()
+    python._installed.cache_clear()
     yield
-    plugin._loaded.cache_clear()
+    python._installed.cache_clear()
     for name in ("brevity", "odd"):
         sys.modules.pop(name, None)
 
 
 @pytest.mark.usefixtures("installed")
 def test_a_reward_from_outside_judges() -> None:
-    entry = {"reward": "plugin", "name": "short", "settings": {"per": 2}}
+    entry = {"reward": "python", "name": "short", "settings": {"per": 2}}
     assert "brevity" not in sys.modules  # nothing is imported that nobody asks for
     settings = TypeAdapter(AnyReward).validate_python(entry)
     problem = Problem("p", "?", "5", 1, None, "a test")
     own = [Attempt(problem, "p", i, "x" * i, Verified("no_boxed", None)) for i in range(3)]
     found = judge(settings, own, Context(None, 0, "training"))  # type: ignore[arg-type]
     assert [judgement.reward for judgement in found] == [0, -0.5, -1]
-    assert reward_params(settings) == entry | {"version": 3}
+    # The order counts, and `plugin` is the name in finished results.
+    assert [*reward_params(settings).items()] == [*(entry | {"reward": "plugin", "version": 3}).items()]
     assert reward_settings(reward_params(settings)) == settings
     assert words_of(settings) == "rewards for short completions"
 
@@ -110,12 +111,21 @@ def test_a_reward_from_outside_judges() -> None:
         ({"name": "short", "settings": {"per": 0}}, "rewards.x.settings: per: input should be greater than or equal"),
         ({"name": "short", "settings": {"pre": 1}}, "rewards.x.settings: pre: unknown key; did you mean per"),
         ({"name": "leaves"}, r"rewards.x.name: leaving:REWARD cannot be imported .*it called os._exit\(0\)"),
-        ({}, "rewards.x.name: missing; add this key"),
+        ({"name": "short", "binary": True}, "rewards.x.name: function and binary are of a file"),
+        ({"file": "a.py", "settings": {"per": 1}}, "rewards.x.settings: only a package's reward has settings"),
+        ({}, "rewards.x.file: give a file here, or the name of a package's reward"),
     ],
 )
 def test_a_mistake_is_named_before_anything_runs(entry: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        load({"models": {}, "rewards": {"x": {"reward": "plugin", **entry}}})
+        load({"models": {}, "rewards": {"x": {"reward": "python", **entry}}})
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_former_name_still_works(capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = (load(MINIMAL | {"rewards": {"x": {"reward": kind, "name": "short"}}}) for kind in ("plugin", "python"))
+    assert old == new == load(new.model_dump())
+    assert capsys.readouterr().err.count("rewards.x.reward: plugin is now called python") == 1
 
 
 @pytest.mark.usefixtures("installed")
@@ -129,6 +139,6 @@ def test_a_mistake_is_named_before_anything_runs(entry: dict[str, object], messa
     ],
 )
 def test_what_cannot_be_asked_of_a_reward_is_named_with_its_key(name: str, part: str, why: str) -> None:
-    config = load(MINIMAL | {"rewards": {"x": {"reward": "plugin", "name": name}}})
+    config = load(MINIMAL | {"rewards": {"x": {"reward": "python", "name": name}}})
     with pytest.raises(ConfigError, match=rf"^rewards.x: {part} of the reward short fails \(.*{why}.*mend the package"):
         require_files(config)

@@ -24,9 +24,9 @@ from g2d.jobs.run_process import current_run, release, socket_of
 from g2d.policies import Policy, load_tokenizer
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
-from g2d.rollouts.draw import draw_rollouts, sampling
-from g2d.rollouts.engine import Decoding, Engine, Request, engine_for
-from g2d.rollouts.engine_host import Session, fingerprint
+from g2d.rollouts.draw import draw_rollouts, engine_for, sampling
+from g2d.rollouts.engine import Decoding, Engine, Request
+from g2d.rollouts.engine_host import SharedEngine, fingerprint
 from g2d.rollouts.rollout import write_rollouts
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
@@ -61,6 +61,13 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactor
         process.kill()
         process.wait()
         wait_until(lambda: not hosts(process.pid))
+
+
+def connected(policy: Policy, keep_alive: int = 600) -> SharedEngine:
+    """A client that holds its connection."""
+    client = SharedEngine(os.environ[RUN], policy, MERGED.model_copy(update={"keep_alive": keep_alive}))
+    client.connect()
+    return client
 
 
 def hosts(run: int) -> list[int]:
@@ -124,13 +131,13 @@ def test_one_process_gives_the_files_that_several_would(
     assert shared[0] == shared[3], "others have been there in between"
 
 
-def test_jobs_that_start_at_once_get_one_process_in_turn(run: subprocess.Popen[bytes]) -> None:
+def test_jobs_that_start_at_once_get_one_process_in_turn(run: subprocess.Popen[bytes], policies: list[Policy]) -> None:
     seen: list[int] = []
 
     def job() -> None:
-        session = Session(os.environ[RUN], 600)
-        seen.append(session.host)
-        session.connection.close()
+        client = connected(policies[0])
+        seen.append(client.host)
+        client.close()
 
     jobs = [threading.Thread(target=job) for _ in range(4)]
     for one in jobs:
@@ -148,24 +155,26 @@ def test_a_job_that_only_renders_leaves_its_turn(run: subprocess.Popen[bytes], p
     assert first.render("1 + 1") == second.render("1 + 1") == first.render("1 + 1")
 
 
-def test_it_ends_when_nobody_asks_and_the_next_job_starts_another(run: subprocess.Popen[bytes]) -> None:
-    session = Session(os.environ[RUN], 1)
+def test_it_ends_when_nobody_asks_and_the_next_job_starts_another(
+    run: subprocess.Popen[bytes], policies: list[Policy]
+) -> None:
+    client = connected(policies[0], keep_alive=1)
     time.sleep(2.5)
-    assert hosts(run.pid) == [session.host], "a session is not idleness"
-    session.connection.close()
+    assert hosts(run.pid) == [client.host], "a connection is not idleness"
+    client.close()
     wait_until(lambda: not hosts(run.pid))
     assert list(socket_of(os.environ[RUN]).parent.iterdir()) == [], "neither socket nor lock"
-    assert Session(os.environ[RUN], 600).host != session.host
+    assert connected(policies[0]).host != client.host
 
 
 def test_it_ends_with_its_run_even_in_the_middle_of_a_turn(
     run: subprocess.Popen[bytes], policies: list[Policy]
 ) -> None:
-    session = Session(os.environ[RUN], 600)
+    client = connected(policies[0])
     run.kill()
     run.wait()
-    with pytest.raises(RuntimeError, match=rf"the shared engine \(process {session.host}\) died, its output is in "):
-        session.ask("open", policies[0], MERGED, None, 0, 1)
+    with pytest.raises(RuntimeError, match=rf"the shared engine \(process {client.host}\) died, its output is in "):
+        client.ask("open", policies[0], MERGED, {"threads": 0})
     wait_until(lambda: not hosts(run.pid))
     assert current_run() is None
     assert isinstance(engine_for(policies[0], MERGED), VllmEngine), "an orphaned job has an engine of its own"
@@ -181,10 +190,7 @@ def test_models_of_one_folder_are_asked_in_their_own_templates(
     asked = [{"role": "user", "content": "1 + 1"}]
     shown = []
     for policy in (plain, replace(plain, chat_template_kwargs={"first": "Be brief."}), plain):
-        session = Session(os.environ[RUN], 600)
-        session.ask("open", policy, APPLIED, None, 0, 1)
-        shown.append(session.ask("render", asked))
-        session.connection.close()
+        shown.append(engine_for(policy, APPLIED).render(asked))
     assert shown == [shown[0], f"Be brief.{shown[0]}", shown[0]]
 
 
@@ -192,21 +198,20 @@ def test_a_killed_engine_is_one_clear_error_and_the_next_job_starts_another(
     run: subprocess.Popen[bytes], policies: list[Policy]
 ) -> None:
     """Killed with -9, which leaves socket and lock file behind, while it starts vLLM for a job."""
-    before = Session(os.environ[RUN], 600)
-    before.connection.close()
+    before = connected(policies[0])
+    before.close()
     threading.Timer(1, os.kill, (before.host, signal.SIGKILL)).start()
     with pytest.raises(RuntimeError, match=r"died, .* run again, which starts another, or set engine\.keep_alive: 0"):
         engine_for(policies[0], MERGED).render([{"role": "user", "content": "1 + 1"}])
     assert socket_of(os.environ[RUN]).exists()
-    after = Session(os.environ[RUN], 600)
+    after = connected(policies[0])
     assert after.host != before.host
-    after.connection.close()
+    after.close()
 
 
-def test_releasing_waits_for_its_end(run: subprocess.Popen[bytes]) -> None:
+def test_releasing_waits_for_its_end(run: subprocess.Popen[bytes], policies: list[Policy]) -> None:
     release()  # there is none
-    session = Session(os.environ[RUN], 600)
-    session.connection.close()
+    connected(policies[0]).close()
     release()
     assert not hosts(run.pid)
 

@@ -21,10 +21,10 @@ from g2d.policies import Policy, load_tokenizer
 from g2d.policies.policy import end_tokens
 from g2d.problems.prompts import Prompt
 from g2d.problems.synthetic import generate
-from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
-from g2d.rollouts.engine import Decoding, Request, engine_for
+from g2d.rollouts.draw import draw_rollouts, engine_for, evaluation_decoding, sampling
+from g2d.rollouts.engine import Decoding, Request
 from g2d.rollouts.replay_engine import ReplayEngine
-from g2d.rollouts.rollout import COLUMNS, IDS, OF_REWARDS, OF_TOKENS, read_rollouts, to_frame, write_rollouts
+from g2d.rollouts.rollout import CLUSTER, COLUMNS, IDS, OF_REWARDS, OF_TOKENS, read_rollouts, to_frame, write_rollouts
 from g2d.rollouts.rows import is_supported
 from g2d.rollouts.sampling import choose_tokens, random_stream
 from g2d.rollouts.settings import EngineSettings, Evaluation, Harvest
@@ -247,7 +247,7 @@ def test_drawn_rollouts_are_complete_records(tmp_path: Path) -> None:
     frame = read_rollouts(tmp_path / "rollouts.parquet")
     kept = pyarrow.parquet.read_schema(tmp_path / "rollouts.parquet")
     assert {str(kept.field(name).type) for name in IDS} == {"list<element: int32>"}
-    assert list(frame.columns) == [name for name in COLUMNS if name not in OF_REWARDS]
+    assert list(frame.columns) == [name for name in COLUMNS if name not in (*OF_REWARDS, CLUSTER)]
     pd.testing.assert_frame_equal(frame, to_frame(drawn))
     assert list(frame.problem_id) == [p.problem_id for p in problems for _ in range(4)]
     assert ((frame.reward == 1) == (frame.verdict == "correct")).all()

@@ -26,9 +26,8 @@ from g2d.regimes.run.checkpoints import is_usable, job_digest, seal
 from g2d.regimes.run.stopping import work_folder
 from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.rewards.judging import require_numbers
-from g2d.rollouts.draw import draw_rollouts
-from g2d.rollouts.engine import Decoding, engine_for
-from g2d.rollouts.rewarding import with_rewards
+from g2d.rollouts.draw import draw_rollouts, engine_for, with_rewards
+from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, merge_shards, read_rollouts, shard, to_frame, write_rollouts
 from g2d.settings import Section
 from g2d.verifier import Verifier

@@ -82,8 +82,8 @@ def _models(config: Config) -> dict[str, ModelSource]:
 
 
 def _mistake_of(settings: Section) -> str | None:
-    """Return the mistake in a reward, including reward plugins; None if it is valid."""
-    if isinstance(settings, PythonReward) and (unusable := _unusable(settings.file)):
+    """Return the mistake in a reward, including rewards of packages; None if it is valid."""
+    if isinstance(settings, PythonReward) and settings.file and (unusable := _unusable(settings.file)):
         return unusable
     reward, own = reward_of(settings)
     for part, kinds in (("mistake", str | None), ("content", str | None), ("words", str)):

@@ -42,9 +42,8 @@ from g2d.problems import Problem
 from g2d.problems.generated import with_seed
 from g2d.problems.sources import load_problems
 from g2d.rewards.catalogue import TRUTH, words_of
-from g2d.rollouts.draw import draw_rollouts, evaluation_decoding, sampling
-from g2d.rollouts.engine import Decoding, engine_for
-from g2d.rollouts.rewarding import with_rewards
+from g2d.rollouts.draw import draw_rollouts, engine_for, evaluation_decoding, sampling, with_rewards
+from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, to_frame
 from g2d.settings import ConfigError
 from g2d.settings.arguments import at_least

@@ -5,7 +5,6 @@ To add one, write a module with its settings and add a line below (see CONTRIBUT
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any
@@ -15,8 +14,7 @@ from pydantic import Field, TypeAdapter, WithJsonSchema
 from g2d.plain import plain
 from g2d.rewards.controls import FORMAT, MAJORITY, MATH_VERIFY, RANDOM, WRONG, MathVerify
 from g2d.rewards.model import MODEL
-from g2d.rewards.plugin import Plugin
-from g2d.rewards.python import PYTHON, PythonReward
+from g2d.rewards.python import PLUGIN, PYTHON, PythonReward
 from g2d.rewards.reward import Reward
 from g2d.rewards.scratch_model import SCRATCH_MODEL
 from g2d.settings import Name, Section
@@ -25,9 +23,7 @@ REWARDS: dict[str, Reward] = {
     reward.name: reward for reward in (MATH_VERIFY, RANDOM, FORMAT, WRONG, MAJORITY, MODEL, SCRATCH_MODEL, PYTHON)
 }
 
-AnyReward: Any = Annotated[
-    reduce(or_, [*(reward.settings for reward in REWARDS.values()), Plugin]), Field(discriminator="reward")
-]
+AnyReward: Any = Annotated[reduce(or_, [reward.settings for reward in REWARDS.values()]), Field(discriminator="reward")]
 
 # Name of an entry of `rewards`. In a configuration file, `{file: ...}` is also allowed; reading turns it into an entry
 # (`g2d.experiment.config`).
@@ -62,13 +58,14 @@ def parts(settings: Section) -> list[Section]:
 
 def reward_of(settings: Section) -> tuple[Reward, Section]:
     """Return the reward that an entry of `rewards` selects, and its settings."""
-    if isinstance(settings, Plugin):
-        return settings.plugin, settings.own_settings
     if isinstance(settings, PythonReward):
-        return replace(
-            PYTHON, name=settings.file, binary=settings.binary, needs_reference=settings.needs_reference
-        ), settings
+        return settings.selected
     return REWARDS[settings.reward], settings  # type: ignore[attr-defined]
+
+
+def with_current_name(values: dict[str, Any]) -> dict[str, Any]:
+    """Replace `plugin`, the former name of rewards of a package, in an entry of `rewards`."""
+    return values | {"reward": "python"} if values.get("reward") == PLUGIN else values
 
 
 def words_of(settings: Section) -> str:
@@ -108,7 +105,8 @@ def reward_settings(params: dict[str, Any] | None) -> Section:
         return TRUTH
     if "reward" not in params:
         return ByKind(**{kind: reward_settings(own) for kind, own in params.items()})
-    own: Section = _SETTINGS.validate_python({name: value for name, value in params.items() if name not in ADDED})
+    values = {name: value for name, value in params.items() if name not in ADDED}
+    own: Section = _SETTINGS.validate_python(with_current_name(values))
     content = reward_params(own).get("content")
     if content != params.get("content", content):
         raise ValueError(

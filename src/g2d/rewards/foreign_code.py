@@ -1,4 +1,4 @@
-"""Guards around foreign code (plugins, files) in this process: a deadline by SIGALRM, and no exit of the process.
+"""Guards around foreign code (files, packages) in this process: a deadline by SIGALRM, and no exit of the process.
 
 The deadline does not interrupt a loop in a C extension or code outside the main thread; the job's time limit does.
 """
@@ -12,21 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from g2d.settings import Section, key
-
 AGAIN_S = 1.0  # seconds between signals, for code that swallows the first
-
-
-class TimeLimited(Section):
-    """Key of rewards that run code from outside the package."""
-
-    time_limit: float = key(
-        300.0,
-        "Time limit in seconds of a call with at most 32 groups. After a timeout, groups are scored one "
-        "by one, and a group that times out again is left out (status `late`).",
-        gt=0,
-        neutral=300.0,
-    )
 
 
 class LateError(BaseException):

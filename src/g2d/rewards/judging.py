@@ -13,7 +13,8 @@ from itertools import chain
 
 from g2d.plain import plain
 from g2d.rewards.catalogue import ByKind, reward_of
-from g2d.rewards.foreign_code import LateError, TimeLimited, contained, deadline
+from g2d.rewards.foreign_code import LateError, contained, deadline
+from g2d.rewards.python import PythonReward
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError, in_groups
 from g2d.settings import Section
 
@@ -35,7 +36,7 @@ def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> l
         found = [(own, judge(getattr(settings, kind), own, context)) for kind, own in kinds.items() if own]
         return _in_order(attempts, found)
     reward, own = reward_of(settings)
-    limit = settings.time_limit if isinstance(settings, TimeLimited) else None
+    limit = settings.time_limit if isinstance(settings, PythonReward) else None
     if limit is None:
         return _judged(reward, own, attempts, context, None)
     groups = in_groups(attempts)

@@ -1,7 +1,7 @@
-"""A reward from the user's Python file: a function of prompts and completions, as in TRL.
+"""Rewards of the user's Python code: a function in a file, as in TRL, or a `Reward` of an installed package.
 
-docs/rewards.md describes the interface. The file is executed to check a configuration and to judge completions, but
-never just to read a configuration (`g2d status`, tables).
+docs/rewards.md describes both. A file is executed to check a configuration and to judge completions, but never just to
+read a configuration (`g2d status`, tables); a package is imported if a configuration names it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,21 @@ import ast
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
 from typing import Any, Literal
 
+from pydantic import ValidationError, model_validator
+
 from g2d.jobs.digests import remembered_digest
-from g2d.rewards.foreign_code import TimeLimited, contained
+from g2d.rewards.foreign_code import contained
 from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableError, in_groups
-from g2d.settings import key
+from g2d.settings import MistakeInKeyError, Section, key
+from g2d.settings.mistakes import messages
 
 # Values passed to the function, by parameter name; each is a list over the completions of a group.
 GIVEN: Mapping[str, Callable[[Attempt], Any]] = {
@@ -30,20 +35,83 @@ GIVEN: Mapping[str, Callable[[Attempt], Any]] = {
     "problem_ids": lambda attempt: attempt.problem.problem_id,
 }
 OF_REFERENCES = {"answers", "verdicts"}
+ENTRY_POINTS = "g2d.rewards"
+PLUGIN = "plugin"  # former name of rewards of a package, still used in the parameters of their jobs
 
 
-class PythonReward(TimeLimited):
-    """Result of a function in your Python file (docs/rewards.md)."""
+class PythonReward(Section):
+    """Reward by your Python code: a function in a file, or a reward of an installed package (docs/rewards.md)."""
 
-    reward: Literal["python"] = key(..., "Reward by a function in a Python file.")
-    file: str = key(..., "The file, relative to the working directory; jobs depend on its content.")
-    function: str = key("reward", "Name of the function; it returns a list with one number per completion.")
-    binary: bool = key(False, "Whether it returns only 0 and 1; p(x), mu and H need a binary reward.")
+    time_limit: float = key(
+        300.0,
+        "Time limit in seconds of a call with at most 32 groups. After a timeout, groups are scored one "
+        "by one, and a group that times out again is left out (status `late`).",
+        gt=0,
+        neutral=300.0,
+    )
+    reward: Literal["python"] = key(..., "Reward by a Python file or an installed package.")
+    file: str | None = key(None, "The file, relative to the working directory; jobs depend on its content.")
+    name: str | None = key(
+        None, f"Instead of a file: entry point of an installed package, in the group {ENTRY_POINTS}."
+    )
+    function: str = key("reward", "Function in the file; it returns a list with one number per completion.")
+    binary: bool = key(False, "Whether the function returns only 0 and 1; p(x), mu and H need a binary reward.")
+    settings: dict[str, Any] = key({}, "Settings of the package's reward.")
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> PythonReward:
+        if (self.file is None) == (self.name is None):
+            raise MistakeInKeyError("file", "give a file here, or the name of a package's reward in `name`")
+        if self.file is not None and self.settings:
+            raise MistakeInKeyError("settings", "only a package's reward has settings: remove this key")
+        if self.name is not None:
+            if self.binary or self.function != "reward":
+                raise MistakeInKeyError(
+                    "name", "function and binary are of a file: remove them, or give `file` instead"
+                )
+            self.selected  # noqa: B018
+        return self
 
     @property
-    def needs_reference(self) -> bool:
-        """Whether the function has a parameter that depends on the right answer; False if the file cannot be read."""
-        return bool(OF_REFERENCES & _parameters(self.file, self.function))
+    def selected(self) -> tuple[Reward, Section]:
+        """The reward and its settings; a MistakeInKeyError if no package provides it, or the settings are invalid."""
+        if self.file is not None:
+            needs_reference = bool(OF_REFERENCES & _parameters(self.file, self.function))
+            return replace(PYTHON, name=self.file, binary=self.binary, needs_reference=needs_reference), self
+        reward = _installed(str(self.name))
+        try:
+            return reward, reward.settings.model_validate(self.settings)
+        except ValidationError as error:
+            lines = messages(error, self.settings, reward.settings)
+            raise MistakeInKeyError("settings", "; ".join(lines)) from None
+
+    def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
+        """See `Section`; as in earlier versions, so that finished results stay valid."""
+        of_others = {"name", "settings"} if self.name is None else {"file", "function", "binary"}
+        values = super().params(only=only, without=of_others | (without or set()))
+        return values if self.name is None else values | {"reward": PLUGIN}
+
+
+@cache
+def _installed(name: str) -> Reward:
+    """The reward of an installed package."""
+    points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if name not in points:
+        raise MistakeInKeyError(
+            "name",
+            f"no installed package brings the reward {name} ({ENTRY_POINTS}: {', '.join(sorted(points)) or 'none'}): "
+            "install it",
+        )
+    try:
+        with contained():
+            reward = points[name].load()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        message = f"{points[name].value} cannot be imported ({reason}): mend that package"
+        raise MistakeInKeyError("name", message) from None
+    if not isinstance(reward, Reward):
+        raise MistakeInKeyError("name", f"{points[name].value} is no g2d.rewards.reward.Reward: mend that package")
+    return reward
 
 
 def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
@@ -51,7 +119,7 @@ def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context)
 
     Raises a ValueError if it does not return one number per completion.
     """
-    function, names = _function(settings.file, settings.function)
+    function, names = _function(str(settings.file), settings.function)
     judgements: list[Judgement] = []
     for group in in_groups(attempts):
         returned = function(**{name: [GIVEN[name](attempt) for attempt in group] for name in names})
@@ -71,7 +139,7 @@ def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context)
 def _mistake(settings: PythonReward) -> str | None:
     """Reason why the file or its function cannot be used, and the fix."""
     try:
-        _function(settings.file, settings.function)
+        _function(str(settings.file), settings.function)
     except UnusableError as error:
         return str(error)
     return None
@@ -145,7 +213,7 @@ def _reason(error: Exception, file: str) -> str:
 
 def _words(settings: PythonReward) -> str:
     function = "" if settings.function == "reward" else f" ({settings.function})"
-    return f"rewards of {Path(settings.file).name}{function}"
+    return f"rewards of {Path(str(settings.file)).name}{function}"
 
 
 PYTHON = Reward(
@@ -154,8 +222,8 @@ PYTHON = Reward(
     settings=PythonReward,
     score=score,
     words=_words,
-    binary=False,  # default; `reward_of` replaces it by the entry's value
+    binary=False,  # `PythonReward.selected` replaces it by the entry's value
     needs_reference=False,
-    content=lambda settings: remembered_digest(settings.file),
+    content=lambda settings: remembered_digest(str(settings.file)),
     mistake=_mistake,
 )

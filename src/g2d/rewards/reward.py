@@ -61,7 +61,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """One kind of reward. `g2d.rewards.catalogue` lists the built-in ones; others are plugins.
+    """One kind of reward. `g2d.rewards.catalogue` lists the built-in ones; others are of installed packages.
 
     `score(settings, attempts, context)` gets whole groups, one after another, and returns one judgement per attempt, in
     order. The judgements of a group must only depend on that group, the settings and the context.

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import AttentionInterface
-
-if TYPE_CHECKING:
-    from g2d.rollouts.rows import RowCache
 
 NAME = "g2d_rows"
 
@@ -27,7 +24,7 @@ def attend(
     values: torch.Tensor,
     attention_mask: torch.Tensor,
     *,
-    row_cache: RowCache,
+    row_cache: Any,
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
@@ -37,7 +34,7 @@ def attend(
         query: (rows, heads, 1, head size).
         keys: keys of each row, (rows, key heads, columns, head size); `values` has the same shape.
         attention_mask: added to the scores, (rows, 1, 1, columns of the prefix and of the row).
-        row_cache: holds the prefix of every layer.
+        row_cache: a `g2d.rollouts.rows.RowCache`, which holds the prefix of every layer.
     """
     rows, heads, _, size = query.shape
     kv_heads = keys.shape[1]

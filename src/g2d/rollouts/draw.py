@@ -1,18 +1,28 @@
-"""Generate rollouts: render every problem, complete it with an engine, judge it with the verifier."""
+"""Generate rollouts: choose an engine, render and complete every problem, judge completions by verifier and reward."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
+from g2d.jobs.run_process import current_run
 from g2d.policies.policy import Policy, tokenizer_sha256
 from g2d.problems import Problem
 from g2d.problems.prompts import Prompt, conversation
-from g2d.rollouts.engine import Completion, Decoding, Engine, Request, engine_for
+from g2d.rewards.catalogue import TRUTH
+from g2d.rewards.judging import judge
+from g2d.rewards.reward import Attempt, Context
+from g2d.rollouts.engine import Completion, Decoding, Engine, Request
 from g2d.rollouts.rollout import Rollout
-from g2d.rollouts.settings import Evaluation, Sampling
-from g2d.verifier import Verifier
+from g2d.rollouts.settings import EngineSettings, Evaluation, Sampling
+from g2d.settings import Section
+from g2d.verifier import Judgement, Verifier
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def sampling(settings: Sampling, seed: int) -> Decoding:
@@ -39,6 +49,32 @@ def greedy(max_completion_length: int, batch_size: int) -> Decoding:
     return Decoding(1, 0.0, 1.0, max_completion_length, batch_size, seed=0)
 
 
+def engine_for(
+    policy: Policy, settings: EngineSettings | None = None, *, adapter_rank: int | None = None, longest: int = 0
+) -> Engine:
+    """Return the engine for a policy: a replay of recorded completions, or the configured engine.
+
+    Args:
+        adapter_rank: rank of all adapters of this M0, for an engine that jobs share; None if there are none.
+        longest: longest completion that any job of this M0 generates, in tokens, for an engine that jobs share.
+    """
+    if policy.is_recorded:
+        from g2d.rollouts.replay_engine import ReplayEngine
+
+        return ReplayEngine(policy.base)
+    if settings is not None and settings.name == "vllm":
+        if settings.keep_alive and (run := current_run()) is not None:
+            from g2d.rollouts.engine_host import SharedEngine
+
+            return SharedEngine(run, policy, settings, adapter_rank=adapter_rank, longest_completion=longest)
+        from g2d.rollouts.vllm_engine import VllmEngine
+
+        return VllmEngine(policy, settings)
+    from g2d.rollouts.transformers_engine import TransformersEngine
+
+    return TransformersEngine.of(policy, cuda_graph=settings is not None and settings.cuda_graph)
+
+
 def draw_rollouts(
     policy: Policy,
     problems: Sequence[Problem],
@@ -62,13 +98,13 @@ def draw_rollouts(
     tokenizer = tokenizer_sha256(policy.base) if token_ids and not policy.is_recorded else None
     drawn = [*completed(engine, problems, prompt, decoding)]
     # Close it here, so that its CPU time is counted for this job.
-    with nullcontext(verifier) if verifier is not None else Verifier(workers) as judge:
-        judgements = judge.verify(
+    with nullcontext(verifier) if verifier is not None else Verifier(workers) as open_verifier:
+        judgements = open_verifier.verify(
             [(problem.reference, completion.text) for problem, _, _, completion in drawn],
             [completion.finish_reason for *_, completion in drawn],
         )
         cut = [(problem.reference, text) for problem, _, _, done in drawn for text in done.prefixes.values()]
-        cut_verdicts = iter(found.verdict for found in judge.verify(cut, ["length"] * len(cut)))
+        cut_verdicts = iter(found.verdict for found in open_verifier.verify(cut, ["length"] * len(cut)))
     at_budgets = [
         {b: next(cut_verdicts) if b in done.prefixes else judgement.verdict for b in decoding.token_budgets}
         for (*_, done), judgement in zip(drawn, judgements, strict=True)
@@ -101,6 +137,38 @@ def draw_rollouts(
             drawn, judgements, at_budgets, strict=True
         )
     ]
+
+
+def with_rewards(
+    rollouts: pd.DataFrame, problems: Sequence[Problem], reward: Section, *, seed: int, stream: str, verifier: Verifier
+) -> pd.DataFrame:
+    """Add rewards to rollouts, with statuses and details unless the reward is the default; raises the errors of
+    `judge`.
+
+    A judgement depends on the rollout's group, its position in the group and the seed, so existing rollouts can be
+    judged by another reward without a model.
+
+    Args:
+        rollouts: whole groups, by problem_id.
+        seed, stream: as in `Context`.
+    """
+    import pandas as pd
+
+    if reward == TRUTH:
+        return rollouts.assign(reward=(rollouts["verdict"] == "correct").astype("float64"))
+    by_id = {problem.problem_id: problem for problem in problems}
+    columns = (rollouts[name] for name in ("problem_id", "sample", "completion_text", "verdict", "extracted_answer"))
+    attempts = [
+        Attempt(by_id[name], name, int(sample), text, Judgement(verdict, None if pd.isna(answer) else answer))
+        for name, sample, text, verdict, answer in zip(*columns, strict=True)
+    ]
+    judgements = judge(reward, attempts, Context(verifier, seed, stream))
+    details = [json.dumps(dict(judgement.details)) if judgement.details else None for judgement in judgements]
+    return rollouts.assign(
+        reward=[math.nan if judgement.reward is None else judgement.reward for judgement in judgements],
+        reward_status=[judgement.status for judgement in judgements],
+        reward_details=pd.Series(details, rollouts.index, dtype="object"),
+    )
 
 
 def completed(

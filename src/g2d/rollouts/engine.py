@@ -1,19 +1,13 @@
-"""Engines, which render conversations and complete prompts, and the choice of an engine for a policy.
-
-`g2d.rollouts.draw` adds problems and verdicts.
-"""
+"""Interface of engines, which render conversations and complete prompts, and the base class of those with a model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-from g2d.jobs.run_process import current_run
-from g2d.policies.policy import Policy
 from g2d.problems.prompts import Messages, document, prompt_ids, render, token_ids
 from g2d.rollouts.rollout import FinishReason
-from g2d.rollouts.settings import EngineSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,30 +144,3 @@ def require_room(
             f"{names[longest]}: its {len(prompts[longest])} tokens and max_completion_length={budget} exceed the "
             f"{limit} that {model} can hold: lower max_completion_length or leave the problem out"
         )
-
-
-def engine_for(
-    policy: Policy, settings: EngineSettings | None = None, *, adapter_rank: int | None = None, longest: int = 0
-) -> Engine:
-    """Return the engine for a policy: a replay of recorded completions, or the configured engine.
-
-    Args:
-        adapter_rank: rank of all adapters of this M0, for an engine that jobs share; None if there are none.
-        longest: longest completion that any job of this M0 generates, in tokens, for an engine that jobs share.
-    """
-    if policy.is_recorded:
-        from g2d.rollouts.replay_engine import ReplayEngine
-
-        return ReplayEngine(policy.base)
-    if settings is not None and settings.name == "vllm":
-        if settings.keep_alive:
-            from g2d.rollouts.engine_host import SharedEngine
-
-            if (run := current_run()) is not None:
-                return cast(Engine, SharedEngine(run, policy, settings, adapter_rank, longest))
-        from g2d.rollouts.vllm_engine import VllmEngine
-
-        return VllmEngine(policy, settings)
-    from g2d.rollouts.transformers_engine import TransformersEngine
-
-    return TransformersEngine.of(policy, cuda_graph=settings is not None and settings.cuda_graph)

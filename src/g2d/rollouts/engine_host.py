@@ -15,10 +15,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from g2d.jobs.digests import identity
 from g2d.jobs.orphans import RUN, when_ends
@@ -27,70 +26,44 @@ from g2d.policies.policy import Policy
 from g2d.rollouts.remote_engine import EngineServer, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
 
-if TYPE_CHECKING:
-    from g2d.problems.prompts import Messages
-    from g2d.rollouts.engine import Completion, Decoding, Request
-    from g2d.rollouts.vllm_engine import VllmEngine
-
-
 # --------------------------------------------------------------------------------------------------------- client side
 
 
-class SharedEngine:
-    """Client of the run's shared engine, with the interface of `Engine`; it needs no torch or transformers.
+class SharedEngine(RemoteEngine):
+    """Client of the run's shared engine, which is started if needed; `expected` are keywords of `VllmEngine`.
 
-    `expected` is the adapter_rank and longest of `engine_for`.
+    Each request has a connection of its own, except that a generation uses the one of its `request`. Connecting waits
+    until no other job is connected.
     """
 
-    name = RemoteEngine.name
+    def __init__(self, run: str, policy: Policy, settings: EngineSettings, **expected: int | None) -> None:
+        super().__init__(None, "")
+        self._run, self._policy, self._settings, self._expected = run, policy, settings, expected
 
-    def __init__(self, run: str, policy: Policy, settings: EngineSettings, *expected: int | None) -> None:
-        self._run, self._keep_alive = run, settings.keep_alive
-        self._opened = policy, settings, *expected
-        self._session: Session | None = None
+    def connect(self) -> None:
+        """Wait for a connection; raises a RuntimeError if the process cannot be started."""
+        # The engine process prints to this job's log.
+        connected = connect(__name__, socket_of(self._run), self._run, self._settings.keep_alive)
+        self.connection, (self.host, log) = connected
+        self.died = (
+            f"the shared engine (process {self.host}) died, its output is in {log}: run again, which starts another, "
+            "or set engine.keep_alive: 0"
+        )
 
-    def render(self, shown: Messages | str) -> str:
-        """See `Engine`."""
-        return str(self._ask("render", shown))
-
-    def request(self, problem_id: str, shown: Messages | str) -> Request:
-        """See `Engine`."""
-        made: Request = self._ask("request", problem_id, shown)
-        return made
-
-    def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """See `Engine`; also closes the connection."""
-        answer: list[list[Completion]] = self._ask("generate", requests, decoding)
-        return answer
-
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        """Call a method over this job's connection, which is then closed, except after `request`: a generation
-        follows."""
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """See `RemoteEngine`; also opens the policy on a new connection."""
         ends = True
         try:
-            if self._session is None:
-                self._session = Session(self._run, self._keep_alive)
-                self._session.ask("open", *self._opened, int(os.environ.get("OMP_NUM_THREADS", "0")))
-            answer = self._session.ask(method, *arguments)
-            ends = method != "request"
+            if self.connection is None:
+                self.connect()
+                threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
+                super().ask("open", self._policy, self._settings, {**self._expected, "threads": threads})
+            answer = super().ask(method, *arguments)
+            ends = method != "request"  # a generation follows
             return answer
         finally:
-            if ends and self._session is not None:
-                self._session.connection.close()
-                self._session = None
-
-
-class Session(RemoteEngine):
-    """A connection to the engine process of a run, which is started if needed.
-
-    Waits until no other job is connected. Raises a RuntimeError if the process cannot be started.
-    """
-
-    def __init__(self, run: str, keep_alive: int) -> None:
-        # The engine process prints to this job's log.
-        connection, (self.host, log) = connect(__name__, socket_of(run), run, keep_alive)
-        died = f"the shared engine (process {self.host}) died, its output is in {log}: "
-        super().__init__(connection, died + "run again, which starts another, or set engine.keep_alive: 0")
+            if ends:
+                self.close()
 
 
 # --------------------------------------------------------------------------------------------------------- server side
@@ -98,8 +71,6 @@ class Session(RemoteEngine):
 
 class SharedEngineServer(EngineServer):
     """The process that holds the engine and serves one job after another."""
-
-    engine: VllmEngine | None
 
     def __init__(self, socket: Path, keep_alive: int, lock: IO[str]) -> None:
         super().__init__()
@@ -129,19 +100,17 @@ class SharedEngineServer(EngineServer):
                 self.leave()  # a retry starts a new process
             self._idle_since = time.monotonic()
 
-    def open(
-        self, policy: Policy, settings: EngineSettings, adapter_rank: int | None, longest: int, threads: int
-    ) -> None:
-        """Load a policy, in the running engine if possible."""
+    def open(self, policy: Policy, settings: EngineSettings, keywords: dict[str, Any]) -> None:
+        """Load a policy, in the running engine if possible; `keywords` also has the number of `threads`."""
         from g2d.rollouts.vllm_engine import VllmEngine, merges_adapters
 
         self._keep_alive = settings.keep_alive
-        if threads:
+        if threads := keywords.pop("threads"):
             import torch
 
             torch.set_num_threads(threads)
         merges = merges_adapters(settings)
-        wanted = VllmEngine(policy, settings, adapter_rank=None if merges else adapter_rank, longest_completion=longest)
+        wanted = VllmEngine(policy, settings, **keywords | ({"adapter_rank": None} if merges else {}))
         merged = policy.adapter if merges else None
         needs = (
             [fingerprint(folder) for folder in (policy.model_folder, merged) if folder is not None],

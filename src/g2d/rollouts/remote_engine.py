@@ -5,21 +5,29 @@ from __future__ import annotations
 import traceback
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from g2d.jobs.usage import Elsewhere, charge, this_process
+
+if TYPE_CHECKING:
+    from g2d.policies.policy import Policy
+    from g2d.rollouts.settings import EngineSettings
+    from g2d.rollouts.vllm_engine import VllmEngine
 
 OWN = ("open", "leave")  # methods of the process that holds the engine; all others are methods of the engine
 
 
 class RemoteEngine:
-    """Client of an engine in another process; `died` is the error message if that process exits."""
+    """Client of a vLLM engine in another process, with the interface of `Engine`; it needs no torch or transformers.
+
+    `died` is the error message if that process exits.
+    """
 
     name = "vllm"
 
-    def __init__(self, connection: Connection, died: str) -> None:
+    def __init__(self, connection: Connection | None, died: str) -> None:
         self.connection = connection
-        self._died = died
+        self.died = died
 
     def render(self, shown: Any) -> str:
         """See `Engine`."""
@@ -40,15 +48,22 @@ class RemoteEngine:
             ValueError: raised by the method.
             RuntimeError: the method failed otherwise, or the process died.
         """
+        assert self.connection is not None
         try:
             self.connection.send((method, arguments))
             failed, answer, spent = self.connection.recv()
         except (EOFError, OSError):
-            raise RuntimeError(self._died) from None
+            raise RuntimeError(self.died) from None
         self.pay(spent)
         if failed:
             raise answer
         return answer
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
     def pay(self, spent: Elsewhere) -> None:
         """Record the resources that a call used."""
@@ -56,12 +71,18 @@ class RemoteEngine:
 
 
 class EngineServer:
-    """Server that opens an `engine` and runs requests; `name` is the prefix of failure messages."""
+    """Server that opens an engine and runs requests; `name` is the prefix of failure messages."""
 
     def __init__(self, name: str = "") -> None:
-        self.engine: Any = None
+        self.engine: VllmEngine | None = None
         self._name = name
         self._billed = 0.0  # CPU seconds already reported
+
+    def open(self, policy: Policy, settings: EngineSettings, keywords: dict[str, Any]) -> None:
+        """Make the engine; `keywords` are those of `VllmEngine`."""
+        from g2d.rollouts.vllm_engine import VllmEngine
+
+        self.engine = VllmEngine(policy, settings, **keywords)
 
     def answer(self, connection: Connection) -> None:
         """Answer requests until the engine fails, since the state of vLLM is then unknown.

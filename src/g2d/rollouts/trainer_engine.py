@@ -26,7 +26,6 @@ from g2d.jobs.usage import Elsewhere, charge
 from g2d.policies.policy import Policy
 from g2d.rollouts.remote_engine import EngineServer, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
-from g2d.rollouts.vllm_engine import VllmEngine
 
 
 class SubprocessEngine(RemoteEngine):
@@ -57,7 +56,7 @@ class SubprocessEngine(RemoteEngine):
 
     def close(self) -> None:
         """End the subprocess."""
-        self.connection.close()
+        super().close()
         self._process.wait()
         charge(Elsewhere(-self._charged, 0))  # `wait` has counted them again
 
@@ -76,20 +75,12 @@ def _environment() -> dict[str, str]:
     return environment | {"CUDA_VISIBLE_DEVICES": visible.split(",")[number] if visible else str(number)}
 
 
-class VllmSubprocess(EngineServer):
-    """Server in the subprocess."""
-
-    def open(self, policy: Policy, settings: EngineSettings, keywords: dict[str, Any]) -> None:
-        """Start the engine."""
-        self.engine = VllmEngine(policy, settings, **keywords)
-
-
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):  # the trainer gets them too, and finishes its step
         signal.signal(number, signal.SIG_IGN)
     with suppress(EOFError, OSError):
         # Closing the socket is not a reliable signal: children of the trainer may hold it open.
         when_ends(sys.argv[1], lambda: os._exit(0))
-        VllmSubprocess("vLLM beside the trainer: ").answer(Connection(int(sys.argv[2])))
+        EngineServer("vLLM beside the trainer: ").answer(Connection(int(sys.argv[2])))
     sys.stdout.flush()
     os._exit(0)

@@ -31,10 +31,9 @@ from g2d.regimes.run.training import restore_token_count, trainer_arguments
 from g2d.regimes.run.training_rollouts import COLUMNS, Record
 from g2d.rewards.catalogue import TRUTH
 from g2d.rewards.reward import AGAIN, group_name
-from g2d.rollouts.draw import draw_rollouts
+from g2d.rollouts.draw import draw_rollouts, with_rewards
 from g2d.rollouts.engine import Decoding, Engine
 from g2d.rollouts.labels import labels
-from g2d.rollouts.rewarding import with_rewards
 from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.tokens import with_token_ids
 from g2d.verifier import shared_verifier
