@@ -65,7 +65,8 @@ def test_files_of_before_there_were_budgets_are_read(tmp_path: Path) -> None:
     old.to_parquet(tmp_path / "old.parquet")
     frame = read_rollouts(tmp_path / "old.parquet")
     assert frame[BUDGET_VERDICTS].isna().all()
-    pd.testing.assert_frame_equal(read_rollouts(tmp_path / "old.parquet", TEXTLESS), old[list(TEXTLESS)])
+    recorded = [name for name in TEXTLESS if name in old]  # no clusters
+    pd.testing.assert_frame_equal(read_rollouts(tmp_path / "old.parquet", TEXTLESS)[recorded], old[recorded])
 
 
 def test_rows_of_different_budgets_do_not_belong_together() -> None:
