@@ -70,7 +70,7 @@ def test_a_call_that_is_killed_is_told_from_one_that_ends(project: Project) -> N
 def test_a_call_has_the_package_of_its_project_where_that_was_changed(project: Project) -> None:
     (project.root / "words.smk").write_text("import g2d.plain\nprint('words:', g2d.plain.__doc__)\nrule all:\n")
     said = [project.snakemake("-n", "--snakefile", "words.smk").stdout]
-    with project.edited("src/g2d/plain.py", '"""Text', '"""Changed. Text'):
+    with project.edited("src/g2d/plain.py", '"""Printing', '"""Changed. Printing'):
         said.append(project.snakemake("-n", "--snakefile", "words.smk").stdout)
     assert ["words: Changed. " in words for words in said] == [False, True]
     assert "words: " in said[0]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from g2d.tables.catalogue import TABLES
 
 from g2d.experiment import grid
 from g2d.experiment.config import load
 from g2d.experiment.grid import controls
+from g2d.graph.catalogue import TABLES
 from g2d.jobs.files import read_json
 from g2d.problems import read_problems
 from g2d.rewards.model import Scorer

@@ -83,7 +83,9 @@ elif workflow.deployment_settings.deployment_method:
     raise WorkflowError("--sdm: its jobs find g2d in a checkout of it alone: name that as the snakefile of the module")
 # As a module, g2d's rules may be renamed but its paths may not; the name pattern is passed on to the tools.
 renamed = workflow.modifier.modify_rulename
-os.environ.update({RULE_NAMES: renamed("*"), "PYTHONUTF8": "1"})
+os.environ.update(PYTHONUTF8="1")
+if "*" in renamed("*"):  # `use rule train_dpo ... with` reads this file once more, for a rule whose name is fixed
+    os.environ[RULE_NAMES] = renamed("*")
 if workflow.modifier.modify_path("results/x") != "results/x":
     raise WorkflowError(
         "module: prefix and replace_prefix are not for g2d, whose tools look for results/: use --directory"
