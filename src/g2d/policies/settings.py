@@ -60,7 +60,7 @@ class ScratchModel(Section):
 
 
 class EmbeddedModel(Section):
-    """The demonstration model that comes with g2d, trained with the defaults of `source: scratch`."""
+    """The demonstration model that comes with g2d, trained as `source: scratch` (`recipe.json` beside it has its keys)."""
 
     source: Literal["embedded"] = key(..., "Use the model inside the package.")
     settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
