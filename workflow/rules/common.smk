@@ -103,27 +103,28 @@ except (OSError, ValueError, LookupError) as error:
     raise WorkflowError(plain(error.args[0] if isinstance(error, LookupError) else str(error), lines=True))
 
 
-def job_of(rule, wildcards):
-    """The job of the table with these wildcards."""
+def find_job(rule, wildcards):
+    """The job of the table with these wildcards; a rule stands for its shards too."""
+    ending = "_shard" if "shard" in wildcards.keys() and not rule.endswith("_shard") else ""
     try:
-        return JOBS[key_of(rule, wildcards)]
+        return JOBS[key_of(rule + ending, wildcards)]
     except KeyError:
         raise WorkflowError(f"this configuration has no job {rule} with {dict(wildcards.items())}")
 
 
 def planned(rule, name):
     """Input: the files that a job of the table has under this name; "": under none."""
-    return lambda w: job_of(f"{rule}_shard" if "shard" in w.keys() else rule, w).inputs[name]
+    return lambda w: find_job(rule, w).inputs[name]
 
 
 def param(rule, name):
     """Param: what a job of the table depends on. A job is stale if its params change."""
-    return lambda w: job_of(f"{rule}_shard" if "shard" in w.keys() else rule, w).params[name]
+    return lambda w: find_job(rule, w).params[name]
 
 
 def gpus(wildcards, rulename):
     """Resource: the GPUs that a job of the table holds."""
-    return job_of(own_name(rulename), wildcards).devices
+    return find_job(own_name(rulename), wildcards).devices
 
 
 def given(files, log):

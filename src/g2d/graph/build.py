@@ -32,23 +32,22 @@ from g2d.rewards.scratch_model import ScratchRewardModel
 from g2d.settings import Section
 from g2d.settings.cached_method import cached_method
 
-Settings = Callable[[], Any]  # computes a param of a job when it is asked for
+Param = Callable[[], Any]  # computes a param of a job when it is needed
 
 
 @cached_method
 def build(config: Config, after: bool = False) -> Jobs:
-    """Return the table of jobs; of a grid with looks, tables and page are as far as they have decided.
+    """Return the table of jobs. With interim analyses, tables and page are as far as these have decided.
 
     Args:
-        after: take from finished results what `g2d.graph.finished` names; else as planned in an empty folder.
+        after: read finished results as in `g2d.graph.finished`; otherwise plan for an empty folder.
     """
     jobs = chain(_Stages(whole(config), after).jobs(), summaries(config))
     return Jobs(jobs, config.reached.files if config.reached else ())
 
 
 def grid_jobs(config: Config) -> list[Job]:
-    """Return every job behind the target `all`, as Snakemake would plan it in an empty folder; of a race, until its
-    next look."""
+    """Return the jobs that the target `all` needs in an empty folder, up to the next interim analysis."""
     return build(config).behind("all")
 
 
@@ -161,22 +160,24 @@ class _Stages:
     def training(self, model: str, seed: int, arm: Arm, point: Point) -> Job:
         """Return the training of one policy."""
         regime, (g, k), folder = REGIMES[arm.regime], point, _policy(model, seed, arm, point)
-        stops, variant, slash, last = arm.phase == "online" and arm.stops, *arm.name.rpartition("/")
-        wildcards = {"model": model, "seed": str(seed), "g": str(g), "k": str(k)}
+        online, (variant, slash, last) = arm.phase == "online", arm.name.rpartition("/")
+        stops, wildcards = online and arm.stops, _place(model, seed, point)
         if regime.section != "warmup":
             wildcards["regime"] = last
-        if arm.phase == "offline" or (arm.phase == "online" and regime.section and not stops):
+        if arm.phase == "offline" or (online and regime.section and not stops):
             wildcards["variant"] = variant + slash
         params = self.params_of(model)
         settings = partial(params.training, arm, point)
         choices = [f"results/{model}/sweep/{name}.json" for name in params.choices(arm)]
-        continues = arm.before(g, k) if arm.phase == "online" and not stops else None
-        if self.after and arm.phase == "online" and not stops:
-            continues = continued_step(f"{folder}/policy.json", settings, choices, continues)
+        continues = None
+        if online and not stops:
+            continues = arm.before(g, k)
+            if self.after:
+                continues = continued_step(f"{folder}/policy.json", settings, choices, continues)
         read = [_harvest(model, seed, *own) for own in harvests_read(arms(self.with_candidates, model), arm, point)]
         outputs: dict[str, Files] = {}
         if arm.phase == "offline":
-            given = self.harvested(model, seed, arm, point, read)
+            given = self.offline_inputs(model, seed, arm, point, read)
             given["start"] = self.warmed_up(model, seed, arm.online, point) if arm.settings.start == "warmup" else []
             given["costs"] = f"{_harvest(model, seed, arm.variant, point)}/cost.json"
         elif arm.phase == "rounds":
@@ -184,13 +185,11 @@ class _Stages:
             given["start"] = self.made(_policy(model, seed, arm, (g, k - 1))) if k > 1 else []
         else:
             before = [] if continues is None else [_policy(model, seed, arm, (g, continues))]
-            given = self.fresh(model, seed, arm, read, before)
+            given = self.online_inputs(model, seed, arm, read, before)
             left = ("rollouts.parquet", "probes.csv") if stops else ("checkpoint", "rollouts.parquet")
             outputs |= {name.partition(".")[0]: f"{folder}/{name}" for name in left}
         given |= {"": self.base_files(model), "base": f"results/{model}/base/policy.json", "choice": choices}
-        weights, weights_config = self.config.lora.files
-        named = {"policy": "policy.json", "weights": weights, "weights_config": weights_config}
-        outputs |= {name: f"{folder}/{file}" for name, file in named.items()}
+        outputs |= self.policy_outputs(folder)
         outputs |= {"metrics": f"{folder}/metrics.jsonl", "cost": f"{folder}/cost.json"}
         more: dict[str, Any] = {
             "arm": arm,
@@ -200,9 +199,11 @@ class _Stages:
         rule = f"train_{regime.name}{'_auto' if stops else ''}"
         return Job(rule, Wildcards(**wildcards), given, outputs, _stated(settings=settings), **more)
 
-    def fresh(self, model: str, seed: int, arm: Arm, replayed: list[str], before: list[str]) -> dict[str, Files]:
-        """Return the inputs of a training on fresh rollouts, given the folders of the harvest that it replays
-        and of the K before it."""
+    def online_inputs(
+        self, model: str, seed: int, arm: Arm, replayed: list[str], before: list[str]
+    ) -> dict[str, Files]:
+        """Return the inputs of an online training, given the folders of the harvest that it replays and of the K before
+        it."""
         start = [] if arm.start is None else self.made(_policy(model, seed, *arm.start))
         taught = teacher_of(arms(self.with_candidates, model), arm)
         teacher = [] if taught is None else self.made(_policy(model, seed, *taught))
@@ -222,7 +223,7 @@ class _Stages:
             "costs": bills,
         }
 
-    def harvested(self, model: str, seed: int, arm: Arm, point: Point, read: list[str]) -> dict[str, Files]:
+    def offline_inputs(self, model: str, seed: int, arm: Arm, point: Point, read: list[str]) -> dict[str, Files]:
         """Return the inputs of an offline training from the harvest of pi_K."""
         (folder, *matched), regime = read, REGIMES[arm.regime]
         pairs = f"{folder}/pairs.jsonl"
@@ -238,6 +239,12 @@ class _Stages:
             return {"pairs": pairs, "rollouts": [], "problems": []}
         needed = [pairs] if arm.settings.needs_pairs else []
         return {"rollouts": f"{folder}/rollouts.parquet", "problems": _training_set(model), "pairs": needed}
+
+    def policy_outputs(self, folder: str) -> dict[str, Files]:
+        """Return the outputs of a job that makes a policy: record and weights."""
+        weights, weights_config = self.config.lora.files
+        named = {"policy": "policy.json", "weights": weights, "weights_config": weights_config}
+        return {name: f"{folder}/{file}" for name, file in named.items()}
 
     def made(self, folder: str) -> list[str]:
         """Return record and weights of the policy that a training leaves in a folder."""
@@ -262,7 +269,7 @@ class _Stages:
         owners, tried = grid.selecting(self.config), grid.checkpoints(self.config)
         kinds = {key: grid.chosen_by(self.config, owners[key.regime]) for key in tried}
         for folder, kind in dict.fromkeys((own.folder, k) for key in tried for own in tried[key] for k in kinds[key]):
-            stem, params = f"results/{folder}/development/{kind}", self.params_of(folder.partition("/")[0])
+            stem, params = f"results/{folder}/development/{kind}", self.params_of(model_of({"policy": folder}))
             if kind == "verifiable":
                 settings = partial(params.evaluation, "answers")
                 yield from self._answers("answer_development", folder, stem, settings, benchmark=DEVELOPMENT)
@@ -270,9 +277,7 @@ class _Stages:
                 judge, settings = made_files(params.judge_of_replies("reward")), partial(params.replies, "reward")
                 own: dict[str, Any] = {"problems": OPEN_ENDED_DEVELOPMENT, "reward": judge}
                 yield from self._answers("reply_to_development", folder, stem, settings, **own)
-        weights, weights_config = self.config.lora.files
-        named = {"policy": "policy.json", "weights": weights, "weights_config": weights_config}
-        named |= {"selection": "selection.csv", "cost": "cost.json"}
+        weights, _ = self.config.lora.files
         for key, keys in tried.items():
             scored = {
                 (kind, ending): [f"results/{own.folder}/development/{kind}.{ending}" for own in keys]
@@ -289,8 +294,10 @@ class _Stages:
                 "weights": [f"results/{own.folder}/{weights}" for own in keys],
                 "costs": bills,
             }
-            wildcards = {"model": key.model, "seed": str(key.seed), "g": str(key.group_size), "k": str(key.k)}
-            made = {name: f"results/{key.folder}/{file}" for name, file in named.items()}
+            folder = f"results/{key.folder}"
+            made = self.policy_outputs(folder)
+            made |= {"selection": f"{folder}/selection.csv", "cost": f"{folder}/cost.json"}
+            wildcards = _place(key.model, key.seed, (key.group_size, key.k))
             yield job_of("choose_checkpoint", given, made, **wildcards, owner=owners[key.regime])
 
     # -------------------------------------------------------------------------------------------------------- harvests
@@ -320,7 +327,7 @@ class _Stages:
                 yield job_of("build_several_pairs", given, made, state, **wildcards, n=str(n))
 
     def _harvests_read(self) -> dict[HarvestKey, set[int]]:
-        """Return the harvests of the grid, with the numbers of pairs per prompt above 1 that are drawn from each."""
+        """Return the harvests of the grid, with the numbers of pairs per prompt above 1 that are sampled from each."""
         found: dict[HarvestKey, set[int]] = {key: set() for key in grid.harvests(self.config)}
         for model, seed in product(grid.trained_models(self.config), self.seeds):
             own = arms(self.with_candidates, model)
@@ -342,11 +349,11 @@ class _Stages:
         return _harvest(key.model, key.seed, "", (key.group_size, 0)) if again else None
 
     def _drawn_from(self, key: HarvestKey, online: Arm) -> tuple[dict[str, str], dict[str, Files], list[str]]:
-        """Return wildcards and inputs of a job that samples pi_K on the training set, and the bill behind it;
-        M0 has the calibration's."""
+        """Return wildcards and inputs of a job that samples pi_K on the training set, and the costs of making pi_K, for
+        M0 of the calibration."""
         base, calibration = f"results/{key.model}/base", f"results/{key.model}/calibration"
         folder = _policy(key.model, key.seed, online, (key.group_size, key.k)) if key.k else base
-        wildcards = {"model": key.model, "seed": str(key.seed), "g": str(key.group_size), "k": str(key.k)}
+        wildcards = _place(key.model, key.seed, (key.group_size, key.k))
         given: dict[str, Files] = {"": self.policy_files(key.model, folder), "policy": f"{folder}/policy.json"}
         given["problems"] = _training_set(key.model)
         variant = {"variant": f"{key.variant}/" if key.variant else ""}
@@ -360,7 +367,7 @@ class _Stages:
         answered += [(key.folder, name) for key in grid.policies(self.config) for name in self.config.benchmarks]
         for folder, name in answered:
             stem = f"results/{folder}/eval/{name}"
-            settings = partial(self.params_of(folder.partition("/")[0]).evaluation, "answers")
+            settings = partial(self.params_of(model_of({"policy": folder})).evaluation, "answers")
             yield from self._answers("evaluate", folder, stem, settings, "evaluation", benchmark=name)
 
     def choices(self) -> Iterator[Job]:
@@ -384,14 +391,13 @@ class _Stages:
             made = {"answers": f"{stem}.parquet", "cost": f"{stem}.cost.json"}
             state = _stated(settings=self.params_of(key.model).drift)
             yield job_of("measure_drift", given, made, state, devices=1, policy=key.folder, benchmark=name)
-        continued = {
-            "contamination": config.contamination.params(without={"benchmarks"}) if config.contamination else {}
-        }
         for model, name in product(config.models, config.continued_benchmarks):
             given = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
             stem, wildcards = f"results/{model}/contamination/{name}/rollouts", {"model": model, "benchmark": name}
             given |= {"problems": problems_of(name)}
-            yield from self._generation("continue_questions", given, stem, wildcards, lambda: continued)
+            yield from self._generation(
+                "continue_questions", given, stem, wildcards, self.params_of(model).contamination
+            )
         for key in grid.policies(config) if config.open_ended else ():
             params = self.params_of(key.model)
             judge, settings = made_files(params.judge_of_replies("judged_by")), partial(params.replies, "judged_by")
@@ -414,14 +420,14 @@ class _Stages:
         (called, name), *more = asked.items()
         record = f"results/{folder}/policy.json"
         given: dict[str, Files] = {
-            "": self.policy_files(folder.partition("/")[0], f"results/{folder}"),
+            "": self.policy_files(model_of({"policy": folder}), f"results/{folder}"),
             "policy": record,
         }
         checked = {called: problems_of(name), "leakage": f"results/problems/{name}.leakage.json"}
         return given | checked | dict(more)
 
     def _answers(
-        self, rule: str, folder: str, stem: str, settings: Settings, kind: str = "", **asked: Any
+        self, rule: str, folder: str, stem: str, settings: Param, kind: str = "", **asked: Any
     ) -> Iterator[Job]:
         """Yield the job in which a policy answers problems that were checked; with `kind`, a benchmark in its
         wildcards."""
@@ -434,7 +440,7 @@ class _Stages:
         given: Mapping[str, Files],
         stem: str,
         wildcards: Mapping[str, str],
-        settings: Settings,
+        settings: Param,
         kind: str = "",
         bills: Iterable[str] = (),
         **more: Any,
@@ -466,12 +472,12 @@ class _Stages:
         yield job_of(rule, given, {"rollouts": f"{stem}.parquet", "cost": cost}, state, **own, **wildcards)
 
 
-def _stated(**functions: Settings) -> Callable[[], dict[str, Any]]:
+def _stated(**functions: Param) -> Callable[[], dict[str, Any]]:
     """Return the function that computes the params of a job."""
     return lambda: {name: function() for name, function in functions.items()}
 
 
-def _fixed(params: dict[str, Any]) -> Settings:
+def _fixed(params: dict[str, Any]) -> Param:
     return lambda: params
 
 
@@ -487,6 +493,11 @@ def _points(arm: Arm) -> list[Point]:
         return list(arm.points)
     group_size, last = arm.points[-1]
     return [(group_size, k) for k in range(1, last + 1)]
+
+
+def _place(model: str, seed: int | None, point: Point) -> dict[str, str]:
+    """Return the wildcards of a policy or harvest."""
+    return {"model": model, "seed": str(seed), "g": str(point[0]), "k": str(point[1])}
 
 
 def _training_set(model: str) -> str:

@@ -64,6 +64,11 @@ class Params:
         decoding = self.resolved.evaluation.params(only={"max_completion_length", "batch_size"})
         return {"drift": self.config.drift.params() | decoding, **self.sections("prompt")}
 
+    def contamination(self) -> Settings:
+        """Return the settings of the continued beginnings of questions."""
+        contamination = self.config.contamination
+        return {"contamination": contamination.params(without={"benchmarks"}) if contamination else {}}
+
     def replies(self, by: Judge) -> Settings:
         """Return the settings of replies to open-ended prompts, with their judge."""
         assert self.config.open_ended is not None
