@@ -60,7 +60,7 @@ class ScratchModel(Section):
 
 
 class EmbeddedModel(Section):
-    """The demonstration model that comes with g2d, trained as `source: scratch` (`recipe.json` beside it has its keys)."""
+    """The demonstration model that comes with g2d, trained as `source: scratch` with the keys in its `recipe.json`."""
 
     source: Literal["embedded"] = key(..., "Use the model inside the package.")
     settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
