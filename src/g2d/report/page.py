@@ -139,7 +139,7 @@ def build(
         if sentences and frames.keys() >= set(read):
             text += tuple(sentences(*(frames[name] for name in read)))
         text = tuple(looks) if title == catalogue.RACE else text if found else ()
-        sections.append(Section(title.lower().replace(" ", "-"), title, found, title in catalogue.SECTIONS[:2], text))
+        sections.append(Section(title.lower().replace(" ", "-"), title, found, title == catalogue.OTHERS, text))
     return rendered(
         "page.html",
         specs,
