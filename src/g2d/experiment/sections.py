@@ -1,9 +1,8 @@
-"""The configuration, declared once: type, unit, default, bounds, a sentence and the paper's value of each key.
+"""The configuration: `Config`, and its sections about the whole grid. Other packages declare the sections they read.
 
-This module has the sections about the grid as a whole, and `Config`, which contains all sections; the other rooms
-declare the sections that they read. `config/schema.json` and `config/README.md` are generated from these classes
-(`g2d config docs`). Rules between keys are in `g2d.experiment.checks`. Nothing here imports torch, so a mistake is
-reported within a second. Defaults are the paper's values (G2D, arXiv 2605.21266) if it states one.
+`g2d config docs` generates `config/schema.json` and `config/README.md` from these classes; rules between keys are in
+`g2d.experiment.checks`. Nothing here imports torch, so mistakes are reported within a second. Defaults are the values
+of the paper (G2D, arXiv 2605.21266) if it states them.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from g2d.settings import MistakeInKeyError, Name, Section, Seed, Steps, key, rep
 from g2d.settings.cached_method import cached_method
 from g2d.settings.mistakes import changed
 
-MOST_SEEDS = 1000  # of looks
+MOST_SEEDS = 1000  # seeds in stages
 FILES = "# files: "  # the first line of a saved configuration: a list, in JSON
 
 
@@ -123,11 +122,13 @@ class Looks(Section):
     @model_validator(mode="before")
     @classmethod
     def _without_waiting(cls, values: Any) -> Any:
-        """Drop the key `waiting`, which earlier versions wrote into `results/config.yaml`, if it is empty."""
+        """Drop the key `waiting` of earlier versions' `results/config.yaml` if it is empty."""
         if not isinstance(values, Mapping) or "waiting" not in values:
             return values
         if values["waiting"]:
-            raise MistakeInKeyError("waiting", "no longer a key: remove it (after a look, seeds.plan names a new plan)")
+            raise MistakeInKeyError(
+                "waiting", "no longer a key: remove it (after a look, set seeds.plan to a new name)"
+            )
         return {name: value for name, value in values.items() if name != "waiting"}
 
     @field_validator("looks")
@@ -141,7 +142,7 @@ class Looks(Section):
     @classmethod
     def _is_no_file(cls, plan: str | None) -> str | None:
         if plan is not None and re.fullmatch(r"(look.*|plan)\.json", plan, re.IGNORECASE):
-            raise ValueError(f"{plan} is the name of a file beside its folder: choose another, for example again")
+            raise ValueError(f"{plan} is the name of a file in the same folder: choose another, for example again")
         return plan
 
     @property
@@ -212,19 +213,19 @@ class Ablation(Selects, PromptMix):
     @model_validator(mode="after")
     def _changes_something(self) -> Ablation:
         if not self.dpo and not self.has_warmup and not self.select:
-            raise ValueError("nothing differs: give a key of dpo or of warmup another value")
+            raise ValueError("nothing differs: change a key of dpo or of warmup")
         if self.prompts == "open_ended" and self.reward is not None:
-            raise ValueError("reward: judges verifiable prompts, and none is asked: drop it")
+            raise ValueError("reward: judges verifiable prompts, but prompts: open_ended has none: drop it")
         if self.asks_open_ended and "dpo" in self.policies:
-            raise ValueError("policies: a harvest asks verifiable prompts alone: write [grpo], or ask these alone too")
+            raise ValueError("policies: harvests have only verifiable prompts: write [grpo], or prompts: verifiable")
         if not self.has_warmup and not self.select and "grpo" in self.policies:
-            raise ValueError("policies: grpo is the main grid's own policy unless a key of warmup differs")
+            raise ValueError("policies: grpo equals the main grid's policy: change a key of warmup, or drop it")
         if self.dpo and "dpo" not in self.policies:
-            raise ValueError("dpo has other values, but policies trains no dpo: add it or drop them")
+            raise ValueError("dpo: policies has no dpo: add it there, or drop these keys")
         if "steps" in self.warmup:
-            raise ValueError("warmup.steps: the values of K are the ablation's own steps: write them there")
+            raise ValueError("warmup.steps: write the values of K into the ablation's steps")
         if "auto" in self.warmup:
-            raise ValueError("warmup.auto: only the main warm-up can stop by itself: drop the key")
+            raise ValueError("warmup.auto: only the main warm-up can stop automatically: drop the key")
         if not self.steps:
             raise ValueError("steps is empty: list at least one K, or write all")
         if self.steps != "all" and repeated(self.steps):
@@ -235,7 +236,7 @@ class Ablation(Selects, PromptMix):
 
     @property
     def has_warmup(self) -> bool:
-        """Whether it has its own warm-up and harvests, instead of only its own DPO."""
+        """Return whether it has its own warm-up and harvests, not only its own DPO."""
         return bool(self.warmup) or self.reward is not None or self.asks_open_ended
 
 
@@ -280,7 +281,7 @@ class OpenEnded(Sampling):
 
     @property
     def judged_by(self) -> str:
-        """The entry of `rewards` that judges win rates."""
+        """Return the entry of `rewards` that judges win rates."""
         return self.judge or self.reward
 
 
@@ -309,10 +310,10 @@ MODEL_SECTIONS = {
 
 @dataclass(frozen=True)
 class Reached:
-    """Seeds that the interim analyses so far ask for."""
+    """Seeds after the interim analyses so far."""
 
-    seeds: Mapping[str, int] = field(default_factory=dict)  # of a policy (`PolicyKey.name`): that it has, or gets next
-    files: tuple[str, ...] = ()  # the looks, first to last; paths begin with `results/`
+    seeds: Mapping[str, int] = field(default_factory=dict)  # number by policy (`PolicyKey.name`), including the next
+    files: tuple[str, ...] = ()  # interim analyses, first to last; paths begin with `results/`
     is_over: bool = False
 
 
@@ -383,8 +384,7 @@ class Config(Section):
 
     @property
     def problem_sources(self) -> dict[str, ProblemSource]:
-        """Return the training pool as `pool`, the benchmarks, open-ended prompts, and development problems if they
-        have a source."""
+        """Return all sets of problems with a source by name: pool, benchmarks, open-ended and development prompts."""
         sources = {"pool": self.pool, **self.benchmarks, **(self.open_ended.sources if self.open_ended else {})}
         if self.sweep is None or isinstance(self.sweep.development, int):
             return sources
@@ -392,7 +392,7 @@ class Config(Section):
 
     @property
     def reached(self) -> Reached | None:
-        """Seeds that the interim analyses so far ask for; None for the whole grid."""
+        """Return the seeds after the interim analyses so far; None for the whole grid."""
         return self._reached
 
     @property
@@ -408,7 +408,7 @@ class Config(Section):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The configuration without keys that change only speed and place. Equal identities give equal results."""
+        """Return the keys that change more than speed and place. Equal identities give equal results."""
         values = self.params(without={"checkpoints", "logging", "share_imports", "training"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             section.pop("training", None)
@@ -470,6 +470,6 @@ class Config(Section):
         """
         if variant in ("", AUTO):
             return self.warmup
-        own, where = self.ablations[variant].warmup, f"ablations.{variant}.warmup"
+        changes, where = self.ablations[variant].warmup, f"ablations.{variant}.warmup"
         main = self.warmup.model_copy(update={"horizon": self.warmup.total_steps, "auto": None})
-        return changed(where, main, own | {"steps": self.steps_of(variant)})
+        return changed(where, main, changes | {"steps": self.steps_of(variant)})
