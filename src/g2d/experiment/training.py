@@ -103,10 +103,10 @@ def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
 
 @contextmanager
 def training(snakemake: Any) -> Iterator[GridTraining]:
-    """Run the body of the script of all trainings; everything else as `g2d.jobs.stage.stage`.
+    """Run the body of the script of all trainings, as `g2d.jobs.stage.stage` does.
 
-    A training works in a folder that is no output, so it outlives an attempt that fails; it vanishes when every output
-    is there. Then, with `checkpoints.keep: last`, the checkpoint that it went on from is emptied.
+    The work folder is no output, so it persists between attempts; it is deleted when all outputs exist. Then, with
+    `checkpoints.keep: last`, the checkpoint that the training continued is emptied.
     """
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
     for file in snakemake.input.get("choice", []):  # settings that a sweep has chosen
@@ -189,7 +189,7 @@ def take_over(chosen: Policy, folder: Path, regime: str, steps: Sequence[int]) -
     """Copy weights and record of the checkpoint chosen among `steps` to the folder of the evaluated policy.
 
     Raises:
-        ValueError: the weights are not those that were trained.
+        ValueError: the weights have changed since training.
     """
     require_own_weights(chosen)
     here = "adapter" if chosen.adapter else "weights"
