@@ -1,8 +1,4 @@
-"""Groups: the rollouts of one prompt in an update, and the pairs formed from them.
-
-GroupDPO forms all pairs, prompts weighted equally ("Bridging Offline and Online RL", arXiv 2506.21495, equation 4); DPO
-forms one.
-"""
+"""Groups: the rollouts of one prompt in an update, and the pairs formed from them."""
 
 from __future__ import annotations
 
@@ -66,7 +62,7 @@ class Group:
 
     problem_id: str
     prompt: tuple[int, ...]
-    completions: tuple[tuple[int, ...], ...]  # sampled tokens, including the end token if there is one
+    completions: tuple[tuple[int, ...], ...]  # sampled tokens, with the end token if there is one
     pairs: tuple[tuple[int, int], ...]  # (chosen, rejected); all different
     advantages: tuple[float, ...]  # reward minus the mean over all rollouts of the prompt (equation 1; not scaled)
 
@@ -93,7 +89,6 @@ def groups(
     """Form the groups of the pairable prompts among `names`, in their order.
 
     Args:
-        rollouts: rollouts with their tokens, in any order.
         which: the pairs to form; "one" is the pair that `build_pairs` samples with this seed.
         whole: also keep rollouts that are in no pair, unless they have no reward.
         margin: smallest difference between the best and the worst scalar reward.
@@ -128,9 +123,9 @@ def groups(
 
 
 def in_passes(found: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
-    """Split groups into passes of at most `rollouts` rollouts.
+    """Split groups into passes of at most `rollouts` rollouts; a larger group gets a pass to itself.
 
-    If `tokens` is not 0, split by padded tokens and similar length instead. A larger group gets a pass to itself.
+    If `tokens` is not 0, split by padded tokens and similar length instead.
     """
     batch: list[Group] = []
     for group in sorted(found, key=lambda group: -group.width) if tokens else found:
@@ -171,7 +166,6 @@ def drawn_summary(rollouts: pd.DataFrame) -> dict[str, Any]:
 
 
 def _by_kind(rollouts: pd.DataFrame) -> dict[str, float]:
-    """Mean reward, mean length and share of judged rollouts, by kind of prompt."""
     kinds = is_open_ended(rollouts).map({True: "open_ended", False: "verifiable"})
     metrics: dict[str, float] = {}
     for kind, own in rollouts.groupby(kinds):

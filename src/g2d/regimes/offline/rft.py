@@ -1,7 +1,6 @@
 """Rejection-sampling fine-tuning: SFT on the right completions of a harvest (Yuan et al. 2023, arXiv 2308.01825).
 
-Completions are distinct texts, as in that paper (section 3.3), and were not cut off: a completion cut off after its box
-would teach text after the box.
+Completions are distinct (section 3.3 there) and were not cut off, which would teach text after the box.
 """
 
 from __future__ import annotations
@@ -69,11 +68,9 @@ class Rft(OfflineEntry):
 
     @property
     def needs_pairs(self) -> bool:
-        """Whether the pairs determine the completions."""
         return self.examples == "chosen"
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """One completion per pairable prompt."""
         return pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
@@ -97,10 +94,9 @@ def right_completions(
 ) -> list[Example]:
     """Distinct right completions that were not cut off, at most `per_prompt` per prompt, in the order of the problems.
 
-    The first rollout with a text is used. The selection depends on the seed and the prompt's rollouts.
-
-    Raises:
-        ValueError: a rollout belongs to no problem in `problems`, or no completion is right.
+    The selection depends on the seed and the prompt's rollouts. Raises a ValueError if a rollout belongs to no problem
+    in
+    `problems`, or no completion is right.
     """
     require_known_problems(rollouts, problems)
     to_imitate = labels(rollouts).fillna(False).astype(bool)
@@ -131,14 +127,12 @@ def chosen_completions(pairs: Sequence[Pair]) -> list[Example]:
 
 
 def read_rft(job: TrainingJob, inputs: Any) -> list[Example]:
-    """Read the examples of a harvest."""
     if job.settings.needs_pairs:
         return chosen_completions(pairs_with_token_ids(read_pairs(inputs.pairs[0]), job.base))
     return right_completions(*read_harvest(job, inputs), job.settings.per_prompt, job.seed)
 
 
 def train_rft(job: TrainingJob) -> Trained:
-    """Fine-tune on examples; see `g2d.regimes.offline.training.train_offline`."""
     examples: Sequence[Example] = job.data
     rows = [
         {"input_ids": [*asked, *answered], "labels": [IGNORED] * len(asked) + [*answered]}

@@ -1,7 +1,4 @@
-"""TRL's distillation trainer on given rollouts.
-
-The passes of policy and teacher and the divergence, in tiles of the vocabulary, are TRL's. Imports TRL.
-"""
+"""TRL's distillation trainer on given rollouts. Imports TRL."""
 
 from __future__ import annotations
 
@@ -24,7 +21,8 @@ class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
         """Collate one pass.
 
         TRL's "prompt" is only the first token here, so that rows need padding on one side only. The loss covers the
-        tokens in `tool_mask`: the completions.
+        tokens in
+        `tool_mask`: the completions.
         """
         ids, attention, completion = padded(passing, int(self.processing_class.pad_token_id))
         return {
@@ -54,7 +52,6 @@ class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
         return loss
 
     def log_update(self, sums: Counter[str]) -> None:
-        """Log the number of tokens and their mean entropy."""
         self._total_train_tokens += sums["read"]
         metrics = self._metrics["train"]
         metrics["num_tokens"].append(self._total_train_tokens)
