@@ -213,7 +213,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
     completions_per_generation = completions_per_step
 
-    def on_policy_workload(self: Any, updates: int, **own: Any) -> Training:
+    def on_policy_workload(self: Any, updates: int, **model_parts: Any) -> Training:
         """Workload on a card, with `updates` updates between syncs."""
         per_update = self.prompts_per_update * self.responses
         at_once = per_update * updates
@@ -226,7 +226,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
             completions=max(self.steps) * per_update,
             update=per_update if self.per_device_batch_size == "auto" else None,
             passes="groups",
-            **own,
+            **model_parts,
         )
 
     def prompts_asked(self, steps: int, group_size: int) -> int:

@@ -51,8 +51,8 @@ def launched(
 ) -> Any:
     """Call a function in several processes and return the result of the first.
 
-    Arguments and result must be values that `g2d.regimes.distributed.messages` can write. `meter` receives the
-    usage and progress of the processes, `log` has the first one's output.
+    Arguments and result must be values that `g2d.regimes.distributed.messages` can write. `meter` receives the usage
+    and progress of the processes, `log` has the first one's output.
 
     Raises:
         TrainingStoppedError: a signal stopped it early.
@@ -98,9 +98,9 @@ def launched(
 def require_devices(training: Processes) -> None:
     import torch
 
-    if torch.cuda.is_available() and (there := torch.cuda.device_count()) < training.processes:
+    if torch.cuda.is_available() and (n_gpus := torch.cuda.device_count()) < training.processes:
         raise ValueError(
-            f"training.processes={training.processes} needs as many GPUs and this job has {there}: lower it, or allow "
+            f"training.processes={training.processes} needs as many GPUs and this job has {n_gpus}: lower it, or allow "
             f"more (snakemake --resources gpu={training.processes})"
         )
 
@@ -154,17 +154,17 @@ def _why(failure: Any, folder: Path, n: int, log: Path) -> str:
     failures = getattr(failure, "failures", None)
     if not failures:
         return f"the training's processes could not be started: {failure}"
-    first = min(found.timestamp for found in failures.values())
+    first = min(failed.timestamp for failed in failures.values())
 
     def blame(entry: tuple[int, Any]) -> tuple[Any, ...]:
         """Sort key of failures: if a process is killed, others fail by closed connections or the launcher's SIGTERM."""
-        rank, found = entry
-        return found.timestamp > first + TOGETHER_S, found.exitcode == -signal.SIGTERM, found.exitcode > 0, rank
+        rank, failed = entry
+        return failed.timestamp > first + TOGETHER_S, failed.exitcode == -signal.SIGTERM, failed.exitcode > 0, rank
 
-    rank, found = min(failures.items(), key=blame)
-    if found.exitcode < 0:
-        description = f"was ended by {signal.Signals(-found.exitcode).name}"
+    rank, failed = min(failures.items(), key=blame)
+    if failed.exitcode < 0:
+        description = f"was ended by {signal.Signals(-failed.exitcode).name}"
     else:
         error = error_file(folder, rank)
-        description = f"failed: {error.read_text()}" if error.exists() else f"ended with {found.exitcode}"
+        description = f"failed: {error.read_text()}" if error.exists() else f"ended with {failed.exitcode}"
     return f"process {rank} of {n} {description}; its log: {rank_log(log, rank)}"

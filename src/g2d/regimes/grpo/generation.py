@@ -1,8 +1,8 @@
 """GRPO's completions from `g2d.rollouts`; TRL's generation is not used.
 
-transformers decodes with the trained policy itself, so no importance correction is needed unless there is a `lag`.
-vLLM computes slightly different log-probabilities, and its adapter may be from an earlier step, so completions are
-weighted. The random numbers of a completion depend on its step and its position in the batch of all processes.
+transformers decodes with the trained policy itself, so no importance correction is needed unless there is a `lag`. vLLM
+computes slightly different log-probabilities, and its adapter may be from an earlier step, so completions are weighted.
+The random numbers of a completion depend on its step and its position in the batch of all processes.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ class EngineGeneration:
         """Generate for this trainer.
 
         With `use_vllm`, TRL corrects by the log-probabilities that come with completions, from any engine. It does not
-        with
-        `rollout_func`, its hook for custom generation.
+        with `rollout_func`, its hook for custom generation.
         """
         self._trainer = trainer
         trainer.use_vllm = self._vllm is not None or self._corrects_lag

@@ -96,8 +96,7 @@ def overlap_s(generation: Sequence[float], training: Sequence[float], lag: int) 
     """Seconds that an asynchronous run would save with a second device of the same speed for generation.
 
     Its generation starts when the previous one is done and its weights exist, an update when its rollouts and the
-    previous
-    update are done.
+    previous update are done.
 
     Args:
         generation: seconds per update, in order; `training` likewise.

@@ -162,9 +162,9 @@ class Successes:
 def with_replayed(
     drawn: tuple[Sequence[list[int]], Sequence[list[float]] | None], replayed: Mapping[int, Completion]
 ) -> tuple[list[list[int]], list[list[float]]]:
-    """Merge sampled and replayed completions into the order of a generation's rows; unknown log-probabilities are NaN."""
+    """Merge sampled and replayed completions in the order of the rows; unknown log-probabilities are NaN."""
     ids, log_probs = drawn
-    sampled = log_probs if log_probs is not None else [[math.nan] * len(own) for own in ids]
+    sampled = log_probs if log_probs is not None else [[math.nan] * len(row) for row in ids]
     others = map(Completion, ids, sampled)
     rows = [replayed[row] if row in replayed else next(others) for row in range(len(ids) + len(replayed))]
     return [row.ids for row in rows], [row.log_probs for row in rows]

@@ -110,12 +110,12 @@ class Grpo(GRPOTrainer):
 
     def _advantages(self, batch: dict[str, Any]) -> torch.Tensor:
         """This rank's advantages, (B,), scaled by positive_weight or negative_weight."""
-        own, advantages = self._own(batch), batch["advantages"]
+        rows, advantages = self._own(batch), batch["advantages"]
         if self.warmup.deviation == "population":
             of_batch = self.warmup.scale_rewards == "batch"
-            advantages = population_advantages(self._rewards, self.num_generations, of_batch)[own]
+            advantages = population_advantages(self._rewards, self.num_generations, of_batch)[rows]
         elif self.warmup.advantages == "sign":
-            advantages = (2 * self._rewards - 1).nan_to_num(nan=0.0)[own]  # rewards are 0 or 1
+            advantages = (2 * self._rewards - 1).nan_to_num(nan=0.0)[rows]  # rewards are 0 or 1
         return weighted_by_sign(advantages, self.warmup.positive_weight, self.warmup.negative_weight)
 
     def _weigh(self, batch: dict[str, Any]) -> None:
@@ -192,7 +192,7 @@ class Grpo(GRPOTrainer):
         update = self.state.global_step
         groups = choice.settle(self._asked(choice.take(n_prompts, update)), self._asked, update)
         answers = [answer for group in groups for answer in group.answers]
-        ids, log_probs = [own for own, _ in answers], [own for _, own in answers]
+        ids, log_probs = [ids for ids, _ in answers], [log_probs for _, log_probs in answers]
         self._drawn = (ids, None if log_probs[0] is None else log_probs)
         for name, value in choice.metrics(update).items():
             self._metrics["train"][name].append(value)
@@ -233,18 +233,18 @@ class Grpo(GRPOTrainer):
         """Log-probabilities of completion tokens under the current policy, at the training temperature."""
         padding, device = self.processing_class.pad_token_id, self.accelerator.device
         rows = [(prompts, "left"), (completions, "right")]
-        parts = [([torch.tensor(own) for own in tokens], side) for tokens, side in rows]
+        parts = [([torch.tensor(row) for row in tokens], side) for tokens, side in rows]
         ids = [pad(tokens, padding_value=padding, padding_side=side) for tokens, side in parts]
-        masks = [pad([torch.ones_like(own) for own in tokens], 0, side) for tokens, side in parts]
+        masks = [pad([torch.ones_like(row) for row in tokens], 0, side) for tokens, side in parts]
         with torch.no_grad():
-            found, _, _ = self._get_per_token_logps_and_entropies(
+            log_probs, _, _ = self._get_per_token_logps_and_entropies(
                 self.model,
                 torch.cat(ids, dim=1).to(device),
                 torch.cat(masks, dim=1).to(device),
                 ids[1].shape[1],
                 batch_size=self.args.per_device_train_batch_size,
             )
-        return [own[: len(tokens)].tolist() for own, tokens in zip(found, completions, strict=True)]
+        return [row[: len(tokens)].tolist() for row, tokens in zip(log_probs, completions, strict=True)]
 
     @property
     def _generation(self) -> int:
@@ -303,8 +303,7 @@ def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
     """Mask of completions whose group has different rewards, (B,): the indicator of eq. 8.
 
     It compares rewards, since advantages have rounding errors in the mean. Groups follow one another in `rewards`,
-    (B,),
-    with NaN for missing rewards.
+    (B,), with NaN for missing rewards.
     """
     grouped = rewards.view(-1, group_size)
     lowest, highest = (grouped.nan_to_num(nan=bound) for bound in (torch.inf, -torch.inf))

@@ -150,7 +150,9 @@ def train_dpo(job: TrainingJob) -> Trained:
         (row["prompt_ids"] for row in rows), (row[side] for row in rows for side in ("chosen_ids", "rejected_ids"))
     )
     statistics = {"n_pairs": len(rows)}
-    return train_offline("dpo", job, rows, data={"pairs": rows}, found=statistics, trainer=trainer, lengths=lengths)
+    return train_offline(
+        "dpo", job, rows, data={"pairs": rows}, statistics=statistics, trainer=trainer, lengths=lengths
+    )
 
 
 DPO = Regime(

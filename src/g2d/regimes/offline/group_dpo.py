@@ -110,7 +110,7 @@ def train_group_dpo(job: TrainingJob) -> Trained:
         job,
         rows,
         data={"groups": [{name: getattr(group, name) for name in Group.__slots__} for group in all_groups]},
-        found={"n_pairs": sum(len(group.pairs) for group in all_groups)},
+        statistics={"n_pairs": sum(len(group.pairs) for group in all_groups)},
         trainer=trainer,
         lengths=lengths,
         responses=max(map(len, completions)),

@@ -41,14 +41,14 @@ class OnGroups:
 
     def training_step(self: Any, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """Run one update. Without groups the gradient is zero rather than missing."""
-        found, asked, record = self.updates(self.state.global_step)
+        update, n_asked, record = self.updates(self.state.global_step)
         for name, value in record.items():
             self._metrics["train"][name].append(value)
         total = torch.zeros((), device=self.accelerator.device)
-        passes = list(in_passes(found, self.microbatches.rows, self.microbatches.tokens))
+        passes = list(in_passes(update, self.microbatches.rows, self.microbatches.tokens))
         for passing, of_others in own_passes(passes, self.accelerator.process_index):
-            total += Trainer.training_step(self, model, self.batch_of(passing, of_others, found, asked))
-        if not found:
+            total += Trainer.training_step(self, model, self.batch_of(passing, of_others, update, n_asked))
+        if not update:
             for parameter in model.parameters():
                 parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
         sums: Counter[str] = Counter()
@@ -69,13 +69,15 @@ class GroupTrainer(OnGroups, PretokenizedMixin, FixedReference, DPOTrainer):
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = ["update"]
 
-    def batch_of(self, passing: Sequence[Group], of_others: bool, found: Sequence[Group], asked: int) -> dict[str, Any]:
+    def batch_of(
+        self, passing: Sequence[Group], of_others: bool, update: Sequence[Group], n_asked: int
+    ) -> dict[str, Any]:
         """Collate one pass; losses are normalised over the whole update."""
-        n_prompts = len(found) if self.group_loss.normalise == "pairable" else asked
+        n_prompts = len(update) if self.group_loss.normalise == "pairable" else n_asked
         batch: dict[str, Any] = collated(passing, n_prompts, int(self.processing_class.pad_token_id))
         if of_others:
             batch |= {name: torch.zeros_like(batch[name]) for name in ("weights", "chosen", "share")}
-        chosen = sum(len(group.completions[i]) for group in found for i in group.chosen)
+        chosen = sum(len(group.completions[i]) for group in update for i in group.chosen)
         return batch | {"chosen_tokens": chosen, "counts": not of_others}
 
     def log_update(self, sums: Counter[str]) -> None:

@@ -88,9 +88,9 @@ def judged_rollouts(
     names = ("problem_id", "sample", *IDS, "label")
     drawn = {
         uniform(seed, name, f"kto/{sample}"): Judged(
-            prompt_ids=asked.tolist(), completion_ids=answered.tolist(), label=bool(label)
+            prompt_ids=prompt.tolist(), completion_ids=completion.tolist(), label=bool(label)
         )
-        for name, sample, asked, answered, label in zip(*(kept[name] for name in names), strict=True)
+        for name, sample, prompt, completion, label in zip(*(kept[name] for name in names), strict=True)
     }
     rows = [drawn[number] for number in sorted(drawn)]
     n_right = sum(row["label"] for row in rows)
@@ -112,7 +112,9 @@ def weights(n_right: int, n_wrong: int, balance: float) -> tuple[float, float]:
 def with_neighbours(rows: Sequence[Judged], batch: int) -> list[dict[str, Any]]:
     """Add the previous row's completion to every row; the first row of a micro-batch gets the last one's."""
     batches = [rows[start : start + batch] for start in range(0, len(rows), batch)]
-    return [{**row, "KL_completion_ids": own[i - 1]["completion_ids"]} for own in batches for i, row in enumerate(own)]
+    return [
+        {**row, "KL_completion_ids": part[i - 1]["completion_ids"]} for part in batches for i, row in enumerate(part)
+    ]
 
 
 def read_kto(job: TrainingJob, inputs: Any) -> list[Judged]:
@@ -155,7 +157,7 @@ def train_kto(job: TrainingJob) -> Trained:
     lengths = longest(*([row[name] for row in rows] for name in ("prompt_ids", "completion_ids")))
     statistics = {"n_right": n_right, "n_wrong": n_wrong}
     return train_offline(
-        "kto", job, read, data={"rows": list(rows)}, found=statistics, trainer=trainer, lengths=lengths
+        "kto", job, read, data={"rows": list(rows)}, statistics=statistics, trainer=trainer, lengths=lengths
     )
 
 

@@ -63,8 +63,7 @@ def pair_losses(
     """Loss of every pair, (pairs,).
 
     sigmoid is DPO (Rafailov et al. 2023, equation 7). ipo_sum is equation 17 of Azar et al. 2023 (arXiv 2310.12036),
-    with
-    beta for tau. ipo is TRL's version, with the difference of the log-ratios per token.
+    with beta for tau. ipo is TRL's version, with the difference of the log-ratios per token.
 
     Args:
         chosen: log-ratios of policy over reference, summed over tokens, (pairs,); `rejected` likewise.

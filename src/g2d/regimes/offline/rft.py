@@ -95,24 +95,23 @@ def right_completions(
     """Distinct right completions that were not cut off, at most `per_prompt` per prompt, in the order of the problems.
 
     The selection depends on the seed and the prompt's rollouts. Raises a ValueError if a rollout belongs to no problem
-    in
-    `problems`, or no completion is right.
+    in `problems`, or no completion is right.
     """
     require_known_problems(rollouts, problems)
     to_imitate = labels(rollouts).fillna(False).astype(bool)
     right = rollouts[to_imitate & (rollouts["finish_reason"] != "length")].sort_values("sample")
     by_text: dict[str, dict[str, Example]] = {}
     names = ("problem_id", "completion_text", *IDS)
-    for name, text, asked, answered in zip(*(right[column] for column in names), strict=True):
-        example = Example(prompt_ids=asked.tolist(), completion_ids=answered.tolist())
+    for name, text, prompt, completion in zip(*(right[column] for column in names), strict=True):
+        example = Example(prompt_ids=prompt.tolist(), completion_ids=completion.tolist())
         by_text.setdefault(name, {}).setdefault(text, example)
     examples: list[Example] = []
     for problem in problems:
-        own, name = by_text.get(problem.problem_id, {}), problem.problem_id
-        texts = list(own)
+        examples_of, name = by_text.get(problem.problem_id, {}), problem.problem_id
+        texts = list(examples_of)
         if per_prompt is not None:
             texts = sorted(texts, key=lambda text: uniform(seed, name, f"rft/{text}"))[:per_prompt]
-        examples += [own[text] for text in texts]
+        examples += [examples_of[text] for text in texts]
     if not examples:
         raise ValueError(
             f"none of the {len(rollouts)} rollouts is right and ended by itself: nothing to learn from; choose easier "
@@ -135,8 +134,8 @@ def read_rft(job: TrainingJob, inputs: Any) -> list[Example]:
 def train_rft(job: TrainingJob) -> Trained:
     examples: Sequence[Example] = job.data
     rows = [
-        {"input_ids": [*asked, *answered], "labels": [IGNORED] * len(asked) + [*answered]}
-        for asked, answered in ((example["prompt_ids"], example["completion_ids"]) for example in examples)
+        {"input_ids": [*prompt, *completion], "labels": [IGNORED] * len(prompt) + [*completion]}
+        for prompt, completion in ((example["prompt_ids"], example["completion_ids"]) for example in examples)
     ]
 
     def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
@@ -145,14 +144,16 @@ def train_rft(job: TrainingJob) -> Trained:
         from g2d.regimes.run.by_length import PassesByLength
 
         class ExampleTrainer(PassesByLength, SFTTrainer):
-            def weigh(self, batch: dict[str, Any], own: int, weight: float) -> None:
-                batch["labels"][own:] = IGNORED  # the loss is a mean over the tokens of a gradient step
+            def weigh(self, batch: dict[str, Any], n_rows: int, weight: float) -> None:
+                batch["labels"][n_rows:] = IGNORED  # the loss is a mean over the tokens of a gradient step
 
         return ExampleTrainer(microbatches=microbatches, args=SFTConfig(**arguments, packing=False), **parts)
 
     lengths = longest(*([example[name] for example in examples] for name in ("prompt_ids", "completion_ids")))
     statistics = {"n_completions": len(rows)}
-    return train_offline("rft", job, rows, data={"examples": rows}, found=statistics, trainer=trainer, lengths=lengths)
+    return train_offline(
+        "rft", job, rows, data={"examples": rows}, statistics=statistics, trainer=trainer, lengths=lengths
+    )
 
 
 def _methods(rft: Rft) -> str:

@@ -44,7 +44,7 @@ def train_offline(
     rows: Sequence[Mapping[str, Any]],
     *,
     data: Mapping[str, Any],
-    found: Mapping[str, Any],
+    statistics: Mapping[str, Any],
     trainer: Callable[..., Any],
     lengths: Lengths,
     responses: int = 1,
@@ -53,7 +53,7 @@ def train_offline(
 
     Args:
         data: training data as JSON, which identifies the job of a checkpoint.
-        found: statistics of the data, for the record of the policy.
+        statistics: statistics of the data, for the record of the policy.
         trainer: creates the TRL trainer from configuration arguments, micro-batches, and common keywords of trainers.
         responses: most completions per prompt, if they pass through the model together.
 
@@ -104,7 +104,7 @@ def train_offline(
     )
     export_trained(reached, job.work, job.base)
     log = read_log(reached)
-    return Trained(log, {**found, "gradient_steps": sum("loss" in row for row in log), **recorded(checkpoints)})
+    return Trained(log, {**statistics, "gradient_steps": sum("loss" in row for row in log), **recorded(checkpoints)})
 
 
 def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Problem]]:
@@ -174,8 +174,8 @@ class FixedReference:
                 policy = self.compute_ref_log_probs(model, inputs)
             finally:
                 self.ref_model = ref_model
-            for own, other in zip(policy, log_probs, strict=True):
-                require_same(own, other, SAME if once is None else SAME_ONCE)
+            for row, reference in zip(policy, log_probs, strict=True):
+                require_same(row, reference, SAME if once is None else SAME_ONCE)
             self._compared = True
         return log_probs
 

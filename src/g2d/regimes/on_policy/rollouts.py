@@ -1,8 +1,8 @@
 """Fresh rollouts for online trainings, sampled by a generator that follows the trained policy.
 
-The generator receives the policy's weights as files before every s-th update: s = 1 is online, "never" keeps M0
-(arXiv 2506.21495, section 3). Random numbers depend on (seed, problem, number of earlier visits, sample). Each process
-samples a part and receives all rollouts. The random state of the process, which dropout uses, does not change.
+The generator receives the policy's weights as files before every s-th update: s = 1 is online, "never" keeps M0 (arXiv
+2506.21495, section 3). Random numbers depend on (seed, problem, number of earlier visits, sample). Each process samples
+a part and receives all rollouts. The random state of the process, which dropout uses, does not change.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ class OnPolicyRollouts:
     """The rollouts of every update of a job, up to its K, sampled on demand.
 
     `start` generates until the first sync. Create this before the trainer: vLLM seeds the random generators of the
-    process
-    when it starts.
+    process when it starts.
     """
 
     def __init__(self, job: TrainingJob) -> None:
@@ -159,9 +158,9 @@ class OnPolicyRollouts:
         on K.
         """
         assert self.choice is not None
-        handed_over = 0 if self.sync_every is None else step // self.sync_every * self.sync_every
-        first = step - (step - handed_over) % together
-        end = first + together if self.sync_every is None else min(first + together, handed_over + self.sync_every)
+        synced = 0 if self.sync_every is None else step // self.sync_every * self.sync_every
+        first = step - (step - synced) % together
+        end = first + together if self.sync_every is None else min(first + together, synced + self.sync_every)
         if step not in self._planned:
             self._planned = {update: self.choice.take(self.per_update, update) for update in range(first, end)}
         return end
@@ -202,13 +201,13 @@ class OnPolicyRollouts:
             replace(problem, problem_id=group_name(problem.problem_id, before)) for problem, before in places
         ]
         cuda = list(range(torch.cuda.device_count()))
-        own, job, verifier = named_problems[own_part(len(named_problems))], self.job, self.verifier
+        problems, job, verifier = named_problems[own_part(len(named_problems))], self.job, self.verifier
         with torch.random.fork_rng(devices=cuda):
             rollouts = draw_rollouts(
-                job.base, own, job.prompt, self.decoding, verifier=verifier, engine=self.engine(), token_ids=True
+                job.base, problems, job.prompt, self.decoding, verifier=verifier, engine=self.engine(), token_ids=True
             )
             frame = to_frame(rollouts)
-            frame = with_rewards(frame, own, job.reward, seed=job.seed, stream="training", verifier=verifier)
+            frame = with_rewards(frame, problems, job.reward, seed=job.seed, stream="training", verifier=verifier)
         frame = pd.concat(gathered([frame]), ignore_index=True) if n_processes() > 1 else frame
         frame["generated_at"] = self.synced_at + 1
         self.tokens_generated += int(frame["token_count"].sum())
@@ -232,8 +231,8 @@ class OnPolicyRollouts:
         write_json(folder / STATE, state)
         self.record.save(folder / ROLLOUTS)
 
-    def restore(self, folder: Path, *, own: bool) -> None:
-        """Resume from a checkpoint; if it belongs to a smaller K (not `own`), that K has recorded its rollouts and
+    def restore(self, folder: Path, *, same_job: bool) -> None:
+        """Resume from a checkpoint; if it belongs to a smaller K (not `same_job`), that K has recorded its rollouts and
         tokens."""
         state = read_json(folder / STATE)
         self.buffer = pd.read_parquet(folder / BUFFER)
@@ -245,7 +244,7 @@ class OnPolicyRollouts:
             copy_folder(folder / GENERATOR, self.own_folder)
             _rename(self.own_folder, ASIDE, WEIGHTS)
             self._take(self.own_folder, state["handed_over_at"])
-        if own:
+        if same_job:
             self.tokens_generated = state["tokens_generated"]
             self.record.restore(folder / ROLLOUTS)
 
@@ -304,14 +303,14 @@ def train_on_policy(
             on_policy.save(folder)
             meter.tokens_generated = before + on_policy.tokens_generated
 
-        def restore(folder: Path, *, own: bool = True) -> None:
-            on_policy.restore(folder, own=own)
+        def restore(folder: Path, *, same_job: bool = True) -> None:
+            on_policy.restore(folder, same_job=same_job)
             meter.tokens_generated = before + on_policy.tokens_generated
             restore_token_count(trainer, folder)
             restored(trainer, on_policy)
 
         if job.resume_from is not None:
-            restore(job.resume_from, own=False)
+            restore(job.resume_from, same_job=False)
         return train_to_k(job, trainer, checkpoints, save=save, restore=restore)
     finally:
         on_policy.close()

@@ -74,7 +74,8 @@ def has_declined(history: Sequence[Probe], patience: int) -> bool:
     """Return whether H and mu were both below their maxima so far in each of the last `patience` probes."""
     measures = np.array([probe.h_and_mu for probe in history]).reshape(-1, 2)
     below = [
-        bool((own < highest).all()) for own, highest in zip(measures, np.maximum.accumulate(measures), strict=True)
+        bool((measure < highest).all())
+        for measure, highest in zip(measures, np.maximum.accumulate(measures), strict=True)
     ]
     return len(below) >= patience and all(below[-patience:])
 

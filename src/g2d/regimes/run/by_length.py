@@ -44,22 +44,22 @@ class RowWeighting:
             rank=self.accelerator.process_index,  # type: ignore[attr-defined]
             processes=n_processes(),
         )
-        for batch, own in zip(batches, rows, strict=True):
-            self.weigh(batch, own, len(batches) * n_processes() / total)  # 1 / rows if all micro-batches are full
+        for batch, n_rows in zip(batches, rows, strict=True):
+            self.weigh(batch, n_rows, len(batches) * n_processes() / total)  # 1 / rows if all micro-batches are full
         return super()._get_num_items_in_batch(batches, device)  # type: ignore[misc]
 
     def rows(self, batch: dict[str, Any]) -> int:
         return len(batch["input_ids"])
 
-    def weigh(self, batch: dict[str, Any], own: int, weight: float) -> None:
-        """Weight the first `own` rows of a micro-batch by `weight` and its padding duplicates by 0.
+    def weigh(self, batch: dict[str, Any], n_rows: int, weight: float) -> None:
+        """Weight the first `n_rows` rows of a micro-batch by `weight` and its padding duplicates by 0.
 
         The Trainer averages the weighted loss over micro-batches and processes.
         """
         import torch
 
         weights = torch.zeros(self.rows(batch))
-        weights[:own] = weight
+        weights[:n_rows] = weight
         batch["weights"] = weights
 
 

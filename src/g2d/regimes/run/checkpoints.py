@@ -260,12 +260,12 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
             due = settings.every_steps is not None and step - self.step >= settings.every_steps
             due |= settings.every_minutes is not None and now - self.time >= 60 * settings.every_minutes
             # Processes may see a clock or signal at different steps, so they decide together.
-            due, asked = processes.largest(due, signal.Signals[requests[0]] if requests else 0)
-            if asked and not requests:
-                requests.append(signal.Signals(asked).name)
-            if last or (step % every == 0 and (due or asked)):
+            due, signalled = processes.largest(due, signal.Signals[requests[0]] if requests else 0)
+            if signalled and not requests:
+                requests.append(signal.Signals(signalled).name)
+            if last or (step % every == 0 and (due or signalled)):
                 control.should_save = True
-                control.should_training_stop = last or bool(asked)
+                control.should_training_stop = last or bool(signalled)
                 self.step, self.time = step, now
             return control
 

@@ -70,7 +70,7 @@ class Trained:
     """Result of a training besides the files in its work folder."""
 
     log: list[dict[str, Any]]  # one row per gradient step, including those before `resume_from`
-    found: Mapping[str, Any] = field(default_factory=dict)  # for the record of the policy
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # for the record of the policy
     k: int | None = None  # steps of the policy, if training stopped automatically
     probes: pd.DataFrame | None = None  # likewise
 

@@ -51,8 +51,8 @@ def packed(input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.
     rows: list[_Row] = []
     open_rows: dict[tuple[int, ...], int] = {}  # row number by prompt
     places: list[tuple[int, int, int]] = []  # (row, column, target)
-    for ids, present, own in zip(input_ids.tolist(), attention_mask.tolist(), labels.tolist(), strict=True):
-        sequence = [(token, label) for token, there, label in zip(ids, present, own, strict=True) if there]
+    for ids, present, of_row in zip(input_ids.tolist(), attention_mask.tolist(), labels.tolist(), strict=True):
+        sequence = [(token, label) for token, is_token, label in zip(ids, present, of_row, strict=True) if is_token]
         scored = [i for i, (_, label) in enumerate(sequence) if label != -100]
         if not scored:
             continue
@@ -117,8 +117,7 @@ def share_prompts(*models: Any, at_once: bool = False) -> bool:
     """Make models with TRL's fused head read each prompt once per batch; None is skipped.
 
     Returns False, and logs the reason, if one of them cannot; then none is changed. With `at_once`, the head computes
-    all
-    logits of a pass together.
+    all logits of a pass together.
     """
     bases = [model.get_base_model() if hasattr(model, "get_base_model") else model for model in models if model]
     for base in bases:

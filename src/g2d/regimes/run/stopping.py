@@ -25,10 +25,8 @@ def work_folder(path: Path) -> Iterator[Path]:
     """Lock a folder for one process; it is deleted if the block succeeds and kept if it fails.
 
     Waits for orphans and earlier attempts of this run, which may be saving their step; a RuntimeError names a process
-    of
-    another run. The lock is the kernel's: it ends with its process, and without locks (NFS without lockd) other
-    processes
-    are not detected.
+    of another run. The lock is the kernel's: it ends with its process, and without locks (NFS without lockd) other
+    processes are not detected.
     """
     file = path / LOCK
     while True:

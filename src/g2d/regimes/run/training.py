@@ -112,8 +112,7 @@ def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
     """Load the model that a training starts from: M0, or `start` with its trained part.
 
     All weights are trained in float32, also on a GPU: most of a step of bfloat16 weights would be rounded away. Raises
-    a
-    ValueError if `start` is of the other kind (adapter or all weights), or its weights differ from its record.
+    a ValueError if `start` is of the other kind (adapter or all weights), or its weights differ from its record.
     """
     if start is not None and (start.weights is None) == lora.trains_all:
         raise ValueError(f"{start.policy_id} has no {lora.folder} to start from")
@@ -163,8 +162,7 @@ def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
     """Copy `Lora.files` of a checkpoint to `work`, full weights in the precision of the trainer's passes.
 
     An adapter gets M0's public name only now: PEFT compares the model's vocabulary with the M0 it names when it saves,
-    which
-    must be the local one.
+    which must be the local one.
     """
     is_adapter = (checkpoint / "adapter_config.json").is_file()
     folder = work / ("adapter" if is_adapter else "weights")

@@ -76,7 +76,7 @@ class TrainingRollouts(Record):
     ) -> None:
         self.eos_token_ids, self.lag = frozenset(eos_token_ids), lag
         more = {"generated_at": stale, "reward_status": statuses}
-        super().__init__(keep, [*COLUMNS, *(name for name, there in more.items() if there)])
+        super().__init__(keep, [*COLUMNS, *(name for name, has in more.items() if has)])
 
     def record(
         self,
