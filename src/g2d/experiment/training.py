@@ -90,7 +90,7 @@ class GridTraining:
             weights_sha256=sha256(output.weights),
             continued_from=read_policy(job.resume_from.parent / "policy.json").k if job.resume_from else None,
             started_from=job.start.policy_id if job.start else None,
-            settings=self.params | dict(trained.found),
+            settings=self.params | dict(trained.recorded),
             effect_left=None if job.lora.trains_all else recorded_effect(job.base.base, self.folder / "adapter"),
         )
         write_policy(output.policy, policy)

@@ -15,7 +15,7 @@ from g2d.settings import Revision, Section, Seed, key
 if TYPE_CHECKING:
     from peft import LoraConfig
 
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # variable of a chat template
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # of a chat template
 CONTEXT_LENGTH = 256  # tokens, for the embedded model and scratch models
 
 
@@ -162,12 +162,10 @@ class Lora(Section):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
-        """Allow a section, or the word none."""
         return {"anyOf": [handler(schema), {"const": NONE}]}
 
     @property
     def trains_all(self) -> bool:
-        """Whether all weights are trained, without an adapter."""
         return self.r == 0
 
     @property
@@ -177,7 +175,6 @@ class Lora(Section):
 
     @property
     def folder(self) -> str:
-        """Subfolder of the policy's folder that holds `files`."""
         return str(Path(self.files[0]).parent)
 
     def folders(self, policy: str | Path) -> dict[str, Any]:
@@ -210,7 +207,6 @@ def lora_config(lora: Lora) -> LoraConfig | None:
 
 
 def model_files(source: ModelSource) -> list[str]:
-    """Local files of a base model."""
     if isinstance(source, LocalModel):
         folder = Path(source.path)
         return [str(folder / CONFIG), *map(str, sorted(folder.glob("*.safetensors")))]
@@ -247,7 +243,7 @@ def snapshot(repo_type: str, repo_id: str, revision: str) -> Path:
     return Path(constants.HF_HUB_CACHE, f"{repo_type}s--{repo_id.replace('/', '--')}/snapshots/{revision}")
 
 
-BYTES = 2  # bytes per parameter
+BYTES = 2  # per parameter
 HEADER = 100_000_000  # largest size of a safetensors header, in bytes
 ASSUMED_PARAMETERS = 7.6e9
 

@@ -128,11 +128,10 @@ ProblemSource = Annotated[Generated | LocalProblems | HubProblems, Field(discrim
 
 
 def is_open_ended(source: ProblemSource) -> bool:
-    """Return whether the generated problems have no right answers."""
     return isinstance(source, SyntheticProblems) and source.family == "replies"
 
 
-# Sets of open-ended problems: for training, for comparing policies, and for selecting checkpoints.
+# For training, for comparing policies, and for selecting checkpoints.
 OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT = "open-ended", "open-ended-held-out", "open-ended-development"
 OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT)
 DEVELOPMENT = "development"  # problems for choosing sweep candidates and checkpoints
@@ -163,5 +162,4 @@ class TrainingSet(Section):
 
 
 def problem_files(source: ProblemSource) -> list[str]:
-    """Local files that a set of problems is read from."""
     return [source.path] if isinstance(source, LocalProblems) else []

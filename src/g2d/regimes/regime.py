@@ -1,4 +1,4 @@
-"""Interface of a regime: one way to train a policy, with everything that the rest of the package needs."""
+"""Interface of a regime: one way to train a policy."""
 
 from __future__ import annotations
 
@@ -25,26 +25,25 @@ SELECTED = "selected"  # folder of policies that are copies of the chosen checkp
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """One way to train a policy, with its settings and descriptions. `g2d.regimes.catalogue` lists them all."""
+    """One way to train a policy, with its settings and descriptions."""
 
     name: str  # used in the configuration, in rules (`train_{name}`) and in tables
-    version: int  # version of the stage `train_{name}`: raise it if results change
+    version: int  # raise it if results change
     phase: Phase
-    consumes: Literal["prompts", "pairs", "rollouts"]  # part of a harvest that it reads, unless it is online
+    consumes: Literal["prompts", "pairs", "rollouts"]  # part of a harvest to read, unless online
     settings: type[Section]
-    read: Callable[[TrainingJob, Any], Any]  # reads training data from the named inputs of its rule
+    read: Callable[[TrainingJob, Any], Any]  # reads training data from the inputs of its rule
     train: Callable[[TrainingJob], Trained]
-    label: str  # name of its family of policies in legends
-    card: str  # origin of a policy, for its card; template with regime, k, group_size and harvested
-    message: str  # message of its rule; template with the rule's wildcards
-    auto_message: str = ""  # message of an online regime that stops automatically
+    label: str  # its policies in legends
+    card: str  # origin of a policy; template with regime, k, group_size and harvested
+    message: str  # message of its rule, with the rule's wildcards
+    auto_message: str = ""  # the same if training stops automatically
     unit: str = ""  # unit of K, unless offline
     methods: Callable[[Any], str] = lambda settings: ""  # sentence for the methods paragraph
-    section: str = ""  # configuration section, if it has one instead of entries in `regimes`
+    section: str = ""  # configuration section, unless it has entries in `regimes`
 
     @property
     def configured_in(self) -> str:
-        """Section of the configuration with the keys of its trainings."""
         return self.section or "regimes"
 
 
@@ -80,16 +79,16 @@ class OfflineEntry(Entry):
     )
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """Approximate sequences per prompt and epoch that pass through the model; a pair is two.
+        """Approximate sequences per prompt and epoch that pass through the model.
 
-        `samples` is the number of rollouts per prompt in the harvest, `pairable` the share of pairable prompts.
+        `samples` are the rollouts per prompt in the harvest, `pairable` is the share of pairable prompts.
         """
         return 2 * pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
         """Workload on a card, for `group_size` completions per prompt of at most `budget` tokens.
 
-        Online trainings ignore `budget` and use their key.
+        Online trainings use their own budget.
         """
         return Training(
             budget=budget,
@@ -100,7 +99,6 @@ class OfflineEntry(Entry):
 
     @property
     def needs_pairs(self) -> bool:
-        """Whether it reads the preference pairs of the harvest, one per pairable prompt."""
         return False
 
     @field_validator("steps")
@@ -189,16 +187,16 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
     @property
     def total_steps(self) -> int:
-        """Length of the learning-rate schedule in updates."""
+        """Updates of the learning-rate schedule."""
         return self.horizon if self.horizon is not None else max(self.steps)
 
     def trajectory(self) -> dict[str, Any]:
-        """Keys that the run to step K depends on: all except the grid and what is kept of it."""
+        """Keys that the run to step K depends on."""
         params = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
         return params | {"horizon": self.total_steps}
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
-        """Values that a training depends on in addition to M0, problems, prompt, seed and engine, as JSON."""
+        """Settings that a training depends on, as JSON."""
         return {
             self.regime: self.trajectory() | {"keep_rollouts": self.keep_rollouts},  # type: ignore[attr-defined]
             **({} if job.start is None else {"started_from": as_json(job.start)}),
@@ -206,12 +204,11 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         }
 
     def completions_per_step(self, group_size: int) -> int:
-        """Completions per update; the trainer logs their lengths together."""
         return self.prompts_per_update * self.responses
 
     completions_per_generation = completions_per_step
 
-    def on_policy_workload(self: Any, updates: int, **own: Any) -> Training:
+    def on_policy_workload(self: Any, updates: int, **model_parts: Any) -> Training:
         """Workload on a card, with `updates` updates between syncs."""
         per_update = self.prompts_per_update * self.responses
         at_once = per_update * updates
@@ -224,11 +221,10 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
             completions=max(self.steps) * per_update,
             update=per_update if self.per_device_batch_size == "auto" else None,
             passes="groups",
-            **own,
+            **model_parts,
         )
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        """Number of prompts asked in `steps` updates."""
         return steps * self.prompts_per_update
 
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
@@ -243,7 +239,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
 
 def updates_words(settings: Any) -> str:
-    """Describe the schedule of an online training, for the methods paragraph; starts inside a parenthesis."""
+    """Describe the schedule of an online training for the methods paragraph; starts inside a parenthesis."""
     chosen = f" Of its prompts, {words}." if (words := choice_words(settings)) else ""
     auto, stopped = settings.auto, ""
     if auto is not None:

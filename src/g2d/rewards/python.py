@@ -1,7 +1,7 @@
 """Rewards of the user's Python code: a function in a file, as in TRL, or a `Reward` of an installed package.
 
-docs/rewards.md describes both. A file is executed to check a configuration and to judge completions, but never just to
-read a configuration (`g2d status`, tables); a package is imported if a configuration names it.
+A file is executed to check a configuration and to judge completions, but never just to read a configuration (`g2d
+status`, tables); a package is imported if a configuration names it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class PythonReward(Section):
             raise MistakeInKeyError("settings", "; ".join(lines)) from None
 
     def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
-        """See `Section`; as in earlier versions, so that finished results stay valid."""
+        """As in earlier versions, so that finished results stay valid."""
         of_others = {"name", "settings"} if self.name is None else {"file", "function", "binary"}
         values = super().params(only=only, without=of_others | (without or set()))
         return values if self.name is None else values | {"reward": PLUGIN}
@@ -94,7 +94,6 @@ class PythonReward(Section):
 
 @cache
 def _installed(name: str) -> Reward:
-    """The reward of an installed package."""
     points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name not in points:
         raise MistakeInKeyError(

@@ -190,7 +190,6 @@ class Mismatch(Section):
 
     @property
     def correction_keys(self) -> dict[str, Any]:
-        """Correction keys with values other than neutral."""
         return self.params(only={"correction", "correction_cap", "m2_threshold"})
 
     @property

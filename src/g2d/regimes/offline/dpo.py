@@ -1,7 +1,7 @@
 """Offline DPO on harvested pairs, from a new copy of M0 (paper, section 2.1, stage 3; appendix B).
 
-The reference policy is the starting point. For a new adapter that is M0 with the adapter switched off. `start: warmup`
-continues the adapter of pi_K instead; the reference is then a frozen copy of it, without dropout.
+The reference is the starting point: M0 with the adapter switched off or, with `start: warmup`, a frozen copy of the
+adapter of pi_K, without dropout.
 """
 
 from __future__ import annotations
@@ -91,11 +91,9 @@ class Dpo(Section):
         return self
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """See `OfflineEntry.sequences`."""
         return 2 * pairable * self.pairs_per_prompt
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """See `OfflineEntry.on_card`."""
         free = self.per_device_batch_size == "auto" and not self.nll_weight  # it is a mean over the tokens of a pass
         return Training(
             budget=budget,
@@ -117,7 +115,6 @@ def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
 
 
 def train_dpo(job: TrainingJob) -> Trained:
-    """Train on preference pairs with their tokens; see `g2d.regimes.offline.training.train_offline`."""
     dpo: Dpo = job.settings
     rows = [{name: pair[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")} for pair in job.data]
 
@@ -147,7 +144,9 @@ def train_dpo(job: TrainingJob) -> Trained:
         (row["prompt_ids"] for row in rows), (row[side] for row in rows for side in ("chosen_ids", "rejected_ids"))
     )
     statistics = {"n_pairs": len(rows)}
-    return train_offline("dpo", job, rows, data={"pairs": rows}, found=statistics, trainer=trainer, lengths=lengths)
+    return train_offline(
+        "dpo", job, rows, data={"pairs": rows}, statistics=statistics, trainer=trainer, lengths=lengths
+    )
 
 
 DPO = Regime(

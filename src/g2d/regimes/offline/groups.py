@@ -1,8 +1,4 @@
-"""Groups: the rollouts of one prompt in an update, and the pairs formed from them.
-
-GroupDPO forms all pairs, prompts weighted equally ("Bridging Offline and Online RL", arXiv 2506.21495, equation 4); DPO
-forms one.
-"""
+"""Groups: the rollouts of one prompt in an update, and the pairs formed from them."""
 
 from __future__ import annotations
 
@@ -66,7 +62,7 @@ class Group:
 
     problem_id: str
     prompt: tuple[int, ...]
-    completions: tuple[tuple[int, ...], ...]  # sampled tokens, including the end token if there is one
+    completions: tuple[tuple[int, ...], ...]  # sampled tokens, with the end token if there is one
     pairs: tuple[tuple[int, int], ...]  # (chosen, rejected); all different
     advantages: tuple[float, ...]  # reward minus the mean over all rollouts of the prompt (equation 1; not scaled)
 
@@ -93,7 +89,6 @@ def groups(
     """Form the groups of the pairable prompts among `names`, in their order.
 
     Args:
-        rollouts: rollouts with their tokens, in any order.
         which: the pairs to form; "one" is the pair that `build_pairs` samples with this seed.
         whole: also keep rollouts that are in no pair, unless they have no reward.
         margin: smallest difference between the best and the worst scalar reward.
@@ -127,13 +122,13 @@ def groups(
     return formed
 
 
-def in_passes(found: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
-    """Split groups into passes of at most `rollouts` rollouts.
+def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
+    """Split groups into passes of at most `rollouts` rollouts; a larger group gets a pass to itself.
 
-    If `tokens` is not 0, split by padded tokens and similar length instead. A larger group gets a pass to itself.
+    If `tokens` is not 0, split by padded tokens and similar length instead.
     """
     batch: list[Group] = []
-    for group in sorted(found, key=lambda group: -group.width) if tokens else found:
+    for group in sorted(update, key=lambda group: -group.width) if tokens else update:
         size = sum(len(member.completions) for member in [*batch, group])
         if batch and (size * batch[0].width > tokens if tokens else size > rollouts):
             yield batch
@@ -148,10 +143,10 @@ def pair_weights(group: Group, n_prompts: int) -> list[float]:
     return [1 / (len(group.pairs) * n_prompts)] * len(group.pairs)
 
 
-def summary(rollouts: pd.DataFrame, found: Sequence[Group]) -> dict[str, Any]:
+def summary(rollouts: pd.DataFrame, pairable: Sequence[Group]) -> dict[str, Any]:
     """Summary of an update's rollouts and pairs, for the trainer's log."""
     drawn = drawn_summary(rollouts)
-    return drawn | {"pairs": sum(len(group.pairs) for group in found), "pairable": len(found) / drawn["prompts"]}
+    return drawn | {"pairs": sum(len(group.pairs) for group in pairable), "pairable": len(pairable) / drawn["prompts"]}
 
 
 def drawn_summary(rollouts: pd.DataFrame) -> dict[str, Any]:
@@ -171,14 +166,13 @@ def drawn_summary(rollouts: pd.DataFrame) -> dict[str, Any]:
 
 
 def _by_kind(rollouts: pd.DataFrame) -> dict[str, float]:
-    """Mean reward, mean length and share of judged rollouts, by kind of prompt."""
     kinds = is_open_ended(rollouts).map({True: "open_ended", False: "verifiable"})
     metrics: dict[str, float] = {}
-    for kind, own in rollouts.groupby(kinds):
-        judged = float(own["reward"].notna().mean())
+    for kind, rows in rollouts.groupby(kinds):
+        judged = float(rows["reward"].notna().mean())
         metrics |= {
-            f"reward/{kind}": float(own["reward"].mean()),
-            f"completions/mean_length/{kind}": float(own["token_count"].mean()),
+            f"reward/{kind}": float(rows["reward"].mean()),
+            f"completions/mean_length/{kind}": float(rows["token_count"].mean()),
             f"rewards/judged/{kind}": judged,
             f"rewards/without/{kind}": 1 - judged,
         }

@@ -1,8 +1,4 @@
-"""On-policy distillation: the policy answers, and a teacher scores every token.
-
-The loss compares their next-token distributions ("On-Policy Distillation of Language Models", arXiv 2306.13649; see
-docs/regimes.md).
-"""
+"""On-policy distillation: a teacher scores every token of the policy's answers (arXiv 2306.13649)."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
 class Distillation(OptimizerKeys, OnlineEntry):
     """On-policy distillation: match a teacher's token distributions on the policy's own answers (arXiv 2306.13649)."""
 
-    sync_every: ClassVar[int] = 1  # updates: the policy itself generates
+    sync_every: ClassVar[int] = 1  # the policy itself generates
     margin: ClassVar[None] = None  # no reward is used
 
     regime: Literal["distillation"] = key(..., "Distil from a teacher on fresh rollouts.")
@@ -67,7 +63,6 @@ class Distillation(OptimizerKeys, OnlineEntry):
 
 
 def train_distillation(job: TrainingJob) -> Trained:
-    """Train on the teacher's distributions; see `g2d.regimes.on_policy.rollouts.train_on_policy`."""
     from g2d.regimes.on_policy.rollouts import train_on_policy
 
     teacher, base = job.teacher, job.base
@@ -114,7 +109,7 @@ def _trainer(job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str,
 def teacher_model(teacher: Policy, vocabulary: int) -> Any:
     """Load a teacher and cut its head to the policy's vocabulary.
 
-    Tokens are the same, so further rows are padding: Qwen2.5's heads have 151,936 rows up to 3B and 152,064 from 7B on.
+    Further rows are padding: Qwen2.5's heads have 151,936 rows up to 3B and 152,064 from 7B on.
     """
     model: Any = load_model(teacher)
     rows = model.config.get_text_config().vocab_size

@@ -1,8 +1,7 @@
 """Semi-online DPO: DPO on pairs of fresh rollouts, from a generator that is synced with the policy every s updates.
 
-s = 1 is online DPO; with "never", M0 answers all prompts ("Bridging Offline and Online RL for LLMs", arXiv 2506.21495,
-section 3). It is a trajectory like GRPO's: K counts updates, and a chain passes through every K. The reference is M0,
-or follows the generator (section 4.4). See docs/regimes.md.
+s = 1 is online DPO; with "never", M0 answers all prompts (arXiv 2506.21495, section 3). The reference is M0, or follows
+the generator (section 4.4).
 """
 
 from __future__ import annotations
@@ -95,7 +94,6 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
 
 
 def train_semi_online_dpo(job: TrainingJob) -> Trained:
-    """Train on pairs of fresh rollouts; see `g2d.regimes.on_policy.rollouts.train_on_policy`."""
     from g2d.regimes.on_policy.rollouts import train_on_policy
 
     settings: SemiOnlineDpo = job.settings

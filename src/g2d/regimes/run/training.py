@@ -1,7 +1,4 @@
-"""Common code of TRL trainers: explicit arguments, starting weights, and output files.
-
-Arguments are explicit so that an upgrade does not silently change results.
-"""
+"""Common code of TRL trainers. Arguments are explicit so that an upgrade does not silently change results."""
 
 from __future__ import annotations
 
@@ -71,13 +68,13 @@ def trainer_arguments(
     checkpointing: bool | None = None,
     autocast: bool = False,
 ) -> dict[str, Any]:
-    """Arguments common to TRL's configurations: precision by device, every step logged.
+    """Arguments common to TRL's configurations.
 
     Args:
-        tracking: from `g2d.regimes.run.tracking`; None: no reporting.
-        settings: the regime's settings, for learning rate, schedule and `OptimizerKeys`, if any.
-        checkpointing: of activations (`g2d.regimes.run.microbatches`); None: on a GPU or with a sharded model.
-        autocast: use bfloat16 autocast on a CPU, as on a GPU.
+        tracking: from `tracking_arguments`; None: no reporting.
+        settings: the regime's settings, for learning rate, schedule and `OptimizerKeys`.
+        checkpointing: of activations; None: on a GPU or with a sharded model.
+        autocast: use bfloat16 on a CPU, as on a GPU.
     """
     import torch
 
@@ -112,8 +109,8 @@ def trainer_arguments(
 def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
     """Load the model that a training starts from: M0, or `start` with its trained part.
 
-    All weights are trained in float32, also on a GPU: most of a step of bfloat16 weights would be rounded away.
-    Raises a ValueError if `start` is of the other kind (adapter or all weights), or its weights differ from its record.
+    All weights are trained in float32, also on a GPU: most of a step of bfloat16 weights would be rounded away. Raises
+    a ValueError if `start` is of the other kind (adapter or all weights), or its weights differ from its record.
     """
     if start is not None and (start.weights is None) == lora.trains_all:
         raise ValueError(f"{start.policy_id} has no {lora.folder} to start from")
@@ -127,13 +124,12 @@ def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
 
     require_own_weights(start)
     model = load_adapter(model, str(start.adapter), lora.rounding, is_trainable=True)
-    model.peft_config["default"].base_model_name_or_path = base.base  # the model's own name would be looked up by PEFT
+    model.peft_config["default"].base_model_name_or_path = base.base  # PEFT would look up the model's own name
     return model
 
 
 @contextmanager
 def evaluation_mode(model: Any) -> Iterator[None]:
-    """Disable dropout of the model and its adapters within the context."""
     was_training = model.training
     model.eval()
     try:
@@ -161,11 +157,10 @@ def restore_token_count(trainer: Any, checkpoint: Path) -> None:
 
 
 def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
-    """Copy `Lora.files` of a checkpoint to `work`.
+    """Copy `Lora.files` of a checkpoint to `work`, full weights in the precision of the trainer's passes.
 
-    Full weights are converted to the precision of the trainer's passes. An adapter gets M0's public name, its
-    repository and revision. That cannot happen before saving: PEFT then compares the model's vocabulary with that of
-    the M0 it names, which must be the local one.
+    An adapter gets M0's public name only now: PEFT compares the model's vocabulary with the M0 it names when it saves,
+    which must be the local one.
     """
     is_adapter = (checkpoint / "adapter_config.json").is_file()
     folder = work / ("adapter" if is_adapter else "weights")
@@ -189,7 +184,7 @@ def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
 
 
 def read_log(checkpoint: Path) -> list[dict[str, Any]]:
-    """Trainer's log up to a checkpoint, from the first step on, across attempts and jobs."""
+    """Trainer's log up to a checkpoint, across attempts and jobs."""
     return read_json(checkpoint / "trainer_state.json")["log_history"]
 
 
@@ -203,11 +198,7 @@ def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_metrics(path: str | Path, log_history: list[dict[str, Any]]) -> None:
-    """Write one JSON line per gradient step from the trainer's log, without its final summary; NaN and infinity become
-    null.
-
-    Raises the errors of `require_rewards`.
-    """
+    """Write one JSON line per gradient step; NaN and infinity become null. Raises the errors of `require_rewards`."""
     require_rewards(log_history)
 
     def json_of(value: Any) -> Any:
