@@ -1,4 +1,4 @@
-"""The recipes of the image: versions are those of the constraints alone, and the two recipes do the same."""
+"""The recipes of the image: all versions come from the constraints, and both recipes do the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEFINITION = (REPOSITORY / "envs/g2d-gpu.def").read_text()
 
 
 def copied() -> set[str]:
-    """What the Dockerfile takes out of the repository."""
+    """Files that the Dockerfile copies from the repository."""
     return {name for line in re.findall(r"^COPY (.+) \S+$", DOCKERFILE, re.M) for name in line.split()}
 
 

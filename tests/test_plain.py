@@ -1,4 +1,4 @@
-"""What others wrote, wherever it is printed or put into a page: nothing that a terminal obeys, nothing unseen."""
+"""Text of others on a terminal or a page has no control characters and no invisible ones."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ def test_a_command_that_fails_and_a_configuration_that_is_refused(
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump(MINIMAL | {HOSTILE: 1, "seeds": [HOSTILE]}))
     assert main(["config", "check", str(config)]) == 1
-    said = capsys.readouterr().err
-    assert SEEN in said
-    assert not hidden(said)
+    output = capsys.readouterr().err
+    assert SEEN in output
+    assert not hidden(output)
 
 
 def test_a_job_that_fails(tmp_path: Path) -> None:
-    said = run(tmp_path, f"raise ValueError({HOSTILE!r})").stderr
-    assert said.startswith(f"train_dpo: {SEEN}")
-    assert not hidden(said)
+    output = run(tmp_path, f"raise ValueError({HOSTILE!r})").stderr
+    assert output.startswith(f"train_dpo: {SEEN}")
+    assert not hidden(output)
 
 
 def test_a_reward_that_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
