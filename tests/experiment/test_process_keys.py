@@ -1,4 +1,4 @@
-"""What several processes cannot train is refused with key and fix, and a job asks for as many GPUs."""
+"""Settings that several processes cannot train are refused with key and fix; a job requests a GPU per process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         (
             {"dpo": FOUR | {"gradient_accumulation_steps": 3}},
@@ -66,16 +66,16 @@ ONLINE = {"regime": "semi_online_dpo", "steps": [2]}
         ),
     ],
 )
-def test_what_they_cannot_train_is_refused(keys: dict[str, Any], said: str) -> None:
+def test_what_they_cannot_train_is_refused(keys: dict[str, Any], message: str) -> None:
     load(MINIMAL | keys)
     with pytest.raises(ConfigError) as refused:
         load(MINIMAL | keys | TWO)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"training": {"strategy": "fsdp"}}, "training.strategy: fsdp divides a model among processes: set processes"),
         (
@@ -86,11 +86,11 @@ def test_what_they_cannot_train_is_refused(keys: dict[str, Any], said: str) -> N
         (DIVIDED | {"regimes": {"unpaired": {"regime": "kto"}}}, "regimes.unpaired: KTO compares the rows"),
     ],
 )
-def test_what_a_divided_model_is_not_for_is_refused(keys: dict[str, Any], said: str) -> None:
+def test_what_a_divided_model_is_not_for_is_refused(keys: dict[str, Any], message: str) -> None:
     load(MINIMAL | DIVIDED)
     with pytest.raises(ConfigError) as refused:
         load(MINIMAL | keys)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
 
 
@@ -107,14 +107,14 @@ def test_a_training_asks_for_a_gpu_for_each_and_models_may_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         (SIZE_2 | {"dpo": {"gradient_accumulation_steps": 3}}, "dpo: the rows of a step=12 cannot be divided among"),
         ({"warmup": {"prompts_per_step": 2}}, "warmup: with G=2, the completions of a step=4 cannot be divided among"),
     ],
 )
-def test_where_the_card_decides_the_rows_of_a_step_are_what_processes_share(keys: dict[str, Any], said: str) -> None:
+def test_where_the_card_decides_the_rows_of_a_step_are_what_processes_share(keys: dict[str, Any], message: str) -> None:
     load(MINIMAL | keys | {"training": {"processes": 2}})
     with pytest.raises(ConfigError) as refused:
         load(MINIMAL | keys | {"training": {"processes": 8}})
-    assert said in str(refused.value)
+    assert message in str(refused.value)

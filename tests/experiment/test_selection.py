@@ -40,8 +40,8 @@ def configured(**changes: Any) -> Config:
 def test_one_policy_a_seed_is_evaluated_and_every_k_is_trained() -> None:
     best = {"steps": "all", "select": True, "policies": ["grpo"]}
     config = configured(regimes={"s1": ONLINE}, ablations={"hot": HOT, "best": best})
-    found = {key.folder: [other.folder for other in tried] for key, tried in checkpoints(config).items()}
-    assert found == {
+    folders = {key.folder: [other.folder for other in tried] for key, tried in checkpoints(config).items()}
+    assert folders == {
         f"demo/seed{seed}/{name}": [f"demo/seed{seed}/{place}/k{k}" for k in steps]
         for name, place, steps in (
             ("s1/selected/g8/k6", "s1/g8", (2, 4, 6)),
@@ -51,11 +51,11 @@ def test_one_policy_a_seed_is_evaluated_and_every_k_is_trained() -> None:
         for seed in (3, 4)
     }
     evaluated = [key.folder for key in grid.policies(config)]
-    assert {folder for folder in evaluated if "selected" in folder} == set(found)
-    assert not {folder for tried in found.values() for folder in tried if "grpo/g2/k4" not in folder} & set(evaluated)
+    assert {folder for folder in evaluated if "selected" in folder} == set(folders)
+    assert not {folder for tried in folders.values() for folder in tried if "grpo/g2/k4" not in folder} & set(evaluated)
     trained = {key.folder for key in trainings(config)}
-    assert {folder for tried in found.values() for folder in tried} <= trained
-    assert not trained & set(found)
+    assert {folder for tried in folders.values() for folder in tried} <= trained
+    assert not trained & set(folders)
 
 
 def test_what_is_trained_knows_nothing_of_being_selected() -> None:

@@ -120,7 +120,7 @@ def test_no_file_is_replaced_without_overwrite(capsys: pytest.CaptureFixture[str
 
 
 def test_missing_answers_are_read_from_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter([QWEN, "", "plain.jsonl", "gsm8k", "0"])  # an empty answer is asked for again
+    answers = iter([QWEN, "", "plain.jsonl", "gsm8k", "0"])  # the question is repeated after an empty answer
     questions = []
 
     def answer(question: str) -> str:

@@ -199,7 +199,7 @@ def test_the_presets_have_the_printed_settings() -> None:
     assert [warmup.group_sizes[0], warmup.prompts_per_step, warmup.max_completion_length] == [
         int(settings[name]) for name in ("group_size", "prompts_per_step", "context_length")
     ]
-    assert warmup.learning_rate == 10 * float(settings["learning_rate"])  # for an adapter
+    assert warmup.learning_rate == 10 * float(settings["learning_rate"])  # an adapter has ten times the rate
 
 
 def test_the_committed_table_is_what_the_claims_give(table: pd.DataFrame) -> None:

@@ -321,7 +321,7 @@ def test_gpu_hours_to_go_follow_from_what_was_measured_and_from_the_steps_that_a
 
 
 def test_before_anything_is_measured_hours_are_guessed(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a card: 300 steps in two jobs: 16 completions of 192 tokens from a model of 7.6 billion, in four passes."""
+    """A card has 300 steps in two jobs: 16 completions of 192 tokens from a model of 7.6 billion, in four passes."""
     config = load(GPU)
     config.save(results / "config.yaml")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
@@ -332,7 +332,7 @@ def test_before_anything_is_measured_hours_are_guessed(results: Path, monkeypatc
 
 
 def test_without_a_gpu_hours_are_those_of_a_core(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has finished on it counts in CPU seconds, whatever a guess would be."""
+    """Finished jobs count with their CPU seconds, not with a guess."""
     load(GPU).save(results / "config.yaml")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     first = "demo/seed0/grpo/g2/k100"
