@@ -62,8 +62,8 @@ def require_equal(project: Project, file: Path) -> None:
         same = {name: other[name] for name in ("output", "gpus")} | {"input": sorted(set(other["input"]))}
         same |= {"params": {name: other["params"][name] for name in job.params}, "named": other["named"]}
         for what in ("input", "output"):  # an empty list has no name left
-            own = other["named"][what]
-            expected["named"][what] = {n: files for n, files in expected["named"][what].items() if files or n in own}
+            names = other["named"][what]
+            expected["named"][what] = {n: files for n, files in expected["named"][what].items() if files or n in names}
         if pending:  # names of what a look decides come after it
             del expected["named"]["input"], same["named"]["input"]
         assert same == expected, key

@@ -1,4 +1,4 @@
-"""A job that runs in a Snakemake of its own makes imports of its own."""
+"""A job of a cluster does not share imports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.workflow.conftest import Project
 
 
 def test_a_job_of_a_cluster_makes_its_own(own_micro_grid: Project, micro_config: dict[str, Any]) -> None:
-    """In this mode; a process to share with would serve that job alone."""
+    """It has a separate Snakemake, so nobody could share."""
     own, answers = own_micro_grid, "results/micro/seed0/dpo/g2/k2/eval/arithmetic.parquet"
     own.configure(micro_config | {"share_imports": True})
     log = own.root / LOG
