@@ -46,10 +46,7 @@ def test_without_the_keys_nothing_depends_on_them() -> None:
         ({"reset_optimizer": True}, "set reference to sync, or leave them out"),
         ({"reference_every": 4}, "set reference to sync, or leave them out"),
         ({"reference": "sync", "beta": 0.1, "reference_every": 0}, "reference_every=0 is no multiple"),
-        (
-            {"reference": "sync", "beta": 0.1, "reference_every": 6, "iterations": 4},
-            "reference_every=6 is no multiple of updates_per_generation x iterations=4",
-        ),
+        ({"reference": "sync", "beta": 0.1, "reference_every": 6, "iterations": 4}, "reference_every=6 "),
     ],
 )
 def test_keys_that_contradict_each_other_are_refused(keys: dict[str, Any], message: str) -> None:

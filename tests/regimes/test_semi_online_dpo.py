@@ -371,14 +371,11 @@ def test_the_period() -> None:
         ({"steps": [4], "horizon": 3}, "K=4 exceeds horizon=3"),
         ({"start": "warmup"}, "start_step: missing: say which K of warmup to start from"),
         ({"start_step": 2}, "start_step=2: M0 has no K: drop the key, or name a start"),
-        (
-            {"auto": {"every": 1}},
-            r"steps: with auto there is one K, the most updates it may take: keep one of \[3, 6\]",
-        ),
+        ({"auto": {"every": 1}}, "steps: with auto there is one K, the most updates it may take"),
         ({"auto": {"every": 2}, "steps": [6]}, "auto could never stop: a decline shows at update 8 at the earliest"),
         (
             {"auto": {"every": 1}, "steps": [6], "reward": "coin"},
-            "auto: H and mu are of the truth, not of another reward: drop auto or reward",
+            "auto: H and mu are of the truth, not of another reward",
         ),
         ({"reference": "start"}, "reference: start is M0 where start: base: write reference: base, or name a start"),
     ],
