@@ -92,7 +92,7 @@ def test_what_a_table_is_computed_from_is_an_input_of_its_rule(micro_grid: Proje
         built, written = results.build(name), results.tables[name]
         assert list(built) == list(written), name
         assert len(built) == len(written) or name == "attempts"  # other tests add attempts
-        declared = {part for own in table.reads.split() for part in READ_FOR.get(own, (own,))}
+        declared = {part for reads in table.reads.split() for part in READ_FOR.get(reads, (reads,))}
         assert vars(results).get("parts", set()) <= declared, name
 
 

@@ -75,14 +75,14 @@ class Handler(BaseHTTPRequestHandler):
             private = wanted.get("private", wanted.get("visibility") == "private")
             self.server.repositories.setdefault(place, {"private": private, "files": {}, "sha": "0" * 40})
             return {"url": f"http://127.0.0.1:{self.server.server_port}/{place}", "name": wanted["name"]}
-        place, (what, *_) = "/".join(path.split("/")[:3]), [*path.split("/")[3:], ""]
+        place, (action, *_) = "/".join(path.split("/")[:3]), [*path.split("/")[3:], ""]
         repository = self.server.repositories.get(place)
         if repository is None:
             return None
-        if what == "preupload":
+        if action == "preupload":
             paths = [file["path"] for file in json.loads(body)["files"]]
             return {"files": [_preupload(path, repository["files"].get(path)) for path in paths]}
-        if what == "commit":
+        if action == "commit":
             sent = [json.loads(line) for line in body.splitlines()]
             files = {line["value"]["path"]: line["value"]["content"] for line in sent if line["key"] == "file"}
             assert len(files) == len(sent) - 1  # the other line is the message
@@ -92,7 +92,7 @@ class Handler(BaseHTTPRequestHandler):
                 f"http://127.0.0.1:{self.server.server_port}/{place.removeprefix('models/')}/commit/{repository['sha']}"
             )
             return {"commitUrl": page, "commitOid": repository["sha"]}
-        if what == "settings":
+        if action == "settings":
             repository["private"] = json.loads(body)["visibility"] == "private"
             return {"private": repository["private"]}
         return {
@@ -228,7 +228,7 @@ def test_nothing_is_made_public_unless_it_is_said(
 
 
 @pytest.mark.parametrize(
-    ("token", "said"),
+    ("token", "message"),
     [
         (None, "no token of the Hub here: `hf auth login`"),
         ("hf_unknown", "the Hub refuses (Invalid user token."),
@@ -239,14 +239,14 @@ def test_what_the_hub_refuses_is_one_line(
     micro_grid: Project,
     hub: Hub,
     token: str | None,
-    said: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("HF_TOKEN") if token is None else monkeypatch.setenv("HF_TOKEN", token)
     assert push(micro_grid, "--only", "none") == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert said in line and "`hf auth login`, with a token that may write there" in line
+    assert message in line and "`hf auth login`, with a token that may write there" in line
     assert hub.repositories == {}
 
 
@@ -314,8 +314,8 @@ def test_m0_and_problems_have_names_on_the_hub_or_m0_is_given_one(
     assert push(own_micro_grid) == 0
     card = ModelCard(hub.files(DPO)["README.md"].decode())
     assert (card.data.base_model, card.data.datasets) == ("their/model", ["lab/study", "their/problems"])
-    [found] = card.data.eval_results or []
-    assert (found.dataset_type, found.dataset_split, found.dataset_revision) == ("their/problems", "test", sha)
+    [result] = card.data.eval_results or []
+    assert (result.dataset_type, result.dataset_split, result.dataset_revision) == ("their/problems", "test", sha)
     assert f"models/lab/study-{BASE}" not in hub.repositories
     config = json.loads(hub.files(DPO)["adapter_config.json"])
     assert (config["base_model_name_or_path"], config["revision"]) == ("their/model", sha)
@@ -329,7 +329,7 @@ def test_m0_and_problems_have_names_on_the_hub_or_m0_is_given_one(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--to", "study"], "--to study: not a repository's name, ORG/NAME"),
         (["--to", "lab/stu dy"], "Repo id must use alphanumeric chars"),
@@ -337,10 +337,10 @@ def test_m0_and_problems_have_names_on_the_hub_or_m0_is_given_one(
     ],
 )
 def test_mistakes_in_names_are_found_before_anybody_is_asked(
-    micro_grid: Project, hub: Hub, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    micro_grid: Project, hub: Hub, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert push(micro_grid, *arguments) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert hub.requests == []
 
 

@@ -112,10 +112,10 @@ def test_an_entry_on_the_harvests_of_the_grid(project: Project, micro_config: di
     assert list(main[main.policy == "rft"].K) == [0, 2, 4]
     compared = pd.read_csv(tables / "comparisons.csv").query("benchmark == 'arithmetic' and policy == 'rft' and K == 2")
     common = compared.family == "regimes against K=0 and GRPO alone"
-    own, shared = (
+    entries, shared = (
         sorted(zip(rows.reference, rows.reference_K, strict=True)) for rows in (compared[~common], compared[common])
     )
-    assert own == [("base", 0), ("g2d", 2)]
+    assert entries == [("base", 0), ("g2d", 2)]
     assert shared == [("dpo", 0), ("grpo", 4), ("grpo", 4)]
     assert "rft" not in set(pd.read_csv(tables / "ablations.csv").policy)
     billed = pd.read_csv(tables / "cost.csv").query("policy == 'z-one-right'")

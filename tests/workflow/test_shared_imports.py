@@ -10,10 +10,10 @@ from tests.workflow.conftest import Project
 
 def test_a_job_of_a_cluster_makes_its_own(own_micro_grid: Project, micro_config: dict[str, Any]) -> None:
     """It has a separate Snakemake, so nobody could share."""
-    own, answers = own_micro_grid, "results/micro/seed0/dpo/g2/k2/eval/arithmetic.parquet"
-    own.configure(micro_config | {"share_imports": True})
-    log = own.root / LOG
+    project, answers = own_micro_grid, "results/micro/seed0/dpo/g2/k2/eval/arithmetic.parquet"
+    project.configure(micro_config | {"share_imports": True})
+    log = project.root / LOG
     for mode, shares in (("remote", False), ("default", True)):
         log.unlink(missing_ok=True)
-        own.build("--mode", mode, "-R", "evaluate", "--", answers)
+        project.build("--mode", mode, "-R", "evaluate", "--", answers)
         assert log.exists() is shares, mode

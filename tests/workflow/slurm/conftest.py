@@ -35,10 +35,10 @@ os.environ[{variable!r}] = {door!r}
 
 def wait_for(condition: Callable[[], Any], running: subprocess.Popen[Any] | None = None) -> Any:
     """Wait until the condition is true and return its value; fail if the process ends before that."""
-    while not (found := condition()):
+    while not (value := condition()):
         assert running is None or running.poll() is None, "Snakemake ended before this happened"
         time.sleep(0.2)
-    return found
+    return value
 
 
 @dataclass(frozen=True)

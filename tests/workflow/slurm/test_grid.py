@@ -168,8 +168,8 @@ def test_the_second_attempt_goes_on_from_the_step_that_the_first_saved(
     assert attempts[1].carried is not None
     assert 0 < attempts[1].carried.wall_s <= attempts[0].cost.wall_s
     assert read_cost(grid.results / "micro" / folder / "cost.json").own == attempts[1].bill
-    [said] = [log.read_text() for log in (grid.root / f".snakemake/slurm_logs/rule_{rule}").rglob("*.log")]
-    [stopped] = re.findall(rf"{rule}: stopped by SIGTERM at step (\d+) of {steps}, which is kept", said)
+    [output] = [log.read_text() for log in (grid.root / f".snakemake/slurm_logs/rule_{rule}").rglob("*.log")]
+    [stopped] = re.findall(rf"{rule}: stopped by SIGTERM at step (\d+) of {steps}, which is kept", output)
     [log] = [file.read_text() for file in (grid.results / "logs" / rule).rglob("*.log")]
     assert f"goes on from step {stopped}, where an earlier attempt ended\n" in log
     assert not (grid.results / "micro" / folder / "work").exists()
