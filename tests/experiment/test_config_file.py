@@ -94,9 +94,9 @@ def test_a_file_that_is_no_configuration_is_one_line_with_its_name(
     file = tmp_path / "my.yaml"
     file.write_bytes(content)
     assert main(["config", "check", str(file)]) == 1
-    said = capsys.readouterr().err.splitlines()
-    assert any(line.startswith(f"{file}: {message}") for line in said), said
-    assert all(line.startswith(f"{file}: ") for line in said)
+    lines = capsys.readouterr().err.splitlines()
+    assert any(line.startswith(f"{file}: {message}") for line in lines), lines
+    assert all(line.startswith(f"{file}: ") for line in lines)
 
 
 def test_a_byte_order_mark_is_tolerated(tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ def as_planned(job: Job, stated: set[str]) -> dict[str, Any]:
         "input": sorted(set(job.files)),
         "output": list(flat(job.outputs)),
         "named": {
-            what: {name: [own] if isinstance(own, str) else own for name, own in files.items() if name}
-            for what, files in (("input", job.inputs), ("output", job.outputs))
+            side: {name: [paths] if isinstance(paths, str) else paths for name, paths in files.items() if name}
+            for side, files in (("input", job.inputs), ("output", job.outputs))
         },
         "params": {name: repr(value) for name, value in job.params.items() if name in stated},
         "gpus": job.devices,
@@ -64,21 +64,21 @@ def require_settings_as_run(config: Config, job: Job) -> None:
 
 
 def require_equal(project: Project, file: Path) -> None:
-    found, config = planned(project, file), decided(read(file), project.results)
+    jobs, config = planned(project, file), decided(read(file), project.results)
     table = {job.key: job for job in grid_jobs(config)}
-    assert table.keys() == found.keys()
+    assert table.keys() == jobs.keys()
     pending = config.reached is not None and not config.reached.is_over
     for key, job in table.items():
         if job.arm is not None:
             require_settings_as_run(config, job)
-        other = found[key]
+        other = jobs[key]
         expected = as_planned(job, set(other["params"]))
         assert job.params.keys() <= other["params"].keys()
         same = {name: other[name] for name in ("output", "gpus")} | {"input": sorted(set(other["input"]))}
         same |= {"params": {name: other["params"][name] for name in job.params}, "named": other["named"]}
-        for what in ("input", "output"):  # an empty list has no name left
-            own = other["named"][what]
-            expected["named"][what] = {n: files for n, files in expected["named"][what].items() if files or n in own}
+        for side in ("input", "output"):  # an empty list has no name left
+            names = other["named"][side]
+            expected["named"][side] = {n: files for n, files in expected["named"][side].items() if files or n in names}
         if pending:  # names of what a look decides come after it
             del expected["named"]["input"], same["named"]["input"]
         assert same == expected, key

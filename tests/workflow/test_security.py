@@ -1,4 +1,4 @@
-"""What a run leaves behind holds no secret, and names from outside are only ever names."""
+"""Results hold no secret, and no shell interprets a name."""
 
 from __future__ import annotations
 

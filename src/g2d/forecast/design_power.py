@@ -128,8 +128,9 @@ def _published(file: Path, arguments: argparse.Namespace) -> list[str]:
     parts = [ASSUMPTION]
     for benchmark, rows in accuracies.groupby("benchmark", sort=False):
         first, smallest, n_seeds = rows.iloc[0], reach(rows), int(rows["seeds"].min())
+        title = str(benchmark) or file.stem
         parts.append(
-            f"{str(benchmark) or file.stem}, {rows['questions'].min():,} questions, {n_seeds} seed{'s' * (n_seeds > 1)}: "
+            f"{title}, {rows['questions'].min():,} questions, {n_seeds} seed{'s' * (n_seeds > 1)}: "
             f"with 80 % probability this design finds a difference of {smallest:.1f} points from {first['policy']}, "
             f"corrected for {len(rows) - 1} comparison{'s' * (len(rows) > 2)}."
         )
