@@ -55,7 +55,7 @@ def test_shipped_configurations_are_valid(name: str) -> None:
 
 @pytest.mark.parametrize("file", sorted((CONFIG / "overlays").iterdir()), ids=lambda file: file.stem)
 def test_an_overlay_alone_names_the_command_that_it_is_for(file: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"overlays/{file.name}: no configuration but a change to one") as refused:
+    with pytest.raises(ConfigError, match=rf"overlays/{file.name}: changes a configuration") as refused:
         read(file)
     *bases, last = str(refused.value).rpartition("--configfile ")[2].split()
     assert last == f"config/overlays/{file.name}"
@@ -192,7 +192,7 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ({"ablations": {"auto": {"steps": [2], "dpo": {"beta": 1}}}}, "ablations.auto: the name is taken by a stage"),
         (
             {"ablations": {"x": {"steps": [150], "warmup": {"auto": {}}}}},
-            "ablations.x: warmup.auto: only the main warm-up can stop by itself",
+            "ablations.x: warmup.auto: only the main warm-up can stop automatically",
         ),
         ({"baselines": {"grpo_group_sizes": [5]}}, "baselines.grpo_group_sizes: G=5 must"),
         ({"harvest": {"temperature": "hot"}}, "my.yaml: harvest.temperature: input should be a valid number"),
@@ -226,17 +226,17 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ({"ablations": {"x": {"steps": [0], "dpo": {"start": "warmup"}}}}, "at K=0 there is no warm-up"),
         ({"dpo": {"match_pairs_to": 7}}, "dpo.match_pairs_to: K=7 is not in warmup.steps"),
         ({"ablations": {"x": {"steps": [0], "warmup": {"beta": 0.1}}}}, "ablations.x: at K=0 there is no warm-up"),
-        ({"ablations": {"x": {"steps": [150]}}}, "my.yaml: ablations.x: nothing differs: give a key"),
+        ({"ablations": {"x": {"steps": [150]}}}, "my.yaml: ablations.x: nothing differs: change a key"),
         ({"ablations": {"x": {"steps": [], "dpo": {"beta": 1}}}}, "ablations.x: steps is empty: list at least one K"),
         ({"ablations": {"x": {"steps": [150], "warmup": {"bet": 1}}}}, "ablations.x.warmup.bet: unknown key"),
         (
             {"ablations": {"x": {"steps": [150], "warmup": {"steps": [1]}}}},
-            "ablations.x: warmup.steps: the values of K",
+            "ablations.x: warmup.steps: write the values of K",
         ),
         ({"ablations": {"x": {"steps": [1500], "warmup": {"beta": 1}}}}, "ablations.x.warmup.K=1500 exceeds"),
         (
             {"ablations": {"x": {"steps": [150], "dpo": {"beta": 1}, "policies": ["grpo"]}}},
-            "ablations.x: policies: grpo is the main grid's own policy",
+            "ablations.x: policies: grpo equals the main grid's policy",
         ),
         (
             {"ablations": {"x": {"steps": [150], "dpo": {"match_pairs_to": 160}}}},
@@ -254,13 +254,13 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ),
         (
             {"engine": {"name": "vllm"}, "lora": "none"},
-            "lora: none: vLLM beside a trainer (warmup) takes adapters over and no whole weights: set engine.name to",
+            "lora: none: vLLM needs adapters during online training (warmup): set engine.name to",
         ),
         ({"lora": "none", "training": {"processes": 2}}, "lora: none trains in one process: set training.processes to"),
         ({"lora": "none", "warmup": {"float32_logits": True}}, "warmup.float32_logits: lora: none trains the head in"),
         (
             {"models": {"demo": {"source": "scratch", "settings": {"lora": "none"}}}},
-            "models.demo.settings.lora: none is for all models or for none: write lora: none outside of models",
+            "models.demo.settings.lora: none must hold for all models",
         ),
         ({"warmup": {"sync_every": 2}}, "warmup.sync_every=2 needs engine.name: vllm"),
         (
@@ -425,8 +425,8 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     [
         ("x" * 300, "does not exist: correct the path"),
         (".", "is a folder: name the file"),
-        ("~/problems.jsonl", "does not exist, for ~ and $ mean nothing here"),
-        ("$HOME/problems.jsonl", "does not exist, for ~ and $ mean nothing here"),
+        ("~/problems.jsonl", "does not exist; ~ and $ are not expanded"),
+        ("$HOME/problems.jsonl", "does not exist; ~ and $ are not expanded"),
     ],
 )
 def test_a_path_that_is_no_file_is_one_line(path: str, message: str) -> None:

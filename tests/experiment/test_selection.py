@@ -86,28 +86,28 @@ def test_candidates_of_a_sweep_are_not_selected_from() -> None:
     [
         ({"sweep": None}, "regimes.x.select: there are no development problems to choose by: add the section sweep"),
         ({"x": {"steps": [4]}}, r"regimes.x.select: \[4\] leaves nothing to choose \(M0 is no candidate\): list two K"),
-        ({"x": {"reward": "coin"}}, "regimes.x.select: goes by the truth, which a training on another reward must not"),
+        ({"x": {"reward": "coin"}}, "regimes.x.select: uses correct answers"),
         (
             {"x": {"policies": ["online", "dpo"]}},
-            "regimes.x.policies: with select the checkpoint itself is evaluated: write",
+            "regimes.x.policies: with select only the checkpoint is evaluated: write",
         ),
         (
             {"x": {"steps": [6], "auto": {"every": 1, "prompts": 9}}},
-            "regimes.x.select: with auto the training chooses its K by itself: drop one of them",
+            "regimes.x.select: auto already chooses the K of a training: drop one of them",
         ),
         (
             {"open_ended": OPEN | {"development": None}, "x": {"prompts": "open_ended"}, "sweep": None},
             "regimes.x.select: there are no open-ended development prompts to choose by: add open_ended.development",
         ),
         ({"x": {"regime": "rft"}}, "regimes.x.select: unknown key"),
-        ({"x": {"select": False}}, "sweep: its problems choose nothing: name keys in sweep.regimes, set select"),
+        ({"x": {"select": False}}, "sweep: its problems are not used: add keys to sweep.regimes, set select"),
         (
             {"open_ended": OPEN},
-            "open_ended.development: no checkpoint is selected by them: set select in a training, or drop",
+            "open_ended.development: not used: set select in a training, or drop",
         ),
         (
             {"open_ended": OPEN | {"samples_per_prompt": 1}, "x": {"prompts": "mixed"}},
-            "regimes.x.select: what length alone pays shows in several replies to a prompt: set open_ended.samples",
+            "regimes.x.select: needs several replies per prompt",
         ),
         ({"also": {"selected": {"regime": "rft"}}}, "regimes.selected: the name is taken by the checkpoints that"),
         (
@@ -120,14 +120,14 @@ def test_candidates_of_a_sweep_are_not_selected_from() -> None:
         ),
         (
             {"ablations": {"best": {"steps": [2, 4], "select": True}}},
-            r"ablations.best.policies: with select the checkpoint itself is evaluated: write \[grpo\]",
+            r"ablations.best.policies: with select only the checkpoint is evaluated: write \[grpo\]",
         ),
         (
             {
                 "ablations": {"best": {"steps": [2, 4], "select": True, "policies": ["grpo"]}},
                 "sweep": {"development": 20, "regimes": {"best": {"beta": [0.1, 0.2]}}},
             },
-            "ablations.best.select: chooses among the main warm-up, which sweep.regimes.best cannot tune: sweep warmup",
+            "ablations.best.select: its checkpoints are the main warm-up's, which sweep.regimes.best cannot tune",
         ),
     ],
 )

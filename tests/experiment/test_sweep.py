@@ -180,17 +180,20 @@ def test_a_chosen_configuration_has_the_choice() -> None:
 @pytest.mark.parametrize(
     ("sweep", "message"),
     [
-        ({"regimes": {}}, "sweep: its problems choose nothing: name keys in sweep.regimes"),
+        ({"regimes": {}}, "sweep: its problems are not used: add keys to sweep.regimes"),
         ({"regimes": {"kto": RATES}}, "sweep.regimes.kto: is no section, ablation or entry of regimes: choose from"),
         ({"regimes": {"dpo": {}}}, "sweep.regimes.dpo: name a key with the values to try"),
-        ({"regimes": {"dpo": {"rate": [1, 2]}}}, "sweep.regimes.dpo.rate: no number that dpo is tuned by: choose from"),
-        ({"regimes": {"online": {"responses": [2, 4]}}}, "sweep.regimes.online.responses: no number that online is"),
+        (
+            {"regimes": {"dpo": {"rate": [1, 2]}}},
+            "sweep.regimes.dpo.rate: not a number that can be tuned in dpo: choose from",
+        ),
+        ({"regimes": {"online": {"responses": [2, 4]}}}, "sweep.regimes.online.responses: not a number that"),
         ({"regimes": {"dpo": {"beta": []}}}, r"sweep.regimes.dpo.beta: \[\] leaves nothing to choose"),
         ({"regimes": {"dpo": {"beta": [0.1]}}}, r"sweep.regimes.dpo.beta: \[0.1\] leaves nothing to choose"),
         ({"regimes": {"dpo": {"beta": [0.1, 0.1]}}}, "sweep.regimes.dpo.beta: values repeat"),
         ({"regimes": {"dpo": {"beta": [0.1, -1]}}}, "sweep.regimes.dpo.beta: input should be greater than 0"),
         ({"regimes": {"dpo": {"epochs": [1, 1.5]}}}, "sweep.regimes.dpo.epochs: input should be a valid integer"),
-        ({"regimes": {"dpo": RATES}, "at": {"dpo": 3}}, r"sweep.at.dpo: K=3 is none that every model has \[0, 2, 4\]"),
+        ({"regimes": {"dpo": RATES}, "at": {"dpo": 3}}, r"sweep.at.dpo: K=3 is not a K of every model \[0, 2, 4\]"),
         ({"regimes": {"dpo": RATES}, "at": {"rft": 2}}, "sweep.at.rft: is not swept: choose from dpo"),
         ({"regimes": {"dpo": RATES}, "development": 41}, "sweep.development: 41 problems held out of the pool's 100"),
         (

@@ -347,7 +347,7 @@ def test_one_that_stops_by_itself_is_the_policy_of_a_fixed_k(tmp_path: Path, cha
         with terminated_after(last - 1), pytest.raises(TrainingStoppedError):
             until_decline(tmp_path / "stopped", meter, **changes)
     again = until_decline(tmp_path / "stopped", meter, **changes)
-    assert (again.k, again.log, again.found) == (trained.k, trained.log, trained.found)
+    assert (again.k, again.log, again.recorded) == (trained.k, trained.log, trained.recorded)
     pd.testing.assert_frame_equal(again.probes, trained.probes)
     assert adapter(tmp_path / "stopped") == adapter(tmp_path / "auto")
 

@@ -339,12 +339,12 @@ def test_rounds_are_steps_of_the_graph_and_the_first_is_dpo(project: Project, mi
         ({"start": "other", "start_step": 3}, r"regimes.x.start_step: K=3 is not in steps of other \[2, 4\] of micro"),
         (
             {"start": "nobody", "start_step": 2},
-            "regimes.x.start: nobody is no entry of regimes that is trained on fresh",
+            "regimes.x.start: nobody is no online entry of regimes",
         ),
-        ({"start": "rft", "start_step": 2}, "regimes.x.start: rft is no entry of regimes that is trained on fresh"),
+        ({"start": "rft", "start_step": 2}, "regimes.x.start: rft is no online entry of regimes"),
         ({"start": "x", "start_step": 2}, "regimes.x.start: x from x: start one of them from base or warmup"),
         ({"start": "round", "start_step": 2}, "regimes.x.start: x from round from x: start one of them from base or"),
-        ({"start": "stops", "start_step": 4}, "regimes.x.start: stops stops by itself, at a K that is not known: name"),
+        ({"start": "stops", "start_step": 4}, "regimes.x.start: stops stops automatically, at an unknown K: name"),
         ({"start": "warmup"}, "regimes.x: start_step: missing: say which K of warmup to start from"),
     ],
 )
@@ -383,9 +383,9 @@ def test_an_offline_entry_can_be_trained_on_another_harvest(project: Project) ->
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        (RFT | {"harvest": "nobody"}, "regimes.x.harvest: nobody is neither an ablation with a warm-up of its own nor"),
-        (RFT | {"harvest": "ipo"}, "regimes.x.harvest: ipo is neither an ablation with a warm-up of its own nor"),
-        (RFT | {"harvest": "x"}, "regimes.x.harvest: x is neither an ablation with a warm-up of its own nor"),
+        (RFT | {"harvest": "nobody"}, "regimes.x.harvest: nobody is neither an ablation with its own warm-up nor"),
+        (RFT | {"harvest": "ipo"}, "regimes.x.harvest: ipo is neither an ablation with its own warm-up nor"),
+        (RFT | {"harvest": "x"}, "regimes.x.harvest: x is neither an ablation with its own warm-up nor"),
         (
             RFT | {"harvest": "online", "steps": [3]},
             r"regimes.x.steps: K=3 is not in steps of online \[2, 4\] of micro",

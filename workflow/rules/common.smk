@@ -98,7 +98,8 @@ config["share_imports"] &= workflow.is_main_process  # a cluster job is alone in
 
 try:
     JOBS = build(NOW, after=True)
-    JOBS.behind("all")  # a job makes whatever another one needs
+    if workflow.is_main_process:
+        JOBS.behind("all")  # a job makes whatever another one needs
 except (OSError, ValueError, LookupError) as error:
     raise WorkflowError(plain(error.args[0] if isinstance(error, LookupError) else str(error), lines=True))
 
@@ -110,6 +111,8 @@ def find_job(rule, wildcards):
         return JOBS[key_of(rule + ending, wildcards)]
     except KeyError:
         raise WorkflowError(f"this configuration has no job {rule} with {dict(wildcards.items())}")
+    except (OSError, ValueError) as error:  # of a finished result
+        raise WorkflowError(plain(str(error), lines=True))
 
 
 def planned(rule, name):
