@@ -75,6 +75,7 @@ def launched(
         began=meter.began,  # on the clock that all processes of a machine share
         cpu_before=-cpu_seconds(),
         energy=meter.energy,
+        threads=meter.threads,
         file=folder / METER,
     )
     write_message(folder / CALL, Call(arguments, given, log, name_of(os.getpid())))
