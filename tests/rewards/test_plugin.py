@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from g2d.experiment.config import load, renamed
+from g2d.experiment.config import former_names, load
 from g2d.experiment.requirements import require_files
 from g2d.problems import Problem
 from g2d.rewards import python
@@ -127,7 +127,7 @@ def test_the_former_name_still_works(capsys: pytest.CaptureFixture[str]) -> None
     old, new = map(load, given)
     assert old == new == load(new.model_dump())
     assert capsys.readouterr() == ("", "")
-    assert [len(renamed(values)) for values in given] == [1, 0]
+    assert [len(former_names(values)) for values in given] == [1, 0]
 
 
 @pytest.mark.usefixtures("installed")

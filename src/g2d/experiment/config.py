@@ -21,7 +21,7 @@ from g2d.rewards.python import PLUGIN
 from g2d.settings import ConfigError, refuse
 from g2d.settings.mistakes import messages
 
-__all__ = ["Config", "load", "read", "renamed"]
+__all__ = ["Config", "former_names", "load", "read"]
 
 
 def load(values: Mapping[str, Any], file: str = "config") -> Config:
@@ -54,7 +54,7 @@ def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
     return copied | ({"rewards": rewards} if rewards else {})
 
 
-def renamed(values: Mapping[str, Any]) -> list[str]:
+def former_names(values: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each reward that has a former name."""
     rewards = values.get("rewards")
     entries = rewards.items() if isinstance(rewards, dict) else ()
