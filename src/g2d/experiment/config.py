@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +16,12 @@ from g2d.experiment.checks import mistakes
 from g2d.experiment.config_file import read_file, require_whole
 from g2d.experiment.race import decided
 from g2d.experiment.sections import FILES, MOST_SEEDS, Config
-from g2d.jobs.orphans import RUN
-from g2d.plain import say
 from g2d.rewards.catalogue import with_current_name
 from g2d.rewards.python import PLUGIN
 from g2d.settings import ConfigError, refuse
 from g2d.settings.mistakes import messages
 
-__all__ = ["Config", "load", "read"]
+__all__ = ["Config", "former_names", "load", "read"]
 
 
 def load(values: Mapping[str, Any], file: str = "config") -> Config:
@@ -43,7 +39,7 @@ def load(values: Mapping[str, Any], file: str = "config") -> Config:
 def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with an entry of `rewards` for each `reward: {file: my_reward.py}`, named after the file.
 
-    An entry with a file needs no `reward: python`, and the former name `plugin` becomes `python`, with a message.
+    An entry with a file needs no `reward: python`, and the former name `plugin` becomes `python`.
     """
     copied = copy.deepcopy(dict(values))
     rewards = copied.get("rewards", {})
@@ -52,12 +48,21 @@ def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, entry in rewards.items():
         if isinstance(entry, dict):
             rewards[name] = with_current_name(({"reward": "python"} if "file" in entry else {}) | entry)
-            if entry.get("reward") == PLUGIN and RUN not in os.environ:  # not in its jobs
-                say(f"rewards.{name}.reward: plugin is now called python; both names work", file=sys.stderr)
     for section, key in _named_rewards(copied):
         if isinstance(given := section[key], dict) and isinstance(given.get("file"), str):
             section[key] = _entry_of({"reward": "python"} | given, rewards)
     return copied | ({"rewards": rewards} if rewards else {})
+
+
+def former_names(values: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each reward that has a former name."""
+    rewards = values.get("rewards")
+    entries = rewards.items() if isinstance(rewards, dict) else ()
+    return [
+        f"rewards.{name}.reward: plugin is now called python; both names work"
+        for name, entry in entries
+        if isinstance(entry, dict) and entry.get("reward") == PLUGIN
+    ]
 
 
 def with_looks(values: Mapping[str, Any]) -> dict[str, Any]:

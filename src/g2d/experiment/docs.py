@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from g2d.experiment.config import Config, read
+from g2d.experiment.config import Config, former_names, read
+from g2d.experiment.config_file import read_file
 from g2d.experiment.learning_rates import unusual_rates
 from g2d.experiment.requirements import require_files, require_tasks, require_windows
 from g2d.jobs.files import read_text, write_text
@@ -167,7 +168,7 @@ def _check(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         say(str(error), file=sys.stderr)
         return 1
-    for sentence in unusual_rates(config):
+    for sentence in [*former_names(read_file(arguments.file)), *unusual_rates(config)]:
         say(f"note: {sentence}", file=sys.stderr)
     say(f"{arguments.file}: valid")
     return 0

@@ -37,6 +37,7 @@ class Cost:
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null without one or in a process of vLLM
     gpu_energy_j: float | None = None  # of all cards of the job; null if not available
     overlap_s: float | None = None  # wall time that an asynchronous training would have saved; null without a lag
+    threads: int | None = None  # CPU threads of the job; null if unknown, or if attempts differ
 
     @property
     def key(self) -> JobKey:
@@ -63,6 +64,7 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
         peak_gpu_memory_bytes=max(on_gpu, default=None),
         gpu_energy_j=math.fsum(energies) if len(energies) == 2 else None,
         overlap_s=math.fsum(overlaps) if overlaps else None,
+        threads=later.threads if earlier.threads == later.threads else None,
     )
 
 
@@ -104,6 +106,7 @@ class Meter:
     tokens_generated: int = 0  # including those in `carried`
     carried: Cost | None = None  # cost of earlier attempts, up to the checkpoint of this one
     overlap_s: float | None = None  # of this attempt, if the training has a lag
+    threads: int | None = None  # CPU threads that Snakemake gave the job
     progress: Progress | None = None
     began: float = field(default_factory=time.perf_counter)
     cpu_before: float = field(default_factory=own_cpu_seconds)  # charged usage counts from the start
@@ -152,6 +155,7 @@ class Meter:
             peak_gpu_memory_bytes=peak_gpu_memory_bytes,
             gpu_energy_j=gpu_energy_j,
             overlap_s=self.overlap_s,
+            threads=self.threads,
         )
 
 

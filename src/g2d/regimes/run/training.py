@@ -152,8 +152,12 @@ def untie_head(model: Any) -> None:
 
 
 def restore_token_count(trainer: Any, checkpoint: Path) -> None:
-    """Restore a trainer's token count from a checkpoint: TRL's DPO and SFT trainers do not."""
-    trainer._total_train_tokens = read_log(checkpoint)[-1]["num_tokens"]
+    """Restore a trainer's token count from a checkpoint: TRL's DPO and SFT trainers do not.
+
+    Older logs lack it in updates without groups before the first with some.
+    """
+    counts = [row["num_tokens"] for row in read_log(checkpoint) if "num_tokens" in row]
+    trainer._total_train_tokens = counts[-1] if counts else 0
 
 
 def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
