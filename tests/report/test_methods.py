@@ -145,8 +145,8 @@ def test_sides_margins_and_families_are_named(paper: Config) -> None:
         "There is no correction over families, models or benchmarks.",
         "(95 %, simultaneous for all K; Hsu 1984). A K was called enough if this bound is at most 2 points, a test of "
         "non-inferiority.",
-        "The cost of the frontier is device-hours. A policy is on the frontier if it is better than each policy that is "
-        "not shown to cost more",
+        "The cost of the frontier is device-hours. A policy is on the frontier if it is better than each policy that "
+        "is not shown to cost more",
         "costs were compared by 95 % t intervals of their differences over seeds",
         "three families over all controls",
     ):
@@ -188,7 +188,7 @@ def test_win_rates_and_their_judge_are_described() -> None:
     for part in (
         "Every policy and M0 replied to generated replies (test; n=500), with the same random numbers, 4 rollouts",
         "the one with the higher reward was preferred (scores of the embedded reward model (length bias 1))",
-        "Its prompts were verifiable prompts and, 50% of them, open-ended ones, judged by scores of the embedded reward",
+        "Its prompts were verifiable prompts and, 50% of them, open-ended ones, judged by scores of the embedded",
         "both-grpo (",
         "prompts=verifiable prompts and, 50% of them",
     ):

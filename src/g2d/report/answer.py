@@ -299,7 +299,7 @@ def _auto_stop(grid: _Grid) -> tuple[str, ...]:
     mean = ", the mean over seeds" if row.n_seeds > 1 else ""
     difference = grid.compare(row, best)
     return (
-        f"The warm-up that stops automatically chose {row.name}{mean}; DPO on its harvest reached {row.score()}{price}: "
+        f"The automatic warm-up chose {row.name}{mean}; DPO on its harvest reached {row.score()}{price}: "
         f"{difference.shown} against {best.name}{these_weights(row.n_seeds)} ({difference.evidence}).",
     )
 

@@ -116,7 +116,7 @@ def zero_caveats(main: pd.DataFrame, ablations: pd.DataFrame) -> tuple[str, ...]
     if not none:
         return ()
     return (
-        f"Accuracy 0, although M0 has {percent(base.max())}: {listed(none)}. The training may have destroyed the model: "
+        f"Accuracy 0, although M0 has {percent(base.max())}: {listed(none)}. The training may have broken the model: "
         "check its learning rate and the losses in metrics.jsonl.",
     )
 
