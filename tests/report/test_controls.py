@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from g2d.report.front import control_sentences, panels
+from g2d.report.summary import control_sentences, panels
 from g2d.tables.controls import CONTROL_COLUMNS
 from tests.report.test_answer import BASE, GRPO, main
 

@@ -6,14 +6,14 @@ import pytest
 
 from g2d.experiment.config import read
 from g2d.report.drift import equal_gain_sentences, gain_by_divergence
-from g2d.report.marks import marks
+from g2d.report.styles import series_styles
 from g2d.tables.drift import EQUAL_GAIN_COLUMNS
 from g2d.tables.frames import frame
 from tests.experiment.test_config import CONFIG
 from tests.report.test_answer import main
 from tests.report.test_charts import rows
 
-KNOWN = marks(read(CONFIG / "config.yaml"))
+KNOWN = series_styles(read(CONFIG / "config.yaml"))
 
 
 def test_every_policy_stands_at_its_divergence_and_gain() -> None:

@@ -27,7 +27,7 @@ def written(
     n_pairs: tuple[float, ...] = (680.0, 708.0),
     tables: Sequence[str] = ("main",),
     sweep: pd.DataFrame | None = None,
-    alike: bool = True,
+    same_choices: bool = True,
     **other: object,
 ) -> str:
     models = list(config.models)
@@ -38,7 +38,7 @@ def written(
     )
     manifests = {name: {"n": 500, "sha256": "a" * 64, "file": "f.jsonl"} for name in config.problem_sources}
     record = PROVENANCE | {"problems": manifests} | other
-    return methods(config, record, calibration, pd.DataFrame({"n_pairs": n_pairs}), tables, sweep, alike)
+    return methods(config, record, calibration, pd.DataFrame({"n_pairs": n_pairs}), tables, sweep, same_choices)
 
 
 @pytest.fixture(scope="module")

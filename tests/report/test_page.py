@@ -16,10 +16,10 @@ from playwright.sync_api import Browser, Page
 from g2d.analysis.contamination import partial_problems
 from g2d.experiment.config import Config
 from g2d.problems import Problem
-from g2d.report.front import loss_caveats, panels, rounding_caveats
-from g2d.report.marks import marks
 from g2d.report.page import TEMPLATES, content_security_policy
 from g2d.report.provenance import without_folders
+from g2d.report.styles import series_styles
+from g2d.report.summary import loss_caveats, panels, rounding_caveats
 from g2d.tables.contamination import contamination_table
 from g2d.tables.frames import write_table
 from g2d.tables.results import read_by_name
@@ -394,7 +394,7 @@ def test_the_page_says_beside_the_answer_where_accuracy_may_be_memory(tmp_path: 
     said = "So accuracy on easy may be memory"
     for more in ({}, {"contamination": tmp_path / "contamination.csv"}):
         frames = {name: read_by_name(file) for name, file in (tables | more).items()}
-        shown = panels(frames, list(config.benchmarks), {}, marks(config), {})
+        shown = panels(frames, list(config.benchmarks), {}, series_styles(config), {})
         found = {panel["answer"].benchmark: any(said in line for line in panel["answer"].caveats) for panel in shown}
         assert found == {"easy": bool(more), fresh: False}
 
@@ -433,7 +433,7 @@ def test_policies_that_answer_nothing_right_are_named_where_m0_does(tmp_path: Pa
     frames = {name: read_by_name(file) for name, file in write_tables(tmp_path, config).items()}
 
     def caveats() -> dict[str, list[str]]:
-        shown = panels(frames, list(config.benchmarks), {}, marks(config), {})
+        shown = panels(frames, list(config.benchmarks), {}, series_styles(config), {})
         return {
             panel["answer"].benchmark: [line for line in panel["answer"].caveats if line.startswith("Accuracy 0")]
             for panel in shown
@@ -459,7 +459,7 @@ def test_losses_that_were_not_finite_are_a_caveat() -> None:
 
 def test_further_caveats_stand_beside_every_answer_of_their_model(tmp_path: Path, config: Config) -> None:
     frames = {name: read_by_name(file) for name, file in write_tables(tmp_path, config).items()}
-    shown = panels(frames, list(config.benchmarks), {}, marks(config), {"tiny": ("Lost.",)})
+    shown = panels(frames, list(config.benchmarks), {}, series_styles(config), {"tiny": ("Lost.",)})
     assert shown
     assert all(("Lost." in panel["answer"].caveats) == (panel["answer"].model == "tiny") for panel in shown)
 

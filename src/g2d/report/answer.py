@@ -15,7 +15,6 @@ import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.crossed import ENOUGH_SEEDS
-from g2d.report.marks import policy_of
 from g2d.report.phrases import (
     at_most,
     listed,
@@ -28,6 +27,7 @@ from g2d.report.phrases import (
     these_weights,
     time_unit,
 )
+from g2d.report.styles import policy_of
 
 MOST_SCATTER = 3  # ratio of standard deviations up to which pooled tests keep 5 % (docs/simulations.md)
 At = tuple[str, int, int]  # a policy: its label, K, and group size or 0

@@ -11,8 +11,8 @@ import pandas as pd
 
 from g2d.analysis.frontier import BEATEN, CHEAPEST, ON, OPEN
 from g2d.report.charts import SHARES, against_cost
-from g2d.report.marks import Marks, drawn, names, policy_of
 from g2d.report.phrases import at_most, listed, points_of, these_weights
+from g2d.report.styles import Styles, drawn, names, policy_of
 from g2d.report.vega import Spec, tips
 from g2d.tables.frontier import NOT_TESTED
 
@@ -66,10 +66,10 @@ MOST = 3  # policies named in one sentence
 _DRAWN = ["policy", "K", "group_size", "cost", "accuracy", "ci_low", "ci_high", "status", "cheapest_enough"]
 
 
-def picture(rows: pd.DataFrame, known: Marks) -> Spec:
+def picture(rows: pd.DataFrame, styles: Styles) -> Spec:
     """Return the policies of one model, benchmark and axis in `frontier.csv` by cost and accuracy, faint if dominated,
     with the highest accuracy so far as a dashed line."""
-    policies = drawn(rows[_DRAWN], known)
+    policies = drawn(rows[_DRAWN], styles)
     shown = {"name": None, "status": None, "cost": ".3~s", **SHARES}
     tooltip = tips(shown, name="policy", cost=_cost(rows))
     faint = alt.condition(f"datum.status == '{BEATEN}'", alt.value(0.35), alt.value(1.0))
@@ -79,7 +79,7 @@ def picture(rows: pd.DataFrame, known: Marks) -> Spec:
     return against_cost(
         policies,
         _cost(rows),
-        known,
+        styles,
         tooltip,
         named=policies["status"].isin([ON, CHEAPEST]) | policies["cheapest_enough"],
         under=[line],
@@ -108,17 +108,17 @@ def _on_frontier(rows: pd.DataFrame, weights: str) -> str:
     if not tested:
         return f"There is nothing to compare by {_cost(rows)}: no policy cost as much as another or less."
     on = by_status[ON]
-    said = (
+    text = (
         f"By {_cost(rows)}, {listed(on)} {_are(len(on))} on the frontier{weights}: better than each policy that is not "
         "shown to cost more"
         if on
         else f"By {_cost(rows)}, no policy is shown to be better than each that is not shown to cost more{weights}"
     )
-    said += f" ({by_status[CHEAPEST][0]}, the cheapest, has no cheaper one beside it)." if by_status[CHEAPEST] else "."
+    text += f" ({by_status[CHEAPEST][0]}, the cheapest, has no cheaper one beside it)." if by_status[CHEAPEST] else "."
     beaten = rows[rows["status"] == BEATEN].sort_values("beaten", kind="stable")
-    called = {policy_of(row): row["name"] for row in rows.to_dict("records")}
+    name_of = {policy_of(row): row["name"] for row in rows.to_dict("records")}
     lost = [
-        f"{row['name']} by {called[policy_of(row, 'beaten_by')]}, {points_of(row, 'beaten')}"
+        f"{row['name']} by {name_of[policy_of(row, 'beaten_by')]}, {points_of(row, 'beaten')}"
         for row in beaten.to_dict("records")[:MOST]
     ]
     more = f"; and {len(beaten) - MOST} more" if len(beaten) > MOST else ""
@@ -126,7 +126,7 @@ def _on_frontier(rows: pd.DataFrame, weights: str) -> str:
     n_open = len(by_status[OPEN])
     undecided = f"; {n_open} {_are(n_open)} open (neither is shown)" if n_open else ""
     return (
-        f"{said} {len(beaten)} of {len(tested)} policies {_are(len(beaten))} shown to be beaten by one that cost as "
+        f"{text} {len(beaten)} of {len(tested)} policies {_are(len(beaten))} shown to be beaten by one that cost as "
         f"much or less{which}{undecided}."
     )
 
@@ -145,12 +145,12 @@ def _good_enough(rows: pd.DataFrame, weights: str) -> str:
         f"at most {at_most(row['margin_shown_any'])} points worse"
         for row in cheapest.to_dict("records")
     ]
-    what = f"that is shown to be less than {margin} worse than any other{weights}, whatever that cost,"
+    condition = f"that is shown to be less than {margin} worse than any other{weights}, whatever that cost,"
     end = "(one-sided 95 %, all at once)."
     if len(shown) == 1:
-        return f"The cheapest policy {what} is {shown[0]} {end}"
-    what = what.replace("that is", "that are")
-    return f"The cheapest policies {what} are {'; '.join(shown)}; their costs are not shown to differ {end}"
+        return f"The cheapest policy {condition} is {shown[0]} {end}"
+    condition = condition.replace("that is", "that are")
+    return f"The cheapest policies {condition} are {'; '.join(shown)}; their costs are not shown to differ {end}"
 
 
 def _cost(rows: pd.DataFrame) -> str:

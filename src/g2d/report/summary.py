@@ -16,8 +16,8 @@ from g2d.policies.gguf import origin
 from g2d.report import charts, frontier, training
 from g2d.report.answer import answer
 from g2d.report.contamination import memory_warnings
-from g2d.report.marks import Marks
 from g2d.report.phrases import NBSP, listed, percent, points_of, signed, signed_interval, these_weights
+from g2d.report.styles import Styles
 from g2d.report.vega import Spec
 
 KEPT = 0.9  # share of an adapter's effect: less is a caveat
@@ -28,7 +28,7 @@ def panels(
     tables: Mapping[str, pd.DataFrame],
     benchmarks: Sequence[str],
     specs: dict[str, Spec],
-    known: Marks,
+    styles: Styles,
     more: Mapping[str, tuple[str, ...]],
 ) -> list[dict[str, Any]]:
     """Return the answer for each model and benchmark, with caveats and charts (added to `specs`).
@@ -41,7 +41,7 @@ def panels(
         for model in main.loc[main["benchmark"] == benchmark, "model"].unique():
             parts = {name: table[table["model"] == model] for name, table in tables.items() if "model" in table}
             parts |= {name: rows[rows["benchmark"] == benchmark] for name, rows in parts.items() if "benchmark" in rows}
-            shown.append(_panel(parts, model, benchmark, specs, known, more.get(model, ())))
+            shown.append(_panel(parts, model, benchmark, specs, styles, more.get(model, ())))
     return shown
 
 
@@ -50,7 +50,7 @@ def _panel(
     model: str,
     benchmark: str,
     specs: dict[str, Spec],
-    known: Marks,
+    styles: Styles,
     more: tuple[str, ...],
 ) -> dict[str, Any]:
     """The answer for one model and benchmark, from their rows of the tables."""
@@ -67,12 +67,12 @@ def _panel(
     caveats += sentences_of("training", training.mismatch_caveats) + more
     details = sentences_of("frontier", frontier.sentences) + sentences_of("controls", control_sentences)
     answered = replace(answered, details=answered.details + details, caveats=caveats)
-    drawn = {"steps": charts.accuracy_by_k(rows, known)}
+    drawn = {"steps": charts.accuracy_by_k(rows, styles)}
     if rows["device_hours"].notna().any():
-        drawn["device_hours"] = charts.accuracy_by_hours(rows, known)
+        drawn["device_hours"] = charts.accuracy_by_hours(rows, styles)
     for axis, costed in ((str(axis), costed) for axis, costed in standings.groupby("axis", sort=False)):
         if axis != "device_hours" and len(costed) > 1:
-            drawn[axis] = frontier.picture(costed, known)
+            drawn[axis] = frontier.picture(costed, styles)
     names = {axis: f"{model}/{benchmark}/{axis}" for axis in drawn}
     specs |= {names[axis]: spec for axis, spec in drawn.items()}
     shared = calibration_words(rows, standings)
