@@ -1,4 +1,4 @@
-"""Sentences of the answer: each verdict that they can reach, and none that the numbers do not support."""
+"""Sentences of the answer: every verdict, with the numbers that support it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_test_counts_whichever_policy_is_its_reference() -> None:
 
 
 def test_which_k_is_enough_is_a_matter_of_what_is_shown_not_of_what_is_not() -> None:
-    """K=0 is not significantly worse than the best; it may still be 6.1 points worse, and is not called enough."""
+    """K=0 is not significantly worse than the best, but may be 6.1 points worse, so it is not called enough."""
     table = main(("dpo", 0, 0.5, 2.0), ("g2d", 50, 0.515, 3.0), ("g2d", 150, 0.53, 5.0))
     shown = answer(table, "m", "b", margins=margins((0, 0.0601, False), (50, 0.018, True), (150, 0.0, True)))
     assert shown.sentences[2] == (

@@ -1,4 +1,4 @@
-"""What the interactive figures hold; that they draw is tested in the browser."""
+"""Specifications of the interactive figures; test_page.py draws them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GRID = main(
 
 
 def rows(spec: charts.Spec) -> list[dict]:
-    """All rows that a specification carries."""
+    """All rows of a specification."""
     return [row for data in spec["datasets"].values() for row in data]
 
 
@@ -70,8 +70,8 @@ def test_a_policy_looks_the_same_in_all_figures() -> None:
 
 
 @pytest.mark.parametrize("file", ["config.yaml", "paper.yaml", "bridging.yaml", "off_policy.yaml"])
-def test_every_series_of_a_grid_has_a_look_of_its_own(file: str) -> None:
-    """At most eight colours, one a family; policies of a family differ by shape, families by shape as well."""
+def test_every_series_of_a_grid_has_another_style(file: str) -> None:
+    """Each family has one colour and one first shape; policies of a family differ by shape."""
     series = {mark.series: mark for mark in series_styles(read(CONFIG / file)).values()}
     assert len({(mark.color, mark.shape) for mark in series.values()}) == len(series)
     assert {mark.color for mark in series.values()} <= set(OKABE_ITO)
@@ -102,9 +102,9 @@ def test_no_mark_hides_another() -> None:
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1)), min_size=1, max_size=12))
 def test_a_name_covers_no_other_name_and_no_mark(places: list[tuple[float, float]]) -> None:
     frame = pd.DataFrame(places, columns=["at", "accuracy"]).assign(name="G2D (K=100)")
-    found = charts.placed(frame, frame, span=115, height=1)
+    placed = charts.placed(frame, frame, span=115, height=1)
     boxes = []
-    for row in found.to_dict("records"):
+    for row in placed.to_dict("records"):
         place = charts.PLACES[row["place"]]
         x, y = row["at"] * 900 / 115, row["accuracy"] * 320
         left = x + 8 if place["align"] == "left" else x - 8 - 6.4 * len(row["name"])
@@ -143,7 +143,7 @@ def test_a_stage_has_one_colour_and_no_other_has_it() -> None:
     spec = charts.cost_by_stage(cost.assign(device_hours=1.0))
     assert spec["encoding"]["color"]["scale"]["domain"] == [*RUNNING_ORDER[:3], *stages[2:5]]
     assert len(set(spec["encoding"]["color"]["scale"]["range"])) == len(stages)
-    every = [stage for stage in RUNNING_ORDER if not stage.endswith("_auto")]  # these look like what they are made of
+    every = [stage for stage in RUNNING_ORDER if not stage.endswith("_auto")]  # these have the colour of their training
     assert len({charts.STAGE_COLORS[stage] for stage in every}) == len(every)
 
 

@@ -1,4 +1,4 @@
-"""The control sentence: what a control gets of a gain, and no more than the tests say."""
+"""The sentence on controls: shares of a gain, with their tests."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ def test_every_control_of_a_policy_stands_in_one_sentence() -> None:
     assert "; rewards for the format alone get −1.0" in sentence
 
 
-def test_of_several_policies_the_most_accurate_has_the_sentence() -> None:
+def test_the_most_accurate_policy_has_the_sentence() -> None:
     rows = table({}, {"K": 50, "truth_accuracy": 0.62}, {"K": 100, "truth_accuracy": 0.62})
     (sentence,) = control_sentences(rows)
-    assert "that G2D (K=50) gains over M0" in sentence  # of equals the first
+    assert "that G2D (K=50) gains over M0" in sentence  # the first of equals
     assert sentence.count("random rewards") == 1
 
 
-def test_what_does_not_differ_from_the_truth_is_not_called_as_good() -> None:
+def test_no_significant_difference_is_not_called_equality() -> None:
     (sentence,) = control_sentences(table({"p_holm": 0.3, "difference_low": -0.01}))
     assert (
         "not significantly different from the truth by a paired test, p = 0.3: +15.0 points [−1.0, +20.0]" in sentence
     )
 
 
-def test_of_no_gain_there_is_no_share() -> None:
+def test_without_a_gain_no_share_is_shown() -> None:
     nothing = {"p_truth": 0.4, "share": None, "share_low": None, "share_high": None}
     (sentence,) = control_sentences(table(nothing))
     assert "is not significantly different from 0 (p = 0.4), so no shares are shown" in sentence

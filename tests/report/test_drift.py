@@ -1,4 +1,4 @@
-"""The chart of gain against divergence, and what the page says of online training."""
+"""The chart of gain against divergence, and the sentence on online training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_policy_stands_at_its_divergence_and_gain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "ratio", "p", "said"),
+    ("status", "ratio", "p", "part"),
     [
         (
             "compared",
@@ -45,11 +45,11 @@ def test_every_policy_stands_at_its_divergence_and_gain() -> None:
         ("too few policies", None, None, "because there are too few of them."),
     ],
 )
-def test_the_sentence_has_its_test(status: str, ratio: float | None, p: float | None, said: str) -> None:
+def test_the_sentence_has_its_test(status: str, ratio: float | None, p: float | None, part: str) -> None:
     row = {"model": "demo", "benchmark": "easy", "status": status, "n_online": 3, "n_others": 4, "n_seeds": 2}
     row |= {"ratio": ratio, "ratio_low": ratio, "ratio_high": ratio, "p_value": p}
     [sentence] = equal_gain_sentences(frame([row], EQUAL_GAIN_COLUMNS))
-    assert said in sentence
+    assert part in sentence
     if status == "compared":
         assert f"is {ratio:.2g} times that of the 4 trained on harvests" in sentence
 

@@ -1,4 +1,4 @@
-"""The figures: what is drawn and labelled, small and broken grids, and identical bytes. How they look, eyes judge."""
+"""Figures: contents and labels, small and incomplete grids, identical bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The headline: what is known about K=0 first, and no more than the tests show."""
+"""The headline: first K=0, and only claims that a test supports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_k_0_that_is_shown_to_be_within_the_margin_was_enough_and_the_margin_is_
 
 @pytest.mark.parametrize("enough", [False, True])
 def test_without_a_test_k_0_is_never_said_not_to_be_enough(enough: bool) -> None:
-    """Whichever K happens to be bounded best: with equal policies that is a K > 0 more often than not."""
+    """Between equal policies, the K with the best bound is usually a K > 0."""
     bounds = margins((0, 0.035, False), (25, 0.018, enough), (50, 0.02, enough))
     tests = comparisons(comparison(("g2d", 25), ("dpo", 0), 0.4), comparison(("g2d", 50), ("dpo", 0), 0.06), AGAINST_M0)
     assert headline(NONE, SOME, MORE, tests=tests, bounds=bounds) == (

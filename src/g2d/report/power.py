@@ -37,11 +37,11 @@ def _smallest(called: str, row: dict[Any, Any]) -> str:
     if row["n_seeds"] == 1:
         about = "between these weights, which are one training run each, "
     else:
-        about = "" if sd == "difference" else "where seeds differ by 1 point, "
+        about = "" if sd == "difference" else "if seeds differ by 1 point, "
     return (
         f"{called}: with {row['n_seeds']} seed{'s' if row['n_seeds'] > 1 else ''} and {row['n_problems']:,} problems "
         f"{about}the tests find {finds} against {row['against']} with 80 % probability (corrected for "
-        f"{row['family_size']}{since}), and where all K are equally good they show that a K is at most "
+        f"{row['family_size']}{since}), and if all K are equally good they show that a K is at most "
         f"{_points(row[margin])} worse than the best."
     )
 
@@ -55,13 +55,13 @@ def _components(row: dict[Any, Any]) -> str:
     seeds = (
         f"Seeds differ by {_points(row['seed_sd'])} (standard deviation of a policy; 95 % interval {ends})"
         if row["seed_sd"] >= 0.0005
-        else "Policies differ from seed to seed no more than the chance of single answers explains (standard deviation "
+        else "Policies differ between seeds no more than single answers explain by chance (standard deviation "
         f"at most {_points(row['seed_sd_high'])}, 95 %)"
     )
     return (
         f"{seeds}. Of a difference's variance {shares}. "
-        f"Twice the {more} would lower the smallest difference that is found by {smaller[more]:.0f} %, twice the "
-        f"{other} by {smaller[other]:.0f} %."
+        f"Twice the {more} would lower the smallest detectable difference by {smaller[more]:.0f} %, twice the {other} "
+        f"by {smaller[other]:.0f} %."
     )
 
 

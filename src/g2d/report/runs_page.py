@@ -58,7 +58,7 @@ def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequ
         title="Runs side by side",
         begins="runs",
         demonstrations=dict.fromkeys(run.config.demonstration for run in runs.values() if run.config.demonstration),
-        about=Entry("about", "What they are", cells_of(facts)),
+        about=Entry("about", "Progress and version", cells_of(facts)),
         sections=sections,
         answered=browse_runs(runs, benchmarks),
         whose_answers="each run's first seed",

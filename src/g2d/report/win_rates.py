@@ -62,7 +62,7 @@ def _verdict(row: dict[Any, Any]) -> str:
         opposite = "" if better == better_at_equal else ", with opposite signs: the result depends on length"
         return f"Both differ significantly {half}{opposite}."
     if differs:
-        return f"The first differs significantly {half}, the second does not: length alone may explain the preference."
+        return f"The first differs significantly {half}, the second does not: length may explain the preference."
     if differs_at_equal:
         return f"The second differs significantly {half}, the first does not: their length may hide it."
     power = f"about {100 * row['minimum_detectable']:.0f} points would have been found four times in five"
@@ -88,6 +88,6 @@ def _others(model: str, rows: pd.DataFrame) -> str:
     worse = len(significant) - better
     policies = f"{len(rows)} {'policy' if len(rows) == 1 else 'policies'} of {model}"
     return (
-        f"Of {policies} trained on verifiable prompts alone, {better} {'is' if better == 1 else 'are'} preferred to M0 "
+        f"Of {policies} trained on verifiable prompts only, {better} {'is' if better == 1 else 'are'} preferred to M0 "
         f"significantly more often than not{these_weights(rows['n_seeds'].min())}, and {worse} less often."
     )
