@@ -224,15 +224,13 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
     @property
     def total_steps(self) -> int:
-        """Gradient steps of a chain's learning-rate schedule."""
         return self.horizon if self.horizon is not None else max(self.steps)
 
     def steps_to(self, k: int) -> int:
-        """Gradient steps of the schedule of a run to step K."""
         return self.total_steps if self.schedule == "chain" else k
 
     def trajectory(self, k: int, group_size: int) -> dict[str, Any]:
-        """Keys that the run to step K depends on, with the length of the schedule and the size of the steps."""
+        """Keys that the run to step K depends on."""
         params = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
         return params | {
             "horizon": self.steps_to(k),
@@ -275,7 +273,6 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         )
 
     def completions_per_generation(self, group_size: int) -> int:
-        """Completions per generation, over all devices."""
         return self.updates_per_generation * self.completions_per_step(group_size)
 
     def groups_trained(self, steps: int, group_size: int) -> int:
@@ -312,7 +309,6 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.sync_every * self.updates_between_generations
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
-        """Settings that a training to step K depends on, as JSON."""
         return {
             "warmup": self.trajectory(job.k, job.group_size) | {"keep_rollouts": self.keep_rollouts},
             "group_size": job.group_size,
@@ -331,12 +327,11 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def accumulation_steps(self, group_size: int) -> int:
-        """Passes per gradient step, over all processes."""
         return self.completions_per_step(group_size) // self.rows_per_pass(group_size)
 
 
 def check_group_sizes(warmup: Warmup, group_sizes: list[int], where: str) -> None:
-    """Raise a ValueError for repeated group sizes, or sizes that do not divide a step's completions."""
+    """Raise a ValueError for group sizes that do not divide a step's completions."""
     if repeated(group_sizes):
         raise ValueError(f"{where}: group sizes repeat: {group_sizes}")
     for size in group_sizes:

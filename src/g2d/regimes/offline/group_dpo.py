@@ -1,7 +1,4 @@
-"""GroupDPO on a harvest: DPO's loss over all pairs of a right and a wrong rollout (arXiv 2506.21495, equation 4).
-
-Truncated rollouts are kept on both sides, like DPO's pairs by default.
-"""
+"""GroupDPO on a harvest: DPO's loss over all pairs of a right and a wrong rollout (arXiv 2506.21495, equation 4)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Semi-online DPO: DPO on pairs of fresh rollouts, from a generator that is synced with the policy every s updates.
+"""Semi-online DPO: DPO on pairs of fresh rollouts, from a generator that is synced every s updates.
 
-s = 1 is online DPO; with "never", M0 answers all prompts (arXiv 2506.21495, section 3). The reference is M0, or follows
-the generator (section 4.4).
+s = 1 is online DPO (arXiv 2506.21495, section 3). The reference is M0, or follows the generator (section 4.4).
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ def _trainer(job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str,
     )
     if from_m0:
         if not job.lora.trains_all:
-            trainer.model.delete_adapter("ref")  # a copy of `start`; without it, TRL switches the adapter off to get M0
+            trainer.model.delete_adapter("ref")  # without this copy of `start`, TRL switches the adapter off to get M0
         trainer.begins_at_reference = False
     return trainer
 
