@@ -1,4 +1,4 @@
-"""Sizes of a model from its config.json: the model is built without weights and its parameters are counted."""
+"""Sizes of a model, counted on a model without weights that is built from its config.json."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SHAPES = Path(__file__).parent / "shapes"  # of the models in shipped configurat
 @dataclass(frozen=True)
 class ModelShape:
     parameters: int
-    adapter: int  # parameters; 0 if all weights are trained
+    adapter: int  # 0 if all weights are trained
     blocks: int
-    outside: int  # parameters outside the blocks: embedding, head, last norm
+    outside: int  # of the blocks: embedding, head, last norm
     vocabulary: int
-    cache_per_token: int  # numbers in the keys and values, summed over blocks
+    cache_per_token: int  # numbers, summed over blocks
     trains_all: bool = False
 
 

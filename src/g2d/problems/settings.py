@@ -1,4 +1,4 @@
-"""Sources of problems and the training set: the keys of `pool`, `benchmarks` and `training_set`."""
+"""Keys of `pool`, `benchmarks` and `training_set`."""
 
 from __future__ import annotations
 
@@ -139,11 +139,10 @@ def is_open_ended(source: ProblemSource) -> bool:
 # For training, for comparing policies, and for selecting checkpoints.
 OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT = "open-ended", "open-ended-held-out", "open-ended-development"
 OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT)
-DEVELOPMENT = "development"  # problems for choosing sweep candidates and checkpoints
+DEVELOPMENT = "development"  # for choosing sweep candidates and checkpoints
 
 
 def place_of(problems: str) -> str:
-    """Configuration key of a set of problems."""
     named = {
         "pool": "pool",
         DEVELOPMENT: "sweep.development",

@@ -22,7 +22,7 @@ REWARDS: dict[str, Reward] = {
 
 AnyReward: Any = Annotated[reduce(or_, [reward.settings for reward in REWARDS.values()]), Field(discriminator="reward")]
 
-# Name of an entry of `rewards`. Reading a configuration file turns `{file: ...}` into an entry.
+# Name of an entry of `rewards`. Reading a configuration turns `{file: ...}` into an entry.
 RewardName = Annotated[
     Name,
     WithJsonSchema(
@@ -48,7 +48,6 @@ class ByKind(Section):
 
 
 def parts(settings: Section) -> list[Section]:
-    """List the reward, or the two rewards of `ByKind`."""
     return [settings.verifiable, settings.open_ended] if isinstance(settings, ByKind) else [settings]
 
 
@@ -60,7 +59,7 @@ def reward_of(settings: Section) -> tuple[Reward, Section]:
 
 
 def with_current_name(values: dict[str, Any]) -> dict[str, Any]:
-    """Replace `plugin`, the former name of rewards of a package, in an entry of `rewards`."""
+    """Replace `plugin`, the former name of a package's rewards."""
     return values | {"reward": "python"} if values.get("reward") == PLUGIN else values
 
 
@@ -72,15 +71,14 @@ def words_of(settings: Section) -> str:
 
 
 def is_scalar(settings: Section) -> bool:
-    """Return whether a reward, or any part of `ByKind`, is not binary."""
     return any(not reward_of(part)[0].binary for part in parts(settings))
 
 
-ADDED = ("version", "content")  # keys that `reward_params` adds to a reward's keys
+ADDED = ("version", "content")  # keys that `reward_params` adds
 
 
 def reward_params(settings: Section) -> dict[str, Any]:
-    """Parameters of a job that depends on the reward: its keys, version and digest of files."""
+    """Parameters of a job that depends on the reward."""
     if isinstance(settings, ByKind):
         return {kind: reward_params(getattr(settings, kind)) for kind in ByKind.model_fields}
     reward, own = reward_of(settings)
@@ -89,12 +87,12 @@ def reward_params(settings: Section) -> dict[str, Any]:
 
 
 def made_files(settings: Section) -> list[str]:
-    """Files that a rule of the workflow must make before the reward can judge."""
+    """Files that a rule must make before the reward can judge."""
     return [file for reward, own in map(reward_of, parts(settings)) for file in reward.files(own)]
 
 
 def reward_settings(params: dict[str, Any] | None) -> Section:
-    """Invert `reward_params`. Raises a ValueError if files of the reward have changed since."""
+    """Invert `reward_params`; a ValueError if the reward's files have changed."""
     if params is None:
         return TRUTH
     if "reward" not in params:
