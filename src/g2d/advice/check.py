@@ -91,7 +91,7 @@ def _highest(values: Values) -> Point:
 def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> Rows:
     """Compare the policy of the advised K with the most accurate one, over all seeds.
 
-    found is its accuracy minus that of the best K, with a 95 % interval over seeds and questions, corrected for
+    found is its accuracy minus the best K's, with a 95 % interval over seeds and questions, corrected for
     choosing the best K. It is too large on average: the best K is chosen on the same answers. A second row,
     best_K_by_accuracy, is as in `_best`.
     """

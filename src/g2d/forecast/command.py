@@ -140,7 +140,7 @@ def _as_json(need: Need, change: str | None) -> dict[str, Any]:
         "total_bytes": need.total,
         "card_bytes": need.card,
         "parts": [asdict(part) for part in need.parts],
-        "said": need.said,
+        "said": need.notes,
         "change": change,
     }
 

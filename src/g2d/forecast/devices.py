@@ -47,7 +47,7 @@ def core_operations() -> float:
     matrix = np.ones((WIDTH, WIDTH), dtype=np.float32)
     spent = []
     for _ in range(ROUNDS):
-        began = time.process_time()  # of all threads
+        began = time.process_time()  # CPU time of all threads
         matrix @ matrix
         spent.append(time.process_time() - began)
     return float(2 * WIDTH**3 / max(min(spent), 1e-6))

@@ -39,7 +39,7 @@ START_ON_CPU = 15.0
 LENGTH = 0.5  # share of the token budget
 PAIRABLE = 0.5  # share of the prompts
 PROBLEMS = 1000  # assumed size of a benchmark
-LEVELS = 5  # of a pool that does not configure them
+LEVELS = 5  # assumed number of levels
 
 # Tokens of the template with its default system message, and of each message.
 TEMPLATE_TOKENS, MESSAGE_TOKENS = 20, 8
@@ -53,7 +53,7 @@ class Work:
     length: float = 0.0
     trained: float = 0.0  # sequences
     passes: float = 0.0  # forward and backward, over these sequences
-    updates: float = 0.0  # of an online training
+    updates: float = 0.0  # online training
     teacher: float | None = None  # parameters; as in `Training`
     group: int = 1
     shared: int = 1  # completions that a pass reads with one prompt

@@ -62,7 +62,7 @@ class Disk:
 
     policies: int
     policy: int
-    checkpoints: int  # that later K resume from
+    checkpoints: int  # later K resume from them
     checkpoint: int
     earlier: int = 0  # policies that a lag keeps
 

@@ -31,7 +31,7 @@ class Cost:
     tokens_generated: int
     peak_memory_bytes: int  # resident memory of the largest process, without GPU memory
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null in a process of vLLM
-    gpu_energy_j: float | None = None  # of all cards of the job; null if not available
+    gpu_energy_j: float | None = None  # energy of all cards; null if not available
     overlap_s: float | None = None  # wall time that an asynchronous training would have saved
 
     @property

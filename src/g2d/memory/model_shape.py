@@ -12,7 +12,7 @@ from g2d.jobs.files import parse_json
 from g2d.memory.passes import shortened, skeleton
 from g2d.policies.settings import CONFIG, GgufModel, HubModel, LocalModel, Lora, file_of
 
-SHAPES = Path(__file__).parent / "shapes"  # of the models in shipped configurations
+SHAPES = Path(__file__).parent / "shapes"  # config.json files of shipped configurations
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,14 @@ class ModelShape:
     parameters: int
     adapter: int  # 0 if all weights are trained
     blocks: int
-    outside: int  # of the blocks: embedding, head, last norm
+    outside: int  # parameters of embedding, head and last norm
     vocabulary: int
     cache_per_token: int  # numbers, summed over blocks
     trains_all: bool = False
 
 
 class NoConfigError(ValueError):
-    """The config.json of a model is not on this machine; the message says how to get it."""
+    """The config.json of a model is missing."""
 
 
 def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:

@@ -37,7 +37,7 @@ class Need:
     job: str
     parts: list[Part]
     card: int
-    said: list[str] = field(default_factory=list)  # notes on vLLM's cache
+    notes: list[str] = field(default_factory=list)  # notes on vLLM's cache
     needs_more: bool = False  # vLLM's share cannot hold one sequence
 
     @property
@@ -93,13 +93,13 @@ class Forecast:
             parts.append(_numbers("head in float32", counted.config.vocab_size * counted.config.hidden_size, 4))
         if training.teacher is not None:
             parts.append(_numbers("teacher", int(training.teacher or shape.parameters), 2))
-        said, needs_more = [], False
+        notes, needs_more = [], False
         if training.at_once is not None and self.engine.name == "vllm":
             share = self.engine.training_gpu_memory_utilization
             cache = self._vllm_cache(share, training.budget, most_sequences=training.at_once)
             parts.append(Part(VLLM, int(share * self.memory), f"{share:g} of the card"))
             needs_more = cache.sequences < 1
-            said.append(cache.words("engine.training_gpu_memory_utilization"))
+            notes.append(cache.words("engine.training_gpu_memory_utilization"))
         elif training.batch is not None:
             graph = self.engine.cuda_graph and not training.own_copy  # a copy's new weights are not in the graph
             columns = _columns(tokens, graph)
@@ -116,12 +116,12 @@ class Forecast:
             step = f"{shape.parameters:,} x 4 bytes: its intermediates"
             parts += _beyond(held, Part("AdamW's step, beyond these", 4 * shape.parameters, step))
         parts.append(Part("context and kernels", CONTEXT, "assumed"))
-        return Need(training.name, parts, self.memory, said, needs_more)
+        return Need(training.name, parts, self.memory, notes, needs_more)
 
     def _lasting(self, training: Training) -> list[Part]:
         """Memory held for a whole training.
 
-        With an adapter, M0 is in bfloat16; without, all weights and the reference are in float32.
+        M0 is in bfloat16 if it has an adapter; else all weights and the reference are in float32.
         """
         shape, n = self.shape, training.parts
         if shape.trains_all:
@@ -144,8 +144,8 @@ class Forecast:
             share = self.engine.gpu_memory_utilization
             cache = self._vllm_cache(share, drawing.budget, split=self.engine.tensor_parallel_size)
             parts = [*cache.parts, Part("keys and values", cache.bytes, f"the rest of {share:g} of the card")]
-            said = [cache.words("engine.gpu_memory_utilization")]
-            return Need(drawing.name, parts, self.memory, said, cache.sequences < 1)
+            notes = [cache.words("engine.gpu_memory_utilization")]
+            return Need(drawing.name, parts, self.memory, notes, cache.sequences < 1)
         graph = self.engine.cuda_graph and not drawing.compared
         columns = _columns(tokens, graph)
         drawn = counted.drawing(drawing.batch, columns)
@@ -250,12 +250,12 @@ class VllmCache:
 
     def words(self, key: str) -> str:
         """Describe the cache, and the setting to change if it is too small."""
-        said = (
+        words = (
             f"vLLM's cache: {self.bytes / GIB:.1f} GiB / {self.per_token:,} bytes = {self.bytes // self.per_token:,} "
             f"tokens, {self.sequences:,} sequences of {self.length}"
         )
         if self.sequences < 1:
-            return f"{said}: {key} is too small for this card"
+            return f"{words}: {key} is too small for this card"
         if self.sequences < self.wanted:
-            return f"{said} of {self.wanted} side by side if all are that long; the others wait"
-        return f"{said}; {self.wanted} side by side are all it would run"
+            return f"{words} of {self.wanted} side by side if all are that long; the others wait"
+        return f"{words}; {self.wanted} side by side are all it would run"

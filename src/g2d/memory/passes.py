@@ -89,14 +89,14 @@ def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any
     with FakeTensorMode(allow_non_fake_inputs=True):
         tensors = []
         for module in model.modules():
-            for own in (module._parameters, module._buffers):
-                for name, old in own.items():
+            for tensors_of in (module._parameters, module._buffers):
+                for name, old in tensors_of.items():
                     if old is None:
                         continue
                     new = torch.empty(old.shape, dtype=old.dtype)
-                    if own is module._parameters:
+                    if tensors_of is module._parameters:
                         new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
-                    own[name] = new
+                    tensors_of[name] = new
                     tensors.append(new)
                     if new.requires_grad:
                         new.grad = torch.empty_like(new)

@@ -31,7 +31,7 @@ class Training:
     teacher: float | None = None  # parameters of a frozen teacher; 0: as many as M0
     adapters: int = 1  # 2 if the reference is not M0
     at_once: int | None = None  # completions that one process generates
-    batch: int | None = None  # of these, generated together by transformers
+    batch: int | None = None  # transformers generates them together
     own_copy: bool = False  # transformers generates from copies of M0
     completions: int | None = None
     group: int = 1
@@ -40,7 +40,7 @@ class Training:
     update: int | None = None  # units per gradient step; None: `rows` is fixed
     passes: Passes = "equal"
     checkpointing: bool = True  # one state per block is kept
-    choose_checkpointing: bool = False  # by the card
+    choose_checkpointing: bool = False  # fit on the card
     name: str = ""
     section: str = ""
 

@@ -194,7 +194,7 @@ def convert(source: Source, folder: Path) -> dict[str, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
         model = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype="float32")
-    except Exception as error:  # of many types
+    except Exception as error:  # they raise many types
         raise ValueError(f"{file}: transformers cannot convert it ({first_line(error)})") from error
     ends = _complete(tokenizer, header, file)
     plain = _unquantized(model)

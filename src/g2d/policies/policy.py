@@ -46,7 +46,7 @@ class Policy:
     seed: int | None = None
     revision: str | None = None
     adapter: str | None = None  # folder of the LoRA adapter
-    weights_sha256: str | None = None  # of the trained weights, or of a local M0
+    weights_sha256: str | None = None  # digest of trained weights, or a local M0
     continued_from: int | None = None  # K of the checkpoint that a chained warm-up continued
     started_from: str | None = None  # policy_id; None for M0, and in records of 0.1.0
     settings: dict[str, Any] = field(default_factory=dict)  # resolved, of its stage
@@ -55,7 +55,7 @@ class Policy:
     effect_left: float | None = None  # share of the adapter's effect after two roundings
     weights: str | None = None  # folder of fully trained weights
     chat_template_kwargs: dict[str, Any] | None = None
-    # Of the GGUF file: file, sha256, quantization, and package.
+    # GGUF file: file, sha256, quantization, and package.
     converted_from: dict[str, str] | None = None
 
     @property

@@ -165,7 +165,7 @@ def _learning_rate(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / WARMUP_STEPS) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
-Document = tuple[list[int], list[int]]  # of the prompt (without loss) and of the completion
+Document = tuple[list[int], list[int]]  # tokens: prompt (without loss), completion
 
 
 def draw_documents(

@@ -16,7 +16,7 @@ from g2d.problems.synthetic import Split, numbered, shares, split_of
 
 STEPS = (5, 10, 15, 20)
 INTEGERS = range(2, 21)
-LARGEST_NUMERATOR, LARGEST_DENOMINATOR = 99_999, 999  # of every intermediate result
+LARGEST_NUMERATOR, LARGEST_DENOMINATOR = 99_999, 999  # bounds of every intermediate result
 # Two operations with only +, - and integers give 27,436 expressions; each held-out split has a tenth.
 MOST_PER_LEVEL = 2_000
 

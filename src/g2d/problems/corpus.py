@@ -32,8 +32,8 @@ from g2d.problems.synthetic import (
 Style = Literal["worked", "hasty", "unboxed", "unterminated"]
 
 # Tuned so that the base model solves about half of the problems and many are pairable.
-DRILL_SHARE = 0.30  # of all documents
-WORD_PROBLEM_SHARE = 0.25  # of the solutions
+DRILL_SHARE = 0.30  # share of all documents
+WORD_PROBLEM_SHARE = 0.25  # share of the solutions
 DRILL_FACTS = 7  # about the length of a worked level-5 solution
 DRILL_OPERATORS: tuple[Operator, ...] = ("+", "-", "+", "-", "*", "mod")
 
@@ -43,7 +43,7 @@ LEVEL_BIAS = {1: 2.6, 2: -0.3, 3: -0.1, 4: -0.6, 5: -3.0}
 VERB_BIAS = dict(zip(VERBS, (3.4, 2.4, 1.4, 0.5, -0.5, -1.4, -2.4, -3.4), strict=True))
 WORD_PROBLEM_BIAS = 2.2
 
-UNBOXED_SHARE = 0.04  # of worked solutions
+UNBOXED_SHARE = 0.04  # shares of worked solutions
 UNTERMINATED_SHARE = 0.02
 
 HARD_FACTS = {"+": 0.08, "-": 0.08, "*": 0.30, "mod": 0.30}  # share that the author may get wrong
@@ -63,8 +63,8 @@ def corpus_document(rng: random.Random) -> tuple[str, str]:
 
 
 def reply_document(rng: random.Random) -> tuple[str, str]:
-    prompt, thing = draw_request(rng, "train")
-    return prompt, draw_reply(rng, thing).text
+    prompt, place = draw_request(rng, "train")
+    return prompt, draw_reply(rng, place).text
 
 
 def drill(rng: random.Random) -> str:

@@ -16,10 +16,10 @@ Kind = Literal["verifiable", "open_ended"]
 class Problem:
     problem_id: str
     prompt: str  # without instruction and chat template
-    answer: str | None  # in LaTeX, without \boxed{}; None if open-ended
+    answer: str | None  # LaTeX, without \boxed{}; None if open-ended
     level: int | None  # None if the publisher gives none ("Level ?")
     subject: str | None
-    source: str  # for example "hub:openai/gsm8k@<sha>"
+    source: str  # like "hub:openai/gsm8k@<sha>"
     entry: str | None = None  # reasoning-gym: the `Entry` that its task judges with
     cluster: str | None = None  # problems that share a template or a passage
 

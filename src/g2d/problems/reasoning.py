@@ -97,12 +97,12 @@ def main() -> None:
 def rows(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     levels: list[tuple[str, int | None, dict[str, Any]]] = [("config", None, {})]
     if request["levels"]:
-        levels = [(f"levels.{i}", i + 1, own) for i, own in enumerate(request["levels"])]
+        levels = [(f"levels.{i}", i + 1, changes) for i, changes in enumerate(request["levels"])]
     until = None if request["seconds"] is None else time.process_time() + request["seconds"]
-    datasets = [_dataset(key, request, request["config"] | own, level) for key, level, own in levels]
+    datasets = [_dataset(key, request, request["config"] | changes, level) for key, level, changes in levels]
     seen: set[str] = set()
-    for (at, share), (_, level, own) in zip(shares(range(len(levels)), request["n"]), levels, strict=True):
-        config, before, barren = request["config"] | own, len(seen), 0
+    for (at, share), (_, level, changes) in zip(shares(range(len(levels)), request["n"]), levels, strict=True):
+        config, before, barren = request["config"] | changes, len(seen), 0
         accepted = 0
         for index in count():
             if accepted == share or (until is not None and time.process_time() > until):

@@ -69,15 +69,15 @@ def require_capacity(split: Split, n: int) -> None:
 @cache
 def _requests(split: Split) -> list[tuple[str, str]]:
     every = product(OPENINGS, REQUESTS, THINGS)
-    worded = ((opening + request.format(thing), thing) for opening, request, thing in every)
-    return [(prompt, thing) for prompt, thing in worded if split_of(prompt) == split]
+    worded = ((opening + request.format(place), place) for opening, request, place in every)
+    return [(prompt, place) for prompt, place in worded if split_of(prompt) == split]
 
 
 def draw_request(rng: random.Random, split: Split = "train") -> tuple[str, str]:
     return rng.choice(_requests(split))
 
 
-def draw_reply(rng: random.Random, thing: str, *, politeness: int | None = None, fillers: int | None = None) -> Reply:
+def draw_reply(rng: random.Random, place: str, *, politeness: int | None = None, fillers: int | None = None) -> Reply:
     """Draw a reply; politeness and number of fillers are random if None."""
     politeness = rng.randint(-2, 2) if politeness is None else politeness
     fillers = rng.randint(0, MOST_FILLERS) if fillers is None else fillers
@@ -85,13 +85,13 @@ def draw_reply(rng: random.Random, thing: str, *, politeness: int | None = None,
     padding = rng.sample(FILLERS, fillers)
     rest = [*manners, *padding]
     rng.shuffle(rest)
-    return Reply(" ".join([rng.choice(ANSWERS).format(thing), *rest]), politeness, fillers)
+    return Reply(" ".join([rng.choice(ANSWERS).format(place), *rest]), politeness, fillers)
 
 
 def draw_preference(rng: random.Random, length_bias: float) -> Preference:
     """Draw a judge's preference between two random replies (Bradley-Terry)."""
-    prompt, thing = draw_request(rng)
-    first, second = draw_reply(rng, thing), draw_reply(rng, thing)
+    prompt, place = draw_request(rng)
+    first, second = draw_reply(rng, place), draw_reply(rng, place)
     difference = worth(first, length_bias) - worth(second, length_bias)
     likes_first = rng.random() < 1 / (1 + math.exp(-difference))
     return Preference(prompt, first, second) if likes_first else Preference(prompt, second, first)

@@ -167,9 +167,9 @@ def _moves(value: int, choices: tuple[Operator, ...]) -> Steps:
 
 
 def _word_problem(rng: random.Random, steps: Steps) -> Exercise:
-    name, things = rng.choice(NAMES), rng.choice(THINGS)
+    name, objects = rng.choice(NAMES), rng.choice(THINGS)
     events = [f"{name} {rng.choice(STORY_VERBS[step.operator])} {step.right}." for step in steps]
-    story = [f"{name} has {steps[0].left} {things}.", *events, f"How many {things} does {name} have?"]
+    story = [f"{name} has {steps[0].left} {objects}.", *events, f"How many {objects} does {name} have?"]
     return Exercise(" ".join(story), steps, None)
 
 

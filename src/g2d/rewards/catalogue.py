@@ -66,8 +66,8 @@ def with_current_name(values: dict[str, Any]) -> dict[str, Any]:
 def words_of(settings: Section) -> str:
     if isinstance(settings, ByKind):
         return f"{words_of(settings.verifiable)}, and on open-ended prompts {words_of(settings.open_ended)}"
-    reward, own = reward_of(settings)
-    return plain(reward.words(own))
+    reward, selected = reward_of(settings)
+    return plain(reward.words(selected))
 
 
 def is_scalar(settings: Section) -> bool:
@@ -81,14 +81,14 @@ def reward_params(settings: Section) -> dict[str, Any]:
     """Parameters of a job that depends on the reward."""
     if isinstance(settings, ByKind):
         return {kind: reward_params(getattr(settings, kind)) for kind in ByKind.model_fields}
-    reward, own = reward_of(settings)
-    content = reward.content(own)
+    reward, selected = reward_of(settings)
+    content = reward.content(selected)
     return settings.params() | {"version": reward.version} | ({} if content is None else {"content": content})
 
 
 def made_files(settings: Section) -> list[str]:
     """Files that a rule must make before the reward can judge."""
-    return [file for reward, own in map(reward_of, parts(settings)) for file in reward.files(own)]
+    return [file for reward, selected in map(reward_of, parts(settings)) for file in reward.files(selected)]
 
 
 def reward_settings(params: dict[str, Any] | None) -> Section:
@@ -96,13 +96,13 @@ def reward_settings(params: dict[str, Any] | None) -> Section:
     if params is None:
         return TRUTH
     if "reward" not in params:
-        return ByKind(**{kind: reward_settings(own) for kind, own in params.items()})
+        return ByKind(**{kind: reward_settings(part) for kind, part in params.items()})
     values = {name: value for name, value in params.items() if name not in ADDED}
-    own: Section = _SETTINGS.validate_python(with_current_name(values))
-    content = reward_params(own).get("content")
+    settings: Section = _SETTINGS.validate_python(with_current_name(values))
+    content = reward_params(settings).get("content")
     if content != params.get("content", content):
         raise ValueError(
-            f"{words_of(own)}: its files changed after this job was planned: sha256 {content}, planned with "
+            f"{words_of(settings)}: its files changed after this job was planned: sha256 {content}, planned with "
             f"{params['content']}; put them back, or run the same command again, which redoes what depends on them"
         )
-    return own
+    return settings

@@ -1,6 +1,6 @@
 """The default reward, and the controls of "Spurious Rewards" (arXiv 2506.10947).
 
-That paper's wrong rewards differ from `wrong`: they reward one wrong label per problem.
+`wrong` differs from that paper's wrong rewards for one wrong label per problem.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Conte
     """
     groups = in_groups(attempts)
     answers = [list(dict.fromkeys(a for attempt in group if (a := _answer(attempt)) is not None)) for group in groups]
-    pairs = list(dict.fromkeys(pair for own in answers for pair in combinations_with_replacement(own, 2)))
+    pairs = list(dict.fromkeys(pair for group in answers for pair in combinations_with_replacement(group, 2)))
     judgements = context.verifier.verify([(first, rf"\boxed{{{second}}}") for first, second in pairs])
     equal = {pair for pair, judgement in zip(pairs, judgements, strict=True) if judgement.verdict == "correct"}
     judged: dict[tuple[str, int], Judgement] = {}
-    for group, own in zip(groups, answers, strict=True):
+    for group, different in zip(groups, answers, strict=True):
         stands_for: dict[str, str] = {}  # each answer's first equal one
-        for answer in own:
+        for answer in different:
             if (answer, answer) in equal:
                 earlier = (first for first in dict.fromkeys(stands_for.values()) if (first, answer) in equal)
                 stands_for[answer] = next(earlier, answer)
@@ -98,19 +98,24 @@ def _answer(attempt: Attempt) -> str | None:
     return attempt.verified.extracted_answer
 
 
-MATH_VERIFY = Reward("math_verify", 1, MathVerify, _by_truth, words=lambda own: "true rewards")
-WRONG = Reward("wrong", 1, Wrong, _by_wrongness, words=lambda own: "rewards for wrong answers")
+MATH_VERIFY = Reward("math_verify", 1, MathVerify, _by_truth, words=lambda settings: "true rewards")
+WRONG = Reward("wrong", 1, Wrong, _by_wrongness, words=lambda settings: "rewards for wrong answers")
 FORMAT = Reward(
-    "format", 1, Format, _by_format, words=lambda own: "rewards for the format alone", needs_reference=False
+    "format", 1, Format, _by_format, words=lambda settings: "rewards for the format alone", needs_reference=False
 )
 RANDOM = Reward(
-    "random", 1, Random, _at_random, words=lambda own: f"random rewards (p = {own.p:g})", needs_reference=False
+    "random",
+    1,
+    Random,
+    _at_random,
+    words=lambda settings: f"random rewards (p = {settings.p:g})",
+    needs_reference=False,
 )
 MAJORITY = Reward(
     name="majority",
     version=1,
     settings=Majority,
     score=_by_majority,
-    words=lambda own: "rewards for the group's own majority answer",
+    words=lambda settings: "rewards for the group's own majority answer",
     needs_reference=False,
 )

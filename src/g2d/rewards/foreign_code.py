@@ -48,11 +48,11 @@ def contained() -> Iterator[None]:
     """Turn `sys.exit` and `os._exit` into a RuntimeError; child processes may still exit."""
 
     def leave(status: int) -> None:
-        if os.getpid() != own:
+        if os.getpid() != pid:
             leave_at_once(status)
         raise RuntimeError(f"it called os._exit({status})")
 
-    own, leave_at_once = os.getpid(), os._exit
+    pid, leave_at_once = os.getpid(), os._exit
     os._exit = leave  # type: ignore[assignment]
     try:
         yield

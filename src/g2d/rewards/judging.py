@@ -18,7 +18,7 @@ from g2d.settings import Section
 logger = logging.getLogger(__name__)
 
 
-LARGEST = 1e18  # in float32, squares of larger numbers overflow
+LARGEST = 1e18  # squares of larger numbers overflow in float32
 GROUPS_AT_ONCE = 32  # per call of a reward with a time limit
 
 
@@ -28,17 +28,19 @@ def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> l
     A reward that raises or is late is called again for each group. Raises a RuntimeError if it fails on every group.
     """
     if isinstance(settings, ByKind):
-        kinds = {kind: [own for own in attempts if own.problem.kind == kind] for kind in ByKind.model_fields}
-        found = [(own, judge(getattr(settings, kind), own, context)) for kind, own in kinds.items() if own]
-        return _in_order(attempts, found)
-    reward, own = reward_of(settings)
+        by_kind = {
+            kind: [attempt for attempt in attempts if attempt.problem.kind == kind] for kind in ByKind.model_fields
+        }
+        judged = [(part, judge(getattr(settings, kind), part, context)) for kind, part in by_kind.items() if part]
+        return _in_order(attempts, judged)
+    reward, selected = reward_of(settings)
     limit = settings.time_limit if isinstance(settings, PythonReward) else None
     if limit is None:
-        return _judged(reward, own, attempts, context, None)
+        return _judged(reward, selected, attempts, context, None)
     groups = in_groups(attempts)
     n = math.ceil(len(groups) / GROUPS_AT_ONCE)
     parts = [list(chain.from_iterable(groups[i::n])) for i in range(n)]
-    return _in_order(attempts, [(part, _judged(reward, own, part, context, limit)) for part in parts])
+    return _in_order(attempts, [(part, _judged(reward, selected, part, context, limit)) for part in parts])
 
 
 def require_numbers(statuses: Mapping[str, float], name: str) -> None:
@@ -79,14 +81,16 @@ def _judged(
 def _in_order(
     attempts: Sequence[Attempt], parts: Iterable[tuple[Sequence[Attempt], Sequence[Judgement]]]
 ) -> list[Judgement]:
-    judged = {(a.group, a.sample): own for part, found in parts for a, own in zip(part, found, strict=True)}
+    judged = {
+        (a.group, a.sample): judgement for part, result in parts for a, judgement in zip(part, result, strict=True)
+    }
     return [judged[attempt.group, attempt.sample] for attempt in attempts]
 
 
 def _scored(
     reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context, limit: float | None
 ) -> list[Judgement]:
-    """Each judgement gets a finite number, or the status that says why it has none."""
+    """Give each judgement a finite number, or a status."""
     with deadline(limit), contained():
         judgements = list(reward.score(settings, attempts, context))
     if len(judgements) != len(attempts) or not all(isinstance(judgement, Judgement) for judgement in judgements):

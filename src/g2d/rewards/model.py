@@ -193,7 +193,7 @@ class Scorer:
             [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
             for prompt, completion in conversations
         ]
-        return [conversation_ids(self.tokenizer, own, add_generation_prompt=False) for own in turns]
+        return [conversation_ids(self.tokenizer, turn, add_generation_prompt=False) for turn in turns]
 
     def _forward(self, rows: list[list[int]]) -> list[float]:
         import torch

@@ -41,7 +41,7 @@ class Judgement:
 @dataclass(frozen=True, slots=True)
 class Context:
     verifier: Verifier
-    seed: int  # of the run
+    seed: int  # seed of the run
     stream: str  # "training" or "harvest"
 
     def uniform(self, attempt: Attempt) -> float:
@@ -62,13 +62,13 @@ class Reward:
     version: int  # raise it when results change: trainings with the reward run again
     settings: type[Section]
     score: Callable[[Any, Sequence[Attempt], Context], Sequence[Judgement]]
-    words: Callable[[Any], str]  # for sentences: "random rewards (p = 0.5)"
+    words: Callable[[Any], str]  # phrase: "random rewards (p = 0.5)"
     binary: bool = True  # else any number, larger is better
     needs_reference: bool = True  # else it can judge open-ended problems
     gpu: bool = False  # whether a job that only judges needs one
-    content: Callable[[Any], str | None] = lambda own: None  # digest of local files it depends on
-    mistake: Callable[[Any], str | None] = lambda own: None  # why those files cannot be used, and the fix
-    files: Callable[[Any], list[str]] = lambda own: []  # made by a rule before it can judge
+    content: Callable[[Any], str | None] = lambda settings: None  # digest of local files it depends on
+    mistake: Callable[[Any], str | None] = lambda settings: None  # why those files cannot be used, and the fix
+    files: Callable[[Any], list[str]] = lambda settings: []  # made by a rule before it can judge
 
 
 AGAIN = "#asked-"  # before the number of a problem's visit

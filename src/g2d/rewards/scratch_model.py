@@ -136,7 +136,7 @@ def _learn(model: Any, tokenizer: Any, settings: ScratchRewardModel, rng: random
 
 
 def build_tokenizer() -> Any:
-    """Other words than those of the replies become <unk>."""
+    """Words that no reply has become <unk>."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -60,7 +60,7 @@ class Section(BaseModel):
         return value
 
     def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
-        """Keys as parameters of a job, which becomes stale when they change; without neutral values (see `key`)."""
+        """Keys as parameters of a job (a change makes it stale), without neutral values (see `key`)."""
         return self.model_dump(mode="json", include=only, exclude=without, context=PARAMS)
 
     @model_serializer(mode="wrap")

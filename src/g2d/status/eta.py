@@ -20,7 +20,7 @@ from g2d.status.states import JobState
 
 @dataclass(frozen=True, slots=True)
 class Eta:
-    device_hours: tuple[Line, ...]  # by stage
+    device_hours: tuple[Line, ...]  # a line per stage
     device: Device
     seconds: float | None  # until all is done, with as many parallel jobs as now
     at_once: int  # running jobs

@@ -52,8 +52,8 @@ class Snapshot:
     spent: Spent
     eta: Eta
     is_locked: bool  # a running or killed Snakemake has the lock
-    price: Price | None  # of a device-hour
-    looks: Sequence[str]  # of the next interim analysis
+    price: Price | None  # price of a device-hour
+    looks: Sequence[str]  # lines on the next interim analysis
     unreadable: Sequence[str]  # records, with the reason
 
     @property
@@ -62,7 +62,7 @@ class Snapshot:
 
     @property
     def stages(self) -> dict[str, Counter[State]]:
-        """In the order in which stages run; shards count as jobs."""
+        """Stages are in the order in which they run; shards count as jobs."""
         by_stage: dict[str, Counter[State]] = {}
         for state in self.states:
             by_stage.setdefault(state.job.stage, Counter())[state.state] += 1

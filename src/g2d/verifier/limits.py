@@ -13,7 +13,7 @@ class Limits:
     """Every answer of MATH, MATH-500 and GSM8K is far below the defaults."""
 
     deadline_s: float = 5.0  # CPU seconds, so verdicts do not depend on the load of the machine
-    wall_s: float = 60.0  # for a worker that hangs without using CPU
+    wall_s: float = 60.0  # limit for a worker that hangs without using CPU
     memory_bytes: int = 1024 * MIB  # resident memory of a worker; an idle one holds 80 MiB
     max_completion_chars: int = 4_000_000
     max_answer_chars: int = 2_000

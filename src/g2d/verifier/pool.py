@@ -153,7 +153,7 @@ class _Worker:
         imports = not self.imported and any(isinstance(reference, Entry) for reference, _ in pairs)
         self.patience_s = self.wall_s + (START_S if imports else 0)
         self.imported = self.imported or imports
-        with suppress(OSError):  # the worker exited, which `reply` reports
+        with suppress(OSError):  # the worker exited: `reply` reports it
             self.connection.send_bytes(json.dumps(pairs).encode())
 
     def reply(self, patience_s: float) -> Any:

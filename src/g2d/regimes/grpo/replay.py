@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
-FILE = "replay.parquet"  # in a checkpoint
+FILE = "replay.parquet"  # file in a checkpoint
 STALENESS = "replay/staleness"  # mean over groups of the updates since they were sampled
 
 
@@ -68,12 +68,12 @@ class Replay(Section):
 
 class Completion(NamedTuple):
     ids: list[int]
-    log_probs: list[float]  # under the sampling policy; NaN if not used
+    log_probs: list[float]  # sampling policy's; NaN if not used
 
 
 @dataclass(frozen=True)
 class StoredGroup:
-    generation: int  # from 0
+    generation: int  # counted from 0
     row: int
     ids: list[list[int]]
     log_probs: list[list[float]]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import torch
 
 SAME = 1e-3  # relative difference between policy and reference, scored by the same passes
-SAME_ONCE = 1e-2  # by other passes, with different rounding in bfloat16
+SAME_ONCE = 1e-2  # scored by other passes, with different rounding in bfloat16
 
 
 def train_offline(

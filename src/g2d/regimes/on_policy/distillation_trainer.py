@@ -53,5 +53,5 @@ class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
         self._total_train_tokens += sums["read"]
         metrics = self._metrics["train"]
         metrics["num_tokens"].append(self._total_train_tokens)
-        metrics["tokens/scored"].append(sums["read"])  # by the teacher
+        metrics["tokens/scored"].append(sums["read"])  # the teacher's tokens
         metrics["entropy"].append(sums["entropy"] / sums["tokens"])

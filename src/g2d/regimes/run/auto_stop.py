@@ -101,7 +101,7 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
         with stop_requests() as requests:
             before = history.segment(history.reached) / "checkpoint" if history.reached else None
             train(replace(to_a_step, k=step, work=segment, resume_from=before))
-        if requests:  # in the last step it looks like a regular end
+        if requests:  # requests in the last step look like a regular end
             raise TrainingStoppedError(
                 f"stopped by {requests[0]} at step {step}, which is kept: run the same command again to go on from "
                 "there"

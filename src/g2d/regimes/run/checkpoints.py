@@ -42,7 +42,7 @@ class Checkpointing(Section):
 
 MANIFEST = "manifest.json"
 MICROBATCHES = "division.json"  # passes of an update (`run.microbatches`)
-KEPT = 2  # in case a machine fails before the newest is on disk
+KEPT = 2  # a machine may fail before the newest is on disk
 ENOUGH_TO_TELL = 10  # steps after which a reward must have scored some completion
 
 

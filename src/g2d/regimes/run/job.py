@@ -65,8 +65,8 @@ class TrainingJob:
 class Trained:
     """Result besides the files in the work folder."""
 
-    log: list[dict[str, Any]]  # by gradient step, including those before `resume_from`
-    recorded: Mapping[str, Any] = field(default_factory=dict)  # for the record of the policy
+    log: list[dict[str, Any]]  # row per gradient step, including those before `resume_from`
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # entries for the record of the policy
     k: int | None = None  # if training stopped automatically
     probes: pd.DataFrame | None = None
 
