@@ -149,9 +149,9 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
         ({"rewards": {}}, r"open_ended.reward: polite is no entry of rewards \(none\): add it there"),
         (
             {"rewards": REWARDS | {"polite": {"reward": "wrong"}}},
-            "open_ended.reward: polite looks at the right answer, and there is none",
+            "open_ended.reward: polite needs a reference answer",
         ),
-        ({"pool": SECTION["pool"]}, "pool.family: replies have no right answer: name them in open_ended"),
+        ({"pool": SECTION["pool"]}, "pool.family: replies have no right answer: use open_ended"),
         (
             {"open_ended": SECTION | {"pool": SECTION["pool"] | {"family": "arithmetic"}}},
             "open_ended.pool.family: arithmetic has right answers: write replies",
@@ -159,7 +159,7 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
         ({"open_ended": SECTION | {"judge": "me"}}, "open_ended.judge: me is no entry of rewards"),
         (
             {"regimes": {"x": SEMI_ONLINE | {"prompts": "mixed", "sync_every": "pass"}}},
-            "regimes.x.sync_every: pass is one over verifiable prompts alone",
+            "regimes.x.sync_every: pass counts only verifiable prompts",
         ),
         (
             {"regimes": {"x": SEMI_ONLINE | {"prompts": "mixed", "open_ended_share": 0.1}}},
@@ -191,7 +191,7 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
         ),
         (
             {"ablations": {"x": {"steps": [2], "prompts": "mixed"}}},
-            r"ablations.x: policies: a harvest asks verifiable prompts alone: write \[grpo\]",
+            r"ablations.x: policies: harvests have only verifiable prompts: write \[grpo\]",
         ),
         (
             {"ablations": {"x": {"steps": [2], "prompts": "mixed", "open_ended_share": 0.3, "policies": ["grpo"]}}},

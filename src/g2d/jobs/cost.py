@@ -33,6 +33,7 @@ class Cost:
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null in a process of vLLM
     gpu_energy_j: float | None = None  # energy of all cards; null if not available
     overlap_s: float | None = None  # wall time that an asynchronous training would have saved
+    threads: int | None = None  # CPU threads of the job; null if unknown, or if attempts differ
 
     @property
     def key(self) -> JobKey:
@@ -58,6 +59,7 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
         peak_gpu_memory_bytes=max(on_gpu, default=None),
         gpu_energy_j=math.fsum(energies) if len(energies) == 2 else None,
         overlap_s=math.fsum(overlaps) if overlaps else None,
+        threads=later.threads if earlier.threads == later.threads else None,
     )
 
 
@@ -95,6 +97,7 @@ class Meter:
     tokens_generated: int = 0  # including those in `carried`
     carried: Cost | None = None
     overlap_s: float | None = None
+    threads: int | None = None  # CPU threads that Snakemake gave the job
     progress: Progress | None = None
     began: float = field(default_factory=time.perf_counter)
     cpu_before: float = field(default_factory=own_cpu_seconds)  # charged usage counts from the start
@@ -141,6 +144,7 @@ class Meter:
             peak_gpu_memory_bytes=peak_gpu_memory_bytes,
             gpu_energy_j=gpu_energy_j,
             overlap_s=self.overlap_s,
+            threads=self.threads,
         )
 
 

@@ -47,7 +47,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         read = remembered_digests(from_elsewhere(rule, snakemake.input))
         gpus = take_gpus(int(snakemake.resources.get("gpu", 0)))
         with _stoppable():
-            meter = Meter(job, rule.removesuffix("_shard"), energy=read_energy(gpus))
+            meter = Meter(job, rule.removesuffix("_shard"), energy=read_energy(gpus), threads=snakemake.threads)
             with recorded(attempt_file(snakemake.log[0]), meter):
                 require_recorded(file for file in snakemake.input if file not in read)
                 yield meter

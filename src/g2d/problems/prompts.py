@@ -29,7 +29,7 @@ class Prompt(Section):
 
     system: str | None = key(
         None,
-        "System message; null: none (Qwen's template then inserts its default).",
+        "System message; null: none (Qwen's template inserts its own).",
         paper="not printed in the paper",
     )
     template: str = key("{problem}", "User message; {problem} is replaced by the problem text.", paper="not printed")
@@ -41,7 +41,7 @@ class Prompt(Section):
     )
     open_ended: str = key(
         "{problem}",
-        "User message of an open-ended prompt, which has no system message and no worked examples.",
+        "User message of open-ended prompts, which have no system message or worked examples.",
         paper="{problem}, in arXiv 2506.21495",
         neutral="{problem}",
     )

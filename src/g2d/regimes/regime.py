@@ -52,8 +52,7 @@ class Selects(Section):
 
     select: bool = key(
         False,
-        "Evaluate only one checkpoint per seed, the K of `steps` that scores best on the development "
-        "problems (docs/rewards.md).",
+        "Per seed, evaluate only the K of `steps` that is best on the development problems (docs/rewards.md).",
         paper="yes, in arXiv 2506.21495",
         neutral=False,
     )
@@ -69,11 +68,11 @@ class OfflineEntry(Entry):
     """Policies trained offline on the harvest of pi_K, one per K."""
 
     phase: ClassVar[Phase] = "offline"
-    steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: every K of the grid.")
+    steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: the grid's.")
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.")
     harvest: Name | None = key(
         None,
-        "Harvests of an ablation with its own warm-up, or of an online entry; null: those of the main grid.",
+        "Harvests of this ablation with its own warm-up, or online entry; null: the main grid's.",
         neutral=None,
     )
 
@@ -106,42 +105,38 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     """One training on fresh rollouts that passes through every K; K counts its updates."""
 
     phase: ClassVar[Phase] = "online"
-    steps: list[Steps] = key(..., "K, in updates, at which the policy is saved and evaluated.")
-    horizon: int | None = key(
-        None, "Updates over which the learning rate decays; null: the largest K.", unit="updates", ge=1
-    )
+    steps: list[Steps] = key(..., "K in updates: when to save and evaluate the policy.")
+    horizon: int | None = key(None, "Length of the learning-rate schedule; null: the largest K.", unit="updates", ge=1)
     responses: int = key(8, "G: rollouts per prompt.", paper="8 for GRPO, else not stated", ge=2)
     prompts_per_update: int = key(16, "Prompts per update.", unit="prompts", paper="64", ge=1)
     auto: AutoStop | None = key(
         None,
-        "Stop automatically, as in `warmup.auto`, at the latest at the only K of `steps`; null: never.",
+        "Stop as in `warmup.auto`, at the latest at the only K of `steps`; null: never.",
         neutral=None,
     )
     policies: list[Literal["online", "dpo"]] = key(
         ["online"],
-        "Policies to evaluate: the policy itself (online), or DPO on its harvest (dpo).",
+        "Evaluate the policy (online), DPO on its harvest (dpo), or both.",
         min_length=1,
     )
     start: Name = key(
         "base",
-        "Start from M0 (base), from a policy of the warm-up (warmup), or from the online entry of this "
-        "name. The optimizer starts anew.",
+        "Start from M0 (base), a warm-up policy (warmup), or the online entry of this name, with a new optimizer.",
         paper="M0",
         neutral="base",
     )
     start_step: int | None = key(
-        None, "K of the policy to start from; null with start: base.", unit="steps or updates", ge=1, neutral=None
+        None, "K of the policy to start from, unless start: base.", unit="steps or updates", ge=1, neutral=None
     )
     reward: RewardName | None = key(
         None,
-        "Reward of its rollouts and harvests of verifiable prompts: an entry of `rewards` or `{file: "
-        "my_reward.py}`; null: correctness.",
+        "Reward of verifiable prompts: an entry of `rewards` or `{file: my_reward.py}`; null: correctness.",
         neutral=None,
     )
     keep_rollouts: Keep = key(
         "verdicts",
-        "Contents of rollouts.parquet: nothing; verdicts and lengths; also the texts of one prompt per "
-        "update; all texts.",
+        "Contents of rollouts.parquet: nothing, verdicts and lengths, also the texts of one prompt per "
+        "update, or all texts.",
     )
 
     @model_validator(mode="after")

@@ -29,13 +29,11 @@ class RewardModel(Section):
     """Score of a sequence-classification model with one label, given question and completion."""
 
     reward: Literal["model"] = key(..., "Reward by a model's score.")
-    path: str | None = key(None, "Folder of the model, relative to the working directory; instead of id and revision.")
+    path: str | None = key(None, "Folder of the model, instead of id and revision.")
     id: str | None = key(None, "Repository id on the Hub.")
     revision: Revision | None = key(None, "Commit hash of the weights.")
     batch_size: int = key(16, "Conversations per forward pass.", ge=1)
-    max_length: int | None = key(
-        None, "Largest length of a conversation; longer ones are cut and counted. null: the model's limit.", ge=1
-    )
+    max_length: int | None = key(None, "Tokens at which conversations are cut; null: the model's limit.", ge=1)
 
     length_penalty: float = key(
         0.0,

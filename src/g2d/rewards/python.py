@@ -43,18 +43,18 @@ class PythonReward(Section):
 
     time_limit: float = key(
         300.0,
-        "Time limit in seconds of a call with at most 32 groups. After a timeout, groups are scored one "
-        "by one, and a group that times out again is left out (status `late`).",
+        "Seconds for a call with at most 32 groups. After a timeout groups are scored singly; one that times "
+        "out again is left out (status `late`).",
         gt=0,
         neutral=300.0,
     )
     reward: Literal["python"] = key(..., "Reward by a Python file or an installed package.")
-    file: str | None = key(None, "The file, relative to the working directory; jobs depend on its content.")
+    file: str | None = key(None, "The file, relative to the working directory.")
     name: str | None = key(
         None, f"Instead of a file: entry point of an installed package, in the group {ENTRY_POINTS}."
     )
-    function: str = key("reward", "Function in the file; it returns a list with one number per completion.")
-    binary: bool = key(False, "Whether the function returns only 0 and 1; p(x), mu and H need a binary reward.")
+    function: str = key("reward", "Function that returns one number per completion.")
+    binary: bool = key(False, "Returns only 0 and 1, as p(x), mu and H need.")
     settings: dict[str, Any] = key({}, "Settings of the package's reward.")
 
     @model_validator(mode="after")

@@ -68,6 +68,7 @@ def launched(
         began=meter.began,  # processes of a machine share this clock
         cpu_before=-cpu_seconds(),
         energy=meter.energy,
+        threads=meter.threads,
         file=folder / METER,
     )
     write_message(folder / CALL, Call(arguments, given, log, name_of(os.getpid())))

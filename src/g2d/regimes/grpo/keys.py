@@ -33,12 +33,11 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     group_sizes: list[int] = key([2], "Group sizes G to train and harvest.", paper="2")
     schedule: Literal["chain", "per_k"] = key(
         "chain",
-        "chain: one training with a fixed horizon passes through every K; per_k: one training per K, each "
-        "with its own schedule.",
+        "chain: one training passes through every K; per_k: one training per K, with its own learning-rate schedule.",
         paper="not stated",
     )
     horizon: int | None = key(
-        None, "Steps over which the learning rate decays in a chain; null: the largest K.", unit="steps", ge=1
+        None, "Length of a chain's learning-rate schedule; null: the largest K.", unit="steps", ge=1
     )
     learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-5", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="cosine")
@@ -46,22 +45,20 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     max_completion_length: int = key(384, "Token budget of a completion.", unit="tokens", paper="384", ge=1)
     per_device_batch_size: Rows = key(
         "auto",
-        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), "
-        "4 on a CPU or if the loss depends on it (loss: bnpo, entropy_coefficient, top_entropy_quantile).",
+        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), else 4.",
         paper="4",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
         4,
-        "Forward passes per gradient step; computed if prompts_per_step is set. If per_device_batch_size "
-        "is auto, a step has 4 completions for each.",
+        "Forward passes per gradient step; per_device_batch_size: auto counts as 4. Computed if "
+        "prompts_per_step is set.",
         paper="4",
         ge=1,
     )
     prompts_per_step: int | None = key(
         None,
-        "Prompts per gradient step, G completions each; null: the number of completions is the same for "
-        "every G (per_device_batch_size x gradient_accumulation_steps).",
+        "Prompts per gradient step; null: per_device_batch_size x gradient_accumulation_steps / G.",
         unit="prompts",
         paper="8, by its GPU-hours: G=4 takes twice as long as G=2",
         ge=1,
@@ -72,17 +69,15 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         "grpo", "TRL's loss_type; bnpo averages over the tokens of a micro-batch.", paper="grpo, by its date"
     )
     mask_truncated: bool = key(False, "Exclude truncated completions from the loss.", paper="no (section 5.1)")
-    sync_every: int = key(
-        1, "Gradient steps between synchronisations of the adapter with vLLM; above 1, rollouts are stale.", ge=1
-    )
+    sync_every: int = key(1, "Gradient steps between synchronisations with vLLM; above 1, rollouts are stale.", ge=1)
     keep_rollouts: Keep = key(
         "verdicts",
-        "Contents of rollouts.parquet: nothing; verdicts and lengths; also the texts of one group per "
-        "generation; all texts.",
+        "Contents of rollouts.parquet: nothing, verdicts and lengths, also the texts of one group per "
+        "generation, or all texts.",
     )
     auto: AutoStop | None = key(
         None,
-        "Also train a policy whose warm-up stops automatically (g2d-auto in the tables); null: none.",
+        "Also train g2d-auto, whose warm-up stops automatically; null: no.",
         paper="advised",
     )
 

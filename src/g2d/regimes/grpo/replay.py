@@ -32,29 +32,29 @@ class Replay(Section):
 
     buffer: int | None = key(
         None,
-        "Number of latest groups to keep; updates sample from them uniformly, without removing them "
-        "(arXiv 2604.08706).",
+        "Latest groups to keep and sample from uniformly (arXiv 2604.08706).",
         unit="groups",
         ge=1,
         neutral=None,
     )
     share: float | None = key(
         None,
-        "Share of an update's groups that comes from the buffer; must give a whole number.",
+        "Share of an update's groups from the buffer; must give a whole number.",
         gt=0,
         lt=1,
         neutral=None,
     )
     successes: int | None = key(
         None,
-        "Right completions of a harvest that replace sampled ones in every group, at most (RLEP, arXiv 2507.07451).",
+        "Largest number of sampled completions in a group to replace by right ones of a harvest (RLEP, arXiv "
+        "2507.07451).",
         paper="2, beside 16 drawn ones",
         ge=1,
         neutral=None,
     )
     harvest_step: Steps | None = key(
         None,
-        "With successes: K of the main grid's harvest to take them from, at its first group size; 0: M0's.",
+        "With successes: K of the main grid's harvest that has them, at its first group size.",
         unit="steps",
         neutral=None,
     )

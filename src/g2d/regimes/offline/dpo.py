@@ -24,8 +24,8 @@ class Dpo(Section):
 
     loss: Literal["sigmoid", "ipo", "ipo_sum"] = key(
         "sigmoid",
-        "sigmoid: DPO; ipo: IPO in TRL, log-ratios per token; ipo_sum: IPO as published (Azar et al., eq. "
-        "17), log-ratios summed over tokens.",
+        "sigmoid: DPO; ipo: TRL's IPO, log-ratios per token; ipo_sum: IPO as published (Azar et al., eq. 17), "
+        "summed log-ratios.",
         paper="sigmoid; ipo in Table 3",
     )
     beta: float = key(0.1, "Strength of the reference policy.", paper="0.1", gt=0)
@@ -34,25 +34,22 @@ class Dpo(Section):
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
     per_device_batch_size: Rows = key(
         "auto",
-        "Pairs per forward pass and device; auto: as many as fit on the GPU (docs/environments.md); 4 on "
-        "a CPU or with `nll_weight`.",
+        "Pairs per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), else 4.",
         paper="not stated",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
         4,
-        "Forward passes per gradient step; if per_device_batch_size is auto, a step has 4 pairs for each.",
+        "Forward passes per gradient step; per_device_batch_size: auto counts as 4.",
         paper="not stated",
         ge=1,
     )
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.", paper="base")
-    max_steps: int | None = key(
-        None, "Gradient steps, whatever the number of pairs; null: as many as `epochs` needs.", unit="steps", ge=1
-    )
+    max_steps: int | None = key(None, "Gradient steps, instead of `epochs`.", unit="steps", ge=1)
     pairs_per_prompt: int = key(1, "Distinct pairs per pairable prompt, at most.", paper="1", ge=1)
     match_pairs_to: Steps | Literal["min"] | None = key(
         None,
-        "Subsample the pairs to the number of pairable prompts at this K, or to the smallest number over all K (min).",
+        "Subsample pairs to the number of pairable prompts at this K, or the smallest over all K (min).",
         paper="680 of 708",
     )
     nll_weight: float = key(
@@ -64,15 +61,13 @@ class Dpo(Section):
     )
     use_weighting: bool = key(
         False,
-        "Weight each pair by the policy's likelihood of its completions (WPO, arXiv 2406.11827, eq. 2, as "
-        "in TRL); the nll term is not weighted.",
+        "Weight each pair by the policy's likelihood of its completions (WPO, arXiv 2406.11827, eq. 2).",
         paper="no",
         neutral=False,
     )
     ld_alpha: float = key(
         1.0,
-        "Weight of the tokens of the longer completion beyond the length of the shorter one (LD-DPO, "
-        "arXiv 2409.06411); 0 drops them.",
+        "Weight of a pair's tokens beyond the length of its shorter completion (LD-DPO, arXiv 2409.06411).",
         paper="1",
         ge=0,
         le=1,
@@ -80,8 +75,7 @@ class Dpo(Section):
     )
     precompute_reference: bool = key(
         False,
-        "Compute the reference log-probabilities once before training, which is faster; the loss is equal "
-        "up to rounding.",
+        "Compute reference log-probabilities once, before training: faster, equal up to rounding.",
         paper="not stated",
         neutral=False,
     )

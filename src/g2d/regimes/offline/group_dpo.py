@@ -31,11 +31,9 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
 
     gradient_accumulation_steps: ClassVar[int] = 1  # the trainer itself splits an update into passes
     regime: Literal["group_dpo"] = key(..., "Train on every pair of a right and a wrong rollout.")
-    pairs: Literal["one", "all"] = key("all", "Every pair of a right and a wrong rollout, or one random pair.")
+    pairs: Literal["one", "all"] = key("all", "All pairs of right and wrong rollouts per prompt, or one random pair.")
     epochs: int = key(3, "Passes over the pairable prompts.", ge=1)
-    max_steps: int | None = key(
-        None, "Gradient steps, whatever the number of prompts; null: as many as `epochs` needs.", unit="steps", ge=1
-    )
+    max_steps: int | None = key(None, "Gradient steps, instead of `epochs`.", unit="steps", ge=1)
     prompts_per_update: int = key(16, "Pairable prompts per gradient step.", unit="prompts", ge=1)
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")

@@ -45,6 +45,7 @@ class OnGroups:
         for passing, of_others in own_passes(passes, self.accelerator.process_index):
             total += Trainer.training_step(self, model, self.batch_of(passing, of_others, update, n_asked))
         if not update:
+            model.train()  # as a pass does: TRL logs nothing of a model in evaluation mode
             for parameter in model.parameters():
                 parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
         sums: Counter[str] = Counter()

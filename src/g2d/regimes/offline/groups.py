@@ -27,32 +27,32 @@ ROLLOUTS_AT_ONCE = (
 class GroupLoss(Section):
     """Loss on groups of rollouts: DPO's, with optional terms (arXiv 2506.21495, sections 3 and 4)."""
 
-    pairs: Which = key("one", "One random pair of a right and a wrong rollout per prompt, or every pair (GroupDPO).")
+    pairs: Which = key("one", "One random pair of right and wrong rollouts per prompt, or all (GroupDPO).")
     beta: float = key(0.1, "Strength of the reference policy.", paper="0.1 on mathematics", gt=0)
     nll_weight: float = key(
         0.0, "Weight of the chosen rollouts' mean negative log-likelihood per token.", paper="0, and 1", ge=0
     )
     entropy_coefficient: float = key(
         0.0,
-        "Weight of an entropy bonus: mean token entropy of the chosen rollouts.",
+        "Weight of an entropy bonus: mean token entropy of chosen rollouts.",
         paper="0, and 1e-4 to 5e-4",
         ge=0,
     )
     grpo_weight: float = key(
         0.0,
-        "alpha: weight of GRPO's loss on all rollouts of the same groups, which must be fresh (equation 1).",
+        "alpha: weight of GRPO's loss on the same groups, which must be on-policy (equation 1).",
         paper="0, 0.001 and 0.01",
         ge=0,
     )
     margin: float | None = key(
         None,
-        "Smallest difference between best and worst rollout of a prompt, for a scalar reward; null: any.",
+        "Scalar reward: smallest difference between best and worst rollout of a prompt; null: any.",
         gt=0,
         neutral=None,
     )
     normalise: Literal["pairable", "asked"] = key(
         "pairable",
-        "Divide the loss by the number of prompts that have a pair, or by all prompts (as in the paper's code).",
+        "Divide the loss by the prompts that have a pair, or by all (asked; the paper's code).",
     )
 
 

@@ -22,7 +22,7 @@ class IterativeDpo(Entry):
 
     phase: ClassVar[Phase] = "rounds"
     regime: Literal["iterative_dpo"] = key(..., "Harvest and train on pairs in rounds.")
-    rounds: list[int] = key(..., "Rounds to evaluate (their number is K); all rounds before are run too.", min_length=1)
+    rounds: list[int] = key(..., "Rounds to evaluate; K is their number.", min_length=1)
     dpo: dict[str, Any] = key({}, "Keys of the dpo section to change.")
 
     @field_validator("rounds")

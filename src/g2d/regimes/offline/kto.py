@@ -29,18 +29,18 @@ class Kto(OfflineEntry):
     """Kahneman-Tversky optimisation on right and wrong rollouts of the harvest, from a fresh M0 or from pi_K."""
 
     regime: Literal["kto"] = key(..., "Learn from right and wrong rollouts, unpaired.")
-    rollouts: Literal["all", "pairable"] = key("all", "All rollouts of the harvest, or only those of pairable prompts.")
+    rollouts: Literal["all", "pairable"] = key("all", "All rollouts of the harvest, or only of pairable prompts.")
     beta: float = key(0.1, "Strength of the reference policy.", gt=0)
     balance: float = key(
         1.0,
-        "Total weight of the right rollouts over that of the wrong ones (arXiv 2402.01306: 1 to 4/3).",
+        "Total weight of right rollouts, relative to wrong ones (arXiv 2402.01306: 1 to 4/3).",
         ge=1,
         le=4 / 3,
     )
     epochs: int = key(1, "Passes over the rollouts.", ge=1)
     max_steps: int | None = key(
         None,
-        "Gradient steps, whatever the number of rollouts; null: as many as `epochs` needs.",
+        "Gradient steps, instead of `epochs`.",
         unit="steps",
         ge=1,
     )

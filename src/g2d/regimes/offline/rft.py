@@ -36,23 +36,23 @@ class Rft(OfflineEntry):
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
     per_device_batch_size: Rows = key(
         "auto",
-        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), 4 on a CPU.",
+        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), else 4.",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
         4,
-        "Forward passes per gradient step; if per_device_batch_size is auto, a step has 4 completions for each.",
+        "Forward passes per gradient step; per_device_batch_size: auto counts as 4.",
         ge=1,
     )
     examples: Literal["correct", "chosen"] = key(
         "correct",
-        "correct: distinct right completions that were not cut off; chosen: the chosen completion of "
-        "every pair in DPO, to measure what the rejected ones add.",
+        "Distinct right completions that were not cut off (correct), or the chosen completion of each DPO "
+        "pair (chosen).",
         neutral="correct",
     )
     max_steps: int | None = key(
         None,
-        "Gradient steps, whatever the number of completions; null: as many as `epochs` needs.",
+        "Gradient steps, instead of `epochs`.",
         unit="steps",
         neutral=None,
         ge=1,

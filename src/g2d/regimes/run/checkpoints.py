@@ -35,8 +35,7 @@ class Checkpointing(Section):
     every_steps: int | None = key(None, "Gradient steps between checkpoints; null: not by steps.", unit="steps", ge=1)
     keep: Literal["all", "last"] = key(
         "all",
-        "Training states of an online training to keep: those of all K, or only of the last. With last, "
-        "adding a K below it later repeats training from the K before.",
+        "Keep an online training's checkpoints of all K, or only the last (docs/recovery.md).",
     )
 
 

@@ -28,19 +28,19 @@ class Processes(Section):
 
     processes: int = key(
         1,
-        "Processes per training; they divide the rows of a gradient step among them.",
+        "Processes per training, which divide a gradient step's rows.",
         ge=1,
         neutral=1,
     )
     strategy: Literal["ddp", "fsdp"] = key(
         "ddp",
-        "ddp: every process has the whole model; fsdp: a part of it, for a model that does not fit on one GPU.",
+        "ddp: a whole model per process; fsdp: a part, for models larger than a GPU.",
         neutral="ddp",
     )
     gradient_checkpointing: bool | Literal["auto"] = key(
         "auto",
-        "Recompute activations: a third more computing, less memory, same results. auto: on a GPU, if "
-        "`g2d plan`'s forecast does not fit otherwise.",
+        "Recompute activations: less memory, a third more computing, same results. auto: on a GPU, if `g2d "
+        "plan` predicts that it is needed.",
         neutral="auto",
     )
     threads: int = key(
@@ -51,14 +51,14 @@ class Processes(Section):
     )
     shared_prompts: bool | Literal["auto"] = key(
         "auto",
-        "Process a prompt once for all its completions, on a CPU; equal up to rounding, except with "
-        "lora.dropout. auto: for models that g2d did not train.",
+        "On a CPU, process a prompt once for all its completions; same results except for rounding and "
+        "lora.dropout. auto: for pretrained models.",
         neutral="auto",
     )
     precision: Literal["auto", "float32", "bfloat16"] = key(
         "auto",
-        "Precision of matrix products on a CPU; weights and optimizer stay in float32. auto: bfloat16 if "
-        "the CPU supports it and g2d did not train the model, else float32. GPUs use bfloat16.",
+        "Precision of matrix products on a CPU. auto: bfloat16 if the CPU supports it and the model is "
+        "pretrained, else float32. GPUs use bfloat16.",
         neutral="auto",
     )
 

@@ -35,13 +35,13 @@ class PromptMix(Section):
 
     prompts: Literal["verifiable", "open_ended", "mixed"] = key(
         "verifiable",
-        "Prompts to train on: the training set, `open_ended.pool`, or both in every update.",
+        "Prompts to train on: the training set, `open_ended.pool`, or both in each update.",
         paper="all three, in arXiv 2506.21495",
         neutral="verifiable",
     )
     open_ended_share: float = key(
         0.5,
-        "Share of open-ended prompts in a mixed update; must give a whole number.",
+        "Share of open-ended prompts in mixed updates; must give a whole number.",
         paper="1/3, in arXiv 2506.21495",
         gt=0,
         lt=1,
@@ -87,11 +87,11 @@ class Retire(Section):
     """Prompts to stop training on."""
 
     after: int = key(
-        ..., "Retire a prompt after this many groups in a row without signal: all right, or all wrong.", ge=1
+        ..., "Groups in a row without signal (all right or all wrong) after which a prompt is retired.", ge=1
     )
     readmit: int | None = key(
         None,
-        "Try a retired prompt again after this many updates; null: never.",
+        "Try retired prompts again after this many updates; null: never.",
         unit="updates",
         ge=1,
     )
@@ -101,12 +101,12 @@ class PromptKeys(Section):
     """Treatment of prompts without signal."""
 
     retire: Retire | None = key(
-        None, "Leave out prompts whose groups have no signal; null: use all prompts.", paper="none", neutral=None
+        None, "Leave out prompts whose groups have no signal; null: use all.", paper="none", neutral=None
     )
     resample: int = key(
         0,
         "Replace prompts whose groups have no signal, at most this many times per update (DAPO's dynamic "
-        "sampling). Their cost counts.",
+        "sampling); their cost counts.",
         paper="0",
         ge=0,
         neutral=0,

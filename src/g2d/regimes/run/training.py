@@ -23,9 +23,7 @@ from g2d.settings import Section, key
 class OptimizerKeys(Section):
     """Settings of AdamW besides the learning rate."""
 
-    adam_betas: tuple[float, float] = key(
-        (0.9, 0.999), "Decay rates of AdamW's averages of the gradient and of its square.", neutral=(0.9, 0.999)
-    )
+    adam_betas: tuple[float, float] = key((0.9, 0.999), "AdamW's beta1 and beta2.", neutral=(0.9, 0.999))
     adam_epsilon: float = key(1e-8, "Epsilon in AdamW's denominator.", gt=0, neutral=1e-8)
     weight_decay: float = key(0.0, "Decoupled weight decay.", ge=0, neutral=0.0)
     max_grad_norm: float = key(1.0, "Gradient norm to clip at.", gt=0, neutral=1.0)
@@ -47,12 +45,12 @@ class AutoStop(Section):
     every: int = key(50, "Gradient steps between probes.", unit="steps", paper="not stated", ge=1)
     prompts: int = key(
         200,  # docs/analysis.md has the effect of fewer
-        "Prompts per probe, taken from the start of the training set and sampled as in the harvest.",
+        "Prompts per probe: the first of the training set, sampled as in the harvest.",
         paper="not stated",
         ge=1,
     )
     patience: int = key(
-        3, "Stop after this many probes in a row with H and mu below their maxima.", paper="not stated", ge=1
+        3, "Probes in a row with H and mu below their maxima after which training stops.", paper="not stated", ge=1
     )
 
     @property
@@ -152,8 +150,12 @@ def untie_head(model: Any) -> None:
 
 
 def restore_token_count(trainer: Any, checkpoint: Path) -> None:
-    """TRL's DPO and SFT trainers do not restore it."""
-    trainer._total_train_tokens = read_log(checkpoint)[-1]["num_tokens"]
+    """TRL's DPO and SFT trainers do not restore it.
+
+    Older logs lack it in updates without groups before the first with some.
+    """
+    counts = [row["num_tokens"] for row in read_log(checkpoint) if "num_tokens" in row]
+    trainer._total_train_tokens = counts[-1] if counts else 0
 
 
 def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
