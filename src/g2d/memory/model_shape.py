@@ -40,7 +40,7 @@ def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
         return found
     if isinstance(source, LocalModel):
         file = Path(source.path, CONFIG)
-        raise NoConfigError(f"models.{name}: {file} is not there: correct path, or --config-json {name}=FILE")
+        raise NoConfigError(f"models.{name}: {file} does not exist: correct path, or --config-json {name}=FILE")
     if (shipped := SHAPES / f"{source.id.replace('/', '--')}.json").is_file():
         return shipped
     raise NoConfigError(

@@ -142,7 +142,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     @model_validator(mode="after")
     def _in_order(self) -> Any:
         if not self.steps or repeated(self.steps) or 0 in self.steps:
-            raise ValueError(f"steps: list every K once, at least one and none of them 0, which is M0: {self.steps}")
+            raise ValueError(f"steps: list every K once, at least one, without 0 (M0): {self.steps}")
         if self.steps != sorted(self.steps):
             raise ValueError(f"steps: list the values of K in ascending order: {self.steps}")
         if max(self.steps) > self.total_steps:
@@ -153,29 +153,33 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         if self.prompts == "mixed" and (self.retire or self.resample):
             raise ValueError("prompts: mixed: retire and resample would change the proportions: drop them")
         if self.prompts == "open_ended" and self.reward is not None:
-            raise ValueError("reward: judges verifiable prompts, and none is asked: drop it")
+            raise ValueError("reward: judges verifiable prompts, but prompts: open_ended has none: drop it")
         if self.asks_open_ended and "dpo" in self.policies:
-            raise ValueError("policies: a harvest asks verifiable prompts alone: drop dpo, or ask these alone too")
+            raise ValueError("policies: harvests have only verifiable prompts: drop dpo, or write prompts: verifiable")
         if self.auto is not None:
             self._check_auto(self.auto)
         if self.start == "base" and self.start_step is not None:
             raise ValueError(f"start_step={self.start_step}: M0 has no K: drop the key, or name a start")
         if self.start != "base" and self.start_step is None:
-            raise ValueError(f"start_step: missing: say which K of {self.start} to start from")
+            raise ValueError(f"start_step: missing: name the K of {self.start} to start from")
         return self
 
     def _check_auto(self, auto: AutoStop) -> None:
         if self.asks_open_ended:
-            raise ValueError("auto: its probes ask verifiable prompts alone: drop it, or ask these alone too")
+            raise ValueError("auto: probes have only verifiable prompts: drop it, or write prompts: verifiable")
         if len(self.steps) > 1:
-            raise ValueError(f"steps: with auto there is one K, the most updates it may take: keep one of {self.steps}")
+            raise ValueError(
+                f"steps: with auto there is one K, the largest number of updates: keep one of {self.steps}"
+            )
         if (first := auto.first_decline) > self.steps[-1]:
             raise ValueError(
                 f"auto could never stop: a decline shows at update {first} at the earliest (1 + patience probes), "
                 f"beyond K={self.steps[-1]}: lower auto.every or auto.patience, or raise K"
             )
         if self.reward is not None:
-            raise ValueError("auto: H and mu are of the truth, not of another reward: drop auto or reward")
+            raise ValueError(
+                "auto: H and mu are computed from correctness, not from another reward: drop auto or reward"
+            )
 
     @property
     def total_steps(self) -> int:

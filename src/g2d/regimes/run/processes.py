@@ -173,9 +173,7 @@ def init_process_group() -> None:
 def keep_precision(trainer: Any) -> None:
     """Make a trainer that shards its model compute like an unsharded one."""
     if not trainer.is_fsdp_enabled:
-        raise RuntimeError(
-            "training.strategy: fsdp needs GPUs, without which accelerate divides no model: set it to ddp"
-        )
+        raise RuntimeError("training.strategy: fsdp needs GPUs: accelerate shards no model on a CPU: set it to ddp")
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy
 
@@ -209,7 +207,7 @@ def require_same_strategy(checkpoint: Path) -> None:
     if was_sharded != is_sharded():
         raise ValueError(
             f"{checkpoint} was written with training.strategy: {'fsdp' if was_sharded else 'ddp'}: set that again to "
-            "go on from it, or delete the folder to have it made anew"
+            "resume from it, or delete the folder to train anew"
         )
 
 

@@ -172,7 +172,7 @@ def _obstacle(model: Any) -> str:
     config = model.config.get_text_config()
     name, attention = config.model_type, config._attn_implementation
     if attention not in ("sdpa", "eager"):
-        return f"attention {attention} takes no mask of its own"
+        return f"attention {attention} does not accept a mask"
     kinds = {*(getattr(config, "layer_types", None) or [])} - {"full_attention"}
     if kinds or getattr(config, "sliding_window", None):
         return f"{name} has layers with another attention ({', '.join(sorted(kinds)) or 'a sliding window'})"
@@ -187,8 +187,8 @@ def _obstacle(model: Any) -> str:
             plain = model.base_model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
             states = _states(model, pack).flatten(0, 1)[pack.predictors]
     except (RuntimeError, TypeError, ValueError) as error:
-        return f"{name} takes no mask of its own ({error})"
+        return f"{name} does not accept a mask ({error})"
     expected = plain[:, 4:-1].flatten(0, 1)
     apart = float((states - expected).norm() / expected.norm())
     same = apart <= SAME.get(expected.dtype, 2e-2)
-    return "" if same else f"{name} computes other states with a mask of its own"
+    return "" if same else f"{name} computes other states with a mask"
