@@ -230,7 +230,7 @@ def test_vespo_whose_masked_tokens_would_drop_completions_is_refused(engine: dic
 
 def test_m2_over_several_updates_is_refused() -> None:
     m2 = {"correction": "m2", "updates_per_generation": 4, "steps": [0, 4, 8]}
-    with pytest.raises(ValidationError, match="correction: m2 masks tokens of an update, .* updates_per_generation=4"):
+    with pytest.raises(ValidationError, match=r"correction: m2 masks tokens of an update, .* updates_per_generation=4"):
         Warmup.model_validate(m2)
     Warmup.model_validate(m2 | {"updates_per_generation": 1, "iterations": 4})  # each over the rollouts of one update
     with pytest.raises(ConfigError, match=r"ablations\.own\.warmup\.correction: m2 masks tokens of an update"):

@@ -168,7 +168,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         if self.correction == "m2" and self.updates_per_generation > 1:
             yield (
                 "correction: m2 masks tokens of an update, but a generation has "
-                f"updates_per_generation={self.updates_per_generation}: set that to 1 (for stale rollouts, use lag), or "
+                f"updates_per_generation={self.updates_per_generation}: set that to 1 (lag makes rollouts stale), or "
                 "correction to token_mask"
             )
         if self.ratio == "none" and (idle := self.correction_keys):
