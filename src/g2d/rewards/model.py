@@ -47,7 +47,7 @@ class RewardModel(Section):
         if (self.path is None) == (self.id is None):
             raise MistakeInKeyError("path", "give a folder here, or id and revision instead")
         if self.id is not None and self.revision is None:
-            raise MistakeInKeyError("revision", f"missing: add a commit hash of {self.id}")
+            raise MistakeInKeyError("revision", f"missing: add the commit hash of {self.id}")
         if self.path is not None and self.revision is not None:
             raise MistakeInKeyError("revision", "a folder has none: remove this key")
         return self
