@@ -173,7 +173,7 @@ def test_what_a_larger_head_has_beyond_the_vocabulary_is_no_part_of_the_teacher(
     ("changes", "message"),
     [
         ({"teacher": {"source": "local", "path": "x"}, "teacher_step": 3}, "teacher_step=3: a model has no K"),
-        ({"reward": "coin"}, "reward: distillation learns from the teacher and not from a reward: drop the key"),
+        ({"reward": "coin"}, "reward: distillation does not use a reward: drop the key"),
         ({"beta": 1.1}, "beta"),
     ],
 )

@@ -94,5 +94,5 @@ def test_a_stopped_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
 
 
 def test_an_offline_regime_has_no_loss_of_grpo() -> None:
-    with pytest.raises(ValueError, match="grpo_weight: GRPO's loss is for the policy's own rollouts, and these are a"):
+    with pytest.raises(ValueError, match="grpo_weight: "):
         GroupDpo.model_validate(VALUES | {"grpo_weight": 0.1})

@@ -252,8 +252,8 @@ def test_overlap_by_hand() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"lag": 1, "sync_every": 2}, "lag=1: every step has rollouts of its own"),
-        ({"lag": 1, "updates_per_generation": 2, "steps": [2]}, "set the three to 1, or lag to 0"),
+        ({"lag": 1, "sync_every": 2}, "lag=1 needs new rollouts in every step"),
+        ({"lag": 1, "updates_per_generation": 2, "steps": [2]}, "to 1, or lag to 0"),
         ({"lag": -1}, "greater than or equal to 0"),
     ],
 )

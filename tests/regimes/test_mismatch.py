@@ -181,8 +181,8 @@ def test_neutral_values_are_what_was_fixed_before() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"correction": "m2", "correction_cap": 2.0}, "correction_cap does nothing with correction: m2"),
-        ({"m2_threshold": 0.1}, "m2_threshold does nothing with correction: sequence_mask"),
+        ({"correction": "m2", "correction_cap": 2.0}, "correction_cap has no effect with correction: m2"),
+        ({"m2_threshold": 0.1}, "m2_threshold has no effect with correction: sequence_mask"),
     ],
 )
 def test_a_key_of_another_correction_is_refused(keys: dict[str, Any], message: str) -> None:
@@ -194,7 +194,7 @@ def test_a_key_of_another_correction_is_refused(keys: dict[str, Any], message: s
 @pytest.mark.parametrize("keys", [{"correction": "token_mask"}, {"correction": "m2"}, {"correction_cap": 2.0}])
 def test_a_correction_of_nothing_is_refused(keys: dict[str, Any]) -> None:
     [name] = keys
-    with pytest.raises(ValidationError, match=f"{name} is about weights, and with ratio: none there are none"):
+    with pytest.raises(ValidationError, match=f"{name} has no effect with ratio: none"):
         Warmup.model_validate(keys | {"ratio": "none"})
     with pytest.raises(
         ConfigError, match=rf"warmup\.{name} needs engine\.name: vllm, a lag or a replay buffer, because transf"
@@ -230,7 +230,7 @@ def test_vespo_whose_masked_tokens_would_drop_completions_is_refused(engine: dic
 
 def test_m2_over_several_updates_is_refused() -> None:
     m2 = {"correction": "m2", "updates_per_generation": 4, "steps": [0, 4, 8]}
-    with pytest.raises(ValidationError, match="correction: m2 masks tokens of an update, and updates_per_generation=4"):
+    with pytest.raises(ValidationError, match=r"correction: m2 masks tokens of an update, .* updates_per_generation=4"):
         Warmup.model_validate(m2)
     Warmup.model_validate(m2 | {"updates_per_generation": 1, "iterations": 4})  # each over the rollouts of one update
     with pytest.raises(ConfigError, match=r"ablations\.own\.warmup\.correction: m2 masks tokens of an update"):

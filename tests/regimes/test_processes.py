@@ -445,7 +445,7 @@ def test_a_checkpoint_goes_on_with_the_strategy_that_wrote_it(
     monkeypatch.setenv("ACCELERATE_USE_FSDP", str(wrote == "fsdp").lower())
     require_same_strategy(tmp_path)
     monkeypatch.setenv("ACCELERATE_USE_FSDP", str(other == "fsdp").lower())
-    with pytest.raises(ValueError, match=rf"was written with training\.strategy: {wrote}: set that again to go on"):
+    with pytest.raises(ValueError, match=rf"was written with training\.strategy: {wrote}: set that again"):
         require_same_strategy(tmp_path)
 
 

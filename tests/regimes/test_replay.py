@@ -259,8 +259,8 @@ def test_with_successes_stopped_on_the_way_it_equals_an_uninterrupted_run(tmp_pa
         ({"replay": {"buffer": 8, "share": 0.3}}, "replay.share=0.3 of 8 prompts are 2.4: write 0.25 for 2"),
         ({"replay": {"buffer": 3, "share": 0.5}}, "takes 4 different groups .* set replay.buffer=3 to 4 or more"),
         ({"replay": {"successes": 2, "harvest_step": 0}}, "replay.successes=2 leaves nothing to draw in groups of G=2"),
-        ({"replay": {"buffer": 8, "share": 0.5}, "resample": 1}, "and so does replay: drop either"),
-        (RLEP | {"auto": {"every": 1, "patience": 1}}, "auto knows no harvest"),
+        ({"replay": {"buffer": 8, "share": 0.5}, "resample": 1}, "replay.*: drop either"),
+        (RLEP | {"auto": {"every": 1, "patience": 1}}, "auto cannot replay"),
     ],
 )
 def test_keys_that_contradict_each_other_are_refused(keys: dict[str, Any], message: str) -> None:

@@ -361,23 +361,23 @@ def test_the_period() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sync_every": 0}, "sync_every: 0 is no number of updates: write 1 or more, pass or never"),
+        ({"sync_every": 0}, "sync_every: 0 is not a number of updates"),
         ({"sync_every": "often"}, "sync_every"),
-        ({"sync_every": "never", "reference": "sync"}, "reference: sync follows a generator that sync_every: never"),
-        ({"temperature": 0.8}, "temperature: rollouts drawn at 0.8 are not the policy's own at 1"),
-        ({"sync_every": 2, "grpo_weight": 0.1}, "grpo_weight: GRPO's loss is for the policy's own rollouts"),
-        ({"steps": [0, 2]}, "steps: list every K once, at least one and none of them 0"),
+        ({"sync_every": "never", "reference": "sync"}, "reference: sync has no effect with sync_every: never"),
+        ({"temperature": 0.8}, "temperature: .* not at 0.8"),
+        ({"sync_every": 2, "grpo_weight": 0.1}, "grpo_weight: .* sync_every is 2"),
+        ({"steps": [0, 2]}, "steps: list every K once, at least one, without 0"),
         ({"steps": [4, 2]}, "steps: list the values of K in ascending order"),
         ({"steps": [4], "horizon": 3}, "K=4 exceeds horizon=3"),
-        ({"start": "warmup"}, "start_step: missing: say which K of warmup to start from"),
+        ({"start": "warmup"}, "start_step: missing: name the K of warmup"),
         ({"start_step": 2}, "start_step=2: M0 has no K: drop the key, or name a start"),
-        ({"auto": {"every": 1}}, "steps: with auto there is one K, the most updates it may take"),
+        ({"auto": {"every": 1}}, "steps: with auto there is one K"),
         ({"auto": {"every": 2}, "steps": [6]}, "auto could never stop: a decline shows at update 8 at the earliest"),
         (
             {"auto": {"every": 1}, "steps": [6], "reward": "coin"},
-            "auto: H and mu are of the truth, not of another reward",
+            "auto: .* drop auto or reward",
         ),
-        ({"reference": "start"}, "reference: start is M0 where start: base: write reference: base, or name a start"),
+        ({"reference": "start"}, "reference: start is M0 if start is base"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -183,11 +183,11 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
         ),
         (
             {"regimes": {"x": SEMI_ONLINE | {"prompts": "open_ended", "reward": "dear"}}},
-            "regimes.x: reward: judges verifiable prompts, and none is asked: drop it",
+            "regimes.x: reward: judges verifiable prompts",
         ),
         (
             {"regimes": {"x": SEMI_ONLINE | {"prompts": "mixed", "policies": ["dpo"]}}},
-            "policies: a harvest asks verifiable prompts alone: drop dpo",
+            "policies: harvests have only verifiable prompts: drop dpo",
         ),
         (
             {"ablations": {"x": {"steps": [2], "prompts": "mixed"}}},

@@ -14,7 +14,7 @@ from g2d.markdown import literal
 from g2d.problems.settings import Generated, LocalProblems
 from g2d.tables.power import POINTS, planned_power
 
-UNKNOWN_SIZE = 500  # problems of a benchmark that is not here yet: MATH-500's
+UNKNOWN_SIZE = 500  # assumed size of a benchmark: MATH-500's
 ASSUMPTION = (
     f"Two policies are assumed to differ in {200 * (ASSUMED.policy_question + ASSUMED.answer):.0f} % of their answers; "
     "a finished grid says in how many."
@@ -22,8 +22,7 @@ ASSUMPTION = (
 
 
 def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[str]:
-    """Return paragraphs and Markdown tables on the power of a grid's tests, from assumptions; none if there are no two
-    K to compare. A benchmark of unknown size (None) has `UNKNOWN_SIZE` problems."""
+    """Return paragraphs and Markdown tables on the power of a grid's tests, from assumptions; none without two K."""
     sizes = {name: n or UNKNOWN_SIZE for name, n in n_problems.items()}
     planned = planned_power(config, sizes)
     if planned.empty:
@@ -40,7 +39,6 @@ def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[
 
 
 def _of_benchmark(benchmark: str, rows: pd.DataFrame, guessed: bool) -> list[str]:
-    """Return the table of the first family of tests, and the seeds and problems that the target difference needs."""
     family = rows[rows["against"] == rows["against"].iloc[0]]
     first = family.iloc[0]
     head = (
@@ -68,8 +66,7 @@ def seeds_table(rows: pd.DataFrame) -> str:
 
 
 def needed_words(rows: pd.DataFrame) -> str:
-    """Return how many seeds and problems the target difference needs, from the rows of one benchmark and family in
-    `power_table` or `planned_power`."""
+    """Return how many seeds and problems the target difference needs, from the rows of one benchmark and family."""
     points = f"{100 * rows['target'].iloc[0]:g} points"
     several = rows[(rows["n_seeds"] > 1) & rows["problems_needed"].notna()]
     if several.empty:

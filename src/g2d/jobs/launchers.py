@@ -1,7 +1,4 @@
-"""Environment variables of a launcher (torchrun, accelerate) that make a process one of several.
-
-A job is a single process: with these variables, accelerate would wait half an hour for the others.
-"""
+"""Environment variables of a launcher (torchrun, accelerate), with which accelerate would wait for other processes."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ def of_a_launcher() -> set[str]:
 
 
 def forget_launcher() -> None:
-    """Remove a launcher's variables; print a line if it started several processes."""
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         say(f"WORLD_SIZE={os.environ['WORLD_SIZE']} is ignored: set training.processes for several processes")
     for name in of_a_launcher():

@@ -1,4 +1,4 @@
-"""Sizes of a model from its config.json: the model is built without weights and its parameters are counted."""
+"""Sizes of a model, counted on a model without weights that is built from its config.json."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from g2d.jobs.files import parse_json
 from g2d.memory.passes import shortened, skeleton
 from g2d.policies.settings import CONFIG, GgufModel, HubModel, LocalModel, Lora, file_of
 
-SHAPES = Path(__file__).parent / "shapes"  # of the models in shipped configurations
+SHAPES = Path(__file__).parent / "shapes"  # config.json files of shipped configurations
 
 
 @dataclass(frozen=True)
 class ModelShape:
     parameters: int
-    adapter: int  # parameters; 0 if all weights are trained
+    adapter: int  # 0 if all weights are trained
     blocks: int
-    outside: int  # parameters outside the blocks: embedding, head, last norm
+    outside: int  # parameters of embedding, head and last norm
     vocabulary: int
-    cache_per_token: int  # numbers in the keys and values, summed over blocks
+    cache_per_token: int  # numbers, summed over blocks
     trains_all: bool = False
 
 
 class NoConfigError(ValueError):
-    """The config.json of a model is not on this machine; the message says how to get it."""
+    """The config.json of a model is missing."""
 
 
 def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
@@ -40,7 +40,7 @@ def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
         return found
     if isinstance(source, LocalModel):
         file = Path(source.path, CONFIG)
-        raise NoConfigError(f"models.{name}: {file} is not there: correct path, or --config-json {name}=FILE")
+        raise NoConfigError(f"models.{name}: {file} does not exist: correct path, or --config-json {name}=FILE")
     if (shipped := SHAPES / f"{source.id.replace('/', '--')}.json").is_file():
         return shipped
     raise NoConfigError(

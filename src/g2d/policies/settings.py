@@ -1,4 +1,4 @@
-"""Base models and the adapter of trainings: the keys of `models` and `lora`."""
+"""Keys of `models` and `lora`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from g2d.settings import Revision, Section, Seed, key
 if TYPE_CHECKING:
     from peft import LoraConfig
 
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # of a chat template
-CONTEXT_LENGTH = 256  # tokens, for the embedded model and scratch models
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+CONTEXT_LENGTH = 256  # tokens, of the embedded model and scratch models
 
 
 class ScratchModel(Section):
@@ -125,10 +125,10 @@ class RecordedModel(Section):
 ModelSource = Annotated[
     EmbeddedModel | ScratchModel | LocalModel | HubModel | GgufModel | RecordedModel, Field(discriminator="source")
 ]
-MADE = ("embedded", "scratch", "gguf")  # sources whose model folder is made by the run
+MADE = ("embedded", "scratch", "gguf")  # made by the run
 
 Rounding = Literal["twice", "once"]
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # ranks that vLLM's LoRA kernels support
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # supported by vLLM's LoRA kernels
 
 
 NONE = "none"
@@ -170,7 +170,6 @@ class Lora(Section):
 
     @property
     def files(self) -> tuple[str, str]:
-        """Files that a training saves in the policy's folder: weights and their configuration."""
         return ALL_FILES if self.trains_all else ADAPTER_FILES
 
     @property
@@ -178,7 +177,7 @@ class Lora(Section):
         return str(Path(self.files[0]).parent)
 
     def folders(self, policy: str | Path) -> dict[str, Any]:
-        """Field of the policy's record that locates its weights: `adapter` or `weights`."""
+        """Field of the policy's record that locates its weights."""
         return {self.folder: str(Path(policy, self.folder))}
 
 
@@ -187,7 +186,7 @@ ALL_FILES = ("weights/model.safetensors", "weights/config.json")
 
 
 def lora_config(lora: Lora) -> LoraConfig | None:
-    """PEFT configuration of the adapter (paper, section 4.1); None if all weights are trained."""
+    """PEFT configuration of the adapter (paper, section 4.1)."""
     if lora.trains_all:
         return None
     from peft import LoraConfig
@@ -210,20 +209,19 @@ def model_files(source: ModelSource) -> list[str]:
     if isinstance(source, LocalModel):
         folder = Path(source.path)
         return [str(folder / CONFIG), *map(str, sorted(folder.glob("*.safetensors")))]
-    if isinstance(source, GgufModel):  # a package's file is identified by its version
+    if isinstance(source, GgufModel):  # a package is identified by its version
         return [source.path] if source.path is not None else []
     return [source.path] if isinstance(source, RecordedModel) else []
 
 
 CONFIG = "config.json"
-CONVERTED = (  # files of a folder converted from GGUF
+CONVERTED = (
     *("model.safetensors", CONFIG, "generation_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
 )
 
 
 def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
-    """File of a local model, or of a Hub model in the cache; None if missing."""
     if isinstance(source, LocalModel):
         file = Path(source.path, name)
     elif isinstance(source, HubModel):
@@ -236,7 +234,7 @@ def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
 def snapshot(repo_type: str, repo_id: str, revision: str) -> Path:
     """Folder of a repository in the Hub's cache, whether or not it exists.
 
-    Does not use `try_to_load_from_cache`, which takes 0.3 s to import.
+    `try_to_load_from_cache` takes 0.3 s to import.
     """
     from huggingface_hub import constants
 
@@ -244,12 +242,12 @@ def snapshot(repo_type: str, repo_id: str, revision: str) -> Path:
 
 
 BYTES = 2  # per parameter
-HEADER = 100_000_000  # largest size of a safetensors header, in bytes
+HEADER = 100_000_000  # largest header of safetensors, in bytes
 ASSUMED_PARAMETERS = 7.6e9
 
 
 def _parameters(file: Path) -> float:
-    """Count the numbers in a safetensors file from its header; without one, assume two bytes per number."""
+    """Count the numbers in a safetensors file from its header."""
     with open(file, "rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         try:
@@ -260,7 +258,7 @@ def _parameters(file: Path) -> float:
 
 
 def parameters(source: ModelSource) -> float:
-    """Number of parameters of a model: from its files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
+    """Number of parameters: from a model's files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
     if isinstance(source, LocalModel):
         size = sum(map(_parameters, Path(source.path).glob("*.safetensors")))
         if size:

@@ -1,4 +1,4 @@
-"""The manifest of a set of problems: a JSON-ready record stored next to its JSONL file.
+"""The manifest of a set of problems, stored next to its JSONL file.
 
 It lists reference answers that the verifier does not accept as equal to themselves. No problem is dropped.
 """
@@ -41,7 +41,6 @@ def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], veri
 
 
 def reference_failures(problems: Sequence[Problem], verify: Verify) -> list[dict[str, str]]:
-    """Problems whose reference answer does not verify against itself: id, answer and verdict."""
     answered = [p for p in problems if p.answer is not None and (p.answer or p.entry is None)]
     judgements = verify([(problem.reference, f"\\boxed{{{problem.answer}}}") for problem in answered])
     return [
@@ -52,7 +51,6 @@ def reference_failures(problems: Sequence[Problem], verify: Verify) -> list[dict
 
 
 def _counts(values: Iterable[Any]) -> dict[str, int]:
-    """Count each value, in sorted order; None becomes "unknown" and comes last."""
     counts = Counter(values)
     unknown = counts.pop(None, 0)
     return {str(value): counts[value] for value in sorted(counts)} | ({"unknown": unknown} if unknown else {})

@@ -1,4 +1,4 @@
-"""Sources of problems and the training set: the keys of `pool`, `benchmarks` and `training_set`."""
+"""Keys of `pool`, `benchmarks` and `training_set`."""
 
 from __future__ import annotations
 
@@ -131,14 +131,13 @@ def is_open_ended(source: ProblemSource) -> bool:
     return isinstance(source, SyntheticProblems) and source.family == "replies"
 
 
-# For training, for comparing policies, and for selecting checkpoints.
+# Training, comparison of policies, and selection of checkpoints.
 OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT = "open-ended", "open-ended-held-out", "open-ended-development"
 OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT)
-DEVELOPMENT = "development"  # problems for choosing sweep candidates and checkpoints
+DEVELOPMENT = "development"  # chooses sweep candidates and checkpoints
 
 
 def place_of(problems: str) -> str:
-    """Configuration key of a set of problems."""
     named = {
         "pool": "pool",
         DEVELOPMENT: "sweep.development",

@@ -1,5 +1,3 @@
-"""Interface of a regime: one way to train a policy."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -25,22 +23,22 @@ SELECTED = "selected"  # folder of policies that are copies of the chosen checkp
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """One way to train a policy, with its settings and descriptions."""
+    """One way to train a policy."""
 
-    name: str  # used in the configuration, in rules (`train_{name}`) and in tables
+    name: str  # in the configuration, in rules (`train_{name}`) and in tables
     version: int  # raise it if results change
     phase: Phase
-    consumes: Literal["prompts", "pairs", "rollouts"]  # part of a harvest to read, unless online
+    consumes: Literal["prompts", "pairs", "rollouts"]  # part of a harvest, unless online
     settings: type[Section]
-    read: Callable[[TrainingJob, Any], Any]  # reads training data from the inputs of its rule
+    read: Callable[[TrainingJob, Any], Any]
     train: Callable[[TrainingJob], Trained]
     label: str  # its policies in legends
-    card: str  # origin of a policy; template with regime, k, group_size and harvested
-    message: str  # message of its rule, with the rule's wildcards
-    auto_message: str = ""  # the same if training stops automatically
+    card: str  # origin of a policy; template
+    message: str  # of its rule; template
+    auto_message: str = ""
     unit: str = ""  # unit of K, unless offline
-    methods: Callable[[Any], str] = lambda settings: ""  # sentence for the methods paragraph
-    section: str = ""  # configuration section, unless it has entries in `regimes`
+    methods: Callable[[Any], str] = lambda settings: ""
+    section: str = ""  # instead of entries in `regimes`
 
     @property
     def configured_in(self) -> str:
@@ -79,17 +77,11 @@ class OfflineEntry(Entry):
     )
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """Approximate sequences per prompt and epoch that pass through the model.
-
-        `samples` are the rollouts per prompt in the harvest, `pairable` is the share of pairable prompts.
-        """
+        """Approximate sequences per prompt and epoch that pass through the model; `pairable` is a share of prompts."""
         return 2 * pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """Workload on a card, for `group_size` completions per prompt of at most `budget` tokens.
-
-        Online trainings use their own budget.
-        """
+        """Workload on a card, with completions of at most `budget` tokens, if offline."""
         return Training(
             budget=budget,
             rows=self.number("per_device_batch_size"),
@@ -150,7 +142,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     @model_validator(mode="after")
     def _in_order(self) -> Any:
         if not self.steps or repeated(self.steps) or 0 in self.steps:
-            raise ValueError(f"steps: list every K once, at least one and none of them 0, which is M0: {self.steps}")
+            raise ValueError(f"steps: list every K once, at least one, without 0 (M0): {self.steps}")
         if self.steps != sorted(self.steps):
             raise ValueError(f"steps: list the values of K in ascending order: {self.steps}")
         if max(self.steps) > self.total_steps:
@@ -161,42 +153,43 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         if self.prompts == "mixed" and (self.retire or self.resample):
             raise ValueError("prompts: mixed: retire and resample would change the proportions: drop them")
         if self.prompts == "open_ended" and self.reward is not None:
-            raise ValueError("reward: judges verifiable prompts, and none is asked: drop it")
+            raise ValueError("reward: judges verifiable prompts, but prompts: open_ended has none: drop it")
         if self.asks_open_ended and "dpo" in self.policies:
-            raise ValueError("policies: a harvest asks verifiable prompts alone: drop dpo, or ask these alone too")
+            raise ValueError("policies: harvests have only verifiable prompts: drop dpo, or write prompts: verifiable")
         if self.auto is not None:
             self._check_auto(self.auto)
         if self.start == "base" and self.start_step is not None:
             raise ValueError(f"start_step={self.start_step}: M0 has no K: drop the key, or name a start")
         if self.start != "base" and self.start_step is None:
-            raise ValueError(f"start_step: missing: say which K of {self.start} to start from")
+            raise ValueError(f"start_step: missing: name the K of {self.start} to start from")
         return self
 
     def _check_auto(self, auto: AutoStop) -> None:
         if self.asks_open_ended:
-            raise ValueError("auto: its probes ask verifiable prompts alone: drop it, or ask these alone too")
+            raise ValueError("auto: probes have only verifiable prompts: drop it, or write prompts: verifiable")
         if len(self.steps) > 1:
-            raise ValueError(f"steps: with auto there is one K, the most updates it may take: keep one of {self.steps}")
+            raise ValueError(
+                f"steps: with auto there is one K, the largest number of updates: keep one of {self.steps}"
+            )
         if (first := auto.first_decline) > self.steps[-1]:
             raise ValueError(
                 f"auto could never stop: a decline shows at update {first} at the earliest (1 + patience probes), "
                 f"beyond K={self.steps[-1]}: lower auto.every or auto.patience, or raise K"
             )
         if self.reward is not None:
-            raise ValueError("auto: H and mu are of the truth, not of another reward: drop auto or reward")
+            raise ValueError(
+                "auto: H and mu are computed from correctness, not from another reward: drop auto or reward"
+            )
 
     @property
     def total_steps(self) -> int:
-        """Updates of the learning-rate schedule."""
         return self.horizon if self.horizon is not None else max(self.steps)
 
     def trajectory(self) -> dict[str, Any]:
-        """Keys that the run to step K depends on."""
         params = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
         return params | {"horizon": self.total_steps}
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
-        """Settings that a training depends on, as JSON."""
         return {
             self.regime: self.trajectory() | {"keep_rollouts": self.keep_rollouts},  # type: ignore[attr-defined]
             **({} if job.start is None else {"started_from": as_json(job.start)}),
@@ -228,7 +221,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         return steps * self.prompts_per_update
 
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
-        """Yield conflicts with a model's training set of `n_problems` or its adapter: key and fix."""
+        """Yield conflicts with a model's training set or adapter: key and fix."""
         probed = 0 if self.auto is None else self.auto.prompts
         for name, prompts in (("prompts_per_update", self.prompts_per_update), ("auto.prompts", probed)):
             if prompts > n_problems:
@@ -239,7 +232,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
 
 def updates_words(settings: Any) -> str:
-    """Describe the schedule of an online training for the methods paragraph; starts inside a parenthesis."""
+    """Describe the schedule of an online training; starts inside a parenthesis."""
     chosen = f" Of its prompts, {words}." if (words := choice_words(settings)) else ""
     auto, stopped = settings.auto, ""
     if auto is not None:

@@ -29,9 +29,9 @@ from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
 from g2d.verifier.verifier import Verifier
 
-ADDED = ("verdict", "reward", "extracted_answer", "second_opinion")  # columns taken from a `Judgement`
-CHUNK_BYTES = 2**20  # judged per batch
-MAX_LINE = 64 * 2**20  # a longer line means that the file is not JSONL
+ADDED = ("verdict", "reward", "extracted_answer", "second_opinion")
+CHUNK_BYTES = 2**20
+MAX_LINE = 64 * 2**20  # bytes; then it is no JSONL
 
 
 def register(subparsers: Any) -> None:
@@ -54,7 +54,6 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify a file; return 1 if rows were malformed."""
     malformed, numbers = 0, count(1)
     verdicts: Counter[str] = Counter()
     disputed: Counter[str] = Counter()
@@ -100,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def parse_row(line: bytes) -> dict[str, Any]:
-    """Parse a row; a numeric answer becomes text. A ValueError says what is wrong with it."""
+    """Parse a row; a numeric answer becomes text."""
     if len(line) > MAX_LINE:
         raise ValueError(f"longer than {MAX_LINE >> 20} MiB: write one JSON object a line")
     row = parse_line(line, surrogates=True)

@@ -28,7 +28,6 @@ _BASE_IN_WORDS = re.compile("(?:base)?(?:[0-9]+|two|three|four|five|six|seven|ei
 
 _NAN = re.compile(r"(?<![A-Za-z])nan(?![A-Za-z])", re.IGNORECASE)
 
-# Share of the larger number.
 RELATIVE_TOLERANCE = 0.01
 
 
@@ -78,7 +77,6 @@ def magnitudes_differ(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
 
 
 def at_least_one(readings: Sequence[Any]) -> bool:
-    """Return whether a reading cannot be a proportion."""
     value = _value(readings)
     return value is not None and bool(abs(value) >= 1)
 
@@ -98,10 +96,7 @@ _SPARE = "qwzvukhjt"
 
 
 def with_capitals_renamed(reference: str, answer: str) -> tuple[str, str] | None:
-    """Rename each capital that also occurs as a small letter in the same answer: `R` next to `r`.
-
-    None if there is no such letter, or no unused letter to rename it to.
-    """
+    """Rename each capital that also occurs as a small letter in the same answer: `R` next to `r`."""
     if reference == reference.lower() and answer == answer.lower():
         return None
     used = [{match["letter"] for match in _SYMBOL.finditer(side) if match["letter"]} for side in (reference, answer)]

@@ -16,7 +16,7 @@ from latex2sympy2_extended.logic import And
 from sympy.core.relational import GreaterThan, LessThan, Relational, StrictLessThan
 
 Reader = Callable[[str], Sequence[Any]]
-Solution = tuple[Any, sympy.Set]  # a letter and its values
+Solution = tuple[Any, sympy.Set]
 
 _OR = re.compile(r"\\text\s*\{\s*or\s*\}|\\(?:lor|vee)(?![A-Za-z])|(?<![A-Za-z\\])or(?![A-Za-z])")
 _AND = re.compile(r"\\text\s*\{\s*and\s*\}|\\(?:land|wedge)(?![A-Za-z])|(?<![A-Za-z\\])and(?![A-Za-z])")
@@ -25,10 +25,6 @@ MAX_PARTS = 8
 
 
 def same_interval(reference: Sequence[Any], answer: str, read: Reader, equal: Callable[[Any, Any], bool]) -> bool:
-    """Return whether an answer is a solved inequality whose solution is the reference's interval.
-
-    `reference` holds Math-Verify's readings.
-    """
     letter, interval = None, reference[0] if reference else None
     if isinstance(interval, sympy.Eq) and isinstance(interval.rhs, sympy.Set):
         letter, interval = interval.lhs, interval.rhs  # x \in [1,2]
@@ -59,7 +55,6 @@ def _solved(readings: Sequence[Any]) -> Solution | None:
 
 
 def _combined(combine: Callable[..., sympy.Set], solutions: Iterable[Solution | None]) -> Solution | None:
-    """None if one is missing or for another letter."""
     combined: list[Solution] = []
     for solution in solutions:
         if solution is None or (combined and combined[0][0] != solution[0]):

@@ -21,7 +21,7 @@ def normalise(answer: str) -> str:
     '(12345, 2 i)'
     """
     if _PLAIN.fullmatch(answer):
-        return answer  # fast path for most answers
+        return answer
     text = unwrap(without_final_punctuation(without_end_tokens(answer)))
     text = without_inner_boxes(without_final_punctuation(text))
     for step in (
@@ -69,7 +69,6 @@ def unwrap(text: str) -> str:
 
 
 def _closing(text: str, start: int) -> int:
-    """Position of the brace that closes the one before `start`; -1 if it stays open."""
     depth = 1
     for match in _BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(match.group(), 0)
@@ -103,7 +102,7 @@ def without_inner_boxes(text: str) -> str:
     r"""Replace inner boxes by their grouped content: `x=\boxed{3}` is `x=3`, `2\boxed{a+b}` is `2(a+b)`."""
     if "box" not in text:
         return text
-    open_groups = [""]  # text so far in each open group
+    open_groups = [""]
     openings = [""]
     position = 0
     for match in _BOX_OR_BRACE.finditer(text):
@@ -124,9 +123,8 @@ def without_inner_boxes(text: str) -> str:
 
 
 def _framed(before: str, content: str) -> str:
-    """Content of a box, in the form that the preceding text requires."""
     if re.search(r"(?:[_^]|\\[A-Za-z]+)\s*\Z", before[-40:]):
-        return f"{{{content}}}"  # argument of a command or script
+        return f"{{{content}}}"
     is_sum = re.search(r"[^\s+-][\s]*[+-]", content) and not re.search(r"[,;=<>]|\\(?:le|ge|ne|lt|gt|in)", content)
     return f"({content})" if is_sum else f" {content} "
 
@@ -171,7 +169,7 @@ def with_braced_roots(text: str) -> str:
         return text
     text = _BARE_ROOT.sub(lambda root: rf"\sqrt{{{root['digits']}}}" if root["digits"] else r"\sqrt ", text)
     written = list(text)
-    opened: list[int | None] = []  # positions where a radicand opens; None for other brackets
+    opened: list[int | None] = []
     for bracket in _ROOT_OR_BRACKET.finditer(text):
         if bracket.group() != ")":
             opened.append(bracket.end() - 1 if bracket["root"] else None)

@@ -35,13 +35,11 @@ _NAMES = frozenset(
 
 
 class Entry(NamedTuple):
-    """A problem of reasoning-gym as a reference answer."""
-
-    literal: str  # Python literal with task, config and entry (question, answer, metadata)
+    literal: str  # Python literal with task, config and entry
 
 
 def judge(entry: str, answer: str) -> Verdict:
-    """Judge an answer to the problem in this literal; raises whatever the task's `score_answer` raises."""
+    """Judge an answer to the problem; raises whatever the task's `score_answer` raises."""
     problem = _read(entry)
     if problem["task"] in FORMULAS and not _is_formula(answer):
         return "parse_error"
@@ -57,7 +55,7 @@ def prepare() -> None:
 
 
 def _is_formula(answer: str) -> bool:
-    """Return whether `parse_expr` can only do arithmetic with a text: no strings, attributes or unlisted names."""
+    """Return whether `parse_expr` can only do arithmetic: no strings, attributes or unlisted names."""
     names = _NAME.findall(answer)
     return (
         _FORMULA.fullmatch(answer) is not None

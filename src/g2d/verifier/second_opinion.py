@@ -14,24 +14,22 @@ from itertools import accumulate, pairwise
 
 from g2d.verifier.units import Unit, find_unit, of_price
 
-# A decimal this close to the other number (as a share of it) may be a rounded value.
+# A decimal this close (as a share) may be a rounded value.
 DOUBT = Fraction(1, 100)
 MAX_DIGITS = 1_000  # longer numbers are compared as strings
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Normal form of an answer."""
-
     body: str  # LaTeX without spaces, layout and units
     name: str | None  # variable of a leading `x=` or `x\in`
-    unit: Unit | None  # canonical; None if absent or not recognised
+    unit: Unit | None
     percent: bool  # whether a percent sign was dropped
-    base: str | None  # subscript of a number
+    base: str | None
 
 
 def second_opinion(reference: str, answer: str) -> bool | None:
-    """Return whether an answer equals the reference; None if the normal forms cannot decide."""
+    """Return whether an answer equals the reference; None if unsure."""
     expected, given = normalise(reference), normalise(answer)
     if None not in (expected.name, given.name) and expected.name != given.name:
         return None
@@ -47,7 +45,6 @@ def second_opinion(reference: str, answer: str) -> bool | None:
 
 
 def _same_percentage(expected: Answer, found: Answer) -> bool | None:
-    """Compare two answers if exactly one has a percent sign."""
     literal = same(expected.body, found.body)
     if literal:
         # 10 may be a percentage without its sign.
@@ -58,7 +55,7 @@ def _same_percentage(expected: Answer, found: Answer) -> bool | None:
     return _close(*((a / 100, b) if expected.percent else (a, b / 100)), rounded=True)
 
 
-GAP = "\N{OPEN BOX}"  # placeholder for space that separates numbers
+GAP = "\N{OPEN BOX}"
 _SPACE = re.compile(r"\\[!,;:> ]|~|\s")
 _SIDE_BY_SIDE = re.compile(rf"(?<=[0-9])(?:{_SPACE.pattern})+(?=[0-9])")
 _GROUPED = re.compile(rf"(?<![0-9])[0-9]{{1,3}}(?:(?:{_SPACE.pattern})[0-9]{{3}})+(?![0-9/])")
@@ -115,7 +112,6 @@ def normalise(text: str) -> Answer:
 
 
 def _split_words(text: str) -> tuple[str, Unit | None]:
-    r"""Unwrap `\text{...}` and split off a known unit behind a number; other words stay."""
     match = re.search(rf"(?<=[0-9}}\s!,)]){_WORDS.pattern}(?:\^\{{?([0-9])\}}?)?[\s.]*$", text)
     if match and re.search("[0-9]", text[: match.start()]):
         unit = find_unit(f"{match[1]}^{match[2]}" if match[2] else match[1])
@@ -133,7 +129,7 @@ _MATRIX = re.compile(r"\\begin\{(?:small)?matrix\}(.*)\\end\{(?:small)?matrix\}"
 
 def same(expected: str, found: str) -> bool | None:
     if "nan" in (expected.casefold(), found.casefold()):
-        return False  # equal to nothing
+        return False
     if expected == found:
         return True if expected else None
     a, b = number(expected), number(found)
@@ -148,7 +144,7 @@ def same(expected: str, found: str) -> bool | None:
 
 
 def number(body: str) -> Fraction | None:
-    """Exact value of a normal form that is a plain number: integer, decimal, fraction or mixed number."""
+    """Exact value of an integer, decimal, fraction or mixed number."""
     sign = -1 if body.startswith("-") else 1
     body = body.removeprefix("-")
     if body.startswith("-"):
@@ -172,7 +168,7 @@ def _decimal(text: str) -> Fraction | None:
 
 
 def _close(a: Fraction, b: Fraction, rounded: bool) -> bool | None:
-    """Return whether two numbers are equal; None if one may be a rounded decimal."""
+    """None if one may be a rounded decimal."""
     if a == b:
         return True
     return None if rounded and abs(a - b) <= DOUBT * max(abs(a), abs(b)) else False
@@ -180,7 +176,7 @@ def _close(a: Fraction, b: Fraction, rounded: bool) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Entries of a composite and its kind of bracket; lists and sets are unordered."""
+    """Entries of a composite; lists and sets are unordered."""
 
     bracket: str
     entries: tuple[str, ...]
@@ -218,7 +214,7 @@ def _same_parts(a: _Parts, b: _Parts) -> bool | None:
 
 
 def _same_members(a: tuple[str, ...], b: tuple[str, ...]) -> bool | None:
-    """Compare as sets of keys, in linear time because an answer may list a thousand numbers."""
+    """Compare as sets: an answer may list a thousand numbers."""
     keys, other_keys = {_key(entry) for entry in a}, {_key(entry) for entry in b}
     if keys == other_keys:
         # Three or more words in another order may be a different ordering.
@@ -236,7 +232,7 @@ def _key(body: str) -> Hashable:
 
 
 def _is_certain(body: str) -> bool:
-    """Return whether different keys imply different values; not so for rounded decimals and most expressions."""
+    """Return whether different keys imply different values."""
     if (parts := _parts(body)) is not None:
         return all(map(_is_certain, parts.entries))
     return _is_word(body) or (number(body) is not None and "." not in body)

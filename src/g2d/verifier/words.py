@@ -90,7 +90,7 @@ def _without_text(latex: str) -> str:
 
 
 def _spelled(plain: str) -> str:
-    """Drop space, points and brackets between letters and hyphens between words; lower case."""
+    """Drop space, points, brackets and hyphens."""
     return re.sub(r"[\s.()\[\]]", "", _HYPHEN.sub("", plain)).casefold()
 
 

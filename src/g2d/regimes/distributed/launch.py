@@ -35,9 +35,9 @@ from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.processes import FSDP, Processes
 from g2d.regimes.run.stopping import stop_requests
 
-FOLDER = "processes"  # in the work folder
-LOOK_S = 0.2  # seconds between checks
-TOGETHER_S = 1  # seconds within which failures count as simultaneous
+FOLDER = "processes"
+LOOK_S = 0.2  # seconds
+TOGETHER_S = 1
 
 
 def launched(
@@ -51,8 +51,7 @@ def launched(
 ) -> Any:
     """Call a function in several processes and return the result of the first.
 
-    Arguments and result must be values that `g2d.regimes.distributed.messages` can write. `meter` receives the usage
-    and progress of the processes, `log` has the first one's output.
+    `g2d.regimes.distributed.messages` must be able to write arguments and result.
 
     Raises:
         TrainingStoppedError: a signal stopped it early.
@@ -122,7 +121,7 @@ class _Launch(threading.Thread):
         threads = max(1, int(os.environ.get("OMP_NUM_THREADS", "1")) // self.training.processes)
         words = ["--multi_gpu", "--num_machines", 1, "--num_processes", self.training.processes]
         words += ["--main_process_port", 0, "--num_cpu_threads_per_process", threads]
-        words += ["--mixed_precision", "no", "--dynamo_backend", "no"]  # set by the trainer's arguments
+        words += ["--mixed_precision", "no", "--dynamo_backend", "no"]
         words += FSDP if self.training.strategy == "fsdp" else ()
         words += ["--module", "g2d.regimes.distributed.rank", self.folder, self.function]
         try:
@@ -151,14 +150,13 @@ def _wait_for_orphans(work: Path) -> None:
 
 
 def _why(failure: Any, folder: Path, n: int, log: Path) -> str:
-    """Describe which process failed first, why, and its log."""
     failures = getattr(failure, "failures", None)
     if not failures:
         return f"the training's processes could not be started: {failure}"
     first = min(failed.timestamp for failed in failures.values())
 
     def blame(entry: tuple[int, Any]) -> tuple[Any, ...]:
-        """Sort key of failures: if a process is killed, others fail by closed connections or the launcher's SIGTERM."""
+        """Sort key: if a process is killed, others fail by closed connections or the launcher's SIGTERM."""
         rank, failed = entry
         return failed.timestamp > first + TOGETHER_S, failed.exitcode == -signal.SIGTERM, failed.exitcode > 0, rank
 

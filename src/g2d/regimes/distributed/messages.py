@@ -1,7 +1,4 @@
-"""Messages between the processes of a training, as JSON: results folders are shared, and reading a pickle runs code.
-
-Supported are JSON's values, tuples, paths, and the package's dataclasses and sections, which are not validated again.
-"""
+"""Messages between the processes of a training, as JSON: results folders are shared, and reading a pickle runs code."""
 
 from __future__ import annotations
 

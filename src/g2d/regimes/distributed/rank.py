@@ -30,10 +30,8 @@ CALL, OUTCOME, METER, LIVING = "call.json", "outcome.json", "meter.json", "livin
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of the call in the first process."""
-
     log: Any = None
-    stopped: str = ""  # message, if it was asked to stop
+    stopped: str = ""
     used: Elsewhere | None = None
 
 
@@ -49,7 +47,6 @@ class RankMeter(Meter):
             self.tell()
 
     def tell(self) -> None:
-        """Write the values that the job's meter lacks."""
         write_message(self.file, {name: getattr(self, name) for name in ("tokens_generated", "carried", "progress")})
 
 
@@ -61,12 +58,10 @@ def read_meter(file: Path, meter: Meter) -> None:
 
 @dataclass(frozen=True)
 class Call:
-    """Function call of every process."""
-
     arguments: tuple[Any, ...]
     meter: RankMeter
     log: Path
-    process: str  # the job's process (`g2d.jobs.orphans.name_of`)
+    process: str  # `g2d.jobs.orphans.name_of`
 
 
 def rank_log(log: Path, rank: int) -> Path:
@@ -98,14 +93,13 @@ def end_with_the_job(job: str) -> None:
 
 
 def read_on_cpus() -> None:
-    """Make torch load storages saved on `cpu:0`, transformers' name for a distributed process's CPU, when resuming."""
+    """Let torch load storages saved on `cpu:0`, transformers' name for a distributed process's CPU."""
     from torch.serialization import register_package
 
     register_package(5, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None)
 
 
 def main(folder: Path, function: str, rank: int) -> int:
-    """Call a function (`module:name`) and return the exit status."""
     # If the job is killed, the next attempt waits for this lock.
     living = os.open(folder.parent / LIVING, os.O_RDWR | os.O_CREAT)
     fcntl.lockf(living, fcntl.LOCK_SH)

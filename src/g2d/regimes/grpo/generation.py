@@ -1,8 +1,7 @@
 """GRPO's completions from `g2d.rollouts`; TRL's generation is not used.
 
-transformers decodes with the trained policy itself, so no importance correction is needed unless there is a `lag`. vLLM
-computes slightly different log-probabilities, and its adapter may be from an earlier step, so completions are weighted.
-The random numbers of a completion depend on its step and its position in the batch of all processes.
+transformers decodes with the trained policy itself; vLLM's log-probabilities differ, and its adapter may be older, so
+completions are weighted. Random numbers depend on the step and the position in the batch of all processes.
 """
 
 from __future__ import annotations
@@ -28,14 +27,7 @@ from g2d.rollouts.transformers_engine import TransformersEngine
 
 
 class EngineGeneration:
-    """Generates the completions of a `Grpo`.
-
-    Create it before the trainer: vLLM seeds the random generators of the process when it starts.
-
-    Args:
-        problems: all problems that the training may ask.
-        end_ids: tokens that end a completion.
-    """
+    """Generates the completions of a `Grpo`. Create it before the trainer: vLLM seeds the process when it starts."""
 
     def __init__(self, job: TrainingJob, problems: Sequence[Problem], end_ids: frozenset[int]) -> None:
         warmup: Warmup = job.settings
@@ -45,7 +37,7 @@ class EngineGeneration:
         self.lag = Lag(warmup.lag, job.k, job.work, job.meter) if warmup.lag else None
         self._corrects_lag = self.lag is not None and warmup.ratio == "sampler"
         self.synced_at: list[int] = []  # steps at which vLLM received the adapter
-        self._last_draw = (-1, 0)  # (step, earlier draws in it); several if prompts are replaced
+        self._last_draw = (-1, 0)  # (step, earlier draws in it)
         self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, at_once, job.seed)
         self._trainer: Any = None
         self._cuda_graph = job.engine is not None and job.engine.cuda_graph
@@ -55,17 +47,17 @@ class EngineGeneration:
     def attach(self, trainer: Any) -> None:
         """Generate for this trainer.
 
-        With `use_vllm`, TRL corrects by the log-probabilities that come with completions, from any engine. It does not
-        with `rollout_func`, its hook for custom generation.
+        With `use_vllm`, TRL corrects by the log-probabilities that come with completions, from any engine; with
+        `rollout_func`, its hook for custom generation, it does not.
         """
         self._trainer = trainer
         trainer.use_vllm = self._vllm is not None or self._corrects_lag
         trainer.eos_token_ids = sorted(self.end_ids)  # TRL reads them from M0's file
 
     def draw(self, prompts: list[list[int]]) -> tuple[list[list[int]], list[list[float]] | None]:
-        """Sample a completion for every tokenized prompt of this process.
+        """Sample a completion for every prompt of this process.
 
-        Returns the tokens and, with vLLM or a lag, their log-probabilities under the sampling distribution.
+        Returns tokens and, with vLLM or a lag, their log-probabilities under the sampling distribution.
         """
         step = self._trainer.state.global_step
         again = self._last_draw[1] + 1 if self._last_draw[0] == step else 0

@@ -146,7 +146,7 @@ class OffPolicy(Section):
 
     @property
     def has_buffer(self) -> bool:
-        """Whether groups of earlier updates are replayed; their completions need importance weights."""
+        """Whether groups of earlier updates are replayed; they need importance weights."""
         return self.replay is not None and self.replay.buffer is not None
 
     @property
@@ -156,7 +156,6 @@ class OffPolicy(Section):
 
     @property
     def trains_again(self) -> bool:
-        """Whether fewer completions are sampled than trained on."""
         return self.iterations > 1 or self.replay is not None
 
 
@@ -185,7 +184,6 @@ class Mismatch(Section):
 
     @property
     def weighs_tokens(self) -> bool:
-        """Whether each token has a weight with its own cap, rather than each completion."""
         return self.correction.startswith("token")
 
     @property

@@ -22,9 +22,8 @@ from g2d.settings import Section, Steps, key
 if TYPE_CHECKING:
     import pandas as pd
 
-Row = dict[str, Any]  # row of the data set
-FILE = "replay.parquet"  # in a checkpoint
-# Metric of a generation:
+Row = dict[str, Any]
+FILE = "replay.parquet"  # file in a checkpoint
 STALENESS = "replay/staleness"  # mean over groups of the updates since they were sampled
 
 
@@ -69,31 +68,29 @@ class Replay(Section):
 
 class Completion(NamedTuple):
     ids: list[int]
-    log_probs: list[float]  # under the policy that sampled it; NaN if not used
+    log_probs: list[float]  # sampling policy's; NaN if not used
 
 
 @dataclass(frozen=True)
 class StoredGroup:
-    """All completions of one prompt."""
-
-    generation: int  # generation in which it was sampled, from 0
-    row: int  # row of its prompt in the data set
+    generation: int  # counted from 0
+    row: int
     ids: list[list[int]]
     log_probs: list[list[float]]
 
 
 class ReplayBuffer:
-    """First-in-first-out buffer of the last `size` groups. Each generation after the first replays `n` groups."""
+    """The last `size` groups. Each generation after the first replays `n` of them."""
 
     def __init__(self, size: int, n: int, group_size: int, seed: int) -> None:
         self.n, self.group_size, self.seed = n, group_size, seed
         self.groups: deque[StoredGroup] = deque(maxlen=size)
         self.replayed: dict[int, Completion] = {}
-        self.ages: list[int] = []  # generations since the replayed groups were sampled
+        self.ages: list[int] = []  # generations since they were sampled
         self._drawn: list[int] = []  # rows of the data set
 
     def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> list[Row]:
-        """Rows of a generation: the next rows of the data set, then rows of replayed groups."""
+        """Rows of a generation: the next ones of the data set, then replayed groups."""
         chosen: list[StoredGroup] = []
         if generation:
             chosen = random.Random(f"{self.seed}/replay/{generation}").sample([*self.groups], self.n)
@@ -108,13 +105,13 @@ class ReplayBuffer:
         return [data[row] for row in rows for _ in range(self.group_size)]
 
     def add(self, generation: int, ids: Sequence[list[int]], log_probs: Sequence[list[float]]) -> None:
-        """Store the groups sampled for a generation; `ids` and `log_probs` cover all of its rows."""
+        """Store the sampled groups; `ids` and `log_probs` cover all rows."""
         for place, row in enumerate(self._drawn):
             rows = slice(place * self.group_size, (place + 1) * self.group_size)
             self.groups.append(StoredGroup(generation, row, [*ids[rows]], [*log_probs[rows]]))
 
     def save(self, folder: Path) -> None:
-        """Write the buffer to a checkpoint, with exact numbers."""
+        """Write the buffer, with exact numbers."""
         import pyarrow
         import pyarrow.parquet
 
@@ -131,10 +128,7 @@ class ReplayBuffer:
 
 
 class Successes:
-    """Right completions of a harvest that replace the last completions of their prompts' groups.
-
-    At most n per group are replayed, with at most `longest` tokens each.
-    """
+    """Right completions of a harvest that replace the last ones of their prompts' groups."""
 
     def __init__(self, harvest: pd.DataFrame, n: int, longest: int, group_size: int, seed: int) -> None:
         self.n, self.group_size, self.seed = n, group_size, seed
@@ -146,7 +140,7 @@ class Successes:
                 self.by_problem.setdefault(problem, []).append(ids.tolist())
 
     def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> Sequence[Row]:
-        """Select the completions to replay; the rows of the generation are unchanged."""
+        """Select the completions to replay."""
         self.replayed = {}
         for end in range(self.group_size, len(inputs) + 1, self.group_size):
             row = inputs[end - 1]
@@ -162,7 +156,7 @@ class Successes:
 def with_replayed(
     drawn: tuple[Sequence[list[int]], Sequence[list[float]] | None], replayed: Mapping[int, Completion]
 ) -> tuple[list[list[int]], list[list[float]]]:
-    """Merge sampled and replayed completions in the order of the rows; unknown log-probabilities are NaN."""
+    """Merge sampled and replayed completions; unknown log-probabilities are NaN."""
     ids, log_probs = drawn
     sampled = log_probs if log_probs is not None else [[math.nan] * len(row) for row in ids]
     others = map(Completion, ids, sampled)

@@ -1,7 +1,6 @@
 """GRPO warm-up: K gradient steps of online RL on M0 (paper, section 2.1, stage 1).
 
-A chain passes through every K on one trajectory, bit for bit like an uninterrupted run. With `schedule: per_k`, every K
-is a separate run.
+A chain passes through every K, bit for bit like an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -120,7 +119,6 @@ def train_grpo(job: TrainingJob) -> Trained:
 
 
 def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
-    """Row of the data set for a problem with `before` earlier visits."""
     return {
         "prompt": conversation(problem, job.prompt),
         "problem_id": problem.problem_id,
@@ -129,7 +127,7 @@ def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
 
 
 def _order(warmup: Warmup, microbatches: MicroBatches) -> Order | None:
-    """Order of an update's completions before they are divided into passes; None: TRL's random order."""
+    """Order of an update's completions before they are divided; None: TRL's."""
     from g2d.regimes.run.by_length import by_length, by_prompt
 
     if microbatches.tokens:
@@ -176,7 +174,6 @@ def _arguments(job: TrainingJob, draft: Path, microbatches: MicroBatches) -> Any
 
 
 def _methods(warmup: Warmup) -> str:
-    """Describe differences from on-policy GRPO with TRL's default objective."""
     clauses = []
     if warmup.updates_per_generation > 1:
         clauses.append(f"the rollouts of {warmup.updates_per_generation} steps were drawn at once")

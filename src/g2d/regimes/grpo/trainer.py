@@ -1,8 +1,7 @@
 """TRL's GRPO trainer, extended by off-policy GRPO (arXiv 2505.22257).
 
-Groups without a signal may be masked (eq. 8 there) by TRL 1.16's `tool_mask`, a factor of its loss. TRL takes the ratio
-as 1 if a batch has no `old_per_token_logps`. Without these keys and without dropout, the trainer equals TRL's bit for
-bit. Importing this module imports TRL, but not vLLM, which takes longer than everything else.
+TRL 1.16 multiplies its loss by `tool_mask`, here the mask of eq. 8, and takes the ratio as 1 if a batch has no
+`old_per_token_logps`. Without these keys and dropout, the trainer equals TRL's bit for bit. vLLM is not imported.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ finally:
     trl_imports.is_vllm_available = is_vllm_available
 
 # Files in a checkpoint:
-PROMPTS = "prompts.json"  # state of the prompt choice
+PROMPTS = "prompts.json"
 REFERENCE = "reference.safetensors"  # not PEFT's folder `ref`, next to which the trainer would not load our adapter
 
 
@@ -50,11 +49,10 @@ class Grpo(GRPOTrainer):
     Args:
         rollouts: records the rollouts and the step that consumes each.
         n_problems: problems in the training set.
-        order: sorts an update's completions before they are divided into passes; None: random.
-        choice: chooses prompts instead of the data set, if prompts may be retired or replaced.
+        order: sorts an update's completions before they are divided into passes.
+        choice: chooses prompts instead of the data set.
         row: returns the data set row for a position in the order of `choice`.
         replay: completions that replace some of the sampled ones.
-        arguments: arguments of GRPOTrainer.
     """
 
     _buffered_inputs: Any  # TRL's: micro-batches of a generation
@@ -75,7 +73,7 @@ class Grpo(GRPOTrainer):
         self.warmup, self.order = warmup, order
         self.generation, self.rollouts = generation, rollouts
         self.choice, self.row, self.replay = choice, row, replay
-        self._completions: list[list[int]] = []  # of the current generation
+        self._completions: list[list[int]] = []
         self._drawn: tuple[list[list[int]], list[list[float]] | None] | None = None
         super().__init__(**arguments)
         generation.attach(self)
@@ -85,7 +83,7 @@ class Grpo(GRPOTrainer):
             self.add_callback(ReferenceSync(self, n_problems))
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        """Return the batch of one generation, groups still in order: TRL shuffles later."""
+        """Return the batch of one generation; TRL shuffles later."""
         if self.choice is not None:
             inputs = self._chosen(self.choice, len(inputs) // self.num_generations)
         if self.replay is not None:
@@ -119,7 +117,7 @@ class Grpo(GRPOTrainer):
         return weighted_by_sign(advantages, self.warmup.positive_weight, self.warmup.negative_weight)
 
     def _weigh(self, batch: dict[str, Any]) -> None:
-        """Mask tokens for M2PO, and log the share of weights that exceed the cap or are masked."""
+        """Mask tokens for M2PO, and log the share of weights beyond the cap."""
         mask, metrics = batch["completion_mask"], self._metrics["train"]
         log_ratios = masked_log_ratios(batch["old_per_token_logps"], batch["sampling_per_token_logps"], mask)
         if self.warmup.correction == "m2":
@@ -154,7 +152,7 @@ class Grpo(GRPOTrainer):
             return super()._get_per_token_logps_and_entropies(model, *arguments, **keywords)
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """Return the next micro-batch; at the start of a generation, also record the step that consumes each row."""
+        """Return the next micro-batch; record the step that consumes each row of a generation."""
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         if self.order is not None and self._buffered_inputs is not before:
@@ -172,7 +170,6 @@ class Grpo(GRPOTrainer):
         return inputs
 
     def keep(self, checkpoint: Path) -> None:
-        """Write the state that determines later sampling to a checkpoint."""
         if self.choice is not None:
             write_json(checkpoint / PROMPTS, self.choice.state())
         for part in self._kept_parts():
@@ -188,7 +185,7 @@ class Grpo(GRPOTrainer):
         return [part for part in (self.replay, self.generation.lag) if isinstance(part, (ReplayBuffer, Lag))]
 
     def _chosen(self, choice: PromptChoice, n_prompts: int) -> list[dict[str, Any]]:
-        """Choose the rows of one generation; their completions are kept so that they are not sampled again."""
+        """Choose the rows of one generation; their completions are kept, not sampled again."""
         update = self.state.global_step
         groups = choice.settle(self._asked(choice.take(n_prompts, update)), self._asked, update)
         answers = [answer for group in groups for answer in group.answers]
@@ -199,7 +196,7 @@ class Grpo(GRPOTrainer):
         return [self.row(group.number) for group in groups for _ in range(self.num_generations)]
 
     def _asked(self, numbers: list[int]) -> list[AskedGroup]:
-        """Sample completions for the prompts at these positions, and check whether their rewards differ."""
+        """Sample completions for the prompts at these positions."""
         size = self.num_generations
         rows = [row for row in map(self.row, numbers) for _ in range(size)]
         prompt_ids, _, _ = self._tokenize_prompts([row["prompt"] for row in rows])
@@ -223,14 +220,13 @@ class Grpo(GRPOTrainer):
         return [conversation_ids(self.processing_class, prompt) for prompt in prompts], None, {}
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
-        """Return completions of tokenized prompts, each repeated `num_generations` times."""
         drawn, self._drawn = self._drawn, None
         if self.replay is not None:
             return self._with_replayed(self.replay, prompt_ids)
         return self.generation.draw(prompt_ids) if drawn is None else drawn
 
     def log_probs(self, prompts: list[list[int]], completions: list[list[int]]) -> list[list[float]]:
-        """Log-probabilities of completion tokens under the current policy, at the training temperature."""
+        """Log-probabilities under the current policy, at the training temperature."""
         padding, device = self.processing_class.pad_token_id, self.accelerator.device
         rows = [(prompts, "left"), (completions, "right")]
         parts = [([torch.tensor(row) for row in tokens], side) for tokens, side in rows]
@@ -251,7 +247,6 @@ class Grpo(GRPOTrainer):
         return int(self.state.global_step) // self.warmup.updates_between_generations
 
     def _with_replayed(self, replay: ReplayBuffer | Successes, prompt_ids: list[list[int]]) -> Any:
-        """Sample the completions of a generation that are not replayed, and merge in the replayed ones."""
         drawn = self.generation.draw([ids for row, ids in enumerate(prompt_ids) if row not in replay.replayed])
         self._completions, log_probs = with_replayed(drawn, replay.replayed)
         self._metrics["train"][DRAWN].append(float(sum(map(len, drawn[0]))))
@@ -286,7 +281,7 @@ class Grpo(GRPOTrainer):
 
 
 class ReferenceSync(TrainerCallback):
-    """Copies the policy to the reference at the end of a step, before it is saved; may reset AdamW's averages."""
+    """Copies the policy to the reference at the end of a step, before it is saved."""
 
     def __init__(self, trainer: Grpo, n_problems: int) -> None:
         self.trainer, self.n_problems = trainer, n_problems
@@ -302,8 +297,7 @@ class ReferenceSync(TrainerCallback):
 def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
     """Mask of completions whose group has different rewards, (B,): the indicator of eq. 8.
 
-    It compares rewards, since advantages have rounding errors in the mean. Groups follow one another in `rewards`,
-    (B,), with NaN for missing rewards.
+    It compares rewards, since advantages have rounding errors. Missing rewards are NaN.
     """
     grouped = rewards.view(-1, group_size)
     lowest, highest = (grouped.nan_to_num(nan=bound) for bound in (torch.inf, -torch.inf))
@@ -311,9 +305,9 @@ def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
 
 
 def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool) -> torch.Tensor:
-    """Rewards minus their group's mean, over sqrt(var + 1e-4), (B,) (arXiv 2505.22257, eq. 2, which has no epsilon).
+    """Rewards minus their group's mean, over sqrt(var + 1e-4), (B,) (arXiv 2505.22257, eq. 2, without its epsilon).
 
-    Missing rewards are NaN and get advantage 0. With `of_batch`, the variance is of all rewards instead of the group's.
+    Missing rewards are NaN and get advantage 0.
     """
     grouped = rewards.view(-1, group_size)
     centred = grouped - grouped.nanmean(dim=1, keepdim=True)
@@ -327,18 +321,12 @@ def weighted_by_sign(advantages: torch.Tensor, positive: float, negative: float)
 
 
 def masked_log_ratios(log_probs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Log-ratio of the policy's to the sampler's probability of each token, as in TRL, (B, T); 0 outside the mask.
-
-    NaN in `sampled` counts as equal.
-    """
+    """Log-ratio of the policy's to the sampler's probability of each token, as in TRL, (B, T); NaN counts as equal."""
     return ((log_probs - sampled) * mask).nan_to_num(nan=0.0)
 
 
 def above_cap(log_ratios: torch.Tensor, mask: torch.Tensor, cap: float, *, of_tokens: bool) -> torch.Tensor:
-    """Number of weights that exceed the cap, and number of weights, (2,).
-
-    A weight belongs to a token, or is the product over a completion.
-    """
+    """Number of weights that exceed the cap, and number of weights, (2,)."""
     of_weights = log_ratios[mask.bool()] if of_tokens else log_ratios.sum(dim=1)
     return torch.stack([(of_weights.exp() > cap).sum(), torch.tensor(len(of_weights), device=of_weights.device)])
 
@@ -352,5 +340,5 @@ def within_second_moment(log_ratios: torch.Tensor, mask: torch.Tensor, threshold
     squares = log_ratios.double() ** 2
     ascending = squares[mask.bool()].sort().values
     means = ascending.cumsum(0) / torch.arange(1, len(ascending) + 1, device=ascending.device)
-    kept = int((means <= threshold).sum())  # the means ascend too
+    kept = int((means <= threshold).sum())  # means ascend too
     return squares < ascending[kept] if kept < len(ascending) else torch.ones_like(squares, dtype=torch.bool)

@@ -1,7 +1,6 @@
 """Offline DPO on harvested pairs, from a new copy of M0 (paper, section 2.1, stage 3; appendix B).
 
-The reference is the starting point: M0 with the adapter switched off or, with `start: warmup`, a frozen copy of the
-adapter of pi_K, without dropout.
+The reference is the starting point: M0 with the adapter switched off, or a frozen copy of the adapter of pi_K.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ class Dpo(Section):
         return 2 * pairable * self.pairs_per_prompt
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        free = self.per_device_batch_size == "auto" and not self.nll_weight  # it is a mean over the tokens of a pass
+        free = self.per_device_batch_size == "auto" and not self.nll_weight  # a mean over the tokens of a pass
         return Training(
             budget=budget,
             rows=2 * self.number("per_device_batch_size"),
@@ -107,7 +106,7 @@ class Dpo(Section):
 
 
 def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
-    """Read the pairs of a harvest with their tokens, subsampled to the smallest matched set of pairs."""
+    """Read the pairs of a harvest, subsampled to the smallest matched set of pairs."""
     pairs = pairs_with_token_ids(read_pairs(inputs.pairs), job.base)
     if matched := inputs.get("matched"):
         pairs = subsample(pairs, min(len(read_pairs(file)) for file in matched), job.seed)

@@ -1,7 +1,4 @@
-"""GroupDPO on a harvest: DPO's loss over all pairs of a right and a wrong rollout (arXiv 2506.21495, equation 4).
-
-Truncated rollouts are kept on both sides, like DPO's pairs by default.
-"""
+"""GroupDPO on a harvest: DPO's loss over all pairs of a right and a wrong rollout (arXiv 2506.21495, equation 4)."""
 
 from __future__ import annotations
 
@@ -46,8 +43,8 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
     def _offline(self) -> GroupDpo:
         if self.grpo_weight:
             raise ValueError(
-                "grpo_weight: GRPO's loss is for the policy's own rollouts, and these are a harvest's: set it to 0, or "
-                "use semi_online_dpo with sync_every: 1"
+                "grpo_weight: GRPO's loss needs rollouts of the current policy, not of a harvest: set it to 0, or use "
+                "semi_online_dpo with sync_every: 1"
             )
         return self
 

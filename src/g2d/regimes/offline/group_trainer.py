@@ -1,7 +1,4 @@
-"""DPO's trainer on groups: every rollout passes through the model once, and the loss forms the pairs.
-
-An update requests its groups when it needs them, so they may be rollouts of the current policy. Imports TRL.
-"""
+"""DPO's trainer on groups: every rollout passes through the model once. Imports TRL."""
 
 from __future__ import annotations
 
@@ -30,8 +27,7 @@ Updates = Callable[[int], tuple[Sequence[Group], int, dict[str, Any]]]
 class OnGroups:
     """Mixin for TRL trainers that train on groups, with as many passes per update as needed.
 
-    The data set has one row per update, with unused content. Processes divide the passes, and each of them gets all
-    groups.
+    The data set has one row per update. Processes divide the passes, and each gets all groups.
     """
 
     def __init__(self, *args: Any, updates: Updates, microbatches: MicroBatches, **kwargs: Any) -> None:
@@ -61,8 +57,6 @@ class OnGroups:
 
 
 class GroupTrainer(OnGroups, PretokenizedMixin, FixedReference, DPOTrainer):
-    """DPO, GroupDPO and the additions in `GroupLoss`, on groups of rollouts."""
-
     def __init__(self, *args: Any, loss: GroupLoss, **kwargs: Any) -> None:
         self.group_loss = loss
         super().__init__(*args, data_collator=_update_number, **kwargs)
@@ -82,7 +76,6 @@ class GroupTrainer(OnGroups, PretokenizedMixin, FixedReference, DPOTrainer):
         return batch | {"chosen_tokens": chosen, "counts": not of_others}
 
     def log_update(self, sums: Counter[str]) -> None:
-        """Log means over pairs, or over tokens."""
         metrics = self._metrics["train"]
         n_pairs, n_tokens, read = (sums.pop(name, 0) for name in ("pairs", "tokens", "read"))
         for name, value in sums.items():
@@ -136,7 +129,7 @@ def _update_number(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tuple[Sequence[Group], bool]]:
     """Yield the passes of a process, and whether another process computes their gradient.
 
-    All processes take part in every backward pass, so one without a pass left repeats another one's.
+    All processes take part in every backward pass; one without a pass left repeats another one's.
     """
     n = n_processes()
     for start in range(0, len(passes), n):
@@ -145,7 +138,7 @@ def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tupl
 
 
 def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Rollouts of groups as padded rows (rollouts, tokens): token ids, attention mask, completion mask."""
+    """Padded rows of groups, (rollouts, tokens): token ids, attention mask, completion mask."""
     rows = [(group.prompt, completion) for group in passing for completion in group.completions]
     ids = [torch.tensor(prompt + completion) for prompt, completion in rows]
     masks = [torch.tensor([0] * len(prompt) + [1] * len(completion)) for prompt, completion in rows]
@@ -160,8 +153,8 @@ def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str
     """Collate groups of an update whose loss is divided by `n_prompts`.
 
     Returns:
-        input_ids, attention_mask, completion_mask (rollouts, tokens); pairs (pairs, 2), rows of chosen and rejected;
-            weights (pairs,); chosen, advantages (rollouts,); and share, the weight of each prompt.
+        input_ids, attention_mask, completion_mask (rollouts, tokens); pairs (pairs, 2), chosen and rejected row;
+            weights (pairs,); chosen, advantages (rollouts,); share, the weight of each prompt.
     """
     pairs: list[tuple[int, int]] = []
     weights: list[float] = []
@@ -188,9 +181,8 @@ def preference_loss(
 ) -> torch.Tensor:
     """DPO's loss over weighted pairs (arXiv 2506.21495, equations 3 and 4).
 
-    Args:
-        log_probs: of the rollouts, summed over tokens, (rollouts,); `reference` likewise.
-        pairs: indices of chosen and rejected, (pairs, 2), with `weights` (pairs,).
+    `log_probs` and `reference` are sums over tokens, (rollouts,); `pairs` are indices of chosen and rejected, (pairs,
+    2).
     """
     implied = beta * (log_probs - reference)
     return -(weights * logsigmoid(implied[pairs[:, 0]] - implied[pairs[:, 1]])).sum()
@@ -199,7 +191,7 @@ def preference_loss(
 def policy_gradient_loss(log_probs: torch.Tensor, advantages: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
     """GRPO's loss on the current policy's rollouts, with ratio 1 and nothing clipped (equation 1).
 
-    `log_probs` are summed over tokens, (rollouts,); `share` is the weight of a prompt.
+    `log_probs` are sums over tokens, (rollouts,); `share` is the weight of a prompt.
     """
     ratio = torch.exp(log_probs - log_probs.detach())
     return -share.to(log_probs.dtype) * (ratio * advantages.to(log_probs.dtype)).sum()

@@ -1,4 +1,4 @@
-"""Groups: the rollouts of one prompt in an update, and the pairs formed from them."""
+"""Groups: the rollouts of one prompt in an update, and their pairs."""
 
 from __future__ import annotations
 
@@ -58,17 +58,16 @@ class GroupLoss(Section):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Training rollouts of one prompt, as tokens. Indices refer to `completions`."""
+    """Training rollouts of one prompt, as tokens."""
 
     problem_id: str
     prompt: tuple[int, ...]
-    completions: tuple[tuple[int, ...], ...]  # sampled tokens, with the end token if there is one
-    pairs: tuple[tuple[int, int], ...]  # (chosen, rejected); all different
-    advantages: tuple[float, ...]  # reward minus the mean over all rollouts of the prompt (equation 1; not scaled)
+    completions: tuple[tuple[int, ...], ...]
+    pairs: tuple[tuple[int, int], ...]  # (chosen, rejected)
+    advantages: tuple[float, ...]  # reward minus the prompt's mean (equation 1; not scaled)
 
     @property
     def chosen(self) -> list[int]:
-        """Rollouts that are chosen in some pair, in order."""
         return sorted({right for right, _ in self.pairs})
 
     @property
@@ -89,8 +88,8 @@ def groups(
     """Form the groups of the pairable prompts among `names`, in their order.
 
     Args:
-        which: the pairs to form; "one" is the pair that `build_pairs` samples with this seed.
-        whole: also keep rollouts that are in no pair, unless they have no reward.
+        which: "one" is the pair that `build_pairs` samples with this seed.
+        whole: also keep rollouts that are in no pair.
         margin: smallest difference between the best and the worst scalar reward.
     """
     formed = []
@@ -98,7 +97,7 @@ def groups(
     by_problem = {name: rows.sort_values("sample") for name, rows in labelled.groupby("problem_id", sort=False)}
     for name in names:
         rows = by_problem.get(name)
-        if rows is None:  # the reward scored none of its rollouts
+        if rows is None:  # without any reward
             continue
         rewards = dict(zip(rows["sample"], rows["reward"], strict=True))
         right, wrong = ([*rows["sample"][rows["label"].eq(side).fillna(False)]] for side in (True, False))
@@ -123,10 +122,7 @@ def groups(
 
 
 def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
-    """Split groups into passes of at most `rollouts` rollouts; a larger group gets a pass to itself.
-
-    If `tokens` is not 0, split by padded tokens and similar length instead.
-    """
+    """Split groups into passes of at most `rollouts` rollouts, or `tokens` padded tokens."""
     batch: list[Group] = []
     for group in sorted(update, key=lambda group: -group.width) if tokens else update:
         size = sum(len(member.completions) for member in [*batch, group])
@@ -144,13 +140,11 @@ def pair_weights(group: Group, n_prompts: int) -> list[float]:
 
 
 def summary(rollouts: pd.DataFrame, pairable: Sequence[Group]) -> dict[str, Any]:
-    """Summary of an update's rollouts and pairs, for the trainer's log."""
     drawn = drawn_summary(rollouts)
     return drawn | {"pairs": sum(len(group.pairs) for group in pairable), "pairable": len(pairable) / drawn["prompts"]}
 
 
 def drawn_summary(rollouts: pd.DataFrame) -> dict[str, Any]:
-    """Summary of an update's rollouts, for the trainer's log."""
     scalar = not is_binary(rollouts["reward"])
     lengths_of = ("completions/mean_length_best", "completions/mean_length_worst")
     statuses = get_args(Status) if "reward_status" in rollouts else ()

@@ -1,7 +1,6 @@
 """Iterative DPO: rounds of harvest, pairs and DPO, each from the policy of the previous round.
 
-Each round has its starting policy as the reference, as in Pang et al. 2024 (arXiv 2404.19733); see also arXiv
-2312.16682 and 2401.10020. All rounds sample with the seed of the run.
+Each round has its starting policy as the reference (Pang et al. 2024, arXiv 2404.19733).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from g2d.regimes.regime import Entry, Phase, Regime
 from g2d.settings import MistakeInKeyError, key, repeated
 from g2d.settings.mistakes import changed
 
-OF_A_ROUND = ("start", "match_pairs_to", "pairs_per_prompt")  # keys of `dpo` that are fixed by the rounds
+OF_A_ROUND = ("start", "match_pairs_to", "pairs_per_prompt")  # fixed by the rounds
 
 
 class IterativeDpo(Entry):
@@ -46,7 +45,6 @@ class IterativeDpo(Entry):
         return self.rounds
 
     def dpo_of(self, common: Dpo, where: str = "dpo") -> Dpo:
-        """DPO settings of every round; raises the errors of `g2d.settings.mistakes.changed`."""
         settings = changed(where, common, self.dpo)
         return settings.model_copy(update={name: Dpo.model_fields[name].default for name in OF_A_ROUND})
 

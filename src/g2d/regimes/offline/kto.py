@@ -1,8 +1,7 @@
 """Kahneman-Tversky optimisation on right and wrong rollouts of a harvest (arXiv 2402.01306).
 
-As in TRL, the reference point z0 is estimated from the batch, by pairing every prompt with the completion of the
-previous row. So rows are shuffled once, and every epoch has the same order. Right completions that were cut off are
-left out, since they demonstrate text after the box.
+TRL estimates the reference point z0 by pairing every prompt with the previous row's completion, so every epoch has the
+same order. Right completions that were cut off are left out: they demonstrate text after the box.
 """
 
 from __future__ import annotations
@@ -64,8 +63,6 @@ class Kto(OfflineEntry):
 
 
 class Judged(TypedDict):
-    """A completion as sampled tokens, and whether it is right."""
-
     prompt_ids: list[int]
     completion_ids: list[int]
     label: bool
@@ -74,10 +71,7 @@ class Judged(TypedDict):
 def judged_rollouts(
     rollouts: pd.DataFrame, problems: Sequence[Problem], which: Literal["all", "pairable"], seed: int
 ) -> list[Judged]:
-    """Training rollouts, in an order that depends on the seed, the problem_id and the sample.
-
-    Raises a ValueError if none is right, or none is wrong.
-    """
+    """Training rollouts, in an order that depends on the seed; a ValueError if none is right, or none is wrong."""
     require_known_problems(rollouts, problems)
     rollouts = rollouts.assign(label=labels(rollouts)).dropna(subset="label")
     right = rollouts["label"].astype(bool)
@@ -145,7 +139,7 @@ def train_kto(job: TrainingJob) -> Trained:
             beta=kto.beta,
             desirable_weight=right,
             undesirable_weight=wrong,
-            train_sampling_strategy="sequential",  # each row is compared with the previous one
+            train_sampling_strategy="sequential",  # rows are compared with the previous one
             disable_dropout=False,  # as in DPO
         )
         made = JudgedTrainer(args=configured, **parts)

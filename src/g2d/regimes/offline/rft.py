@@ -1,6 +1,6 @@
-"""Rejection-sampling fine-tuning: SFT on the right completions of a harvest (Yuan et al. 2023, arXiv 2308.01825).
+"""Rejection-sampling fine-tuning: SFT on distinct right completions of a harvest (arXiv 2308.01825, section 3.3).
 
-Completions are distinct (section 3.3 there) and were not cut off, which would teach text after the box.
+Completions that were cut off would teach text after the box.
 """
 
 from __future__ import annotations
@@ -79,12 +79,10 @@ class Rft(OfflineEntry):
         return Training(budget=budget, rows=rows, update=update, passes="by_length")
 
 
-IGNORED = -100  # label of tokens without loss
+IGNORED = -100  # label without loss
 
 
 class Example(TypedDict):
-    """A completion to imitate, as sampled tokens."""
-
     prompt_ids: list[int]
     completion_ids: list[int]
 
@@ -92,10 +90,9 @@ class Example(TypedDict):
 def right_completions(
     rollouts: pd.DataFrame, problems: Sequence[Problem], per_prompt: int | None, seed: int
 ) -> list[Example]:
-    """Distinct right completions that were not cut off, at most `per_prompt` per prompt, in the order of the problems.
+    """Distinct right completions that were not cut off, at most `per_prompt` per prompt.
 
-    The selection depends on the seed and the prompt's rollouts. Raises a ValueError if a rollout belongs to no problem
-    in `problems`, or no completion is right.
+    Raises a ValueError if a rollout belongs to no problem in `problems`, or no completion is right.
     """
     require_known_problems(rollouts, problems)
     to_imitate = labels(rollouts).fillna(False).astype(bool)

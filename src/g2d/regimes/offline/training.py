@@ -1,7 +1,6 @@
 """Common code of offline trainings, with mixins for trainers of TRL 1.16.
 
-TRL renders conversations and does not accept tokens instead; it scores the reference with dropout. The Trainer of
-transformers averages micro-batches, so rows of a smaller last one would weigh more, and accelerate pads the last ones.
+The Trainer of transformers averages micro-batches, so rows of a smaller last one would weigh more.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
-SAME = 1e-3  # relative difference allowed between policy and reference if the same passes score both
-SAME_ONCE = 1e-2  # if other passes scored them, with different rounding in bfloat16
+SAME = 1e-3  # relative difference between policy and reference, scored by the same passes
+SAME_ONCE = 1e-2  # scored by other passes, with different rounding in bfloat16
 
 
 def train_offline(
@@ -53,8 +52,8 @@ def train_offline(
 
     Args:
         data: training data as JSON, which identifies the job of a checkpoint.
-        statistics: statistics of the data, for the record of the policy.
-        trainer: creates the TRL trainer from configuration arguments, micro-batches, and common keywords of trainers.
+        statistics: of the data, for the record of the policy.
+        trainer: creates the TRL trainer.
         responses: most completions per prompt, if they pass through the model together.
 
     Raises:
@@ -67,9 +66,9 @@ def train_offline(
     training: Training = settings.on_card(responses, lengths[1])
     microbatches = choose_microbatches(job, checkpoints, training, lengths)
     update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
-    if training.passes == "groups":  # the trainer makes the passes and divides them among processes
+    if training.passes == "groups":  # the trainer makes the passes
         micro_batch, accumulation = 1, 1
-    elif microbatches.tokens:  # the trainer splits its process's rows of an update into passes
+    elif microbatches.tokens:  # the trainer splits its rows of an update
         micro_batch, accumulation = share(update, f"{regime}: the rows of a step"), 1
     else:
         passes = share(update // microbatches.rows, f"{regime}.gradient_accumulation_steps")
@@ -108,15 +107,11 @@ def train_offline(
 
 
 def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Problem]]:
-    """Read the rollouts of a harvest with their tokens, and its problems."""
     return with_token_ids(read_rollouts(inputs.rollouts), job.base), read_problems(inputs.problems)
 
 
 def passes_words(settings: Any, rows: str, n: int | None = None) -> str:
-    """Describe length, learning rate and batch size of a training, for the methods paragraph.
-
-    `n` is the number of rows per step if it is not determined by the passes.
-    """
+    """Describe a training for the methods paragraph; `n` are the rows per step if the passes do not determine them."""
     length = f"{settings.epochs} epochs" if settings.max_steps is None else f"{settings.max_steps} gradient steps"
     of_passes = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
     return (
@@ -130,10 +125,7 @@ def origin_words(start: Literal["base", "warmup"]) -> str:
 
 
 class PretokenizedMixin:
-    """Mixin for TRL trainers whose rows are already tokens.
-
-    TRL would render conversations with the chat template, and so train on other tokens than were sampled.
-    """
+    """Mixin for TRL trainers whose rows are already tokens: rendered again, they could be other tokens than sampled."""
 
     def _prepare_dataset(self, dataset: Any, *_args: Any, **_keywords: Any) -> Any:
         return dataset
@@ -151,7 +143,7 @@ class FixedReference:
             return super().compute_ref_log_probs(model, inputs)  # type: ignore[misc]
 
     def policy(self, model: Any, inputs: dict[str, Any]) -> Any:
-        """DPO's output for a micro-batch under the policy: `log_probs` and `entropy` of the completion tokens."""
+        """`log_probs` and `entropy` of the completion tokens."""
         return model(
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
@@ -161,7 +153,7 @@ class FixedReference:
         )
 
     def reference(self, model: Any, inputs: dict[str, Any], once: Sequence[Any] | None = None) -> Sequence[Any]:
-        """Reference log-probabilities of a micro-batch, from `compute_ref_log_probs` or precomputed in `once`.
+        """Reference log-probabilities of a micro-batch, computed or precomputed (`once`).
 
         Before the first update they are compared with the policy's, also without dropout.
         """
@@ -181,7 +173,7 @@ class FixedReference:
 
 
 def require_same(policy: torch.Tensor, reference: torch.Tensor, tolerance: float) -> None:
-    """Raise a RuntimeError if log-probabilities of policy and reference, (rows,), differ by more than the tolerance."""
+    """Raise a RuntimeError if log-probabilities, (rows,), differ by more than the tolerance."""
     apart, whole = float((policy - reference).abs().sum()), float(reference.abs().sum())
     if not apart <= tolerance * whole:
         raise RuntimeError(

@@ -54,7 +54,7 @@ class Distillation(OptimizerKeys, OnlineEntry):
         if self.teacher_step is not None and not isinstance(self.teacher, str):
             raise ValueError(f"teacher_step={self.teacher_step}: a model has no K: drop the key, or name a policy")
         if self.reward is not None:
-            raise ValueError("reward: distillation learns from the teacher and not from a reward: drop the key")
+            raise ValueError("reward: distillation does not use a reward: drop the key")
         return self
 
     def on_card(self, group_size: int, budget: int) -> Training:

@@ -15,15 +15,12 @@ from g2d.regimes.run.processes import n_processes
 
 
 class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
-    """Distillation trainer; each rollout is a separate group."""
-
     def batch_of(
         self, passing: Sequence[Group], of_others: bool, update: Sequence[Group], n_asked: int
     ) -> dict[str, Any]:
-        """Collate one pass.
+        """TRL's "prompt" is only the first token here, so that rows need padding on one side only.
 
-        TRL's "prompt" is only the first token here, so that rows need padding on one side only. The loss covers the
-        tokens in `tool_mask`: the completions.
+        The loss covers the tokens in `tool_mask`: the completions.
         """
         ids, attention, completion = padded(passing, int(self.processing_class.pad_token_id))
         return {
@@ -56,5 +53,5 @@ class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
         self._total_train_tokens += sums["read"]
         metrics = self._metrics["train"]
         metrics["num_tokens"].append(self._total_train_tokens)
-        metrics["tokens/scored"].append(sums["read"])  # scored by the teacher
+        metrics["tokens/scored"].append(sums["read"])  # the teacher's tokens
         metrics["entropy"].append(sums["entropy"] / sums["tokens"])

@@ -1,7 +1,6 @@
-"""Semi-online DPO: DPO on pairs of fresh rollouts, from a generator that is synced with the policy every s updates.
+"""Semi-online DPO: DPO on pairs of fresh rollouts, from a generator that is synced every s updates.
 
-s = 1 is online DPO; with "never", M0 answers all prompts (arXiv 2506.21495, section 3). The reference is M0, or follows
-the generator (section 4.4).
+s = 1 is online DPO (arXiv 2506.21495, section 3). The reference is M0, or follows the generator (section 4.4).
 """
 
 from __future__ import annotations
@@ -58,20 +57,22 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
     @model_validator(mode="after")
     def _possible(self) -> SemiOnlineDpo:
         if isinstance(self.sync_every, int) and self.sync_every < 1:
-            raise ValueError(f"sync_every: {self.sync_every} is no number of updates: write 1 or more, pass or never")
+            raise ValueError(
+                f"sync_every: {self.sync_every} is not a number of updates: write 1 or more, pass or never"
+            )
         if self.reference == "sync" and self.sync_every == "never":
-            raise ValueError("reference: sync follows a generator that sync_every: never leaves as it is: change one")
+            raise ValueError("reference: sync has no effect with sync_every: never: change one")
         if self.reference == "start" and self.start == "base":
-            raise ValueError("reference: start is M0 where start: base: write reference: base, or name a start")
+            raise ValueError("reference: start is M0 if start is base: write reference: base, or name a start")
         if self.temperature != 1 and not self.scored_at_one:
             raise ValueError(
-                f"temperature: rollouts drawn at {self.temperature:g} are not the policy's own at 1, where DPO scores "
-                "them: set it to 1, or accept that with scored_at_one: true"
+                f"temperature: DPO scores rollouts at temperature 1, not at {self.temperature:g}: set it to 1, or "
+                "accept that with scored_at_one: true"
             )
         if self.grpo_weight and self.sync_every != 1:
             raise ValueError(
-                f"grpo_weight: GRPO's loss is for the policy's own rollouts, and with sync_every: {self.sync_every} "
-                "they are an older one's: set sync_every to 1 or the weight to 0"
+                f"grpo_weight: GRPO's loss needs rollouts of the current policy, but sync_every is {self.sync_every}: "
+                "set it to 1, or the weight to 0"
             )
         return self
 
@@ -84,8 +85,8 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
             )
         if self.reference == "sync" and dropout > 0:
             yield (
-                f"reference: sync: with lora.dropout={dropout:g} of {model} the policy differs from the copy of it "
-                "that is its reference by what is dropped: set lora.dropout to 0 or reference to base"
+                f"reference: sync: with lora.dropout={dropout:g} of {model} the reference, a copy of the policy "
+                "without dropout, would differ from it: set lora.dropout to 0 or reference to base"
             )
 
     def on_card(self, group_size: int, budget: int) -> Training:
@@ -140,7 +141,7 @@ def _trainer(job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str,
     )
     if from_m0:
         if not job.lora.trains_all:
-            trainer.model.delete_adapter("ref")  # a copy of `start`; without it, TRL switches the adapter off to get M0
+            trainer.model.delete_adapter("ref")  # without this copy of `start`, TRL switches the adapter off to get M0
         trainer.begins_at_reference = False
     return trainer
 

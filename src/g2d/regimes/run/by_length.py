@@ -10,18 +10,12 @@ import torch
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import n_processes
 
-Batch = dict[str, Any]  # tensors whose first dimension is rows, and values shared by all rows
+Batch = dict[str, Any]  # tensors by row, and values shared by all rows
 PROMPT = ("prompt_ids", "prompt_mask")
 
 
 def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[list[int]]:
-    """Split rows into passes, longest first, each with as many rows as fit when padded to the longest.
-
-    Args:
-        lengths: tokens of each row.
-        tokens: most tokens per pass; a longer row gets a pass to itself.
-        rows: fixed number of rows per pass instead.
-    """
+    """Split rows into passes, longest first, of at most `tokens` when padded, or of `rows` each."""
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     passes: list[list[int]] = []
     while order:
@@ -35,7 +29,7 @@ class RowWeighting:
     """Mixin for TRL trainers that gives every row of a gradient step the same weight."""
 
     def _get_num_items_in_batch(self, batches: list[dict[str, Any]], device: Any) -> Any:
-        """Weight the rows; the Trainer calls this with the micro-batches of a gradient step."""
+        """Called by the Trainer with the micro-batches of a gradient step."""
         last = self.accelerator.gradient_state.end_of_dataloader  # type: ignore[attr-defined]
         rows, total = own_rows(
             [self.rows(batch) for batch in batches],
@@ -52,10 +46,7 @@ class RowWeighting:
         return len(batch["input_ids"])
 
     def weigh(self, batch: dict[str, Any], n_rows: int, weight: float) -> None:
-        """Weight the first `n_rows` rows of a micro-batch by `weight` and its padding duplicates by 0.
-
-        The Trainer averages the weighted loss over micro-batches and processes.
-        """
+        """Weight the first `n_rows` rows of a micro-batch by `weight` and its padding duplicates by 0."""
         import torch
 
         weights = torch.zeros(self.rows(batch))
@@ -83,10 +74,7 @@ def own_rows(
 
 
 class PassesByLength(RowWeighting):
-    """Mixin for TRL trainers that splits a batch into several passes if `microbatches.tokens` is set.
-
-    A micro-batch then holds all rows that a process has of an update.
-    """
+    """Mixin for TRL trainers that splits a batch into several passes if `microbatches.tokens` is set."""
 
     def __init__(self, *, microbatches: MicroBatches, **arguments: Any) -> None:
         self.microbatches = microbatches
@@ -105,7 +93,7 @@ class PassesByLength(RowWeighting):
         before = {name: len(values) for name, values in metrics.items()}
         parts = [cut(rows_of(inputs, torch.tensor(rows), n), "attention_mask") for rows in passes]
         losses = [step(model, part, num_items_in_batch) for part in parts]
-        for name, values in metrics.items():  # the trainer logs their mean
+        for name, values in metrics.items():
             logged = values[before.get(name, 0) :]
             if len(logged) == len(passes):
                 mean = sum(len(rows) * value for rows, value in zip(passes, logged, strict=True)) / n
@@ -113,7 +101,7 @@ class PassesByLength(RowWeighting):
         return torch.stack(losses).sum()
 
 
-Order = Callable[[Batch], torch.Tensor]  # sorts the rows of a GRPO batch
+Order = Callable[[Batch], torch.Tensor]
 
 
 def by_length(batch: Batch) -> torch.Tensor:
@@ -127,7 +115,7 @@ def by_prompt(batch: Batch) -> torch.Tensor:
 
 
 def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_length) -> list[Batch]:
-    """Reorder the completions within every update of a GRPO generation and rebuild its micro-batches."""
+    """Reorder the completions within every update and rebuild its micro-batches."""
     regrouped_batches = []
     for start in range(0, len(batches), per_update):
         of_update = batches[start : start + per_update]
@@ -147,7 +135,7 @@ def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_len
 
 
 def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
-    """Select rows of a batch of n; a tensor may have several blocks of n rows, for example chosen and rejected."""
+    """Select rows of a batch of n; a tensor may have several blocks of n rows, such as chosen and rejected."""
 
     def chosen(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.ndim:
@@ -158,7 +146,7 @@ def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
 
 
 def cut(batch: Batch, mask: str, but: Collection[str] = ()) -> Batch:
-    """Remove columns that are padding in all rows according to `mask`, from all tensors of its width except `but`."""
+    """Remove columns that are padding in all rows, from all tensors of the mask's width except `but`."""
     width = batch[mask].shape[1]
     used = batch[mask].any(dim=0).nonzero().flatten().tolist() or [0]
     columns = slice(used[0], used[-1] + 1)

@@ -1,4 +1,4 @@
-"""Checkpoints of a training in progress: always complete, only used by the same job (docs/recovery.md)."""
+"""Checkpoints of a training in progress: complete, and only used by the same job (docs/recovery.md)."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Checkpointing(Section):
 
 
 MANIFEST = "manifest.json"
-MICROBATCHES = "division.json"  # in a checkpoint: the passes of its updates (`run.microbatches`)
-KEPT = 2  # if a machine fails before the newest is on disk, the previous one remains
-ENOUGH_TO_TELL = 10  # gradient steps after which a reward must have scored some completion
+MICROBATCHES = "division.json"  # passes of an update (`run.microbatches`)
+KEPT = 2  # a machine may fail before the newest is on disk
+ENOUGH_TO_TELL = 10  # steps after which a reward must have scored some completion
 
 
 class TrainingStoppedError(Stopped):
@@ -52,9 +52,7 @@ class TrainingStoppedError(Stopped):
 class Checkpoints:
     """Checkpoints of one job in a folder that persists between attempts.
 
-    Args:
-        job: everything the result depends on, as JSON; checkpoints of other jobs are never used.
-        meter: receives the cost up to the checkpoint that is resumed.
+    `job` is everything the result depends on, as JSON; checkpoints of other jobs are never used.
     """
 
     def __init__(self, folder: Path, job: Mapping[str, Any], meter: Meter) -> None:
@@ -85,7 +83,6 @@ class Checkpoints:
         return None
 
     def add(self, draft: Path, step: int) -> None:
-        """Add a checkpoint that the trainer has written, and delete the oldest."""
         if self.microbatches is not None:
             write_json(draft / MICROBATCHES, self.microbatches)
         seal(draft, step, self.job, self.meter.spent())
@@ -98,7 +95,6 @@ class Checkpoints:
 
 
 def job_digest(job: Mapping[str, Any]) -> str:
-    """Digest that identifies files kept between attempts."""
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
 
 
@@ -107,7 +103,7 @@ def step_of(checkpoint: Path) -> int:
 
 
 def is_usable(folder: Path, job: str, meter: Meter) -> bool:
-    """Return whether a checkpoint is intact and of this job; if so, add its cost to the meter."""
+    """If a checkpoint is intact and of this job, add its cost to the meter and return True."""
     try:
         manifest = require_intact(folder)
         if manifest["job"] == job:
@@ -120,7 +116,7 @@ def is_usable(folder: Path, job: str, meter: Meter) -> bool:
 
 
 def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
-    """Add the cost recorded as `spent` to the meter; records of 0.1.0 have none."""
+    """Add the recorded cost to the meter; records of 0.1.0 have none."""
     if "spent" in record:
         meter.carried = parse_record(Cost, record["spent"], where)
 
@@ -148,7 +144,7 @@ def require_intact(folder: Path) -> dict[str, Any]:
 
 
 def empty(checkpoint: Path) -> None:
-    """Delete the files of a finished checkpoint except the manifest."""
+    """Delete all files except the manifest."""
     for part in checkpoint.iterdir():
         if part.is_dir():
             shutil.rmtree(part)
@@ -209,7 +205,7 @@ def train(
                 write(model, trial)  # every process writes its random state
                 if processes.is_sharded():
                     save_trained(trainer.model, draft)  # the trainer only writes shards
-                processes.charge_others()  # waits for all processes
+                processes.charge_others()
                 if processes.is_first():
                     save(draft)
                     checkpoints.add(draft, step)
@@ -244,12 +240,11 @@ def _of_the_first(checkpoint: Path) -> Path:
 
 
 def _schedule(settings: Checkpointing, until: int | None, every: int, requests: list[str], meter: Meter) -> Any:
-    """Create a callback that decides when to save and reports progress."""
     from transformers import TrainerCallback
 
     class Schedule(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-            self.step, self.time = state.global_step, time.monotonic()  # of the last checkpoint
+            self.step, self.time = state.global_step, time.monotonic()
             meter.reached(state.global_step, until or state.max_steps)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:

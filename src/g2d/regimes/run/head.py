@@ -1,6 +1,6 @@
 """Log-probabilities of completion tokens from all their logits in one pass, on a CPU.
 
-To save memory, TRL computes logits in tiles, and again in the backward pass; here they fit and are kept.
+TRL computes logits in tiles, and again in the backward pass; here they are kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from trl.trainer import utils
 
-MOST_LOGITS = 2**26  # of a pass; in float32 256 MiB
+MOST_LOGITS = 2**26  # 256 MiB in float32
 
 
 class WholeLogits(torch.autograd.Function):
@@ -29,7 +29,7 @@ class WholeLogits(torch.autograd.Function):
         outputs: Sequence[str],
     ) -> tuple[torch.Tensor | None, ...]:
         """Score targets, (tokens,), given states, (tokens, size)."""
-        ctx.set_materialize_grads(False)  # entropy often has no gradient
+        ctx.set_materialize_grads(False)  # entropy may have no gradient
         kind = hidden.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
         weight = weight.to(dtype)
@@ -49,7 +49,6 @@ class WholeLogits(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_chosen: torch.Tensor | None, grad_entropy: torch.Tensor | None, *_: Any) -> Any:
-        """Return the gradient of the states only."""
         weight, targets, probs, entropy = ctx.saved_tensors
         grad_chosen = torch.zeros(len(probs)) if grad_chosen is None else grad_chosen.float()
         gradient = (probs * -grad_chosen[:, None]).scatter_add_(1, targets[:, None], grad_chosen[:, None])

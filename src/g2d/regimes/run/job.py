@@ -1,5 +1,3 @@
-"""Input and output of a training, common to all regimes."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -28,35 +26,33 @@ class TrainingJob:
 
     base: Policy  # M0
     data: Any  # result of `Regime.read`
-    settings: Any  # settings of the regime
+    settings: Any
     _: KW_ONLY
     seed: int
     work: Path  # kept between attempts
     lora: Lora
     start: Policy | None = None  # policy to continue; None for M0
-    teacher: Policy | None = None  # for distillation
+    teacher: Policy | None = None
     gradient_checkpointing: bool | Literal["auto"] = "auto"  # auto: on a GPU, if activations do not fit
     shared_prompts: bool | Literal["auto"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
-    tracking: Mapping[str, Any] | None = None  # from `tracking_arguments`
-    # Counts the tokens of online steps; checkpoints record its cost.
+    tracking: Mapping[str, Any] | None = None
+    # Counts the tokens of online steps.
     meter: Meter = field(default_factory=lambda: Meter("training", "training"))
     version: int = 0  # attempts of other versions are not resumed
 
-    # Online trainings:
     k: int = 0  # step to reach, counted from M0
-    group_size: int = 0  # G, completions per prompt
+    group_size: int = 0
     prompt: Prompt = field(default_factory=Prompt)
     prompt_mix: PromptMix = VERIFIABLE
     reward: Section = TRUTH
     engine: EngineSettings | None = None  # None: transformers
     resume_from: Path | None = None  # checkpoint of a smaller K of the same trajectory
-    replayed_harvest: Path | None = None  # rollouts of a harvest whose successes are replayed
+    replayed_harvest: Path | None = None  # a harvest whose successes are replayed
 
-    # Trainings that stop automatically:
-    harvest: Harvest = field(default_factory=Harvest)  # sampling of the probes
-    policy_id: str = ""  # recorded with the probes
+    harvest: Harvest = field(default_factory=Harvest)
+    policy_id: str = ""
     workers: int = 1  # verifier processes
 
     @property
@@ -67,16 +63,16 @@ class TrainingJob:
 
 @dataclass(frozen=True)
 class Trained:
-    """Result of a training besides the files in its work folder."""
+    """Result besides the files in the work folder."""
 
-    log: list[dict[str, Any]]  # one row per gradient step, including those before `resume_from`
-    recorded: Mapping[str, Any] = field(default_factory=dict)  # for the record of the policy
-    k: int | None = None  # steps of the policy, if training stopped automatically
-    probes: pd.DataFrame | None = None  # likewise
+    log: list[dict[str, Any]]  # row per gradient step, including those before `resume_from`
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # entries for the record of the policy
+    k: int | None = None  # if training stopped automatically
+    probes: pd.DataFrame | None = None
 
 
 def train_on(train: Callable[[TrainingJob], Trained], job: TrainingJob, *, meter: Meter) -> Trained:
-    """Train with a meter and finish tracking; called in each process."""
+    """Train with a meter; called in each process."""
     try:
         return train(replace(job, meter=meter))
     finally:

@@ -1,8 +1,7 @@
 """One training in several processes with one GPU each: configuration keys and communication.
 
-Without a launcher there is one process, and these functions do nothing. With `training.strategy: fsdp` each process
-holds a shard of the model (PyTorch's `fully_shard`). accelerate 1.15's mixed precision would return outputs in
-bfloat16, in which a log-probability of -20 has a precision of 1/8.
+Without a launcher there is one process, and these functions do nothing. accelerate 1.15's mixed precision would return
+a sharded model's outputs in bfloat16, in which a log-probability of -20 has a precision of 1/8.
 """
 
 from __future__ import annotations
@@ -85,14 +84,14 @@ def is_first() -> bool:
 
 
 def share(total: int, what: str) -> int:
-    """Each process's share of a total; a ValueError names the keys if it is not divisible."""
+    """A process's share of a total; a ValueError names the keys if it is not divisible."""
     if total % (n := n_processes()):
         raise ValueError(indivisible(total, what, n))
     return total // n
 
 
 def own_part(n_rows: int) -> slice:
-    """Rows of a batch that belong to this process; sizes differ by at most one."""
+    """Rows of a batch that belong to this process."""
     n, rank = n_processes(), int(os.environ.get("RANK", "0"))
     return slice(n_rows * rank // n, n_rows * (rank + 1) // n)
 
@@ -111,7 +110,6 @@ def gathered(rows: list[Any]) -> list[Any]:
 
 
 def largest(*numbers: int) -> list[int]:
-    """Largest value of each number over all processes."""
     if n_processes() == 1:
         return list(numbers)
     import torch
@@ -139,11 +137,11 @@ def wait() -> None:
         PartialState().wait_for_everyone()
 
 
-_charged: dict[int, float] = {}  # CPU seconds already charged, by process
+_charged: dict[int, float] = {}
 
 
 def charge_others() -> None:
-    """Charge the resources used by the other processes to the first; all processes must call it."""
+    """Charge the other processes' resources to the first; all must call it."""
     if n_processes() == 1:
         return
     for number, part in enumerate(gathered([replace(this_process(), peak_gpu_memory_bytes=gpu_memory_peak())])):
@@ -152,7 +150,7 @@ def charge_others() -> None:
             _charged[number] = part.cpu_s
 
 
-FSDP = (  # Shard frozen weights and adapter by block.
+FSDP = (
     *("--use_fsdp", "--fsdp_version", "2"),  # version 1 needs one dtype per unit, but the adapter has another
     *("--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"),
     *("--fsdp_cpu_ram_efficient_loading", "true"),
@@ -165,7 +163,7 @@ def is_sharded() -> bool:
 
 
 def init_process_group() -> None:
-    """Initialise the process group before M0 is loaded, so that only the first process reads its weights."""
+    """Initialise the process group before M0 is loaded: only the first process reads its weights."""
     import torch
     from accelerate import PartialState
 
@@ -173,11 +171,9 @@ def init_process_group() -> None:
 
 
 def keep_precision(trainer: Any) -> None:
-    """Make a trainer that shards its model compute like an unsharded one: outputs keep their precision."""
+    """Make a trainer that shards its model compute like an unsharded one."""
     if not trainer.is_fsdp_enabled:
-        raise RuntimeError(
-            "training.strategy: fsdp needs GPUs, without which accelerate divides no model: set it to ddp"
-        )
+        raise RuntimeError("training.strategy: fsdp needs GPUs: accelerate shards no model on a CPU: set it to ddp")
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy
 
@@ -188,13 +184,13 @@ def keep_precision(trainer: Any) -> None:
 
 @contextmanager
 def in_step(model: Any) -> Iterator[None]:
-    """Keep FSDP ranks in step: a finished rank runs one-token dummy passes until all are done."""
+    """Keep FSDP ranks in step: a finished rank runs one-token dummy passes."""
     import torch
 
     def go_on(*_: Any) -> None:
         largest(1)
 
-    hook = model.register_forward_pre_hook(go_on, prepend=True)  # before the weights are gathered
+    hook = model.register_forward_pre_hook(go_on, prepend=True)
     try:
         yield
     finally:
@@ -206,16 +202,16 @@ def in_step(model: Any) -> Iterator[None]:
 
 
 def require_same_strategy(checkpoint: Path) -> None:
-    """Raise a ValueError if the trainer cannot read a checkpoint: sharded ones need FSDP, whole ones DDP."""
+    """Raise a ValueError if the checkpoint is sharded and the training is not, or the reverse."""
     was_sharded = any(checkpoint.glob("pytorch_model_fsdp*"))
     if was_sharded != is_sharded():
         raise ValueError(
             f"{checkpoint} was written with training.strategy: {'fsdp' if was_sharded else 'ddp'}: set that again to "
-            "go on from it, or delete the folder to have it made anew"
+            "resume from it, or delete the folder to train anew"
         )
 
 
-# Pickled classes and functions in PyTorch's sharded checkpoints.
+# Pickled names in PyTorch's sharded checkpoints.
 LISTED = {
     *(("pathlib", "PosixPath"), ("torch", "Size"), ("torch.serialization", "_get_layout")),
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),

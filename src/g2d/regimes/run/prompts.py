@@ -1,8 +1,8 @@
 """Selection and order of the prompts of an online training.
 
-Prompts are verifiable, open-ended, or both in every batch (arXiv 2506.21495, section 3.3); each kind keeps the order it
-would have without the other. With `retire` or `resample`, prompts without a learning signal are left out for a while,
-or replaced before an update (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2).
+Each kind of prompt keeps the order it would have without the other (arXiv 2506.21495, section 3.3). With `retire` or
+`resample`, prompts without a learning signal are left out or replaced (DAPO's dynamic sampling, arXiv 2503.14476,
+section 3.2).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pydantic import model_validator
 from g2d.problems import Problem
 from g2d.settings import MistakeInKeyError, Section, key
 
-NEARLY = 0.01  # tolerance in prompts: 0.333 of 15 prompts is 5
+NEARLY = 0.01  # 0.333 of 15 prompts is 5
 METRICS = (
-    "prompts/retired",  # currently
-    "prompts/skipped",  # were due, but are retired
-    "prompts/discarded",  # were asked, and replaced
-    "tokens/skipped",  # tokens of the last groups of skipped prompts: estimated saving
+    "prompts/retired",
+    "prompts/skipped",  # due, but retired
+    "prompts/discarded",  # asked, and replaced
+    "tokens/skipped",  # tokens of their last groups: estimated saving
     "tokens/discarded",
 )
 
@@ -63,14 +63,14 @@ class PromptMix(Section):
         return ["verifiable", "open_ended"] if self.prompts == "mixed" else [self.prompts]
 
     def open_ended_of(self, per_update: int) -> int:
-        """Open-ended prompts per update; raises the errors of `whole_share`."""
+        """Open-ended prompts per update."""
         if self.prompts != "mixed":
             return per_update if self.prompts == "open_ended" else 0
         return whole_share("open_ended_share", self.open_ended_share, per_update)
 
 
 def whole_share(name: str, share: float, of: int) -> int:
-    """Prompts in a share of `of` prompts; a ValueError if it is not whole, or all or none."""
+    """Prompts in a share of `of`; a ValueError if it is not whole, or all or none."""
     exact = share * of
     n = round(exact)
     if abs(exact - n) > NEARLY or not 0 < n < of:
@@ -126,12 +126,12 @@ def problem_at(number: int, n_problems: int, seed: int) -> int:
 
 
 def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
-    """Indices of the first `n_prompts` problems of a trajectory; a shorter order is a prefix of a longer one."""
+    """Indices of the first problems of a trajectory; a shorter order is a prefix of a longer one."""
     return [problem_at(number, n_problems, seed) for number in range(n_prompts)]
 
 
 def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_update: int, seed: int) -> list[int]:
-    """Indices of the first `n_prompts` problems of a trajectory, `per_update` for each update."""
+    """Indices of the first problems of a trajectory, `per_update` for each update."""
     names = Counter(problem.problem_id for problem in problems)
     if repeated := [name for name, n in names.items() if n > 1]:
         raise ValueError(
@@ -164,38 +164,33 @@ def times_before(order: Sequence[int]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class AskedGroup:
-    """One prompt with its completions."""
-
-    number: int  # position in the order of the run, from 0
+    number: int  # position in the order, from 0
     has_signal: bool
-    tokens: int  # generated
-    answers: Any  # completions, in the caller's format
+    tokens: int
+    answers: Any
 
 
 class PromptChoice:
-    """Chooses a run's prompts depending on earlier answers.
-
-    A group has no signal if its rewards are all equal. A prompt whose last groups had no signal is retired.
-    """
+    """Chooses prompts by earlier answers; a group without signal has equal rewards."""
 
     def __init__(self, n_problems: int, seed: int, keys: PromptKeys) -> None:
         self.n_problems, self.seed, self.keys = n_problems, seed, keys
-        self._next = 0  # position in the order
+        self._next = 0
         self._dull: Counter[int] = Counter()  # consecutive groups without signal, by problem
         self._retired: dict[int, int] = {}  # update of retirement, by problem
         self._tokens: dict[int, int] = {}  # tokens of the last group, by problem
-        self._noted: dict[int, Counter[str]] = {}  # metrics, by update
+        self._noted: dict[int, Counter[str]] = {}
 
     @classmethod
     def of(cls, n_problems: int, seed: int, keys: PromptKeys) -> PromptChoice | None:
-        """Create a choice, or return None if all prompts are asked in turn."""
+        """None if all prompts are asked in turn."""
         return cls(n_problems, seed, keys) if keys.retire or keys.resample else None
 
     def problem(self, number: int) -> int:
         return problem_at(number, self.n_problems, self.seed)
 
     def take(self, n: int, update: int) -> list[int]:
-        """Positions of the next `n` prompts for an update (from 0). If all problems are retired, all are readmitted."""
+        """Positions of the next `n` prompts for an update. If all problems are retired, all are readmitted."""
         self._readmit(update)
         noted, numbers = self._noted.setdefault(update, Counter()), list[int]()
         while len(numbers) < n:
@@ -218,7 +213,7 @@ class PromptChoice:
     def settle(
         self, groups: Sequence[AskedGroup], draw: Callable[[list[int]], Sequence[AskedGroup]], update: int
     ) -> list[AskedGroup]:
-        """Replace groups of an update that have no signal, as configured; `draw` samples prompts at other positions."""
+        """Replace groups without signal, as configured; `draw` samples prompts at other positions."""
         kept, noted = list(groups), self._noted.setdefault(update, Counter())
         self._observe(kept, update)
         for _ in range(self.keys.resample):
@@ -248,7 +243,6 @@ class PromptChoice:
         return {name: float(noted[name]) for name in METRICS}
 
     def state(self) -> dict[str, Any]:
-        """State needed to resume, as JSON."""
         return {
             "next": self._next,
             "dull": sorted(self._dull.items()),
@@ -265,7 +259,6 @@ class PromptChoice:
 
 
 def choice_words(keys: PromptKeys) -> str:
-    """Describe the handling of prompts without signal, for the methods paragraph."""
     clauses = []
     if retire := keys.retire:
         back = f", to be asked again after {retire.readmit} updates" if retire.readmit else ""

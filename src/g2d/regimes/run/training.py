@@ -36,7 +36,7 @@ class OptimizerKeys(Section):
         return betas
 
 
-AUTO = "auto"  # folder of policies whose warm-up stops automatically
+AUTO = "auto"  # folder of policies with auto-stop
 
 
 class AutoStop(Section):
@@ -55,7 +55,7 @@ class AutoStop(Section):
 
     @property
     def first_decline(self) -> int:
-        """Earliest step at which it can stop: the first probe cannot decline."""
+        """The first probe cannot decline."""
         return (1 + self.patience) * self.every
 
 
@@ -71,8 +71,6 @@ def trainer_arguments(
     """Arguments common to TRL's configurations.
 
     Args:
-        tracking: from `tracking_arguments`; None: no reporting.
-        settings: the regime's settings, for learning rate, schedule and `OptimizerKeys`.
         checkpointing: of activations; None: on a GPU or with a sharded model.
         autocast: use bfloat16 on a CPU, as on a GPU.
     """
@@ -109,8 +107,8 @@ def trainer_arguments(
 def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
     """Load the model that a training starts from: M0, or `start` with its trained part.
 
-    All weights are trained in float32, also on a GPU: most of a step of bfloat16 weights would be rounded away. Raises
-    a ValueError if `start` is of the other kind (adapter or all weights), or its weights differ from its record.
+    All weights are trained in float32: bfloat16 would round most of a step away. Raises a ValueError if `start` is of
+    the other kind (adapter or all weights), or its weights differ from its record.
     """
     if start is not None and (start.weights is None) == lora.trains_all:
         raise ValueError(f"{start.policy_id} has no {lora.folder} to start from")
@@ -152,7 +150,7 @@ def untie_head(model: Any) -> None:
 
 
 def restore_token_count(trainer: Any, checkpoint: Path) -> None:
-    """Restore a trainer's token count from a checkpoint: TRL's DPO and SFT trainers do not.
+    """TRL's DPO and SFT trainers do not restore it.
 
     Older logs lack it in updates without groups before the first with some.
     """
@@ -163,8 +161,7 @@ def restore_token_count(trainer: Any, checkpoint: Path) -> None:
 def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
     """Copy `Lora.files` of a checkpoint to `work`, full weights in the precision of the trainer's passes.
 
-    An adapter gets M0's public name only now: PEFT compares the model's vocabulary with the M0 it names when it saves,
-    which must be the local one.
+    PEFT reads the vocabulary of the M0 that an adapter names when it saves, so the public name is only written here.
     """
     is_adapter = (checkpoint / "adapter_config.json").is_file()
     folder = work / ("adapter" if is_adapter else "weights")
@@ -183,7 +180,7 @@ def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
     named = {"base_model_name_or_path": base.public_base, "revision": base.revision, "inference_mode": True}
     settings = read_json(checkpoint / "adapter_config.json") | named
     if isinstance(modules := settings.get("target_modules"), list):
-        settings["target_modules"] = sorted(modules)  # PEFT has a set, so equal trainings would write different bytes
+        settings["target_modules"] = sorted(modules)  # PEFT has a set, and writes its arbitrary order
     write_json(folder / "adapter_config.json", settings)
 
 
@@ -193,7 +190,6 @@ def read_log(checkpoint: Path) -> list[dict[str, Any]]:
 
 
 def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
-    """Apply `require_numbers` to the rewards of an online training, for each kind of prompt."""
     for kind in ("", "/verifiable", "/open_ended"):
         rows = [row for row in log_history if f"rewards/judged{kind}" in row]
         names = get_args(Status) if not kind else ("judged", "without")
@@ -202,7 +198,7 @@ def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_metrics(path: str | Path, log_history: list[dict[str, Any]]) -> None:
-    """Write one JSON line per gradient step; NaN and infinity become null. Raises the errors of `require_rewards`."""
+    """Write one JSON line per gradient step; NaN and infinity become null."""
     require_rewards(log_history)
 
     def json_of(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Record of training rollouts and their rewards, one Parquet row per completion."""
+"""Record of training rollouts and their rewards, one row per completion."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 Keep = Literal["none", "verdicts", "sampled", "completions"]
 COLUMNS = (
-    "step",  # first gradient step that used it, from 1
+    "step",  # first gradient step that used it
     "problem_id",
-    "sample",  # 0 .. G-1 within the prompt's group
+    "sample",  # within the prompt's group
     "token_count",
     "finish_reason",
     "verdict",
-    "reward",  # used for training; the verdict is always the verifier's
+    "reward",  # the verdict is always the verifier's
     "extracted_answer",
     "completion_text",  # null unless configured
 )
@@ -37,7 +37,7 @@ class Record:
         self.frames: list[pd.DataFrame] = []
 
     def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[Any]:
-        """Texts to keep of a draw, None for the others; with `sampled`, those of the first prompt."""
+        """Texts to keep of a draw; with `sampled`, only of the first prompt."""
         of = {"completions": {*prompts}, "sampled": {*prompts[:1]} if sampled else set()}.get(self.keep, set())
         return [text if prompt in of else None for prompt, text in zip(prompts, texts, strict=True)]
 
@@ -46,7 +46,7 @@ class Record:
             self.frames.append(drawn[self.columns])
 
     def save(self, path: Path) -> None:
-        """Write the rows with fixed column types, which empty columns would lack."""
+        """Write the rows with fixed column types, also of empty columns."""
         import pandas as pd
 
         frame = pd.concat(self.frames) if self.frames else pd.DataFrame(columns=self.columns)
@@ -62,12 +62,11 @@ class Record:
 
 
 class TrainingRollouts(Record):
-    """Records every completion that the reward judges: `TrainingReward(..., on_judged=rollouts.record)`.
+    """Records every completion that the reward judges.
 
     Args:
-        eos_token_ids: tokens that end a completion.
         stale: add a column `generated_at`, the first step after the one that produced the sampling policy.
-        lag: steps that the sampling policy is behind at every generation.
+        lag: steps that the sampling policy is behind.
         statuses: add a column `reward_status`; completions may then have NaN as reward.
     """
 
@@ -89,7 +88,7 @@ class TrainingRollouts(Record):
         trainer_state: Any,
         **columns: Any,
     ) -> None:
-        """Record the completions of one generation step; arguments other than judgements and rewards are TRL's."""
+        """Record one generation step; arguments other than judgements and rewards are TRL's."""
         import pandas as pd
 
         step = trainer_state.global_step
@@ -120,7 +119,7 @@ class TrainingRollouts(Record):
             self.frames[-1] = self.frames[-1].drop(index=[*rows])
 
     def consumed_at(self, steps: Sequence[int]) -> None:
-        """Set the gradient step that uses each completion of the last generation, in the order of the judgements."""
+        """Set the gradient step that uses each completion of the last generation."""
         if self.keep != "none":
             self.frames[-1] = self.frames[-1].assign(step=steps)
 
