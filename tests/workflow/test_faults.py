@@ -131,6 +131,15 @@ def test_files_that_were_cut_short_are_named_and_made_again(grid: Project, micro
         assert (grid.root / name).read_bytes() == (micro_grid.root / name).read_bytes()
 
 
+def test_a_clock_that_was_set_back_costs_no_result(grid: Project) -> None:
+    """Snakemake would delete outputs that are older than an input."""
+    shutil.rmtree(grid.root / DPO)
+    ahead = time.time() + 7200
+    os.utime(grid.results / "micro/seed0/harvest/g2/k2/pairs.jsonl", (ahead, ahead))
+    grid.build("--quiet", "rules", "--", f"{DPO}/policy.json")
+    assert grid.planned(f"{DPO}/policy.json") == {}
+
+
 def own_weights(adapter: Path) -> None:
     require_own_weights(replace(read_policy(adapter.parent.parent / "policy.json"), adapter=str(adapter.parent)))
 

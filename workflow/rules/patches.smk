@@ -1,5 +1,5 @@
 # All uses of private Snakemake 9 APIs: a step between plan and run, also in a dry-run (`onstart` is not called
-# there), `-R` with a target, handlers of a module, and unfinished outputs. No upstream issue is known for any of
+# there), `-R` with a target, handlers of a module, unfinished outputs, and clocks. No upstream issue is known for any of
 # them. The private names are checked here, so that another Snakemake version fails immediately with a clear message.
 
 from snakemake import __version__ as snakemake_version
@@ -9,7 +9,7 @@ from snakemake.persistence.file import FilePersistence
 
 PRIVATE = [(workflow, name) for name in ("_build_dag", "async_run", "_onstart", "_onsuccess")]
 PRIVATE += [(FilePersistence, "_unmark_incomplete")]
-PRIVATE += [(DAG, name) for name in ("reason", "needrun", "update_needrun", "needrun_jobs")]
+PRIVATE += [(DAG, name) for name in ("reason", "needrun", "update_needrun", "needrun_jobs", "check_output_mtime")]
 
 if int(snakemake_version.partition(".")[0]) >= 10 or not all(hasattr(owner, name) for owner, name in PRIVATE):
     raise WorkflowError(
@@ -53,3 +53,26 @@ def call_handlers_of_a_module():
 # record, or with an outdated one. (test: slurm/test_faults.py)
 if not workflow.is_main_process:
     FilePersistence._unmark_incomplete = lambda self, key: None
+
+
+def as_new_as_inputs(check):
+    """Give outputs of this workflow the time of their newest input if they look older. Snakemake would delete them, a
+    training of days, because the clock was set back. (test: test_faults.py)"""
+
+    async def check_output_mtime(dag, job, outputs):
+        if not is_own(job.rule):
+            return await check(dag, job, outputs)
+
+        async def times(files):
+            present = [file for file in files if await file.exists_local()]
+            return [(file, (await file.mtime_uncached(skip_storage=True)).local()) for file in present]
+
+        newest = max((time for _, time in await times(job.input)), default=0)
+        for file, time in await times(outputs):
+            if time < newest:
+                file.touch((newest, newest))
+
+    return check_output_mtime
+
+
+DAG.check_output_mtime = as_new_as_inputs(DAG.check_output_mtime)
