@@ -84,6 +84,20 @@ def test_inputs_are_recorded_as_before_the_job(tmp_path: Path) -> None:
     assert f"{before}  pool.jsonl\n" in (tmp_path / "digests/a.sha256").read_text()
 
 
+def test_a_clock_that_is_behind_stops_a_job_before_it_begins_or_leaves_its_work(tmp_path: Path) -> None:
+    """Snakemake would delete the outputs of a finished job, because they look older than its inputs."""
+    file = tmp_path / "pairs.jsonl"
+    set_ahead = "import os, time; os.utime('pairs.jsonl', (time.time() + 7200,) * 2)"
+    file.write_text("")
+    done = run(tmp_path, set_ahead, read=["pairs.jsonl"])
+    assert done.returncode == 1
+    assert "pairs.jsonl: 120 minutes newer than this machine's clock" in done.stderr
+    assert not (tmp_path / "cost.json").exists()
+    done = run(tmp_path, "open('begun', 'w')", read=["pairs.jsonl"])
+    assert "g2d recover --times" in done.stderr
+    assert not (tmp_path / "begun").exists()
+
+
 def test_a_failure_is_one_line_and_a_traceback_in_the_log(tmp_path: Path) -> None:
     done = run(tmp_path, "raise ValueError('pairs.jsonl: no pairs')")
     assert done.returncode == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ from g2d.plain import say
 FETCHING = frozenset({"pretrained_model", "load_problems"})
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 LOGS = Path("results/logs")
+CLOCK_SKEW = 60  # seconds by which the clocks of a file server and a node may differ
 RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`
 
 
@@ -44,6 +46,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     cost = next((path for path in snakemake.output if path.endswith("cost.json")), None)
     job = str(Path(cost or snakemake.output[0]).with_suffix(""))
     try:
+        require_clock(snakemake.input)
         read = remembered_digests(from_elsewhere(rule, snakemake.input))
         gpus = take_gpus(int(snakemake.resources.get("gpu", 0)))
         with _stoppable():
@@ -51,6 +54,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
             with recorded(attempt_file(snakemake.log[0]), meter):
                 require_recorded(file for file in snakemake.input if file not in read)
                 yield meter
+        require_clock(snakemake.input)  # before a training's work folder goes: the next attempt continues there
         if cost:
             write_cost(cost, meter.spent(), parents=snakemake.input.get("costs", []))
         fetched = snapshots(snakemake.output) if rule in FETCHING else []
@@ -64,6 +68,21 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         for descriptor in (1, 2):  # else a failed flush at exit changes the exit status
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
         sys.exit(1)
+
+
+def require_clock(files: Iterable[str]) -> None:
+    """Wait until no input is newer than the clock: Snakemake deletes outputs that look older than an input.
+
+    Raises:
+        RuntimeError: the clock is over a minute behind, because it, or the clock that the input was written by, is wrong.
+    """
+    newest, file = max(((Path(file).stat().st_mtime, file) for file in files if Path(file).exists()), default=(0.0, ""))
+    if (behind := newest - time.time()) > CLOCK_SKEW:
+        raise RuntimeError(
+            f"{file}: {behind / 60:,.0f} minutes newer than this machine's clock: set the clock, or if an earlier one was "
+            "ahead, run g2d recover --times"
+        )
+    time.sleep(max(behind, 0))
 
 
 def own_name(rule: str) -> str:
