@@ -58,5 +58,5 @@ def test_second_opinion_speaks_about_many_answers():
         (r"\mbox{four}", "4"),
     ],
 )
-def test_second_opinion_notices_where_the_verdict_is_wrong(reference, answer, judged):
+def test_second_opinion_notices_wrong_verdicts(reference, answer, judged):
     assert judged[reference, answer].disputed
