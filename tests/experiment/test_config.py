@@ -55,7 +55,7 @@ def test_shipped_configurations_are_valid(name: str) -> None:
 
 @pytest.mark.parametrize("file", sorted((CONFIG / "overlays").iterdir()), ids=lambda file: file.stem)
 def test_an_overlay_without_a_configuration_names_its_command(file: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"overlays/{file.name}: no configuration but a change to one") as refused:
+    with pytest.raises(ConfigError, match=rf"overlays/{file.name}: changes a configuration") as refused:
         read(file)
     *bases, last = str(refused.value).rpartition("--configfile ")[2].split()
     assert last == f"config/overlays/{file.name}"
@@ -207,7 +207,7 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ({"ablations": {"x": {"steps": [0], "dpo": {"start": "warmup"}}}}, "at K=0 there is no warm-up"),
         ({"dpo": {"match_pairs_to": 7}}, "dpo.match_pairs_to: K=7 is not in warmup.steps"),
         ({"ablations": {"x": {"steps": [0], "warmup": {"beta": 0.1}}}}, "ablations.x: at K=0 there is no warm-up"),
-        ({"ablations": {"x": {"steps": [150]}}}, "my.yaml: ablations.x: nothing differs: give a key"),
+        ({"ablations": {"x": {"steps": [150]}}}, "my.yaml: ablations.x: nothing differs: change a key"),
         ({"ablations": {"x": {"steps": [], "dpo": {"beta": 1}}}}, "ablations.x: steps is empty: list at least one K"),
         ({"ablations": {"x": {"steps": [150], "warmup": {"bet": 1}}}}, "ablations.x.warmup.bet: unknown key"),
         ({"ablations": {"x": {"steps": [150], "warmup": {"steps": [1]}}}}, "ablations.x: warmup.steps: "),
@@ -358,8 +358,8 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     [
         ("x" * 300, "does not exist: correct the path"),
         (".", "is a folder: name the file"),
-        ("~/problems.jsonl", "does not exist, for ~ and $ mean nothing here"),
-        ("$HOME/problems.jsonl", "does not exist, for ~ and $ mean nothing here"),
+        ("~/problems.jsonl", "does not exist; ~ and $ are not expanded"),
+        ("$HOME/problems.jsonl", "does not exist; ~ and $ are not expanded"),
     ],
 )
 def test_a_path_that_is_no_file_is_one_line(path: str, message: str) -> None:

@@ -170,5 +170,5 @@ def test_the_configuration_that_is_broken_above_is_valid() -> None:
 )
 def test_an_alias_of_its_own_parent_is_named(tmp_path: Path, text: str, key: str) -> None:
     (tmp_path / "my.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=rf"^{tmp_path}/my.yaml: {key}: an alias of what it stands in"):
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}/my.yaml: {key}: an alias of a node that contains it"):
         read(tmp_path / "my.yaml")

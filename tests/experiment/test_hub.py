@@ -64,7 +64,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: pytest.TempPathFactory) 
         ("known/model", None),
         ("gated/model", "gated/model is gated: log in at http"),
         ("old/model", f"old/model has no revision {SHA}"),
-        ("no/model", "the Hub knows no model no/model that you may read"),
+        ("no/model", "the Hub has no model no/model that you may read"),
         ("broken/model", "cannot reach the Hub for broken/model"),
     ],
 )

@@ -13,7 +13,7 @@ from g2d.experiment.grid import policies
 from g2d.experiment.prompt_counts import prompts_asked
 from g2d.forecast.hours import GpuJob, gpu_job
 from g2d.graph.build import build
-from g2d.graph.job import Job
+from g2d.graph.job import Job, key_of
 from g2d.jobs.cost import Cost, write_cost
 from g2d.jobs.files import write_text
 from g2d.policies.policy import Policy, write_policy
@@ -110,7 +110,20 @@ def test_a_record_that_cannot_be_read_is_named() -> None:
     """The table of jobs names it, because Snakemake drops the error of an input function if the output exists."""
     write_text("results/demo/seed0/grpo/g2/k6/policy.json", "{")
     with pytest.raises(ValueError, match=r"policy\.json"):
-        build(configured(), True)
+        build(configured(), True).behind("all")
+
+
+def test_a_lookup_reads_no_other_job() -> None:
+    """A cluster starts each job in a process with a table of its own."""
+    for folder in ("grpo/g2/k4", "grpo/g2/k6"):
+        write_text(f"results/demo/seed0/{folder}/policy.json", "{")
+    write_text("results/demo/seed0/harvest/g2/k4/cost.json", "{")
+    jobs = build(configured(), True)
+    of = {"model": "demo", "seed": "0", "g": "2", "k": "2", "variant": ""}
+    assert jobs[key_of("train_grpo", of)].continues is None
+    assert jobs[key_of("harvest_rollouts", of)].devices == 1
+    with pytest.raises(ValueError, match=r"k6/policy\.json"):
+        _ = jobs[key_of("train_grpo", of | {"k": "6"})]
 
 
 def test_a_finished_file_keeps_its_number_of_shards() -> None:

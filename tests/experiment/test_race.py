@@ -72,7 +72,7 @@ def test_a_list_of_seeds_has_no_looks() -> None:
         ({"seeds": {"look": [2, 3]}}, "seeds.look: unknown key; did you mean looks?"),
         ({"seeds": {"looks": [2, 3], "until": 3}}, "seeds.until=3: there are at most 2 looks: lower it"),
         ({"seeds": {"looks": [2, 3], "waiting": [2]}}, "seeds.waiting: no longer a key"),
-        ({"seeds": [0, 1], "looks": {"looks": [2, 3]}}, "seeds: with looks they are 1 to 3"),
+        ({"seeds": [0, 1], "looks": {"looks": [2, 3]}}, "seeds: must be 1 to 3"),
         ({"models": {"looks": {"source": "embedded"}}}, "models.looks: the name is taken"),
         ({"seeds": {"looks": [2, 3], "plan": "plan.json"}}, "seeds.plan: plan.json is the name of a file"),
         ({"seeds": {"looks": [2, 3], "plan": "Look3.json"}}, "seeds.plan: Look3.json is the name of a file"),
@@ -153,10 +153,10 @@ def test_looks_are_read_in_order_and_none_may_be_lost(tmp_path: Path) -> None:
     assert of_seed(grid.policies(read(tmp_path / "config.yaml")), 3) == ["dpo/g2/k2"]
     assert list(taken(config.looks, tmp_path)) == ["results/looks/look1.json"]
     write_json(tmp_path / "looks/look3.json", look)
-    with pytest.raises(ConfigError, match=r"look2\.json is missing, and look3\.json is there"):
+    with pytest.raises(ConfigError, match=r"look2\.json is missing, but look3\.json exists"):
         taken(config.looks, tmp_path)
     (tmp_path / "looks/look2.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"look2\.json: no look that can be read"):
+    with pytest.raises(ConfigError, match=r"look2\.json: cannot be read as an interim analysis"):
         taken(config.looks, tmp_path)
 
 
@@ -168,7 +168,7 @@ def test_looks_are_read_in_order_and_none_may_be_lost(tmp_path: Path) -> None:
         ({"next": {"m/dpo/g2/k2": "3"}}, "m/dpo/g2/k2 has '3' seeds"),
         ({"next": {"m/dpo/../../x": 3}}, "'m/dpo/../../x' is no policy"),
         ({"look": 2}, "it is look 2"),
-        ({"seeds": [3]}, "no look that can be read"),
+        ({"seeds": [3]}, "cannot be read as an interim analysis"),
     ],
 )
 def test_a_look_that_was_edited_is_refused(tmp_path: Path, edited: dict[str, Any], message: str) -> None:

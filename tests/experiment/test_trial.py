@@ -96,7 +96,7 @@ def test_a_name_that_is_not_there_is_named(
     ("damage", "message"),
     [
         (lambda folder: (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}"), "mine: "),
-        (lambda folder: poison(folder / "model.safetensors"), "mine: its weights are not numbers, "),
+        (lambda folder: poison(folder / "model.safetensors"), "mine: weights are infinite or NaN, "),
     ],
 )
 def test_a_model_that_cannot_answer_is_one_line(
@@ -196,9 +196,9 @@ def test_the_summary_counts() -> None:
             ],
         ),
         ([RIGHT, replace(WRONG, token_count=41)], ["1 of 2 are longer than max_completion_length=40 of warmup"]),
-        ([RIGHT, SILENT], [r"1 of 2 ended without a \boxed{...}, where the answer is looked for"]),
-        ([RIGHT, RIGHT], ["every answer is right: such problems leave nothing to learn"]),
-        ([WRONG, WRONG], ["no answer is right: compare what was found with the reference"]),
+        ([RIGHT, SILENT], [r"1 of 2 ended without a \boxed{...}"]),
+        ([RIGHT, RIGHT], ["every answer is right"]),
+        ([WRONG, WRONG], ["no answer is right"]),
         ([rollout(verdict="no_reference")], []),
     ],
 )

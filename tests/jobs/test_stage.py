@@ -73,6 +73,7 @@ def test_output_goes_to_the_log_and_the_bill_is_written(tmp_path: Path) -> None:
     cost = json.loads((tmp_path / "cost.json").read_text())
     assert (cost["stage"], cost["tokens_generated"], cost["device"], cost["ancestry"]) == ("train_dpo", 7, "cpu", [])
     assert cost["device_s"] == cost["wall_s"] > 0
+    assert cost["threads"] == 3
 
 
 def test_inputs_are_recorded_as_before_the_job(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def until_decline(work: Path, **kwargs: Any) -> Outcome:
     assert trained.k is not None
     assert trained.probes is not None
     probes = [Probe(**probe) for probe in read_json(work / PROBES)["probes"]]
-    assert trained.found == {"steps_trained": probes[-1].step}
+    assert trained.recorded == {"steps_trained": probes[-1].step}
     assert trained.probes["step"].tolist() == [probe.step for probe in probes]
     return Outcome(trained.k, trained.log, trained.probes, probes, job.meter.tokens_generated)
 

@@ -197,7 +197,7 @@ def test_another_models_tokens_are_compared_before_any_job(tmp_path: Path) -> No
     require_vocabularies(with_teacher(model, other_model(tmp_path / "same")))
     small = with_teacher(model, other_model(tmp_path / "small", vocab_size=8))
     with pytest.raises(
-        ConfigError, match=r"regimes.student.teacher: its head has 8 rows, and that of demo \d+: choose"
+        ConfigError, match=r"regimes.student.teacher: its head has 8 rows, fewer than the \d+ of demo: choose"
     ):
         require_vocabularies(small)
     other = other_model(tmp_path / "other")

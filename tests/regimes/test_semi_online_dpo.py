@@ -276,18 +276,18 @@ def test_a_chain_equals_one_uninterrupted_run_also_where_k_lies_between_two_hand
     assert require_intact(tmp_path / "second/checkpoint")["step"] == 6
 
 
-def test_an_update_without_a_pair_has_a_zero_gradient(tmp_path: Path) -> None:
-    """No rollout is right where every answer is one that cannot be."""
+@pytest.mark.parametrize("lora", [Lora(), Lora.model_validate("none")], ids=["lora", "none"])
+def test_an_update_without_a_pair_has_a_zero_gradient(tmp_path: Path, lora: Lora) -> None:
+    """No rollout is right where every answer is one that cannot be. Such updates are logged and resumed from too."""
     impossible = [Problem(p.problem_id, p.prompt, "x", None, None, "tests") for p in easy(10)]
-    log = train_semi_online_dpo(
-        TrainingJob(
-            tiny_policy(), impossible, SemiOnlineDpo.model_validate(SETTINGS), lora=Lora(), k=3, seed=0, work=tmp_path
-        )
-    ).log
-    rows = [row for row in log if "loss" in row]
+    changes = {"k": 3, "problems": impossible, "lora": lora}
+    rows = semi_online(tmp_path / "straight", **changes)
     assert [row["pairs"] for row in rows] == [0, 0, 0]
     assert [row["grad_norm"] for row in rows] == [0, 0, 0]
     assert [row["pairable"] for row in rows] == [0, 0, 0]
+    with terminated_after(1), pytest.raises(TrainingStoppedError):
+        semi_online(tmp_path / "stopped", **changes)
+    assert semi_online(tmp_path / "stopped", **changes) == rows
     start = semi_online(tmp_path / "other", k=1)
     assert start[0]["grad_norm"] > 0
 
@@ -351,7 +351,7 @@ def test_an_early_stopping_training_equals_one_with_a_fixed_k(tmp_path: Path, ch
         with terminated_after(last - 1), pytest.raises(TrainingStoppedError):
             until_decline(tmp_path / "stopped", meter, **changes)
     again = until_decline(tmp_path / "stopped", meter, **changes)
-    assert (again.k, again.log, again.found) == (trained.k, trained.log, trained.found)
+    assert (again.k, again.log, again.recorded) == (trained.k, trained.log, trained.recorded)
     pd.testing.assert_frame_equal(again.probes, trained.probes)
     assert adapter(tmp_path / "stopped") == adapter(tmp_path / "auto")
 

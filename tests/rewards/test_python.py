@@ -162,5 +162,5 @@ def test_open_ended_prompts_refuse_one_that_takes_the_right_answer() -> None:
     python._parameters.cache_clear()
     settings = written("def reward(completions, answers): ...\n")
     assert reward_of(settings)[0].needs_reference
-    with pytest.raises(ConfigError, match=r"open_ended.reward: mine looks at the right answer"):
+    with pytest.raises(ConfigError, match=r"open_ended.reward: mine needs a reference answer"):
         load(MINIMAL | {"open_ended": section})

@@ -45,7 +45,7 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     assert project.planned(*paper, *four, "engine={name: transformers}") == expected
     refused = project.snakemake("-n", *paper, *four, "engine={name: vllm}")
     assert refused.returncode != 0
-    assert "warmup: vLLM beside the trainer holds M0 whole on every GPU" in refused.stdout
+    assert "warmup: vLLM needs a whole M0 on every GPU" in refused.stdout
 
 
 def everything(micro_config: dict[str, Any]) -> dict[str, Any]:

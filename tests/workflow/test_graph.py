@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from g2d.experiment.config import read
+from g2d.experiment.config import Config, read
 from g2d.experiment.race import decided
+from g2d.experiment.sweep import with_candidates
+from g2d.experiment.training import settings_as_run
 from g2d.graph.build import grid_jobs
 from g2d.graph.job import Job, flat, key_of
+from g2d.graph.params import Params
 from tests.workflow import forked
 from tests.workflow.conftest import REPOSITORY, Project
 from tests.workflow.test_dry_run import everything
@@ -50,12 +54,23 @@ def as_planned(job: Job, stated: set[str]) -> dict[str, Any]:
     }
 
 
+def require_settings_as_run(config: Config, job: Job) -> None:
+    """The settings that a training runs with are those that its params record."""
+    assert job.arm is not None
+    point, recorded = (int(job.wildcards.g), int(job.wildcards.k)), job.params["settings"]
+    settings = settings_as_run(job.arm, recorded, point, {})
+    again = Params(with_candidates(config), job.model).training(replace(job.arm, settings=settings), point)
+    assert again == recorded, job.key
+
+
 def require_equal(project: Project, file: Path) -> None:
     jobs, config = planned(project, file), decided(read(file), project.results)
     table = {job.key: job for job in grid_jobs(config)}
     assert table.keys() == jobs.keys()
     pending = config.reached is not None and not config.reached.is_over
     for key, job in table.items():
+        if job.arm is not None:
+            require_settings_as_run(config, job)
         other = jobs[key]
         expected = as_planned(job, set(other["params"]))
         assert job.params.keys() <= other["params"].keys()

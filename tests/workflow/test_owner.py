@@ -105,4 +105,4 @@ def test_an_overlay_without_a_configuration_is_one_line(micro_grid: Project) -> 
     overlay.write_text("ablations: {ipo: {dpo: {loss: ipo}}}\n")
     done = micro_grid.snakemake("-n", "--configfile", str(overlay))
     assert done.returncode == 1
-    assert f"{overlay}: no configuration but a change to one (it has no models, pool, benchmarks)" in done.stdout
+    assert f"{overlay}: changes a configuration (it has no models, pool, benchmarks)" in done.stdout

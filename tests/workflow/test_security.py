@@ -34,7 +34,7 @@ def test_names_that_a_shell_or_a_path_could_misread_are_refused(section: str, na
 
 def test_a_brace_in_a_path_is_refused() -> None:
     config = load(MINIMAL | {"pool": {"source": "local", "path": "{k}.jsonl"}})
-    with pytest.raises(ConfigError, match=r"pool\.path: {k}\.jsonl has a brace in it.*: rename it"):
+    with pytest.raises(ConfigError, match=r"pool\.path: {k}\.jsonl has a brace.*: rename it"):
         require_files(config)
 
 

@@ -12,7 +12,7 @@ from snakemake.sourcecache import LocalSourceFile
 try:
     from g2d.experiment import grid
     from g2d.experiment.arms import any_arms
-    from g2d.experiment.config import load
+    from g2d.experiment.config import former_names, load
     from g2d.experiment.grid import selecting
     from g2d.experiment.config_file import require_one, require_whole, require_written_well
     from g2d.experiment.race import at_end, at_look, decided, last_of, look_name, next_look_words, taken
@@ -93,12 +93,16 @@ if workflow.modifier.modify_path("results/x") != "results/x":
 # Jobs exit when this Snakemake exits, and share processes within its run (engine.keep_alive, share_imports).
 os.environ.update(G2D_RUN=name_of(os.getpid()))
 
+if workflow.is_main_process:
+    for sentence in former_names(config):
+        say(sentence, file=sys.stderr)
 config.update(CONFIG.model_dump(mode="json"))  # captions and jobs need the defaults too
 config["share_imports"] &= workflow.is_main_process  # a cluster job is alone in its Snakemake
 
 try:
     JOBS = build(NOW, after=True)
-    JOBS.behind("all")  # a job makes whatever another one needs
+    if workflow.is_main_process:
+        JOBS.behind("all")  # a job makes whatever another one needs
 except (OSError, ValueError, LookupError) as error:
     raise WorkflowError(plain(error.args[0] if isinstance(error, LookupError) else str(error), lines=True))
 
@@ -110,6 +114,8 @@ def find_job(rule, wildcards):
         return JOBS[key_of(rule + ending, wildcards)]
     except KeyError:
         raise WorkflowError(f"this configuration has no job {rule} with {dict(wildcards.items())}")
+    except (OSError, ValueError) as error:  # of a finished result
+        raise WorkflowError(plain(str(error), lines=True))
 
 
 def planned(rule, name):

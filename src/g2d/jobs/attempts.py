@@ -1,7 +1,7 @@
-"""Records of all attempts at jobs, also failed ones: the real cost of a grid.
+"""Records of all attempts at jobs, also failed ones.
 
-Snakemake deletes the outputs of a failed job, including its cost file. So every attempt writes a record under
-`results/attempts/`, outside of all outputs, and rewrites it every `BEAT_S` seconds, in case it is killed.
+Snakemake deletes the outputs of a failed job, so every attempt writes a record under `results/attempts/`, and rewrites
+it every `BEAT_S` seconds, in case it is killed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Status = Literal["ok", "failed", "stopped", "killed", "running"]
 ENDED_BADLY: tuple[Status, ...] = ("failed", "stopped", "killed")
 
 started_by: int | None = None  # the process that waits for this one, if it is not Snakemake (`shared_imports`)
-BEAT_S = 30.0  # between two signs of life
+BEAT_S = 30.0
 SILENT_S = 4 * BEAT_S  # without an update an attempt counts as ended; long, for slow shared file systems
 
 
@@ -39,30 +39,28 @@ class Stopped(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The process of an attempt."""
-
     pid: int
     machine: str  # where `pid` is unique (`this_machine`)
-    slurm_job: str | None  # its id, where Slurm started it
+    slurm_job: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One attempt at a job."""
 
-    status: Status  # stopped: by SIGTERM or Ctrl-C; killed: without a final record, so its cost is from the last update
+    status: Status  # stopped: by a signal; killed: without a final record, so its cost is from the last update
     cost: Cost
     host: str
     started: float  # seconds since the epoch
-    updated: float  # time of the last update
-    start_up_s: float  # time before the stage begins: interpreter and imports
+    updated: float
+    start_up_s: float  # interpreter and imports
     carried: Cost | None = None  # cost of earlier attempts, up to the checkpoint that this one resumed from
-    progress: Progress | None = None  # progress of a training, at the last update
+    progress: Progress | None = None  # of a training, at the last update
     process: Process | None = None  # not in records of 0.1.0
 
     @property
     def bill(self) -> Cost:
-        """Cost of its result, including earlier attempts up to the checkpoint that it resumed from."""
+        """Cost of its result, including `carried`."""
         return merge_costs(self.carried, self.cost)
 
 
@@ -146,8 +144,8 @@ def _is_hidden(pid: int) -> bool:
 def read_attempts(folder: str | Path) -> list[Attempt]:
     """Return all attempts below a folder that have ended, sorted by stage, job and start; raises as `read_attempt`.
 
-    An attempt without a final record was killed if the job was attempted again, or if its record is older than
-    `SILENT_S` seconds. Otherwise it is running and left out.
+    Without a final record, an attempt was killed if its job was attempted again, or if its record is older than
+    `SILENT_S`.
     """
     attempts = sorted(
         map(read_attempt, Path(folder).rglob("*.json")),
@@ -171,8 +169,7 @@ def kept(attempts: Iterable[Attempt]) -> dict[JobKey, Attempt]:
 def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
     """Return the device seconds of each job's attempts that its cost file does not contain.
 
-    The cost file contains an attempt up to the checkpoint that the next one resumed from. If a killed attempt saved a
-    checkpoint after its last update, none of it counts as lost.
+    It contains an attempt up to the checkpoint that the next one resumed from.
     """
     attempts = list(attempts)
     spent: dict[JobKey, float] = defaultdict(float)
@@ -197,8 +194,7 @@ _NAME = re.compile(r"(.*)\.\d{8}T\d{6}-.*-\d+\.json")  # inverse of `attempt_fil
 
 
 def log_of(record: Path, folder: Path) -> Path | None:
-    """Return the log of the job with this record below `folder` (`results/attempts`), the inverse of `attempt_file`;
-    None for a file with another name."""
+    """Return the log of the job with this record below `folder`; None for a file with another name."""
     named = _NAME.fullmatch(record.name)
     return folder.with_name("logs") / record.parent.relative_to(folder) / f"{named[1]}.log" if named else None
 

@@ -1,8 +1,7 @@
 """Cost of a job, and of all jobs it depends on.
 
-Every job writes a `cost.json`: its own record and, under `ancestry`, one record for each job it depends on. So the
-file of a policy has its total cost (the GPU-hours of the paper's Table 1). A training that resumed from a checkpoint
-includes all attempts up to it; lost work is only in `results/attempts/` (`g2d.jobs.attempts`).
+A job's `cost.json` has its own record and, under `ancestry`, one for each job it depends on: the total cost of a policy
+(the GPU-hours of the paper's Table 1). Work that was lost is only in `results/attempts/` (`g2d.jobs.attempts`).
 """
 
 from __future__ import annotations
@@ -34,10 +33,11 @@ class Cost:
     device: str
     device_s: float  # wall_s x devices
     tokens_generated: int
-    peak_memory_bytes: int  # resident memory of the job's largest process; GPU memory is not in it
+    peak_memory_bytes: int  # resident memory of the largest process, without GPU memory
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null without one or in a process of vLLM
-    gpu_energy_j: float | None = None  # NVML's energy for all cards of the job; null if not available
+    gpu_energy_j: float | None = None  # of all cards of the job; null if not available
     overlap_s: float | None = None  # wall time that an asynchronous training would have saved; null without a lag
+    threads: int | None = None  # CPU threads of the job; null if unknown, or if attempts differ
 
     @property
     def key(self) -> JobKey:
@@ -64,6 +64,7 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
         peak_gpu_memory_bytes=max(on_gpu, default=None),
         gpu_energy_j=math.fsum(energies) if len(energies) == 2 else None,
         overlap_s=math.fsum(overlaps) if overlaps else None,
+        threads=later.threads if earlier.threads == later.threads else None,
     )
 
 
@@ -76,12 +77,10 @@ class CostFile:
 
     @property
     def records(self) -> tuple[Cost, ...]:
-        """Records of all jobs, the job itself last."""
         return (*self.ancestry, self.own)
 
     @property
     def device_hours(self) -> float:
-        """Device time of all records, in hours."""
         return sum(record.device_s for record in self.records) / 3600
 
 
@@ -91,26 +90,27 @@ class Progress:
 
     step: int
     steps: int  # last step
-    since: int  # first step of this attempt: 0, or the step of its checkpoint
+    since: int  # first step of this attempt
 
 
 @dataclass(slots=True)
 class Meter:
-    """Measures a job: wall, CPU and device seconds, peak memory, and GPU energy.
+    """Measures a job.
 
-    The job adds the tokens that it generated, and a training its progress. A resumed training sets `carried`, which
-    is added to the cost. The CPU time of worker processes counts after they were waited for.
+    The job adds the tokens that it generated, and a training its progress. A resumed training sets `carried`, which is
+    added to the cost. The CPU time of worker processes counts after they were waited for.
     """
 
     job: str
     stage: str
     tokens_generated: int = 0  # including those in `carried`
     carried: Cost | None = None  # cost of earlier attempts, up to the checkpoint of this one
-    overlap_s: float | None = None  # overlap of this attempt, if the training has a lag
-    progress: Progress | None = None  # progress of a training
+    overlap_s: float | None = None  # of this attempt, if the training has a lag
+    threads: int | None = None  # CPU threads that Snakemake gave the job
+    progress: Progress | None = None
     began: float = field(default_factory=time.perf_counter)
     cpu_before: float = field(default_factory=own_cpu_seconds)  # charged usage counts from the start
-    energy: Readings | None = None  # readings of the job's GPUs, at its start
+    energy: Readings | None = None  # of the job's GPUs, at its start
     _own: Cost | None = None
 
     def reached(self, step: int, steps: int) -> None:
@@ -155,6 +155,7 @@ class Meter:
             peak_gpu_memory_bytes=peak_gpu_memory_bytes,
             gpu_energy_j=gpu_energy_j,
             overlap_s=self.overlap_s,
+            threads=self.threads,
         )
 
 

@@ -1,8 +1,6 @@
 """SHA-256 digests of every job's outputs and external inputs, in a list next to its log (format of `sha256sum`).
 
-Snakemake compares large files by time stamp, and a copy may change those. So digests are compared too: before a job
-reads results (`require_recorded`), when a run is planned for inputs outside of `results` (`changed_inputs`), and on
-demand for all files (`g2d recover --times`).
+Snakemake compares large files by time stamp, which a copy may change.
 """
 
 from __future__ import annotations
@@ -21,12 +19,11 @@ from g2d.plain import say
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
 MARK = ".snakemake_timestamp"  # the age of a folder that is an output
-# Entries of `results` that are no output of a job.
+# Entries of `results` that no job makes.
 NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "report.html"}
 
 
 def digest_file(log: str | Path) -> Path:
-    """Return the file of a job's digests, given its log."""
     return Path(str(log).replace("logs/", f"{FOLDER}/", 1)).with_suffix(".sha256")
 
 
@@ -41,8 +38,7 @@ def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str]
 
 
 def read_digests(results: Path) -> dict[Path, str]:
-    """Return the digests of all outputs and external inputs in the lists of a results folder; a ValueError names a list
-    that cannot be read."""
+    """Return the digests of all outputs and external inputs; a ValueError names a list that cannot be read."""
     lists = sorted((results / FOLDER).rglob("*.sha256"))
     return {Path(file): digest for listed in lists for file, digest in _read_list(listed).items()}
 
@@ -79,8 +75,8 @@ def require_recorded(files: Iterable[str]) -> None:
     """Raise a ChangedError if a file does not have its recorded digest; print how many files have none.
 
     Args:
-        files: a job's inputs among the results. All files in a folder are compared; with weights, all files that their
-            job wrote to the same folder; with the record of an M0, all files that its job read or wrote.
+        files: a job's inputs among the results. With weights, all files that their job wrote to the same folder are
+            compared; with the record of an M0, all files that its job read or wrote.
     """
     lists = {str(listed): _read_list(listed) for listed in sorted((Path("results") / FOLDER).rglob("*.sha256"))}
     recorded: dict[str, dict[str, str]] = {}  # list by file and digest; several lists if a rule was renamed
@@ -117,8 +113,7 @@ def snapshots(outputs: Iterable[str]) -> list[str]:
 
 
 def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise a ChangedError if a file has none of its recorded digests. The message names the first such file, both
-    digests, the job that recorded it, and the command that makes it again.
+    """Raise a ChangedError that names the first changed file, its job, and the command that makes it again.
 
     Args:
         outputs: argument of `snakemake -R` by file: the file itself, its folder, or the record of its M0.
@@ -161,7 +156,6 @@ SETTLED_S = 2.0  # a file that changed within this time may change again and kee
 
 
 def remembered_digest(path: str | Path) -> str:
-    """Return the digest of one file, as `remembered_digests`."""
     return remembered_digests([str(path)])[str(path)]
 
 

@@ -11,7 +11,7 @@ Readings = Mapping[str, int]  # mJ since the driver was loaded, by UUID of the c
 
 
 def read(gpus: Sequence[str]) -> Readings | None:
-    """Return the counters of cards, named as in CUDA_VISIBLE_DEVICES; None if one cannot be read or none is given."""
+    """Return the counters of cards, named as in CUDA_VISIBLE_DEVICES; None if one cannot be read."""
     if not gpus:
         return None
     try:

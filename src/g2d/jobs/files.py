@@ -45,13 +45,13 @@ def disk_errors(path: str | Path) -> Iterator[None]:
 
 
 def copy_folder(source: str | Path, to: str | Path, *left_out: str) -> None:
-    """Copy a folder except the names left out; raises `DiskError` on a full or read-only disk."""
+    """Copy a folder except the names left out; raises `DiskError`."""
     with disk_errors(to):
         shutil.copytree(source, to, ignore=shutil.ignore_patterns(*left_out))
 
 
 def _disk_trouble(path: Path, error: Exception) -> str | None:
-    """Return what is wrong with the disk, from the error or by writing a little below the path; None if nothing is."""
+    """Return what is wrong with the disk, from the error or by writing a little below the path."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if isinstance(error, OSError) and error.errno in full:
         return os.strerror(error.errno)
@@ -115,8 +115,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 def require_replaceable(path: str | Path) -> Path:
-    """Return the file that writing to a path would replace or make, links followed; raises OSError if it is a folder, a
-    device or a read-only file."""
+    """Return the file that writing to a path would replace or make, links followed; raises OSError if it cannot."""
     target = Path(os.path.realpath(path))
     if target.is_dir() or Path(path).name in ("", "..") or str(path).endswith(os.sep):
         raise IsADirectoryError(f"{path}: a folder: name a file")
@@ -149,7 +148,7 @@ def _draft(target: Path) -> Path:
 
 
 def install(source: Path, path: Path) -> None:
-    """Move a finished file or folder to its name and replace what was there."""
+    """Move a finished file or folder to its name, replacing an older one."""
     with (atomic_folder if source.is_dir() else atomic)(path) as draft:
         shutil.move(source, draft)
 
@@ -174,7 +173,6 @@ def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file atomically."""
     with atomic(path) as draft:
         draft.write_text(text, encoding="utf-8")
 
@@ -198,12 +196,13 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 def parse_record(kind: type[Record], values: Any, where: str) -> Record:
-    """Return a dataclass from its JSON; raises ValueError, with `where` first, if a field is missing, unknown or of
-    another type. A field with a default may be missing, because older files lack it.
+    """Return a dataclass from its JSON; a ValueError names a field that is missing, unknown or of another type.
+
+    A field with a default may be missing, because older files lack it.
 
     Args:
         kind: its fields are text, finite numbers from 0, or other such dataclasses.
-        values: the parsed JSON.
+        where: start of the error message.
     """
     fields = _fields(kind)  # type: ignore[arg-type]
     if not isinstance(values, dict):
@@ -237,8 +236,7 @@ def _fields(kind: type[Any]) -> dict[str, tuple[str, tuple[Any, ...]]]:
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a file that the workflow made (UTF-8, a byte-order mark is dropped); a ValueError names file
-    and line of another encoding."""
+    """Return the text of a file that the workflow made; a ValueError names file and line if it is not UTF-8."""
     content = Path(path).read_bytes()
     try:
         return content.removeprefix(codecs.BOM_UTF8).decode()
@@ -254,8 +252,7 @@ def _not_utf8(error: UnicodeDecodeError) -> str:
 
 
 def parse_json(text: str, *, surrogates: bool = False) -> Any:
-    """Return the value of a JSON text, NaN and infinities as Python writes them; raises ValueError with only the reason
-    if it is not JSON, nested too deeply, or has half a surrogate pair.
+    """Return the value of a JSON text, NaN and infinities as Python writes them; a ValueError has only the reason.
 
     Args:
         surrogates: allow half a surrogate pair, which a model's text may have and UTF-8 cannot.
@@ -275,8 +272,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_line(line: bytes, *, surrogates: bool = False) -> dict[str, Any]:
-    """Return the object in a line of a user's JSONL file; raises ValueError with reason and fix, without file and line.
-    `surrogates` as in `parse_json`."""
+    """Return the object in a line of a user's JSONL file; a ValueError has reason and fix, without file and line."""
     try:
         value = parse_json(line.decode("utf-8-sig"), surrogates=surrogates)
     except UnicodeDecodeError as error:
@@ -292,8 +288,8 @@ def parse_line(line: bytes, *, surrogates: bool = False) -> dict[str, Any]:
 
 
 def read_rows(path: str | Path, *, surrogates: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield number and object of every line of a user's JSONL file, except blank lines; raises as `parse_line`, with
-    file and line."""
+    """Yield number and object of every non-blank line of a user's JSONL file; raises as `parse_line`, with file and
+    line."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -313,8 +309,7 @@ def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Return number and text of every line of a file; raises ValueError if it is empty, not UTF-8, or ends within a
-    line."""
+    """Return number and text of every line; raises ValueError if a file is empty, not UTF-8, or ends within a line."""
     text = read_text(path)
     if not text.endswith("\n"):
         raise ValueError(f"{path}: {'cut short' if text else 'empty'}; delete it to have it made again")
@@ -327,6 +322,5 @@ def json_sha256(value: Any) -> str:
 
 
 def sha256(path: str | Path) -> str:
-    """Return the SHA-256 of a file's content, in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

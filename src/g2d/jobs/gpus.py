@@ -1,7 +1,7 @@
 """Locks on GPUs, for jobs that run in parallel on one machine.
 
 A job that sees more GPUs than its rule requests, as under `snakemake --resources gpu=8`, locks the first free ones
-until it ends and hides the others before torch is imported. Otherwise it uses all that it sees.
+until it ends and hides the others before torch is imported.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def visible() -> list[str]:
 
 
 def take(wanted: int) -> list[str]:
-    """Lock this many GPUs, hide the others and return the locked ones: fewer if the process sees fewer. Waits while
-    other jobs of this user hold them. Raises as `own_folder`.
+    """Lock this many GPUs, or as many as the process sees, and hide the others. Waits while other jobs hold them.
+
+    Raises as `own_folder`.
     """
     # Else `is_available` initialises CUDA, and processes forked after that cannot use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")

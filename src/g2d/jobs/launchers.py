@@ -17,7 +17,6 @@ PREFIXES = ("TORCHELASTIC_", "ACCELERATE_", "FSDP_")
 
 
 def of_a_launcher() -> set[str]:
-    """Return the names of such variables in this process's environment."""
     return {name for name in os.environ if name in NAMES or name.startswith(PREFIXES)}
 
 

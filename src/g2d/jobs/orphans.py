@@ -1,8 +1,7 @@
 """A job ends with the Snakemake that started it.
 
-After `kill -9` of Snakemake nobody would record the job's outputs, and the next run would write the same files. So the
-job sends itself SIGTERM, and a training saves its step first. Snakemake is identified by `name_of`, not as the parent
-process, because it may end during the job's imports.
+After `kill -9` of Snakemake nobody would record the job's outputs, and the next run would write the same files.
+Snakemake is identified by `name_of`, not as the parent process, because it may end during the job's imports.
 """
 
 from __future__ import annotations
@@ -84,7 +83,6 @@ def when_ends(name: str, then: Callable[[], object]) -> None:
 
 
 def stop() -> None:
-    """Send SIGTERM to this process."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 

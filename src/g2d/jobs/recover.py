@@ -37,7 +37,6 @@ class SlurmJob:
 
 
 def register(subparsers: Any) -> None:
-    """Add `recover` to the g2d command."""
     parser = subparsers.add_parser(
         "recover",
         help="after Snakemake was killed: cancel its jobs, move away unfinished outputs, unlock",
@@ -134,8 +133,7 @@ def unfinished_jobs(folder: Path) -> list[SlurmJob]:
 
 
 def require_no_orphans(folder: Path) -> None:
-    """Raise a RuntimeError if another run's jobs from this folder are queued: both would write the same files. Wait for
-    jobs that are ending, as after Ctrl-C."""
+    """Raise a RuntimeError if another run's jobs from this folder are queued; wait for jobs that are ending."""
     waited = False
     while jobs := unfinished_jobs(folder):
         if running := [job for job in jobs if job.state != "COMPLETING"]:
@@ -161,8 +159,7 @@ def cancel(folder: Path, jobs: list[SlurmJob]) -> None:
 
 
 def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the outputs of jobs that Snakemake did not see end: outputs to leave, because their job finished them or
-    they are outside of the results, and unfinished ones."""
+    """Return the outputs of jobs that Snakemake did not see end: outputs to leave, and unfinished ones."""
     marked = [path for path in _marked(folder / ".snakemake/incomplete") if os.path.lexists(folder / path)]
     digests = read_digests(RESULTS) if marked else {}
     half_made = [path for path in marked if path.is_relative_to(RESULTS) and not as_recorded(path, digests)]
@@ -170,8 +167,11 @@ def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _marked(incomplete: Path) -> list[Path]:
-    """Return the outputs of started jobs. Snakemake 9 has a file for each, named by the output's path in base64; a name
-    that is too long for the file system is split into folders that begin with `@`."""
+    """Return the outputs of started jobs.
+
+    Snakemake 9 has a file for each, named by the output's path in base64, split into folders that begin with `@` if too
+    long.
+    """
     outputs = []
     for mark in sorted(file for file in incomplete.rglob("*") if file.is_file()):
         name = "".join(part.removeprefix("@") for part in mark.relative_to(incomplete).parts)

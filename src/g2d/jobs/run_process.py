@@ -33,10 +33,10 @@ OTHER_FOLDER = "set XDG_RUNTIME_DIR or TMPDIR to a folder that is yours and has 
 
 
 def current_run() -> str | None:
-    """Return the name of the Snakemake that may share processes among its jobs; None if there is none or it cannot be
-    watched.
+    """Return the name of the Snakemake that may share processes among its jobs.
 
-    None also if each job runs in its own container: a shared process would lose the files of the image.
+    None if it cannot be watched, or if each job runs in its own container: a shared process would lose the image's
+    files.
     """
     run = os.environ.get(RUN)
     return run if run is not None and has_ended(run) is False and _sees_files_of(run) else None
@@ -51,8 +51,7 @@ def _sees_files_of(run: str) -> bool:
 
 
 def own_folder() -> Path:
-    """Return a folder for sockets and locks that no other user can enter; raises RuntimeError if it cannot be made or
-    belongs to somebody else."""
+    """Return a folder for sockets and locks that no other user can enter; a RuntimeError if it cannot be made."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # a job may inherit it from another machine
     folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
     try:
@@ -66,8 +65,10 @@ def own_folder() -> Path:
 
 
 def socket_of(run: str, purpose: str = "engine") -> Path:
-    """Return the socket of the shared process for this run, purpose and visible GPUs; raises RuntimeError as
-    `own_folder`, or if the path is too long for a socket."""
+    """Return the socket of the shared process for this run, purpose and visible GPUs.
+
+    Raises RuntimeError as `own_folder`, or if the path is too long for a socket.
+    """
     folder = own_folder()
     identity = f"{run}/{os.environ.get('CUDA_VISIBLE_DEVICES')}/{purpose}"
     socket = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.socket"
@@ -77,8 +78,10 @@ def socket_of(run: str, purpose: str = "engine") -> Path:
 
 
 def greeted(socket: Path) -> tuple[Connection, Any] | None:
-    """Return a connection to a shared process and its first message; None if no process listens. Raises RuntimeError if
-    another user's process listens."""
+    """Return a connection to a shared process and its first message; None if no process listens.
+
+    Raises RuntimeError if another user's process listens.
+    """
     try:
         connection = Client(str(socket), "AF_UNIX")
         if (user := _user_of(connection)) != os.getuid():
@@ -95,9 +98,8 @@ def connect(
     """Return a connection as `greeted`, but start a process if none listens; raises RuntimeError if it cannot start.
 
     Args:
-        module: the module to run.
         arguments: further command-line arguments, after socket and run (`current_run`).
-        output: its standard output and error; None for those of this process.
+        output: its standard output and error; None: as for this process.
     """
     command = [sys.executable, "-m", module, str(socket), run, *map(str, arguments)]
     started: subprocess.Popen[bytes] | None = None
@@ -132,7 +134,6 @@ def accept(listener: Listener) -> Connection | None:
 
 
 def _user_of(connection: Connection) -> int:
-    """Return the user at the other end of a connection."""
     with sockets.socket(fileno=os.dup(connection.fileno())) as raw:
         credentials = struct.Struct("3i")  # process, user, group
         _, user, _ = credentials.unpack(raw.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, credentials.size))
@@ -140,8 +141,10 @@ def _user_of(connection: Connection) -> int:
 
 
 def only_one(file: Path) -> IO[str] | None:
-    """Return the lock of the shared process, held until it ends; None if another process has it. Removes locks, sockets
-    and folders of killed processes."""
+    """Return the lock of the shared process, held until it ends; None if another process has it.
+
+    Removes locks, sockets and folders of killed processes.
+    """
     lock = _locked(file, "a+")
     if lock is None:
         return None

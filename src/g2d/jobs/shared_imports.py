@@ -1,9 +1,8 @@
 """Jobs forked from one process that has imported torch, transformers, PEFT and TRL (`share_imports`).
 
 The first such job of a run starts it as `python -m g2d.jobs.shared_imports SOCKET RUN`. The process that Snakemake
-started waits for its child, forwards signals and exits with the child's status; if either ends, so does the other. The
-shared process ends after its Snakemake and its children. It never initialises CUDA: its forks could not use it then
-(docs/architecture.md). Jobs with vLLM use `g2d.rollouts.engine_host` instead.
+started waits for its child, forwards signals and exits with the child's status. The shared process never initialises
+CUDA: its forks could not use it then. Jobs with vLLM use `g2d.rollouts.engine_host` instead.
 """
 
 from __future__ import annotations
@@ -52,9 +51,6 @@ IMPORTS = (
 LOG = f"{LOGS}/shared_imports.log"
 
 
-# ---------------------------------------------------------------------------------------------------------- for jobs
-
-
 def run(main: Callable[[Any], None], snakemake: Any) -> None:
     """Call a script's `main`; with `share_imports`, in a child of the shared process, and exit with its status."""
     end_with_snakemake()  # before the imports, which take long
@@ -78,8 +74,10 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
 
 
 def _wait_for(connection: Connection, host: str, child: str) -> None:
-    """Wait until the child's status can be read; raises ProcessLookupError once shared process and child have ended
-    without one. The connection cannot tell: processes that the child started may keep it open."""
+    """Wait until the child's status can be read; raises ProcessLookupError if both processes have ended without one.
+
+    The connection cannot tell: processes that the child started may keep it open.
+    """
     for process in (host, child):
         descriptor = watched(process)
         assert descriptor is not None  # both are on this machine
@@ -91,8 +89,7 @@ def _wait_for(connection: Connection, host: str, child: str) -> None:
 
 
 def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
-    """Return a connection to a fork of the run's shared process, and the names of both; None if the job is to make its
-    own imports. If `share_imports` is set, the reason is printed."""
+    """Return a connection to a fork of the run's shared process, and the names of both, or None."""
     run = current_run()
     if "vllm" in (snakemake.params.get("engine"), snakemake.params.get("settings", {}).get("engine")):
         return None
@@ -111,9 +108,6 @@ def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
     except (OSError, RuntimeError) as error:
         say(f"{snakemake.rule}: makes its own imports: {error}; the log of the shared ones: {LOG}", file=sys.stderr)
         return None
-
-
-# ------------------------------------------------------------------------------------------------- the shared process
 
 
 def main(socket_file: Path, run: str) -> None:

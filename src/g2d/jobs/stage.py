@@ -32,8 +32,8 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     """Run the body of a rule's script.
 
     Output goes to the rule's log. Inputs must have their recorded digests; a job that succeeds records digests of its
-    outputs (`g2d.jobs.digests`) and, if a `cost.json` is among them, its cost. The attempt is always recorded. On an
-    exception or SIGTERM the traceback goes to the log, one line to the terminal, and the process exits with 1.
+    outputs and, if a `cost.json` is among them, its cost. The attempt is always recorded. On an exception or SIGTERM
+    the traceback goes to the log, one line to the terminal, and the process exits with 1.
     """
     terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
     end_with_snakemake()
@@ -49,7 +49,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         read = remembered_digests(from_elsewhere(rule, snakemake.input))
         gpus = take_gpus(int(snakemake.resources.get("gpu", 0)))
         with _stoppable():
-            meter = Meter(job, rule.removesuffix("_shard"), energy=read_energy(gpus))
+            meter = Meter(job, rule.removesuffix("_shard"), energy=read_energy(gpus), threads=snakemake.threads)
             with recorded(attempt_file(snakemake.log[0]), meter):
                 require_recorded(file for file in snakemake.input if file not in read)
                 yield meter
@@ -82,7 +82,7 @@ def from_elsewhere(rule: str, files: Iterable[str]) -> list[str]:
 def go_offline(rule: str | None = None) -> None:
     """Switch off telemetry, and the Hub for rules that do not fetch, in this process and its children.
 
-    The Hub's client reads these variables when it is imported: no script imports it before its stage begins.
+    The Hub's client reads these variables when it is imported.
     """
     os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
     if rule not in FETCHING:

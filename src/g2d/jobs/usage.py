@@ -12,7 +12,6 @@ def _usages() -> list[resource.struct_rusage]:
 
 
 def own_cpu_seconds() -> float:
-    """Return user and system time of this process and of children it waited for."""
     return sum(usage.ru_utime + usage.ru_stime for usage in _usages())
 
 
@@ -54,7 +53,7 @@ class Elsewhere:
 
     cpu_s: float
     peak_memory_bytes: int  # since the process started
-    device: str | None = None  # None if it used no device
+    device: str | None = None
     devices: int = 0
     peak_gpu_memory_bytes: int | None = None  # torch's peak allocation
 
@@ -68,5 +67,4 @@ def charge(part: Elsewhere) -> None:
 
 
 def this_process() -> Elsewhere:
-    """Return the usage of this process so far."""
     return Elsewhere(cpu_seconds(), memory_peak(), *visible_devices())

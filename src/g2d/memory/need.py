@@ -19,16 +19,14 @@ if TYPE_CHECKING:  # both import torch
 CONTEXT = GIB  # assumed: CUDA context, loaded kernels and their workspaces
 ROOMY = 0.9  # share of the card; torch's allocator leaves gaps, so a larger need may fail
 GATHERED = "the block that computes, the next one, embedding and head"
-VLLM = "vLLM"  # name of vLLM's part in a training
+VLLM = "vLLM"  # its part in a training
 GRAPHS = GIB // 2  # assumed: vLLM's CUDA graphs
-DOUBT = 14  # per cent of a forecast: peaks on one H100 differed from it by 1 to 14 % (docs/performance.md)
+DOUBT = 14  # per cent: peaks on one H100 differed from the forecast by 1 to 14 % (docs/performance.md)
 SAMPLER = 3  # float32 copies of a step's logits in vLLM: logits, processed log-probabilities, probabilities
 
 
 @dataclass(frozen=True)
 class Part:
-    """One term of the sum."""
-
     name: str
     bytes: int
     how: str  # the arithmetic, as text
@@ -36,29 +34,24 @@ class Part:
 
 @dataclass(frozen=True)
 class Need:
-    """GPU memory that one job needs."""
-
     job: str
     parts: list[Part]
     card: int  # bytes
     said: list[str] = field(default_factory=list)  # notes on vLLM's cache
-    needs_more: bool = False  # it cannot run on this card at all: vLLM's share cannot hold one sequence
+    needs_more: bool = False  # vLLM's share cannot hold one sequence
 
     @property
     def total(self) -> int:
-        """Bytes of all parts."""
         return sum(part.bytes for part in self.parts)
 
     @property
     def verdict(self) -> str:
-        """Verdict on this card: "fits", "tight" or "does not fit"."""
         if self.needs_more or self.total > self.card:
             return "does not fit"
         return "fits" if self.total <= ROOMY * self.card else "tight"
 
     def has_room(self, free: int) -> bool:
-        """Return whether `free` bytes suffice if the forecast is too low by `DOUBT`; vLLM's share is fixed by a
-        setting."""
+        """Return whether `free` bytes suffice if the forecast is too low by `DOUBT`; vLLM's share is exact."""
         sure = sum(part.bytes for part in self.parts if part.name == VLLM)
         return not self.needs_more and (100 + DOUBT) * (self.total - sure) <= 100 * (free - sure)
 
@@ -75,7 +68,7 @@ class Forecast:
 
     @classmethod
     def of(cls, file: Path, lora: Lora, engine: EngineSettings, memory: int, prompt_tokens: int) -> Forecast:
-        """Forecast from a model's config.json; raises the errors of `g2d.memory.model_shape.model_config`."""
+        """Forecast from a model's config.json; raises the errors of `model_config`."""
         from g2d.memory.model_shape import model_config, model_shape
         from g2d.memory.passes import Counted
 
@@ -181,7 +174,7 @@ class Forecast:
         return [_numbers("weights", self.shape.parameters, 2, split), *([] if self.shape.trains_all else [adapter])]
 
     def _compared(self, tokens: int, held: int) -> list[Part]:
-        """Memory for reading answers with the policy and M0, beyond `held`, the bytes for generation: its cache is
+        """Memory for reading answers with the policy and M0, beyond the `held` bytes for generation, whose cache is
         freed."""
         from g2d.rollouts.divergence import AT_ONCE  # imports torch
 
@@ -193,10 +186,7 @@ class Forecast:
         return _beyond(held, Part("M0 beside, beyond these", read, how))
 
     def _vllm_cache(self, share: float, budget: int, *, split: int = 1, most_sequences: int | None = None) -> VllmCache:
-        """vLLM's cache for a share of each card that the model is split over.
-
-        `most_sequences` is the largest number of sequences in one request.
-        """
+        """vLLM's cache for a share of each card that the model is split over."""
         shape, length = self.shape, self.prompt_tokens + budget
         # `EngineArgs.get_batch_defaults` of vLLM 0.31, offline; an 80 GB A100 has the smaller values.
         sequences, batched = (1024, 16384) if self.memory >= 70 * GIB else (256, 8192)
@@ -215,8 +205,8 @@ class Forecast:
     def divided(self, training: Training, free: int | None = None) -> Training:
         """Fill in the settings that depend on the card: rows per pass and checkpointing.
 
-        Chooses the largest number of rows that fit into `free` bytes, or one unit if none do, then turns checkpointing
-        off if all activations fit too. If passes must be equal, their rows divide those of an update.
+        Chooses the largest number of rows that fit into `free` bytes, or one unit, then turns checkpointing off if all
+        activations fit too.
         """
         free = self.memory if free is None else free
 
@@ -235,7 +225,6 @@ class Forecast:
 
 
 def _numbers(name: str, count: int, size: int, among: int = 1, more: str = "") -> Part:
-    """Part for `count` numbers of `size` bytes, divided among cards."""
     return Part(name, size * count // among, f"{count:,} x {size} bytes{_among(among)}{more}")
 
 
@@ -244,12 +233,10 @@ def _among(cards: int) -> str:
 
 
 def _beyond(held: int, part: Part) -> list[Part]:
-    """Memory that another moment needs beyond the `held` bytes; empty if none."""
     return [replace(part, bytes=part.bytes - held)] if part.bytes > held else []
 
 
 def _columns(tokens: int, graph: bool) -> int:
-    """Columns of transformers' cache for sequences of this length."""
     from g2d.rollouts.decode_graph import bucket  # imports torch
 
     return bucket(tokens) if graph else tokens
@@ -267,7 +254,6 @@ class VllmCache:
 
     @property
     def sequences(self) -> int:
-        """Number of sequences of full length that fit."""
         return self.bytes // (self.per_token * self.length)
 
     def words(self, key: str) -> str:

@@ -1,11 +1,8 @@
 """Memory of one pass through a model, computed from its config.json.
 
-Torch's fake tensors have shapes, types and storages but no numbers. The model's code runs on them, with adapters,
-checkpointing and autocast, and every storage is counted while it is alive, so no architecture needs a formula. Since
-all blocks are alike, two short models are run and the count is extrapolated to the full number of blocks.
-
-Not counted: workspaces of kernels, the CUDA context, and gaps between tensors. `benchmarks/memory.py` compares the
-result with torch's allocator in real steps.
+The model's code runs on torch's fake tensors, and every storage is counted while it is alive, so no architecture needs
+a formula. Two short models are run and the count is extrapolated to all blocks. Not counted: workspaces of kernels, the
+CUDA context, and gaps between tensors. `benchmarks/memory.py` compares the result with real steps.
 """
 
 from __future__ import annotations
@@ -78,7 +75,6 @@ def skeleton(config: Any, lora: Lora | None, *, dtype: torch.dtype) -> Any:
 
 
 def shortened(config: Any, blocks: int) -> Any:
-    """Copy the configuration with fewer blocks."""
     short = copy.deepcopy(config)
     short.num_hidden_layers = blocks
     if getattr(short, "layer_types", None) is not None:
@@ -136,10 +132,8 @@ class Counted:
     """Passes of one model with one adapter, each measured once.
 
     Args:
-        config: transformers' configuration.
         lora: the adapter; `lora: none` means float32 weights.
-        half: bfloat16, autocast and checkpointing, as in trainings on a GPU; else float32 without them, as on a CPU
-            (`g2d.regimes.run.training.trainer_arguments`).
+        half: bfloat16, autocast and checkpointing, as in trainings on a GPU; else float32 without them, as on a CPU.
     """
 
     def __init__(self, config: Any, lora: Lora, *, half: bool = True) -> None:
@@ -149,7 +143,7 @@ class Counted:
     def training(self, config: Any, rows: int, tokens: int, checkpointing: bool = True) -> Passage:
         """Forward and backward pass through the blocks, without the head (see `head`).
 
-        Checkpointing, which repeats the forward pass of each block, is only used in half precision.
+        Checkpointing is only used in half precision.
         """
         with _on_shapes(config, self.lora, self.half) as (model, counted):
             model.train()
@@ -163,8 +157,7 @@ class Counted:
 
     @_extrapolated
     def reading(self, config: Any, rows: int, tokens: int, adapted: bool = True) -> Passage:
-        """Pass through the blocks without gradients: a reference in a trainer's precision, or a frozen policy if not
-        `adapted`."""
+        """Pass through the blocks without gradients: a reference, or a frozen policy if not `adapted`."""
         with torch.no_grad(), _on_shapes(config, self.lora if adapted else None, self.half) as (model, counted):
             hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
             del hidden
@@ -172,8 +165,7 @@ class Counted:
 
     @_extrapolated
     def drawing(self, config: Any, rows: int, columns: int) -> Passage:
-        """Step that generates one token per row, as in `g2d.rollouts`; the cache of `columns` tokens per row is
-        kept."""
+        """Step that generates one token per row; the cache of `columns` tokens per row is kept."""
         from g2d.rollouts.engine import Decoding
         from g2d.rollouts.rows import Rows
 
@@ -203,7 +195,6 @@ class Counted:
 
 
 def _blocks(model: Any) -> Any:
-    """Causal language model without its head."""
     return getattr(model, "get_base_model", lambda: model)().base_model
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-# How an update is divided into passes. `equal`: the same number of rows each. `by_length`: rows of similar length, as
-# many as fit. `groups`: whole groups, which the trainer distributes.
+# Division of an update into passes. `equal`: the same number of rows each. `by_length`: rows of similar length.
+# `groups`: whole groups, which the trainer distributes.
 Passes = Literal["equal", "by_length", "groups"]
 
 
@@ -15,7 +15,7 @@ class Drawing:
     """Completions of a frozen policy: calibration, harvest, evaluation, drift."""
 
     name: str
-    section: str  # section of the configuration
+    section: str  # of the configuration
     budget: int  # most tokens per completion
     batch: int  # completions generated together, with transformers
     samples: int  # completions per prompt
@@ -32,21 +32,21 @@ class Training:
     per_row: int = 1  # sequences per unit of per_device_batch_size: 2 for a pair
     reference: bool = False  # its pass runs while the policy's activations are kept
     reference_model: bool = False  # without an adapter, a second model stays in memory even if its pass comes first
-    teacher: float | None = None  # parameters of a frozen teacher; 0: as many as M0; None: no teacher
-    adapters: int = 1  # adapters in memory: 2 if the reference is not M0
-    at_once: int | None = None  # completions that one process generates at once; None: it generates none
+    teacher: float | None = None  # parameters of a frozen teacher; 0: as many as M0
+    adapters: int = 1  # 2 if the reference is not M0
+    at_once: int | None = None  # completions that one process generates; None: it generates none
     batch: int | None = None  # of these, completions that transformers generates together
     own_copy: bool = False  # transformers generates from copies of M0 in addition to the trainer's
-    completions: int | None = None  # most completions that one run generates
+    completions: int | None = None  # most completions of one run
     group: int = 1  # completions per prompt, for GRPO
-    float32_head: bool = False  # the head has separate float32 weights
+    float32_head: bool = False  # separate float32 weights
     parts: int = 1  # processes that the model is sharded over
     update: int | None = None  # units per gradient step, to be divided by the card; None: `rows` is fixed
-    passes: Passes = "equal"  # how the update is divided
-    checkpointing: bool = True  # activation checkpointing: one state per block is kept
-    choose_checkpointing: bool = False  # whether the card decides about checkpointing
+    passes: Passes = "equal"
+    checkpointing: bool = True  # one state per block is kept
+    choose_checkpointing: bool = False  # the card decides
     name: str = ""
-    section: str = ""  # section of the configuration
+    section: str = ""  # of the configuration
 
     @property
     def units(self) -> int:
@@ -54,7 +54,6 @@ class Training:
         return self.rows // self.per_row
 
     def with_units(self, units: int) -> Training:
-        """Copy with another number of units per pass."""
         return replace(self, rows=units * self.per_row)
 
     def shared(self, processes: int, strategy: str, checkpointing: bool | Literal["auto"]) -> Training:

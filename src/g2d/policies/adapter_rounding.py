@@ -1,7 +1,7 @@
 """LoRA adapters of bfloat16 models: layers that round once, the effect of rounding twice, and unbiased merging.
 
 PEFT rounds a layer's output to bfloat16, adds the adapter's output and rounds again. Changes below half of the output's
-last place are lost each time (docs/performance.md). Float32 models use PEFT's layers.
+last place are lost each time (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class OnceRounded(Linear):
     """A linear layer with LoRA adapters that rounds its output to bfloat16 after adding them."""
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Output of the layer, shape (..., out), in the precision of its weights."""
         weight = self.base_layer.weight
         if weight.dtype != torch.bfloat16 or self.merged:
             unchanged: torch.Tensor = super().forward(x, *args, **kwargs)
@@ -66,7 +65,6 @@ class _Float32Linear(torch.autograd.Function):
 
 
 def round_once(config: Any) -> None:
-    """Make PEFT create `OnceRounded` layers for a LoraConfig."""
     config._register_custom_module({torch.nn.Linear: OnceRounded})
 
 
@@ -81,16 +79,15 @@ def load_adapter(
 
 
 def recorded_effect(base: str | Path, adapter: str | Path) -> float | None:
-    """`effect_left` if there is a GPU, on which policies compute in bfloat16; else None."""
+    """`effect_left` on a GPU, where policies compute in bfloat16; else None."""
     return effect_left(base, adapter) if torch.cuda.is_available() else None
 
 
 def effect_left(base: str | Path, adapter: str | Path) -> float | None:
     """Share of an adapter's effect that remains after rounding twice, averaged over layers.
 
-    It is estimated from the weights with random inputs: it depends on the size of the adapter's output relative to the
-    layer's, not on the scale of the inputs. None if the adapter has no effect, or if M0's file stores its layers
-    differently.
+    It is estimated from the weights with random inputs; their scale does not matter. None if the adapter has no effect,
+    or if M0's file stores its layers differently.
     """
     settings = read_json(Path(adapter) / "adapter_config.json")
     weights = load_file(Path(adapter) / "adapter_model.safetensors")
@@ -112,7 +109,6 @@ def effect_left(base: str | Path, adapter: str | Path) -> float | None:
 
 
 def _rows(base: Path, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """First rows of the layers that exist in the files."""
     for file in sorted(base.glob("*.safetensors")):
         with safe_open(file, framework="pt") as weights:
             tensors = {*weights.keys()}
@@ -122,10 +118,7 @@ def _rows(base: Path, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def round_stochastically(model: torch.nn.Module, seed: str) -> None:
-    """Convert the weights of a float32 model to bfloat16 without bias, reproducibly by seed on one kind of device.
-
-    Values that bfloat16 can represent, such as those of an M0 in bfloat16 before merging, are unchanged.
-    """
+    """Convert the weights of a float32 model to bfloat16 without bias, reproducibly by seed on one kind of device."""
     for name, weights in model.named_parameters():
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
         generator = torch.Generator(weights.device).manual_seed(int.from_bytes(digest[:4], "big"))

@@ -1,7 +1,6 @@
 """GGUF files as base models: header, checks, and conversion to a Hugging Face folder.
 
 Every plan reads the header, so it is parsed here: the package gguf takes seconds to import and to list a vocabulary.
-Transformers reads weights, configuration and tokenizer with that package.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Header:
 
     @property
     def architecture(self) -> str:
-        """Name of the architecture in llama.cpp."""
+        """Name in llama.cpp."""
         return str(self.metadata.get("general.architecture"))
 
     @property
@@ -156,7 +155,7 @@ def file_in(source: Source) -> Path:
 
 
 def header_of(source: Source) -> Header | None:
-    """Header of a source's file; None if the file is not on this machine, for example after conversion elsewhere."""
+    """Header of a source's file; None if the file is not on this machine."""
     try:
         return read_header(str(file_in(source)))
     except (ValueError, OSError):
@@ -187,10 +186,9 @@ def mistake_in(source: Source) -> str | None:
 
 
 def convert(source: Source, folder: Path) -> dict[str, Any]:
-    """Convert the model to Hugging Face format in an empty folder, with float32 weights.
+    """Convert the model to Hugging Face format in an empty folder, with float32 weights; return the file's record.
 
-    Returns the record of the file: name, digest, quantization and package. Raises a ValueError if it cannot be
-    converted.
+    Raises a ValueError if it cannot be converted.
     """
     if mistake := mistake_in(source):
         raise ValueError(mistake)
@@ -231,7 +229,7 @@ def quantization(header: Header) -> str:
 
 
 def origin(record: Mapping[str, str]) -> str:
-    """Describe the file a model was converted from and its quantization, from the record of `convert`."""
+    """Describe the file a model was converted from, given the record of `convert`."""
     package = f" of {record['package']}" if "package" in record else ""
     words = f"converted from {record['file']}{package} (SHA-256 {record['sha256'][:12]})"
     if record["quantization"] in UNQUANTIZED:
@@ -249,8 +247,7 @@ def _is_as_published(source: Source, file: Path, digest: str) -> bool:
 
 
 def _complete(tokenizer: PreTrainedTokenizerBase, header: Header, file: Path) -> list[int]:
-    """Set the special tokens that the file names but transformers does not read; return the tokens that end a
-    completion."""
+    """Set special tokens that transformers does not read from the file; return the tokens that end a completion."""
     ends = [token for name in ENDS if (token := header.token(name)) is not None]
     if not ends:
         raise ValueError(f"{file}: names no token that ends a text (tokenizer.ggml.eos_token_id): take another file")

@@ -1,7 +1,7 @@
 """Record of a policy: its weights, and how they were trained.
 
-Every training writes `policy.json` next to its adapter, and later stages read that file. It holds digests of the
-weights and of the files next to them, so later results become stale only if the policy has really changed.
+Every training writes `policy.json` next to its adapter. It has digests of the weights and of the files next to them, so
+later results become stale only if the policy has really changed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Policy:
     k: int = 0
     seed: int | None = None
     revision: str | None = None  # commit of a Hub model
-    adapter: str | None = None  # folder of the LoRA adapter; None for M0
+    adapter: str | None = None  # folder of the LoRA adapter
     weights_sha256: str | None = None  # digest of the trained weights, or of a local M0
     continued_from: int | None = None  # K of the checkpoint that a chained warm-up continued from
     started_from: str | None = None  # policy_id that training started from; None for M0, and in records of 0.1.0
@@ -54,7 +54,7 @@ class Policy:
     # Digests of `BASE_FILES` by name; None if a Hub revision pins them, and in records of 0.1.0.
     base_files: dict[str, str] | None = None
     effect_left: float | None = None  # share of the adapter's effect after two roundings; None without bfloat16
-    weights: str | None = None  # folder of fully trained weights; None with an adapter
+    weights: str | None = None  # folder of fully trained weights
     chat_template_kwargs: dict[str, Any] | None = None  # variables of M0's chat template
     # For a converted M0: file, sha256 and quantization of the GGUF file, and its package if it has one.
     converted_from: dict[str, str] | None = None
@@ -66,8 +66,7 @@ class Policy:
 
     @property
     def is_scratch(self) -> bool:
-        """Whether g2d trained M0; such models compute in float32 on a CPU so that results are reproducible bit by
-        bit."""
+        """Whether g2d trained M0; such models compute in float32 on a CPU, reproducibly bit by bit."""
         return self.settings.get("source") in ("embedded", "scratch")
 
     @property
@@ -104,7 +103,6 @@ def as_json(policy: Policy) -> dict[str, Any]:
 
 
 def write_policy(path: str | Path, policy: Policy) -> None:
-    """Write policy.json."""
     write_json(path, as_json(policy))
 
 
@@ -125,7 +123,7 @@ def read_policy(path: str | Path) -> Policy:
 def read_own_policy(path: str | Path) -> Policy:
     """Read policy.json of a results folder in order to load its weights.
 
-    Raises a ValueError that names the file if it is no policy record, or belongs to another policy.
+    A ValueError names the file if it is no policy record, or belongs to another policy.
     """
     policy = read_policy(path)
     if not f"/{Path(path).parent.as_posix()}".endswith(f"/{policy.policy_id}"):
@@ -153,7 +151,7 @@ def tokenizer_sha256(folder: str | Path) -> str:
 
 
 def changed_base_files(policy: Policy) -> list[str]:
-    """Files of M0 that were changed, added or removed since the record was written; empty if it has no digests."""
+    """Files of M0 that were changed, added or removed since the record was written."""
     if policy.base_files is None:
         return []
     now = base_files(policy.base)
@@ -173,8 +171,8 @@ def require_own_base_files(policy: Policy) -> None:
 def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
     """Load M0's tokenizer and set the policy's `chat_template_kwargs` in its chat template.
 
-    Raises a ValueError that names the folder if it was changed since the record was written, cannot be read, has no
-    chat template or one without these variables, or has no end-of-turn token.
+    A ValueError names the folder if it was changed since the record was written, cannot be read, or has no chat
+    template, no such variables in it, or no end-of-turn token.
     """
     from transformers import AutoTokenizer
 
@@ -219,8 +217,7 @@ def _way_back(policy: Policy) -> str:
 
 
 def end_tokens(policy: Policy, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that end a completion: all that M0 declares, as `generate` reads them (Llama-3.1 has three), and the
-    tokenizer's end-of-turn token."""
+    """Tokens that end a completion: all that M0 declares (Llama-3.1 has three), and the tokenizer's."""
     files = [Path(policy.base) / name for name in ("generation_config.json", "config.json")]
     ends = next((read_json(file).get("eos_token_id") for file in files if file.is_file()), None)
     listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
@@ -228,7 +225,7 @@ def end_tokens(policy: Policy, tokenizer: PreTrainedTokenizerBase) -> frozenset[
 
 
 def context_limit(policy: Policy) -> int | None:
-    """Longest sequence of the model in tokens, if its configuration states one."""
+    """Longest sequence of the model in tokens, if stated."""
     limit = read_json(Path(policy.base) / "config.json").get("max_position_embeddings")
     return int(limit) if limit is not None else None
 
@@ -247,8 +244,10 @@ def require_own_weights(policy: Policy) -> None:
 
 
 def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
-    """The weights of M0, or all that were trained in its place: safetensors only, in `precision` or, `exact`, in
-    float32. A ValueError names what is cut short or was changed."""
+    """Load the weights of M0, or the full weights trained from it: safetensors only, in float32 if `exact`.
+
+    A ValueError names what is truncated or was changed.
+    """
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
@@ -266,7 +265,7 @@ def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 
 
 def precision() -> torch.dtype:
-    """Data type that policies compute in: bfloat16 on a GPU, float32 on a CPU."""
+    """Data type that policies compute in."""
     import torch
 
     return torch.bfloat16 if torch.cuda.is_available() else torch.float32
@@ -275,7 +274,7 @@ def precision() -> torch.dtype:
 def cpu_has_bfloat16() -> bool:
     """Return whether this CPU multiplies bfloat16 matrices in hardware (avx512_bf16, AMX, or ARM's bf16).
 
-    Without it PyTorch converts them to float32. False in a process restricted to AVX2 kernels.
+    False in a process restricted to AVX2 kernels.
     """
     import torch
 
@@ -285,8 +284,10 @@ def cpu_has_bfloat16() -> bool:
 
 
 def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
-    """The policy's weights with its adapter, which is merged if `exact`, in evaluation mode, on the GPU where there is
-    one. Raises as `load_base`."""
+    """Load the policy in evaluation mode, on the GPU if there is one; the adapter is merged if `exact`.
+
+    Raises as `load_base`.
+    """
     import torch
 
     require_own_weights(policy)
@@ -301,8 +302,7 @@ def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding 
 
     Full weights replace the model's. A LoRA adapter is merged into float32 weights, but applied at every step to
     bfloat16 weights, since merging would round most of a small adapter away. Applied, it computes the trainer's
-    function except for autocast, which makes a trainer multiply with A and B in bfloat16 (docs/performance.md has the
-    size of the effect).
+    function except for autocast (docs/performance.md has the size of the effect).
     """
     import torch
 

@@ -1,5 +1,4 @@
-"""Records of base models: a local folder, a Hub repository, a file of recorded completions, or a folder made by the
-run."""
+"""Records of base models."""
 
 from __future__ import annotations
 
@@ -72,7 +71,6 @@ def make_base(name: str, source: EmbeddedModel | ScratchModel | GgufModel, folde
 
 
 def _safetensors(folder: str, name: str) -> list[Path]:
-    """Safetensors files in a folder; a ValueError if there are none."""
     if not (shards := sorted(Path(folder).glob("*.safetensors"))):
         raise ValueError(f"{name}: no *.safetensors in it; convert the model with save_pretrained first")
     return shards

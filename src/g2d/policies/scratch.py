@@ -1,7 +1,6 @@
 """The embedded demonstration model: a tiny Llama in Hugging Face format, trained in about a minute on a CPU.
 
-Its corpus is designed so that online RL can improve the model (`g2d.problems.corpus`), so its results are a
-demonstration, not evidence.
+Its corpus is designed so that online RL can improve the model, so its results are a demonstration, not evidence.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ LOGIT_SCALE = 1.9
 
 
 def build_tokenizer(replies: bool = False) -> PreTrainedTokenizerFast:
-    """Build a word-level tokenizer for the closed vocabulary of the synthetic families, with or without replies."""
+    """Build a word-level tokenizer for the closed vocabulary of the synthetic families."""
     splitter = pre_tokenizers.Split(TOKEN, "isolated")
     texts = [*vocabulary_texts(), *(reply_texts() if replies else ()), "user\n", "assistant\n", "system\n"]
     words = sorted({word for text in texts for word, _ in splitter.pre_tokenize_str(text)})
@@ -127,8 +126,8 @@ def _optimizers(model: LlamaForCausalLM, muon: Literal["bfloat16", "float32"]) -
 class Muon(torch.optim.Optimizer):
     """Momentum whose update is approximately the nearest orthogonal matrix, computed in float32.
 
-    It equals `torch.optim.Muon` with Nesterov momentum and `adjust_lr_fn="original"` up to rounding (a test compares
-    them). On a CPU without bfloat16 arithmetic, torch's version takes 60 % of a training of M0, this one 10 %.
+    It equals `torch.optim.Muon` with Nesterov momentum and `adjust_lr_fn="original"` up to rounding. On a CPU without
+    bfloat16 arithmetic, torch's version takes 60 % of a training of M0, this one 10 %.
     """
 
     def __init__(
@@ -138,7 +137,6 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
-        """Update every matrix from its gradient."""
         for group in self.param_groups:
             of_shape: dict[torch.Size, list[torch.nn.Parameter]] = defaultdict(list)
             for parameter in group["params"]:

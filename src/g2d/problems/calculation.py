@@ -1,8 +1,7 @@
 """Long exact calculations, generated for each run so that no model can have seen them.
 
-The design follows RandomCalculation (arXiv 2507.10532); the level is the number of operations. An expression is a
-random binary tree over + - * / and the integers 2 to 20, printed with the necessary brackets. Answers are computed with
-fractions. With `seed: run` the seed is drawn when the problems are made.
+The design follows RandomCalculation (arXiv 2507.10532). An expression is a random binary tree over + - * / and the
+integers 2 to 20, printed with the necessary brackets; the level is the number of operations.
 """
 
 from __future__ import annotations

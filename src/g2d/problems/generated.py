@@ -50,5 +50,4 @@ def levels_of(source: Generated) -> Sequence[int]:
 
 
 def per_level(source: SyntheticProblems) -> dict[int, int]:
-    """Number of the source's problems at each level."""
     return dict(synthetic.shares(levels_of(source), source.n))

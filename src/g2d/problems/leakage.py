@@ -1,7 +1,7 @@
 """Train/test leakage: benchmark problems that are also in the training pool, regardless of typesetting.
 
-Problems are compared as sequences of words, numbers, LaTeX commands and symbols. Differences in layout are ignored
-(`$`, spacing and sizing commands, sentence punctuation, case of words). Paraphrases and translations are not detected.
+Problems are compared as sequences of words, numbers, LaTeX commands and symbols; layout is ignored. Paraphrases and
+translations are not detected.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def text_key(prompt: str) -> str:
 
 
 def find_leaks(train: Sequence[Problem], test: Sequence[Problem]) -> dict[str, str]:
-    """Benchmark problems in the training pool, in order: benchmark id to the first pool id."""
+    """Map each benchmark id in the training pool to the first pool id."""
     train_ids = {text_key(problem.prompt): problem.problem_id for problem in reversed(train)}
     matches = ((problem.problem_id, train_ids.get(text_key(problem.prompt))) for problem in test)
     return {test_id: train_id for test_id, train_id in matches if train_id is not None}
@@ -54,8 +54,7 @@ def assert_no_leakage(
 ) -> None:
     """Raise a ValueError if benchmark problems are in the training pool.
 
-    The message starts with the benchmark's `place` in the configuration, calls the pool `among`, and gives the number
-    of leaks, the first ids and the fix.
+    The message starts with the benchmark's `place` in the configuration and calls the pool `among`.
     """
     if leaks := find_leaks(train, test):
         first = ", ".join(f"{test_id} = {train_id}" for test_id, train_id in islice(leaks.items(), 3))

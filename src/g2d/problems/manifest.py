@@ -1,7 +1,6 @@
 """The manifest of a set of problems: a JSON-ready record stored next to its JSONL file.
 
-It holds the source and a digest, and counts problems without a level and repeated prompts. It lists reference answers
-that the verifier does not accept as equal to themselves, and for reasoning-gym its version. No problem is dropped.
+It lists reference answers that the verifier does not accept as equal to themselves. No problem is dropped.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ Verify = Callable[[Sequence[tuple[str | Entry | None, str]]], Sequence[Judgement
 
 
 def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], verify: Verify) -> dict[str, Any]:
-    """Describe the problems of a source."""
     record: dict[str, Any] = {
         "name": name,
         "source": source.model_dump(),

@@ -16,8 +16,6 @@ Kind = Literal["verifiable", "open_ended"]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One question."""
-
     problem_id: str
     prompt: str  # the question, without instruction and chat template
     answer: str | None  # reference answer in LaTeX, without \boxed{}; None if it is open-ended
@@ -29,7 +27,6 @@ class Problem:
 
     @property
     def kind(self) -> Kind:
-        """`verifiable` if there is a reference answer, else `open_ended`."""
         return "open_ended" if self.answer is None else "verifiable"
 
     @property
@@ -49,7 +46,6 @@ def to_jsonl(problems: Iterable[Problem]) -> str:
 
 
 def write_problems(path: str | Path, problems: Iterable[Problem]) -> None:
-    """Write `to_jsonl` atomically in UTF-8."""
     write_text(path, to_jsonl(problems))
 
 

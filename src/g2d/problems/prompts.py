@@ -1,8 +1,7 @@
-"""The messages around a problem, and their tokens.
+"""The messages around a problem, and their tokens, the same in training, harvest and evaluation.
 
-Training, harvest and evaluation all use `conversation` and `prompt_ids`, so they present the same tokens (a test
-compares them). Only the chat template creates special tokens. In a message `<|im_end|>` is plain text and is tokenized
-as such, so a problem cannot end its turn and begin another.
+Only the chat template creates special tokens. In a message `<|im_end|>` is plain text, so a problem cannot end its turn
+and begin another.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Prompt(Section):
 
     system: str | None = key(
         None,
-        "System message; null: none (Qwen's template then inserts its default).",
+        "System message; null: none (Qwen's template inserts its own).",
         paper="not printed in the paper",
     )
     template: str = key("{problem}", "User message; {problem} is replaced by the problem text.", paper="not printed")
@@ -43,7 +42,7 @@ class Prompt(Section):
     )
     open_ended: str = key(
         "{problem}",
-        "User message of an open-ended prompt, which has no system message and no worked examples.",
+        "User message of open-ended prompts, which have no system message or worked examples.",
         paper="{problem}, in arXiv 2506.21495",
         neutral="{problem}",
     )
@@ -62,8 +61,7 @@ Messages = list[dict[str, str]]
 def conversation(problem: Problem, prompt: Prompt) -> Messages:
     """Build the conversation for a problem, after the worked examples.
 
-    Open-ended prompts have a separate template and nothing before it ("Bridging Offline and Online RL", arXiv
-    2506.21495, figures 4 and 5).
+    Open-ended prompts have a separate template and nothing before it (arXiv 2506.21495, figures 4 and 5).
     """
     if problem.kind == "open_ended":
         return [{"role": "user", "content": prompt.open_ended.replace("{problem}", problem.prompt)}]
@@ -90,7 +88,6 @@ def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
 
 
 def render(tokenizer: Any, conversation: Messages) -> str:
-    """Render the conversation with the model's chat template, up to the assistant's turn."""
     return str(tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False))
 
 
@@ -108,9 +105,8 @@ def prompt_ids(tokenizer: Any, shown: Messages | str) -> list[int]:
 def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_prompt: bool = True) -> list[int]:
     """Tokens of a conversation in the model's chat template; message text never becomes a special token.
 
-    If no message contains the text of a special token, this tokenizes the rendered text. Otherwise private characters
-    replace that text while the template is rendered, and each part of the result that contains them is tokenized as
-    plain text. Raises a ValueError if the tokenizer cannot do that.
+    Private characters replace texts of special tokens while the template is rendered, and each part of the result that
+    contains them is tokenized as plain text. Raises a ValueError if the tokenizer cannot do that.
     """
     special, pattern = _special_tokens(tokenizer)
     matches = {text for message in conversation for text in pattern.findall(message["content"])}

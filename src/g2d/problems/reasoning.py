@@ -1,7 +1,7 @@
 """Problems of reasoning-gym (https://github.com/open-thought/reasoning-gym): procedural tasks by name.
 
 They are drawn in a separate process because some tasks depend on Python's hash seed. A hash of the question decides its
-split, so splits never share a question, whatever the seeds.
+split, whatever the seeds.
 """
 
 from __future__ import annotations
@@ -62,10 +62,7 @@ def generate(name: str, source: ReasoningProblems) -> list[Problem]:
 
 
 def require(name: str, source: ReasoningProblems) -> None:
-    """Check that the package, the task, its configuration and n different problems exist, in `CHECK_S` CPU seconds.
-
-    Raises a TaskError if something is missing.
-    """
+    """Raise a TaskError if the package, the task, its configuration or n different problems are missing."""
     _drawn(source, split_for(name, source), CHECK_S)
 
 
@@ -89,9 +86,6 @@ def _drawn(source: ReasoningProblems, split: Split, seconds: float | None) -> li
         raise TaskError(answer["key"], answer["error"])
     rows: list[dict[str, Any]] = answer["rows"]
     return rows
-
-
-# ---------------------------------------------------------------------------------------------------- the child process
 
 
 def main() -> None:

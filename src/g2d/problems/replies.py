@@ -1,8 +1,7 @@
 """A synthetic open-ended family: requests, replies of known politeness and length, and judges with known preferences.
 
-Replies are composed of sentences. A judge compares two replies to the same request; with `length_bias` it also prefers
-sentences without content, as human raters and reward models do ("Bridging Offline and Online RL", arXiv 2506.21495,
-section 4.2).
+With `length_bias`, a judge also prefers sentences without content, as human raters and reward models do (arXiv
+2506.21495, section 4.2).
 """
 
 from __future__ import annotations
@@ -42,8 +41,6 @@ MOST_FILLERS = 5
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A generated reply and its composition."""
-
     text: str
     politeness: int  # polite sentences minus rude ones, -2 to 2
     fillers: int  # sentences without content, 0 to `MOST_FILLERS`
@@ -51,8 +48,6 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A request, the reply that the judge prefers, and the other one."""
-
     prompt: str
     chosen: Reply
     rejected: Reply
@@ -107,10 +102,8 @@ def draw_preference(rng: random.Random, length_bias: float) -> Preference:
 
 
 def worth(reply: Reply, length_bias: float) -> float:
-    """Score that the judge gives a reply."""
     return 2 * reply.politeness + length_bias * reply.fillers
 
 
 def vocabulary_texts() -> list[str]:
-    """Texts that contain every word of the family."""
     return [*THINGS, *OPENINGS, *REQUESTS, *ANSWERS, *POLITE, *RUDE, *FILLERS]

@@ -1,7 +1,7 @@
 """Problems of a configured source: generated, a JSONL file, or a data set on the Hugging Face Hub.
 
-Files and Hub rows pass through the same normaliser. Each error is one line with the place and the configuration key.
-`datasets` takes seconds to import, so it is only imported for the Hub.
+Each error is one line with the place and the configuration key. `datasets` takes seconds to import, so it is only
+imported for the Hub.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class ProblemError(ValueError):
 def load_problems(name: str, source: ProblemSource) -> list[Problem]:
     """Read the problems of the pool or of a benchmark, in the order of their source.
 
-    Raises a ProblemError if a row does not fit the configuration, ids repeat, or the source cannot be reached. If rows
-    have no id, it is made from `name` and the row number.
+    Raises a ProblemError if a row does not fit the configuration, ids repeat, or the source cannot be reached. Missing
+    ids are made from `name` and the row number.
     """
     key = place_of(name)
     rows: Iterable[Row]
@@ -224,7 +224,6 @@ def _jsonl_rows(key: str, path: Path) -> Iterator[Row]:
 
 
 def _load_from_hub(key: str, source: HubProblems) -> Any:
-    """Load one split at the pinned revision."""
     if Path(source.id).is_dir():  # `datasets` would read the folder and ignore the revision
         raise ProblemError(
             f"{key}.id: {source.id} is also a folder here, which would hide the Hub's data set: run elsewhere, or read "

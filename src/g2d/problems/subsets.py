@@ -1,7 +1,7 @@
 """Subsets of a pool: calibration sample, held-out problems, training set.
 
-Draws depend on the seed and the set of problems, not on the order of the pool. They are nested: a larger n includes
-every problem of a smaller one.
+Draws depend on the seed and the set of problems, not on the order of the pool. A larger n includes every problem of a
+smaller one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Level = int | None  # None for a problem without a level
 def sample_per_level(
     pool: Sequence[Problem], per_level: int, seed: int, only: Collection[Level] | None = None
 ) -> list[Problem]:
-    """Draw up to `per_level` problems of every level (or only of those in `only`), by ascending level.
+    """Draw up to `per_level` problems of every level, or of those in `only`, by ascending level.
 
     Problems without a level are left out. A pool without any levels is sampled as one level.
     """

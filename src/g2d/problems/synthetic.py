@@ -1,9 +1,8 @@
 """Generated problems with answers known by construction: the data of the demonstration.
 
-A problem is a chain of operations applied from left to right; its level is their number. `arithmetic` shows the
-expression without brackets, so "Compute 7 + 3 * 2." is 20, unlike the usual 13; at level 1 both agree. `word_problems`
-presents + and - as a short story. Every number is in 0..24, so that a model with a few hundred thousand parameters can
-learn every fact. A hash of the expression decides its split.
+A problem is a chain of operations applied from left to right; its level is their number. `arithmetic` shows no
+brackets, so "Compute 7 + 3 * 2." is 20, unlike the usual 13. Every number is in 0..24, so that a model with a few
+hundred thousand parameters can learn every fact. A hash of the expression decides its split.
 """
 
 from __future__ import annotations
@@ -59,8 +58,6 @@ Steps = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """A generated problem with its worked steps."""
-
     prompt: str
     steps: Steps
     verb: str | None  # opening verb of an arithmetic prompt; the corpus ties its style to it
@@ -77,8 +74,7 @@ class Exercise:
 def generate(family: Family, split: Split, n: int, seed: int, levels: Sequence[int] | None = None) -> list[Problem]:
     """Draw n different problems, spread evenly over the levels, in an order that depends on the seed.
 
-    Args:
-        levels: ascending; None for all of the family. The lowest levels get one more if n is not divisible.
+    `levels` are ascending; the lowest get one more if n is not divisible.
     """
     levels = levels or LEVELS[family]
     require_capacity(family, split, n, tuple(levels))
@@ -152,7 +148,6 @@ def operators(family: Family, level: int) -> tuple[Operator, ...]:
 
 
 def apply(left: int, operator: Operator, right: int) -> int:
-    """Result of one operation; `right` is at least 2."""
     return OPERATIONS[operator](left, right)
 
 
@@ -195,14 +190,13 @@ def _count(family: Family, split: Split, level: int, enough: int) -> int:
 
 
 def _wordings(family: Family, steps: Steps) -> int:
-    """Number of prompts of one expression."""
     if family == "arithmetic":
         return len(VERBS)
     return len(NAMES) * len(THINGS) * math.prod(len(STORY_VERBS[step.operator]) for step in steps)
 
 
 def _all_steps(n: int, choices: tuple[Operator, ...], starts: Iterable[int] = START) -> Iterator[Steps]:
-    """Iterate over every chain of n moves from one of these values."""
+    """Yield every chain of n moves from one of these values."""
     if n == 0:
         yield ()
         return

@@ -1,7 +1,4 @@
-"""Catalogue of rewards: configuration types, versions and descriptions.
-
-To add one, write a module with its settings and add a line below (see CONTRIBUTING.md).
-"""
+"""Catalogue of rewards. CONTRIBUTING.md explains how to add one."""
 
 from __future__ import annotations
 
@@ -25,8 +22,7 @@ REWARDS: dict[str, Reward] = {
 
 AnyReward: Any = Annotated[reduce(or_, [reward.settings for reward in REWARDS.values()]), Field(discriminator="reward")]
 
-# Name of an entry of `rewards`. In a configuration file, `{file: ...}` is also allowed; reading turns it into an entry
-# (`g2d.experiment.config`).
+# Name of an entry of `rewards`. Reading a configuration file turns `{file: ...}` into an entry.
 RewardName = Annotated[
     Name,
     WithJsonSchema(
@@ -69,7 +65,6 @@ def with_current_name(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def words_of(settings: Section) -> str:
-    """Describe a reward in a sentence."""
     if isinstance(settings, ByKind):
         return f"{words_of(settings.verifiable)}, and on open-ended prompts {words_of(settings.open_ended)}"
     reward, own = reward_of(settings)
@@ -85,8 +80,7 @@ ADDED = ("version", "content")  # keys that `reward_params` adds to a reward's k
 
 
 def reward_params(settings: Section) -> dict[str, Any]:
-    """Parameters of a job that depends on the reward: its keys, version and digest of files. A change makes it
-    stale."""
+    """Parameters of a job that depends on the reward: its keys, version and digest of files."""
     if isinstance(settings, ByKind):
         return {kind: reward_params(getattr(settings, kind)) for kind in ByKind.model_fields}
     reward, own = reward_of(settings)
@@ -100,7 +94,7 @@ def made_files(settings: Section) -> list[str]:
 
 
 def reward_settings(params: dict[str, Any] | None) -> Section:
-    """Invert `reward_params`; None gives the default. Raises a ValueError if files of the reward have changed since."""
+    """Invert `reward_params`. Raises a ValueError if files of the reward have changed since."""
     if params is None:
         return TRUTH
     if "reward" not in params:

@@ -62,8 +62,7 @@ def _by_format(settings: Format, attempts: Sequence[Attempt], context: Context) 
 
 
 def _at_random(settings: Random, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Random rewards from (seed, problem, number of earlier visits, sample): each visit of a prompt gets new ones, and
-    a resumed run repeats them."""
+    """Random rewards, new ones at each visit of a prompt; a resumed run repeats them."""
     return [Judgement(float(context.uniform(attempt) < settings.p)) for attempt in attempts]
 
 

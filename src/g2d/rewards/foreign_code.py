@@ -1,6 +1,6 @@
 """Guards around foreign code (files, packages) in this process: a deadline by SIGALRM, and no exit of the process.
 
-The deadline does not interrupt a loop in a C extension or code outside the main thread; the job's time limit does.
+The deadline does not interrupt a loop in a C extension or code outside the main thread.
 """
 
 from __future__ import annotations

@@ -87,7 +87,6 @@ def _judged(
 def _in_order(
     attempts: Sequence[Attempt], parts: Iterable[tuple[Sequence[Attempt], Sequence[Judgement]]]
 ) -> list[Judgement]:
-    """Merge the judgements of parts into the order of `attempts`."""
     judged = {(a.group, a.sample): own for part, found in parts for a, own in zip(part, found, strict=True)}
     return [judged[attempt.group, attempt.sample] for attempt in attempts]
 

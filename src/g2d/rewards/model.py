@@ -1,9 +1,7 @@
 """A reward model: any Hugging Face sequence-classification model with one label, from a folder or the Hub.
 
-"Bridging Offline and Online RL" (arXiv 2506.21495, section 3.1) uses Athene-RM-8B. Its class is code in its repository,
-which g2d does not run; docs/rewards.md names a model of the same size instead.
-
-Padding is masked, so a score does not depend on the batch up to rounding (1e-5 in float32; the last bits in bfloat16).
+arXiv 2506.21495 uses Athene-RM-8B, whose class is code in its repository, which g2d does not run (docs/rewards.md). A
+score does not depend on the batch up to rounding (1e-5 in float32; the last bits in bfloat16).
 """
 
 from __future__ import annotations
@@ -32,13 +30,11 @@ class RewardModel(Section):
     """Score of a sequence-classification model with one label, given question and completion."""
 
     reward: Literal["model"] = key(..., "Reward by a model's score.")
-    path: str | None = key(None, "Folder of the model, relative to the working directory; instead of id and revision.")
+    path: str | None = key(None, "Folder of the model, instead of id and revision.")
     id: str | None = key(None, "Repository id on the Hub.")
     revision: Revision | None = key(None, "Commit hash of the weights.")
     batch_size: int = key(16, "Conversations per forward pass.", ge=1)
-    max_length: int | None = key(
-        None, "Largest length of a conversation; longer ones are cut and counted. null: the model's limit.", ge=1
-    )
+    max_length: int | None = key(None, "Tokens at which conversations are cut; null: the model's limit.", ge=1)
 
     length_penalty: float = key(
         0.0,
@@ -59,7 +55,6 @@ class RewardModel(Section):
 
     @property
     def label(self) -> str:
-        """Name of the model in a sentence."""
         return self.id or str(self.path)
 
 
@@ -77,13 +72,11 @@ def score(settings: RewardModel, attempts: Sequence[Attempt], context: Context) 
 
 
 def less_length(penalty: float) -> str:
-    """Describe the length penalty."""
     return f", less {penalty:g} per 1,000 characters" if penalty else ""
 
 
 @cache
 def scorer(settings: RewardModel) -> Scorer:
-    """Load the model, once per process."""
     folder = folder_of(settings)
     if reason := mistake_in(folder, settings.max_length):
         raise UnusableError(f"reward model {reason}")
@@ -150,10 +143,8 @@ def _has_template(folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A reward model's score of one conversation."""
-
     value: float  # may be NaN or infinite
-    truncated: bool  # whether the end was cut off because it was too long
+    truncated: bool  # whether the end was cut off
 
 
 class Scorer:
@@ -198,7 +189,6 @@ class Scorer:
         return [self._seen[name] for name in names]
 
     def _tokens(self, conversations: list[tuple[str, str]]) -> list[list[int]]:
-        """Tokenize conversations with the reward model's chat template."""
         if not conversations:
             return []
         turns = [

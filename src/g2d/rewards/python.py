@@ -1,7 +1,7 @@
 """Rewards of the user's Python code: a function in a file, as in TRL, or a `Reward` of an installed package.
 
-docs/rewards.md describes both. A file is executed to check a configuration and to judge completions, but never just to
-read a configuration (`g2d status`, tables); a package is imported if a configuration names it.
+A file is executed to check a configuration and to judge completions, but never just to read a configuration (`g2d
+status`, tables); a package is imported if a configuration names it.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ class PythonReward(Section):
 
     time_limit: float = key(
         300.0,
-        "Time limit in seconds of a call with at most 32 groups. After a timeout, groups are scored one "
-        "by one, and a group that times out again is left out (status `late`).",
+        "Seconds for a call with at most 32 groups. After a timeout groups are scored singly; one that times "
+        "out again is left out (status `late`).",
         gt=0,
         neutral=300.0,
     )
     reward: Literal["python"] = key(..., "Reward by a Python file or an installed package.")
-    file: str | None = key(None, "The file, relative to the working directory; jobs depend on its content.")
+    file: str | None = key(None, "The file, relative to the working directory.")
     name: str | None = key(
         None, f"Instead of a file: entry point of an installed package, in the group {ENTRY_POINTS}."
     )
-    function: str = key("reward", "Function in the file; it returns a list with one number per completion.")
-    binary: bool = key(False, "Whether the function returns only 0 and 1; p(x), mu and H need a binary reward.")
+    function: str = key("reward", "Function that returns one number per completion.")
+    binary: bool = key(False, "Returns only 0 and 1, as p(x), mu and H need.")
     settings: dict[str, Any] = key({}, "Settings of the package's reward.")
 
     @model_validator(mode="after")
@@ -86,7 +86,7 @@ class PythonReward(Section):
             raise MistakeInKeyError("settings", "; ".join(lines)) from None
 
     def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
-        """See `Section`; as in earlier versions, so that finished results stay valid."""
+        """As in earlier versions, so that finished results stay valid."""
         of_others = {"name", "settings"} if self.name is None else {"file", "function", "binary"}
         values = super().params(only=only, without=of_others | (without or set()))
         return values if self.name is None else values | {"reward": PLUGIN}
@@ -94,7 +94,6 @@ class PythonReward(Section):
 
 @cache
 def _installed(name: str) -> Reward:
-    """The reward of an installed package."""
     points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name not in points:
         raise MistakeInKeyError(

@@ -1,7 +1,6 @@
 """Interface of a reward, the number that training assigns to a completion.
 
-The verifier's verdict is recorded next to the reward in every row, so a policy trained on random rewards is still
-evaluated on correctness.
+Every row also records the verifier's verdict, so a policy trained on random rewards is still evaluated on correctness.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from g2d.settings import Section
 from g2d.verifier import Judgement as Verified
 from g2d.verifier import Verifier
 
-# `judged`: the reward is a finite number. `not_finite`: it is not. `error`: the reward failed on this group. `late`: it
-# exceeded its time limit.
+# `not_finite`: the reward is no finite number. `error`: it failed on this group. `late`: it exceeded its time limit.
 Status = Literal["judged", "not_finite", "error", "late"]
 
 
@@ -50,7 +48,7 @@ class Context:
     """Resources for a reward besides the completions."""
 
     verifier: Verifier
-    seed: int  # seed of the run
+    seed: int  # of the run
     stream: str  # "training" or "harvest"
 
     def uniform(self, attempt: Attempt) -> float:

@@ -1,8 +1,7 @@
 """The embedded reward model: a tiny BERT that a rule of the workflow trains from scratch in about 20 CPU seconds.
 
 Its training judge has a length bias by default (`g2d.problems.replies`), so policies trained on it learn longer replies
-without more politeness: reward hacking without a download. The folder name is a digest of the keys that the weights
-depend on, so entries of `rewards` that differ in other keys share one model.
+without more politeness: reward hacking without a download.
 """
 
 from __future__ import annotations
@@ -40,17 +39,18 @@ class ScratchRewardModel(Section):
     reward: Literal["scratch_model"] = key(..., "Reward by the embedded reward model's score.")
     seed: Seed = key(0, "Seed of weights and preferences.")
     steps: int = key(300, "Optimiser steps, with 32 preferences each.", ge=1)
-    length_bias: float = key(1.0, "Value of an empty sentence to the judge; a degree of politeness is worth 2.", ge=0)
+    length_bias: float = key(
+        1.0, "Preference for length: value of an empty sentence; a degree of politeness is worth 2.", ge=0
+    )
     length_penalty: float = key(0.0, "Penalty per 1,000 characters of a completion.", ge=0)
 
     @property
     def trained_with(self) -> dict[str, Any]:
-        """Keys that the weights depend on."""
         return self.params(only=TRAINED_WITH)
 
     @property
     def name(self) -> str:
-        """Name of the model's folder."""
+        """Name of the model's folder, a digest: entries of `rewards` that differ in other keys share one model."""
         return hashlib.sha256(json.dumps(self.trained_with, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
@@ -61,7 +61,6 @@ class ScratchRewardModel(Section):
 
 
 def score(settings: ScratchRewardModel, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Score completions like `RewardModel`."""
     if not attempts:
         return []
     folder = str(Path(settings.files[0]).parent)
@@ -159,7 +158,6 @@ def build_tokenizer() -> Any:
 
 
 def register(subparsers: Any) -> None:
-    """Add `g2d reward-model`."""
     parser = subparsers.add_parser("reward-model", help="train a tiny reward model into a folder")
     parser.add_argument("folder", type=Path, help="for `rewards: {polite: {reward: model, path: FOLDER}}`")
     for name, kind in OPTIONS.items():

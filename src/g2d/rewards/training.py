@@ -1,7 +1,6 @@
 """A reward as a reward function for TRL's trainers, called once per generation with whole groups.
 
-The verifier judges every completion too, so rows of a training on another reward still hold the verdict. TRL treats a
-reward of None as "not scorable": the completion has no advantage and is left out of its group's mean.
+TRL treats a reward of None as "not scorable": the completion has no advantage and is left out of its group's mean.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ class TrainingReward:
     """Reward function of a training; the data set needs the columns `problem_id` and `group`.
 
     Args:
-        eos_token_ids: tokens that end a completion. TRL does not say why a completion ended; with these, one that ends
-            in another token and has no box counts as `truncated` instead of `no_boxed`.
+        eos_token_ids: tokens that end a completion; with them, one that ends otherwise and has no box is `truncated`.
         on_judged: called with the verifier's judgements, the reward's as `rewards`, and all arguments from TRL.
     """
 
@@ -92,7 +90,7 @@ class TrainingReward:
         group: Sequence[str],
         completion_ids: Sequence[Sequence[int]] | None = None,
     ) -> tuple[list[Judgement], list[Rewarded]]:
-        """Judgements of the verifier and of the reward, without logging. Arguments as in `__call__`."""
+        """Judgements of the verifier and of the reward, without logging."""
         verifier = shared_verifier(default_workers())
         texts, reasons = [completion_text(completion) for completion in completions], None
         if self.eos_token_ids and completion_ids is not None:

@@ -1,7 +1,6 @@
-"""Normalisation of reference and answer before Math-Verify parses them: text in, text out.
+"""Normalisation of reference and answer before Math-Verify parses them: notation changes, the meaning does not.
 
-Each step changes the notation and keeps the meaning. The second opinion does not use this module, so that it does not
-share its mistakes. All patterns match in linear time.
+The second opinion does not use it, to make independent mistakes. All patterns match in linear time.
 """
 
 from __future__ import annotations
@@ -137,7 +136,6 @@ _TIE = re.compile("~(?!=)")
 
 
 def with_known_signs(text: str) -> str:
-    """Replace Unicode signs by LaTeX commands and ties by spaces, for Math-Verify."""
     return _TIE.sub(" ", text if text.isascii() else text.translate(_SIGNS))
 
 

@@ -1,7 +1,7 @@
 """A pool of worker processes that judge pairs of answers within limits.
 
-A pair that exceeds its deadline or memory ends its worker; a new worker continues the batch. Workers start with the
-first batch. A pool may be used by one thread at a time, in the process that created it (see `Verifier`).
+A pair that exceeds its deadline or memory ends its worker; a new worker continues the batch. Only one thread at a time
+may use a pool, in the process that created it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ class VerifierError(RuntimeError):
 
 
 class Pool:
-    """Up to `size` workers that share each batch."""
-
     def __init__(self, size: int, limits: Limits) -> None:
         if size < 1:
             raise ValueError(f"workers={size}: a verifier needs at least one worker")
@@ -82,7 +80,7 @@ def default_workers() -> int:
 
 
 class _Batch:
-    """Pairs to judge; one thread per worker sends them in small chunks."""
+    """One thread per worker sends pairs in small chunks."""
 
     def __init__(self, pool: Pool, pairs: Sequence[Pair]) -> None:
         self.pool, self.pairs = pool, pairs
@@ -92,7 +90,6 @@ class _Batch:
         self.given_up = False
 
     def work(self, worker: _Worker | None) -> None:
-        """Judge chunks of pairs until none is left, with this worker or a replacement."""
         while not self.given_up and (chunk := self._take()):
             worker = worker or self._hire()
             worker.ask([self.pairs[i] for i in chunk])
@@ -136,13 +133,11 @@ class _Batch:
 
 
 class _Worker:
-    """A worker process and the connection to its standard input."""
-
     def __init__(self, limits: Limits) -> None:
         command = [sys.executable, "-P", "-W", "ignore", "-m", "g2d.verifier.worker"]
         paths = [str(PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.wall_s = limits.wall_s
-        self.imported = False  # whether this worker has imported reasoning-gym
+        self.imported = False  # reasoning-gym
         self.patience_s = limits.wall_s  # seconds to wait for each verdict of the last chunk
         self.connection, theirs = Pipe()
         with theirs:
@@ -158,7 +153,7 @@ class _Worker:
         self.hung_up = False
 
     def ask(self, pairs: list[Pair]) -> None:
-        """Send pairs; the next replies are their verdicts. The first `Entry` makes the worker import reasoning-gym."""
+        """Send pairs. The first `Entry` makes the worker import reasoning-gym."""
         imports = not self.imported and any(isinstance(reference, Entry) for reference, _ in pairs)
         self.patience_s = self.wall_s + (START_S if imports else 0)
         self.imported = self.imported or imports

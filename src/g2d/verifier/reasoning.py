@@ -1,8 +1,7 @@
-"""Verdicts on problems of reasoning-gym: the task's `score_answer` judges the boxed answer; only a score of 1.0 is
-correct.
+"""Verdicts on problems of reasoning-gym: the task's `score_answer` judges the boxed answer; only 1.0 is correct.
 
 Some tasks evaluate the answer as Python, and a completion must not run code. So their `eval` is replaced by
-`ast.literal_eval`, and text for sympy's `parse_expr`, which also evaluates, must be a formula with allowed names.
+`ast.literal_eval`, and text for sympy's `parse_expr` must be a formula with allowed names.
 """
 
 from __future__ import annotations

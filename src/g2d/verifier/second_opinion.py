@@ -1,8 +1,7 @@
 """A second opinion on whether an answer equals its reference, independent of Math-Verify and sympy.
 
-Both are normalised as strings, as in the MATH and Minerva graders. Numbers are compared exactly, also inside tuples,
-lists, intervals, vectors and matrices. The result is True or False if the normal forms are certain, else None. It does
-not affect rewards; the disagreement rate estimates the label noise.
+Both are normalised as strings, as in the MATH and Minerva graders, and numbers are compared exactly. Rewards do not
+depend on it; the disagreement rate estimates the label noise.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Answer:
 
 
 def second_opinion(reference: str, answer: str) -> bool | None:
-    """Return whether an answer equals the reference; None if the normalised strings and numbers cannot decide."""
+    """Return whether an answer equals the reference; None if the normal forms cannot decide."""
     expected, given = normalise(reference), normalise(answer)
     if None not in (expected.name, given.name) and expected.name != given.name:
         return None
@@ -87,7 +86,6 @@ _NUMBER_WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", 
 
 
 def normalise(text: str) -> Answer:
-    """Normal form of an answer without its box."""
     dollar = frozenset({("dollar", 1)}) if r"\$" in text else None
     text = text.replace(r"\$", "")
     unwrapped, unit = _split_words(text)
@@ -134,7 +132,6 @@ _MATRIX = re.compile(r"\\begin\{(?:small)?matrix\}(.*)\\end\{(?:small)?matrix\}"
 
 
 def same(expected: str, found: str) -> bool | None:
-    """Compare two normal forms as strings, numbers or words, or part by part."""
     if "nan" in (expected.casefold(), found.casefold()):
         return False  # equal to nothing
     if expected == found:
@@ -230,7 +227,6 @@ def _same_members(a: tuple[str, ...], b: tuple[str, ...]) -> bool | None:
 
 
 def _key(body: str) -> Hashable:
-    """Key that is the same for equal entries."""
     if (value := number(body)) is not None:
         return value
     if (parts := _parts(body)) is not None:
@@ -247,7 +243,6 @@ def _is_certain(body: str) -> bool:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Entries between commas at the top level."""
     if re.fullmatch(r"-?[0-9]{1,3}(?:,[0-9]{3})+", text):
         yield text  # one number with thousands separators
         return
@@ -262,7 +257,6 @@ def _wraps(text: str) -> bool:
 
 
 def _depths(text: str) -> Iterator[int]:
-    """Number of open brackets after each character."""
     return accumulate((char in _OPEN) - (char in _CLOSE) for char in text)
 
 

@@ -103,7 +103,7 @@ def split_qualifier(latex: str) -> tuple[str, str | None] | None:
 
 
 def _set(found: re.Match[str]) -> str | None:
-    """Letter of the set of numbers; None for a part of a set, or if no set is named."""
+    """Letter of the set of numbers; None for a part of a set."""
     named = found["set"] or found["kind"] or found["kind_of_one"] or found["kind_of_many"]
     if named is None or found["part"]:
         return None

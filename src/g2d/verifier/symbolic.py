@@ -1,7 +1,7 @@
 """Strict use of Math-Verify: one boxed answer, no anchors, no timeouts, gold before answer.
 
-It runs in a worker process that enforces the deadline (`g2d.verifier.worker`). Math-Verify's own timeouts use SIGALRM:
-they work in whole seconds, only in the main thread, and do not interrupt C code.
+A worker process enforces the deadline: Math-Verify's own timeouts use SIGALRM, which needs the main thread and does not
+interrupt C code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DROP_UNITS = NormalizationConfig(units=True, boxed="none")
 
 
 def judge(reference: str, answer: str) -> Verdict:
-    """Compare two answers, with or without a box around them: `correct`, `incorrect` or `parse_error`."""
+    """Compare two answers, with or without a box around them."""
     gold, target = prepare(reference), prepare(answer)
     if agree(gold, target) or any(agree(*pair) for pair in rephrased(gold, target)):
         return "correct"
@@ -88,7 +88,6 @@ def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prep
 
 
 def readings(gold: Prepared, target: Prepared) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Math-Verify's readings of both answers."""
     # If a tail may be part of the mathematics, keep both tails.
     keep_units = not (gold.tail.is_label and target.tail.is_label)
     return read(gold.latex, keep_units), read(target.latex, keep_units)
@@ -139,7 +138,6 @@ def read(latex: str, keep_units: bool) -> tuple[Any, ...]:
 
 
 def parse_in_two_stages() -> None:
-    """Speed up Math-Verify's parser in this process, without changing its results."""
     _Latex2Sympy.create_parser = in_two_stages(_Latex2Sympy.create_parser)
 
 

@@ -152,7 +152,7 @@ def _is_word(letters: str) -> bool:
 
 
 def read_symbol(latex: str) -> Tail:
-    """Unit of the only sign in an answer; no tail if there are none or several."""
+    """Unit of the only sign in an answer."""
     named = [unit for sign, unit in _SIGNS.items() if sign in latex]
     return Tail("", True, frozenset({(named[0], 1)})) if len(named) == 1 else NO_TAIL
 
@@ -190,7 +190,6 @@ def find_unit(words: str) -> Unit | None:
 
 
 def differ(reference: Tail, answer: Tail) -> bool:
-    """Return whether both have a unit and the units differ."""
     return None not in (reference.unit, answer.unit) and reference.unit != answer.unit
 
 

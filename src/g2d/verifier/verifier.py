@@ -43,9 +43,9 @@ class Verifier:
         """Judge completions, in order; raises a VerifierError if no worker can be started.
 
         Args:
-            items: (reference answer, completion text). The reference may have a box. It is an `Entry` if the task of
-                reasoning-gym judges, and None if the problem has no right answer.
-            finish_reasons: why each completion ended; "length" distinguishes `truncated` from `no_boxed`.
+            items: (reference answer, completion text). The reference is an `Entry` if the task of reasoning-gym judges,
+                and None if the problem has no right answer.
+            finish_reasons: "length" distinguishes `truncated` from `no_boxed`.
         """
         reasons = [None] * len(items) if finish_reasons is None else finish_reasons
         if len(reasons) != len(items):
@@ -85,7 +85,6 @@ class Verifier:
         return judged
 
     def close(self) -> None:
-        """Stop the workers."""
         with self._lock:
             self._pool.close()
 

@@ -33,7 +33,7 @@ _BRACKETED = re.compile(r"[(\[][^()\[\]]*[)\]]")
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Members of a reference in words, and whether their order counts; `letters`: an ordering of single capitals."""
+    """`letters`: an ordering of single capitals."""
 
     members: tuple[str, ...]
     ordered: bool

@@ -1,7 +1,7 @@
 """A verifier worker: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES`, with a `Connection` as standard input.
 
-The parent sends lists of [reference, answer] as JSON (a reference that is a list is an `Entry`), and the worker sends
-one message per pair, in order. It is a fresh interpreter, so it inherits no torch, CUDA or threads.
+The parent sends lists of [reference, answer] as JSON (a list as reference is an `Entry`), and the worker sends one
+message per pair. It is a fresh interpreter, so it inherits no torch, CUDA or threads.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def peak_memory() -> int:
-    """Largest resident size of this process so far, in bytes; `ru_maxrss` would include the parent's on Linux."""
+    """Largest resident size of this process, in bytes; `ru_maxrss` would include the parent's on Linux."""
     try:
         with open("/proc/self/status", "rb") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith(b"VmHWM:"))
@@ -81,7 +81,6 @@ def peak_memory() -> int:
 
 
 def _restrict(kind: int, value: int) -> None:
-    """Lower a limit of this process."""
     _, hard = resource.getrlimit(kind)
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (value, value))

@@ -1,7 +1,7 @@
-"""The demonstration model as it is shipped: weights, tokenizer and recipe, with digests.
+"""The demonstration model as it is shipped, with digests.
 
-It is a model of `g2d.policies.scratch` from `benchmarks/embedded_model.py`. Trained anew it would differ with
-the CPU's kernels, and so would all results.
+It is a model of `g2d.policies.scratch` from `benchmarks/embedded_model.py`. Trained anew it would differ with the CPU's
+kernels, and so would all results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ RECIPE = "recipe.json"
 
 @cache
 def digests() -> dict[str, str]:
-    """SHA-256 of every file by name, from the recipe."""
     recipe: dict[str, Any] = read_json(FOLDER / RECIPE)
     return dict(recipe["sha256"])
 

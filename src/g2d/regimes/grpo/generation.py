@@ -1,9 +1,8 @@
-"""GRPO's completions from `g2d.rollouts`, with the configured engine; TRL's generation is not used.
+"""GRPO's completions from `g2d.rollouts`; TRL's generation is not used.
 
-transformers decodes the trainer's model in evaluation mode. The sampler is then the trained policy, so no importance
-correction is needed unless there is a `lag`. vLLM gets the adapter as a file. Its kernels compute slightly different
-log-probabilities, and an adapter from an earlier step (`sync_every` above 1) is a different policy, so completions are
-weighted. The random numbers of a completion depend on its step and its position in the batch of all processes.
+transformers decodes with the trained policy itself, so no importance correction is needed unless there is a `lag`. vLLM
+computes slightly different log-probabilities, and its adapter may be from an earlier step, so completions are weighted.
+The random numbers of a completion depend on its step and its position in the batch of all processes.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ from g2d.rollouts.transformers_engine import TransformersEngine
 class EngineGeneration:
     """Generates the completions of a `Grpo`.
 
-    Create it before the trainer, because vLLM seeds the random generators of the process when it starts, and `close` it
-    after the training.
+    Create it before the trainer: vLLM seeds the random generators of the process when it starts.
 
     Args:
         problems: all problems that the training may ask.
@@ -57,18 +55,17 @@ class EngineGeneration:
     def attach(self, trainer: Any) -> None:
         """Generate for this trainer.
 
-        With `use_vllm`, TRL corrects by the log-probabilities that come with completions, whichever engine computed
-        them. It does not with `rollout_func`, its hook for custom generation.
+        With `use_vllm`, TRL corrects by the log-probabilities that come with completions, from any engine. It does not
+        with `rollout_func`, its hook for custom generation.
         """
         self._trainer = trainer
         trainer.use_vllm = self._vllm is not None or self._corrects_lag
         trainer.eos_token_ids = sorted(self.end_ids)  # TRL reads them from M0's file
 
     def draw(self, prompts: list[list[int]]) -> tuple[list[list[int]], list[list[float]] | None]:
-        """Sample a completion for every tokenized prompt in this process's part of the batch.
+        """Sample a completion for every tokenized prompt of this process.
 
-        Returns the tokens, including the end of the turn, and with vLLM or a lag their log-probabilities under the
-        sampling distribution.
+        Returns the tokens and, with vLLM or a lag, their log-probabilities under the sampling distribution.
         """
         step = self._trainer.state.global_step
         again = self._last_draw[1] + 1 if self._last_draw[0] == step else 0
@@ -90,7 +87,6 @@ class EngineGeneration:
         return self._trainer.accelerator.unwrap_model(self._trainer.model)
 
     def sync_weights(self, step: int) -> None:
-        """Send the model's current adapter to vLLM."""
         with TemporaryDirectory(prefix="g2d-adapter-") as folder:
             save_trained(self._model, Path(folder))
             self._vllm.use_adapter(Path(folder))
@@ -98,10 +94,9 @@ class EngineGeneration:
 
     @contextmanager
     def _policy(self) -> Iterator[TransformersEngine]:
-        """Yield a transformers engine on the trainer's model.
+        """Yield a transformers engine on the trainer's model, on a CPU with the adapter merged.
 
-        On a CPU the adapter is merged in the meantime. It is not merged into bfloat16 weights, which would round most
-        of a small adapter away.
+        Merging into bfloat16 weights would round most of a small adapter away.
         """
         model = self._trainer.model
         merges = not is_sharded() and model.device.type == "cpu" and model.dtype == torch.float32
@@ -119,7 +114,6 @@ class EngineGeneration:
             yield self._transformers
 
     def close(self) -> None:
-        """Close vLLM and delete the earlier policies of a lag."""
         if self._vllm is not None:
             self._vllm.close()
         if self.lag is not None:

@@ -33,12 +33,11 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     group_sizes: list[int] = key([2], "Group sizes G to train and harvest.", paper="2")
     schedule: Literal["chain", "per_k"] = key(
         "chain",
-        "chain: one training with a fixed horizon passes through every K; per_k: one training per K, each "
-        "with its own schedule.",
+        "chain: one training passes through every K; per_k: one training per K, with its own learning-rate schedule.",
         paper="not stated",
     )
     horizon: int | None = key(
-        None, "Steps over which the learning rate decays in a chain; null: the largest K.", unit="steps", ge=1
+        None, "Length of a chain's learning-rate schedule; null: the largest K.", unit="steps", ge=1
     )
     learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-5", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="cosine")
@@ -46,22 +45,20 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     max_completion_length: int = key(384, "Token budget of a completion.", unit="tokens", paper="384", ge=1)
     per_device_batch_size: Rows = key(
         "auto",
-        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), "
-        "4 on a CPU or if the loss depends on it (loss: bnpo, entropy_coefficient, top_entropy_quantile).",
+        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), else 4.",
         paper="4",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
         4,
-        "Forward passes per gradient step; computed if prompts_per_step is set. If per_device_batch_size "
-        "is auto, a step has 4 completions for each.",
+        "Forward passes per gradient step; per_device_batch_size: auto counts as 4. Computed if "
+        "prompts_per_step is set.",
         paper="4",
         ge=1,
     )
     prompts_per_step: int | None = key(
         None,
-        "Prompts per gradient step, G completions each; null: the number of completions is the same for "
-        "every G (per_device_batch_size x gradient_accumulation_steps).",
+        "Prompts per gradient step; null: per_device_batch_size x gradient_accumulation_steps / G.",
         unit="prompts",
         paper="8, by its GPU-hours: G=4 takes twice as long as G=2",
         ge=1,
@@ -72,17 +69,15 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         "grpo", "TRL's loss_type; bnpo averages over the tokens of a micro-batch.", paper="grpo, by its date"
     )
     mask_truncated: bool = key(False, "Exclude truncated completions from the loss.", paper="no (section 5.1)")
-    sync_every: int = key(
-        1, "Gradient steps between synchronisations of the adapter with vLLM; above 1, rollouts are stale.", ge=1
-    )
+    sync_every: int = key(1, "Gradient steps between synchronisations with vLLM; above 1, rollouts are stale.", ge=1)
     keep_rollouts: Keep = key(
         "verdicts",
-        "Contents of rollouts.parquet: nothing; verdicts and lengths; also the texts of one group per "
-        "generation; all texts.",
+        "Contents of rollouts.parquet: nothing, verdicts and lengths, also the texts of one group per "
+        "generation, or all texts.",
     )
     auto: AutoStop | None = key(
         None,
-        "Also train a policy whose warm-up stops automatically (g2d-auto in the tables); null: none.",
+        "Also train g2d-auto, whose warm-up stops automatically; null: no.",
         paper="advised",
     )
 
@@ -224,18 +219,15 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
     @property
     def total_steps(self) -> int:
-        """Length of a chain's learning-rate schedule, in gradient steps."""
+        """Gradient steps of a chain's learning-rate schedule."""
         return self.horizon if self.horizon is not None else max(self.steps)
 
     def steps_to(self, k: int) -> int:
-        """Length of the learning-rate schedule of a run to step K."""
+        """Gradient steps of the schedule of a run to step K."""
         return self.total_steps if self.schedule == "chain" else k
 
     def trajectory(self, k: int, group_size: int) -> dict[str, Any]:
-        """Keys that the run to step K depends on: all except the grid and what is kept of it.
-
-        Length of the schedule and size of the steps are filled in.
-        """
+        """Keys that the run to step K depends on, with the length of the schedule and the size of the steps."""
         params = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
         return params | {
             "horizon": self.steps_to(k),
@@ -244,13 +236,13 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def completions_per_step(self, group_size: int) -> int:
-        """Completions per gradient step (prompts x G), over all devices."""
+        """Completions per gradient step, over all devices."""
         if self.prompts_per_step is not None:
             return self.prompts_per_step * group_size
         return self.number("per_device_batch_size") * self.gradient_accumulation_steps
 
     def rows_per_pass(self, group_size: int) -> int:
-        """Completions per pass, if no card decides."""
+        """Completions per pass, unless chosen by GPU memory."""
         rows = self.number("per_device_batch_size")
         if self.per_device_batch_size != "auto":
             return rows
@@ -262,7 +254,6 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.loss == "bnpo" or self.entropy_coefficient > 0 or self.top_entropy_quantile < 1
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """See `OfflineEntry.on_card`."""
         drawn = self.completions_per_generation(group_size)
         free = self.per_device_batch_size == "auto" and not self.depends_on_passes
         return Training(
@@ -283,17 +274,17 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.updates_per_generation * self.completions_per_step(group_size)
 
     def groups_trained(self, steps: int, group_size: int) -> int:
-        """Groups used in `steps` gradient steps, a multiple of v x i, whether sampled or replayed."""
+        """Groups used in `steps` gradient steps, sampled or replayed."""
         return steps // self.iterations * self.completions_per_step(group_size) // group_size
 
     def replayed_groups(self, group_size: int) -> int:
-        """Groups per generation from the buffer, once it is filled; raises the errors of `whole_share`."""
+        """Groups per generation from the filled buffer; raises the errors of `whole_share`."""
         if self.replay is None or self.replay.share is None:
             return 0
         return whole_share("replay.share", self.replay.share, self.completions_per_generation(group_size) // group_size)
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        """Prompts asked in `steps` gradient steps, a multiple of v x i; the first generation replays nothing."""
+        """Prompts asked in `steps` gradient steps; the first generation replays nothing."""
         replaying = max(0, steps // self.updates_between_generations - 1)
         return self.groups_trained(steps, group_size) - replaying * self.replayed_groups(group_size)
 
@@ -316,7 +307,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.sync_every * self.updates_between_generations
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
-        """Values that a training to step K depends on in addition to M0, problems, prompt and seed, as JSON."""
+        """Settings that a training to step K depends on, as JSON."""
         return {
             "warmup": self.trajectory(job.k, job.group_size) | {"keep_rollouts": self.keep_rollouts},
             "group_size": job.group_size,
@@ -324,7 +315,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
-        """Values that a result depends on through its engine and reward; differences from 0.1.0 are named."""
+        """Settings of engine and reward that a result depends on; differences from 0.1.0 are named."""
         name = engine.identity if engine else None
         with_dropout = name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
         return {
@@ -335,7 +326,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def accumulation_steps(self, group_size: int) -> int:
-        """Gradient accumulation steps per gradient step, over all processes."""
+        """Passes per gradient step, over all processes."""
         return self.completions_per_step(group_size) // self.rows_per_pass(group_size)
 
 

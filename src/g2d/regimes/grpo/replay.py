@@ -1,7 +1,7 @@
 """Experience replay: earlier completions replace some of the sampled ones.
 
 Either whole groups of the last updates are replayed (arXiv 2604.08706), or right completions of a harvest in every
-group (RLEP, arXiv 2507.07451; docs/off_policy.md). The selection depends only on the seed and the step.
+group (RLEP, arXiv 2507.07451). The selection depends only on the seed and the step.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]  # row of the data set
 FILE = "replay.parquet"  # in a checkpoint
-# Metrics of a generation in the trainer's log:
-STALENESS = "replay/staleness"  # mean over all groups of the updates since they were sampled
+# Metric of a generation:
+STALENESS = "replay/staleness"  # mean over groups of the updates since they were sampled
 
 
 class Replay(Section):
@@ -33,29 +33,29 @@ class Replay(Section):
 
     buffer: int | None = key(
         None,
-        "Number of latest groups to keep; updates sample from them uniformly, without removing them "
-        "(arXiv 2604.08706).",
+        "Latest groups to keep and sample from uniformly (arXiv 2604.08706).",
         unit="groups",
         ge=1,
         neutral=None,
     )
     share: float | None = key(
         None,
-        "Share of an update's groups that comes from the buffer; must give a whole number.",
+        "Share of an update's groups from the buffer; must give a whole number.",
         gt=0,
         lt=1,
         neutral=None,
     )
     successes: int | None = key(
         None,
-        "Right completions of a harvest that replace sampled ones in every group, at most (RLEP, arXiv 2507.07451).",
+        "Largest number of sampled completions in a group to replace by right ones of a harvest (RLEP, arXiv "
+        "2507.07451).",
         paper="2, beside 16 drawn ones",
         ge=1,
         neutral=None,
     )
     harvest_step: Steps | None = key(
         None,
-        "With successes: K of the main grid's harvest to take them from, at its first group size; 0: M0's.",
+        "With successes: K of the main grid's harvest that has them, at its first group size.",
         unit="steps",
         neutral=None,
     )
@@ -68,10 +68,8 @@ class Replay(Section):
 
 
 class Completion(NamedTuple):
-    """A completion that is replayed."""
-
     ids: list[int]
-    log_probs: list[float]  # of its tokens under the policy that sampled it; NaN if not used
+    log_probs: list[float]  # under the policy that sampled it; NaN if not used
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,6 @@ class ReplayBuffer:
             pyarrow.parquet.write_table(table, draft)
 
     def restore(self, folder: Path) -> None:
-        """Resume from a checkpoint."""
         import pyarrow.parquet
 
         self.groups.clear()
@@ -165,17 +162,15 @@ class Successes:
 def with_replayed(
     drawn: tuple[Sequence[list[int]], Sequence[list[float]] | None], replayed: Mapping[int, Completion]
 ) -> tuple[list[list[int]], list[list[float]]]:
-    """Merge sampled and replayed completions into the order of a generation's rows; unknown log-probabilities are
-    NaN."""
+    """Merge sampled and replayed completions in the order of the rows; unknown log-probabilities are NaN."""
     ids, log_probs = drawn
-    sampled = log_probs if log_probs is not None else [[math.nan] * len(own) for own in ids]
+    sampled = log_probs if log_probs is not None else [[math.nan] * len(row) for row in ids]
     others = map(Completion, ids, sampled)
     rows = [replayed[row] if row in replayed else next(others) for row in range(len(ids) + len(replayed))]
     return [row.ids for row in rows], [row.log_probs for row in rows]
 
 
 def replay_words(replay: Replay) -> str:
-    """Describe the replay, for the methods paragraph."""
     if replay.buffer is not None:
         return (
             f"{replay.share:.0%} of the groups of an update were drawn uniformly from the last {replay.buffer} groups, "

@@ -1,14 +1,8 @@
 """TRL's GRPO trainer, extended by off-policy GRPO (arXiv 2505.22257).
 
-It adds a loss that ignores groups without a signal (eq. 8 there), stale rollouts treated as fresh ones, and a reference
-that follows the policy.
-
-TRL 1.16 multiplies its loss by a batch's `tool_mask`, meant for tokens written by tools; here it is the mask of eq. 8.
-TRL takes the ratio as 1 if a batch has no `old_per_token_logps`. Without these keys and without dropout, the trainer
-equals TRL's bit for bit on the same completions.
-
-Importing this module imports TRL, but not vLLM: TRL's own backend would import it, which takes longer than everything
-else.
+Groups without a signal may be masked (eq. 8 there) by TRL 1.16's `tool_mask`, a factor of its loss. TRL takes the ratio
+as 1 if a batch has no `old_per_token_logps`. Without these keys and without dropout, the trainer equals TRL's bit for
+bit. Importing this module imports TRL, but not vLLM, which takes longer than everything else.
 """
 
 from __future__ import annotations
@@ -116,12 +110,12 @@ class Grpo(GRPOTrainer):
 
     def _advantages(self, batch: dict[str, Any]) -> torch.Tensor:
         """This rank's advantages, (B,), scaled by positive_weight or negative_weight."""
-        own, advantages = self._own(batch), batch["advantages"]
+        rows, advantages = self._own(batch), batch["advantages"]
         if self.warmup.deviation == "population":
             of_batch = self.warmup.scale_rewards == "batch"
-            advantages = population_advantages(self._rewards, self.num_generations, of_batch)[own]
+            advantages = population_advantages(self._rewards, self.num_generations, of_batch)[rows]
         elif self.warmup.advantages == "sign":
-            advantages = (2 * self._rewards - 1).nan_to_num(nan=0.0)[own]  # rewards are 0 or 1
+            advantages = (2 * self._rewards - 1).nan_to_num(nan=0.0)[rows]  # rewards are 0 or 1
         return weighted_by_sign(advantages, self.warmup.positive_weight, self.warmup.negative_weight)
 
     def _weigh(self, batch: dict[str, Any]) -> None:
@@ -140,7 +134,6 @@ class Grpo(GRPOTrainer):
         metrics["sampling/capped"].append(capped / n_weights)
 
     def _own(self, batch: dict[str, Any]) -> slice:
-        """Rows of this process within the rows of all processes."""
         n = len(batch["advantages"])
         return slice(self.accelerator.process_index * n, (self.accelerator.process_index + 1) * n)
 
@@ -186,7 +179,6 @@ class Grpo(GRPOTrainer):
             part.save(checkpoint)
 
     def go_on(self, checkpoint: Path) -> None:
-        """Restore the state written by `keep`."""
         if self.choice is not None:
             self.choice.restore(read_json(checkpoint / PROMPTS))
         for part in self._kept_parts():
@@ -200,7 +192,7 @@ class Grpo(GRPOTrainer):
         update = self.state.global_step
         groups = choice.settle(self._asked(choice.take(n_prompts, update)), self._asked, update)
         answers = [answer for group in groups for answer in group.answers]
-        ids, log_probs = [own for own, _ in answers], [own for _, own in answers]
+        ids, log_probs = [ids for ids, _ in answers], [log_probs for _, log_probs in answers]
         self._drawn = (ids, None if log_probs[0] is None else log_probs)
         for name, value in choice.metrics(update).items():
             self._metrics["train"][name].append(value)
@@ -241,22 +233,21 @@ class Grpo(GRPOTrainer):
         """Log-probabilities of completion tokens under the current policy, at the training temperature."""
         padding, device = self.processing_class.pad_token_id, self.accelerator.device
         rows = [(prompts, "left"), (completions, "right")]
-        parts = [([torch.tensor(own) for own in tokens], side) for tokens, side in rows]
+        parts = [([torch.tensor(row) for row in tokens], side) for tokens, side in rows]
         ids = [pad(tokens, padding_value=padding, padding_side=side) for tokens, side in parts]
-        masks = [pad([torch.ones_like(own) for own in tokens], 0, side) for tokens, side in parts]
+        masks = [pad([torch.ones_like(row) for row in tokens], 0, side) for tokens, side in parts]
         with torch.no_grad():
-            found, _, _ = self._get_per_token_logps_and_entropies(
+            log_probs, _, _ = self._get_per_token_logps_and_entropies(
                 self.model,
                 torch.cat(ids, dim=1).to(device),
                 torch.cat(masks, dim=1).to(device),
                 ids[1].shape[1],
                 batch_size=self.args.per_device_train_batch_size,
             )
-        return [own[: len(tokens)].tolist() for own, tokens in zip(found, completions, strict=True)]
+        return [row[: len(tokens)].tolist() for row, tokens in zip(log_probs, completions, strict=True)]
 
     @property
     def _generation(self) -> int:
-        """Number of earlier generations."""
         return int(self.state.global_step) // self.warmup.updates_between_generations
 
     def _with_replayed(self, replay: ReplayBuffer | Successes, prompt_ids: list[list[int]]) -> Any:
@@ -311,10 +302,8 @@ class ReferenceSync(TrainerCallback):
 def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
     """Mask of completions whose group has different rewards, (B,): the indicator of eq. 8.
 
-    It compares rewards, since advantages have rounding errors in the mean.
-
-    Args:
-        rewards: (B,), groups one after another; NaN for missing rewards.
+    It compares rewards, since advantages have rounding errors in the mean. Groups follow one another in `rewards`,
+    (B,), with NaN for missing rewards.
     """
     grouped = rewards.view(-1, group_size)
     lowest, highest = (grouped.nan_to_num(nan=bound) for bound in (torch.inf, -torch.inf))
@@ -324,9 +313,7 @@ def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
 def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool) -> torch.Tensor:
     """Rewards minus their group's mean, over sqrt(var + 1e-4), (B,) (arXiv 2505.22257, eq. 2, which has no epsilon).
 
-    Args:
-        rewards: (B,), groups one after another; NaN for missing rewards, which get advantage 0.
-        of_batch: use the variance of all rewards instead of the group's.
+    Missing rewards are NaN and get advantage 0. With `of_batch`, the variance is of all rewards instead of the group's.
     """
     grouped = rewards.view(-1, group_size)
     centred = grouped - grouped.nanmean(dim=1, keepdim=True)
@@ -342,10 +329,7 @@ def weighted_by_sign(advantages: torch.Tensor, positive: float, negative: float)
 def masked_log_ratios(log_probs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Log-ratio of the policy's to the sampler's probability of each token, as in TRL, (B, T); 0 outside the mask.
 
-    Args:
-        log_probs: log-probabilities under the trained policy, (B, T).
-        sampled: log-probabilities under the sampler; NaN if it gave none, which counts as equal.
-        mask: 1 for tokens.
+    NaN in `sampled` counts as equal.
     """
     return ((log_probs - sampled) * mask).nan_to_num(nan=0.0)
 
@@ -353,7 +337,7 @@ def masked_log_ratios(log_probs: torch.Tensor, sampled: torch.Tensor, mask: torc
 def above_cap(log_ratios: torch.Tensor, mask: torch.Tensor, cap: float, *, of_tokens: bool) -> torch.Tensor:
     """Number of weights that exceed the cap, and number of weights, (2,).
 
-    A weight belongs to a token, or is the product over a completion. `log_ratios` are from `masked_log_ratios`.
+    A weight belongs to a token, or is the product over a completion.
     """
     of_weights = log_ratios[mask.bool()] if of_tokens else log_ratios.sum(dim=1)
     return torch.stack([(of_weights.exp() > cap).sum(), torch.tensor(len(of_weights), device=of_weights.device)])
@@ -363,8 +347,7 @@ def within_second_moment(log_ratios: torch.Tensor, mask: torch.Tensor, threshold
     """Mask of the tokens that M2PO keeps (arXiv 2510.01161), (B, T).
 
     Tokens with the largest squared log-ratios in an update are masked until the mean of the others is at most the
-    threshold. Tokens equal to the smallest masked one are masked too, so that their order does not matter. If every
-    square exceeds the threshold, no token is kept.
+    threshold. Tokens equal to the smallest masked one are masked too, so that their order does not matter.
     """
     squares = log_ratios.double() ** 2
     ascending = squares[mask.bool()].sort().values

@@ -1,7 +1,6 @@
 """DPO's trainer on groups: every rollout passes through the model once, and the loss forms the pairs.
 
-An update requests its groups (`Updates`) when it needs them, so they may be rollouts of the current policy. Model,
-reference, adapter and optimizer are handled by TRL. Imports TRL.
+An update requests its groups when it needs them, so they may be rollouts of the current policy. Imports TRL.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from g2d.regimes.run.processes import gathered, n_processes
 MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")
 
 
-# Maps the number of finished updates to (groups to train on, number of their prompts, pairable or not, metrics).
+# Maps the number of finished updates to (groups to train on, number of prompts, metrics).
 Updates = Callable[[int], tuple[Sequence[Group], int, dict[str, Any]]]
 
 
 class OnGroups:
     """Mixin for TRL trainers that train on groups, with as many passes per update as needed.
 
-    The data set has one row per update, with unused content; `per_device_train_batch_size` and
-    `gradient_accumulation_steps` are 1. Processes divide the passes, and each of them gets all groups.
+    The data set has one row per update, with unused content. Processes divide the passes, and each of them gets all
+    groups.
     """
 
     def __init__(self, *args: Any, updates: Updates, microbatches: MicroBatches, **kwargs: Any) -> None:
@@ -42,14 +41,15 @@ class OnGroups:
 
     def training_step(self: Any, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """Run one update. Without groups the gradient is zero rather than missing."""
-        found, asked, record = self.updates(self.state.global_step)
+        update, n_asked, record = self.updates(self.state.global_step)
         for name, value in record.items():
             self._metrics["train"][name].append(value)
         total = torch.zeros((), device=self.accelerator.device)
-        passes = list(in_passes(found, self.microbatches.rows, self.microbatches.tokens))
+        passes = list(in_passes(update, self.microbatches.rows, self.microbatches.tokens))
         for passing, of_others in own_passes(passes, self.accelerator.process_index):
-            total += Trainer.training_step(self, model, self.batch_of(passing, of_others, found, asked))
-        if not found:
+            total += Trainer.training_step(self, model, self.batch_of(passing, of_others, update, n_asked))
+        if not update:
+            model.train()  # as a pass does: TRL logs nothing of a model in evaluation mode
             for parameter in model.parameters():
                 parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
         sums: Counter[str] = Counter()
@@ -70,13 +70,15 @@ class GroupTrainer(OnGroups, PretokenizedMixin, FixedReference, DPOTrainer):
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = ["update"]
 
-    def batch_of(self, passing: Sequence[Group], of_others: bool, found: Sequence[Group], asked: int) -> dict[str, Any]:
-        """Collate one pass; losses are normalised over the whole update, so they do not depend on its passes."""
-        n_prompts = len(found) if self.group_loss.normalise == "pairable" else asked
+    def batch_of(
+        self, passing: Sequence[Group], of_others: bool, update: Sequence[Group], n_asked: int
+    ) -> dict[str, Any]:
+        """Collate one pass; losses are normalised over the whole update."""
+        n_prompts = len(update) if self.group_loss.normalise == "pairable" else n_asked
         batch: dict[str, Any] = collated(passing, n_prompts, int(self.processing_class.pad_token_id))
         if of_others:
             batch |= {name: torch.zeros_like(batch[name]) for name in ("weights", "chosen", "share")}
-        chosen = sum(len(group.completions[i]) for group in found for i in group.chosen)
+        chosen = sum(len(group.completions[i]) for group in update for i in group.chosen)
         return batch | {"chosen_tokens": chosen, "counts": not of_others}
 
     def log_update(self, sums: Counter[str]) -> None:
@@ -159,7 +161,7 @@ def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str
 
     Returns:
         input_ids, attention_mask, completion_mask (rollouts, tokens); pairs (pairs, 2), rows of chosen and rejected;
-        weights (pairs,); chosen, advantages (rollouts,); and share, the weight of each prompt.
+            weights (pairs,); chosen, advantages (rollouts,); and share, the weight of each prompt.
     """
     pairs: list[tuple[int, int]] = []
     weights: list[float] = []
@@ -187,8 +189,7 @@ def preference_loss(
     """DPO's loss over weighted pairs (arXiv 2506.21495, equations 3 and 4).
 
     Args:
-        log_probs: log-probabilities of the rollouts, summed over tokens, (rollouts,).
-        reference: the same under the reference policy.
+        log_probs: of the rollouts, summed over tokens, (rollouts,); `reference` likewise.
         pairs: indices of chosen and rejected, (pairs, 2), with `weights` (pairs,).
     """
     implied = beta * (log_probs - reference)
@@ -196,7 +197,7 @@ def preference_loss(
 
 
 def policy_gradient_loss(log_probs: torch.Tensor, advantages: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
-    """GRPO's loss on the current policy's rollouts, for which the ratio is 1 and nothing is clipped (equation 1).
+    """GRPO's loss on the current policy's rollouts, with ratio 1 and nothing clipped (equation 1).
 
     `log_probs` are summed over tokens, (rollouts,); `share` is the weight of a prompt.
     """

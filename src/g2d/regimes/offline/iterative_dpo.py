@@ -1,8 +1,7 @@
 """Iterative DPO: rounds of harvest, pairs and DPO, each from the policy of the previous round.
 
-See Xu et al. 2023 (arXiv 2312.16682), Yuan et al. 2024 (arXiv 2401.10020) and Pang et al. 2024 (arXiv 2404.19733).
-Round r harvests the policy of round r-1 (M0 first), pairs its rollouts, and continues that policy with DPO and with
-itself as the reference, as in Pang et al. Rounds are steps of the workflow, and all sample with the seed of the run.
+Each round has its starting policy as the reference, as in Pang et al. 2024 (arXiv 2404.19733); see also arXiv
+2312.16682 and 2401.10020. All rounds sample with the seed of the run.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class IterativeDpo(Entry):
 
     phase: ClassVar[Phase] = "rounds"
     regime: Literal["iterative_dpo"] = key(..., "Harvest and train on pairs in rounds.")
-    rounds: list[int] = key(..., "Rounds to evaluate (their number is K); all rounds before are run too.", min_length=1)
+    rounds: list[int] = key(..., "Rounds to evaluate; K is their number.", min_length=1)
     dpo: dict[str, Any] = key({}, "Keys of the dpo section to change.")
 
     @field_validator("rounds")
@@ -44,12 +43,10 @@ class IterativeDpo(Entry):
 
     @property
     def steps(self) -> list[int]:
-        """Values of K."""
         return self.rounds
 
     def dpo_of(self, common: Dpo, where: str = "dpo") -> Dpo:
-        """DPO settings of every round, based on the dpo section; raises the errors of
-        `g2d.settings.mistakes.changed`."""
+        """DPO settings of every round; raises the errors of `g2d.settings.mistakes.changed`."""
         settings = changed(where, common, self.dpo)
         return settings.model_copy(update={name: Dpo.model_fields[name].default for name in OF_A_ROUND})
 

@@ -30,8 +30,7 @@ class PairTrainer(PassesByLength, PretokenizedMixin, FixedReference, DPOTrainer)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> torch.Tensor:
         weights, mask = inputs.pop("weights"), inputs["completion_mask"][:, 1:]
-        # The policy comes first: a sharded model is prepared for gradients by its first pass, so that must use the
-        # adapter.
+        # The policy comes first: a sharded model is prepared for gradients by its first pass.
         outputs = self.policy(model, inputs)
         once = [inputs[name] for name in REFERENCE] if self.once else None
         inputs |= zip(REFERENCE, self.reference(model, inputs, once), strict=True)
@@ -61,11 +60,10 @@ def pair_losses(
     rejected_length: torch.Tensor,
     beta: float,
 ) -> torch.Tensor:
-    """Loss of every pair.
+    """Loss of every pair, (pairs,).
 
     sigmoid is DPO (Rafailov et al. 2023, equation 7). ipo_sum is equation 17 of Azar et al. 2023 (arXiv 2310.12036),
-    with beta for tau: it draws the log-ratio of chosen over rejected to 1 / 2 beta nats. ipo is TRL's version, which
-    does the same with the difference of the log-ratios per token.
+    with beta for tau. ipo is TRL's version, with the difference of the log-ratios per token.
 
     Args:
         chosen: log-ratios of policy over reference, summed over tokens, (pairs,); `rejected` likewise.
@@ -79,9 +77,9 @@ def pair_losses(
 
 
 def desensitised(per_token: torch.Tensor, mask: torch.Tensor, alpha: float) -> torch.Tensor:
-    """Sum log-probabilities of completions with reduced influence of length (LD-DPO, arXiv 2409.06411).
+    """Sum log-probabilities; tokens beyond the length of the pair's shorter completion are weighted by alpha.
 
-    Tokens beyond the length of the pair's shorter completion are weighted by alpha.
+    See LD-DPO, arXiv 2409.06411.
 
     Args:
         per_token: log-probabilities, 0 outside completions, (2 pairs, T), chosen completions first.
@@ -94,8 +92,7 @@ def desensitised(per_token: torch.Tensor, mask: torch.Tensor, alpha: float) -> t
 
 @torch.no_grad()
 def policy_weights(per_token: torch.Tensor, log_sum_squares: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Weights of pairs, w(chosen) w(rejected): the policy's likelihood of writing them (WPO, arXiv 2406.11827, eq. 2,
-    with its sampled alignment).
+    """Weights of pairs, w(chosen) w(rejected) (WPO, arXiv 2406.11827, eq. 2, with its sampled alignment).
 
     w(y) = exp(mean over tokens of log p(y_t) - log sum_v p(v)^2), which is 1 on average for samples of the policy.
 

@@ -1,8 +1,7 @@
-"""Common code of offline trainings: given rows, a start at M0 or pi_K, and the trained weights as output.
+"""Common code of offline trainings, with mixins for trainers of TRL 1.16.
 
-The trainer is one of TRL 1.16 with the mixins below. TRL renders conversations and does not accept tokens instead; it
-scores the reference with dropout. The Trainer of transformers averages the micro-batches of a gradient step, so rows of
-a smaller last one weigh more, and accelerate pads the last ones with rows from the start of the epoch.
+TRL renders conversations and does not accept tokens instead; it scores the reference with dropout. The Trainer of
+transformers averages micro-batches, so rows of a smaller last one would weigh more, and accelerate pads the last ones.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     import torch
 
 SAME = 1e-3  # relative difference allowed between policy and reference if the same passes score both
-SAME_ONCE = 1e-2  # if other passes scored them, with other batches and so other rounding in bfloat16
+SAME_ONCE = 1e-2  # if other passes scored them, with different rounding in bfloat16
 
 
 def train_offline(
@@ -45,7 +44,7 @@ def train_offline(
     rows: Sequence[Mapping[str, Any]],
     *,
     data: Mapping[str, Any],
-    found: Mapping[str, Any],
+    statistics: Mapping[str, Any],
     trainer: Callable[..., Any],
     lengths: Lengths,
     responses: int = 1,
@@ -53,11 +52,9 @@ def train_offline(
     """Train on rows and leave `Lora.files` in the work folder.
 
     Args:
-        rows: rows of the trainer's data set.
         data: training data as JSON, which identifies the job of a checkpoint.
-        found: statistics of the data, for the record of the policy.
-        trainer: creates the TRL trainer from the common configuration arguments, the micro-batches, and the
-            common keywords of trainers; it may import TRL.
+        statistics: statistics of the data, for the record of the policy.
+        trainer: creates the TRL trainer from configuration arguments, micro-batches, and common keywords of trainers.
         responses: most completions per prompt, if they pass through the model together.
 
     Raises:
@@ -101,14 +98,13 @@ def train_offline(
         made,
         checkpoints,
         job.checkpointing,
-        # The reference adapter of `start` is recreated from it; next to a saved one, the trainer would not load our
-        # adapter.
+        # The reference adapter is recreated from `start`; next to a saved one, the trainer would not load our adapter.
         save=lambda folder: shutil.rmtree(folder / "ref", ignore_errors=True),
         restore=partial(restore_token_count, made),
     )
     export_trained(reached, job.work, job.base)
     log = read_log(reached)
-    return Trained(log, {**found, "gradient_steps": sum("loss" in row for row in log), **recorded(checkpoints)})
+    return Trained(log, {**statistics, "gradient_steps": sum("loss" in row for row in log), **recorded(checkpoints)})
 
 
 def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Problem]]:
@@ -130,15 +126,13 @@ def passes_words(settings: Any, rows: str, n: int | None = None) -> str:
 
 
 def origin_words(start: Literal["base", "warmup"]) -> str:
-    """Describe the start of a training, for the methods paragraph."""
     return "a fresh copy of M0" if start == "base" else "the warmed-up policy"
 
 
 class PretokenizedMixin:
     """Mixin for TRL trainers whose rows are already tokens.
 
-    TRL would render conversations with the chat template, and so train on other tokens than were sampled
-    (`g2d.rollouts.tokens`).
+    TRL would render conversations with the chat template, and so train on other tokens than were sampled.
     """
 
     def _prepare_dataset(self, dataset: Any, *_args: Any, **_keywords: Any) -> Any:
@@ -146,8 +140,7 @@ class PretokenizedMixin:
 
 
 class FixedReference:
-    """Mixin for TRL's DPO and KTO trainers: scores the reference in evaluation mode and checks that training starts at
-    it."""
+    """Mixin for TRL's DPO and KTO trainers: checks that training starts at the reference."""
 
     begins_at_reference = True
     _compared = False
@@ -181,8 +174,8 @@ class FixedReference:
                 policy = self.compute_ref_log_probs(model, inputs)
             finally:
                 self.ref_model = ref_model
-            for own, other in zip(policy, log_probs, strict=True):
-                require_same(own, other, SAME if once is None else SAME_ONCE)
+            for row, reference in zip(policy, log_probs, strict=True):
+                require_same(row, reference, SAME if once is None else SAME_ONCE)
             self._compared = True
         return log_probs
 

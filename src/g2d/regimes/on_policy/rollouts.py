@@ -1,9 +1,8 @@
 """Fresh rollouts for online trainings, sampled by a generator that follows the trained policy.
 
-The generator receives the policy's weights as files before every s-th update: s = 1 is online, "never" keeps M0
-("Bridging Offline and Online RL", arXiv 2506.21495, section 3). Random numbers depend on (seed, problem, number of
-earlier visits, sample). With several processes each samples a part, and all of them receive all rollouts. The random
-state of the process, which dropout uses, does not change.
+The generator receives the policy's weights as files before every s-th update: s = 1 is online, "never" keeps M0 (arXiv
+2506.21495, section 3). Random numbers depend on (seed, problem, number of earlier visits, sample). Each process samples
+a part and receives all rollouts. The random state of the process, which dropout uses, does not change.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ ASIDE = "weights.safetensors"  # name in a checkpoint, since the trainer loads e
 class OnPolicyRollouts:
     """The rollouts of every update of a job, up to its K, sampled on demand.
 
-    `start` generates until the first sync. Create this before the trainer, because vLLM seeds the random generators of
-    the process when it starts.
+    `start` generates until the first sync. Create this before the trainer: vLLM seeds the random generators of the
+    process when it starts.
     """
 
     def __init__(self, job: TrainingJob) -> None:
@@ -90,12 +89,12 @@ class OnPolicyRollouts:
 
     @property
     def own_folder(self) -> Path:
-        """Folder of the synced weights: the adapter, or all weights."""
+        """Folder of the synced weights."""
         return Path(self._folder.name) / GENERATOR
 
     @property
     def adapter(self) -> Path | None:
-        """Folder of the generator's adapter, or of all its weights; None while M0 generates."""
+        """Folder of the generator's weights; None while M0 generates."""
         return self.own_folder if self.synced_at else self._first
 
     def engine(self) -> Engine:
@@ -117,7 +116,6 @@ class OnPolicyRollouts:
             self._engine.use_adapter(folder)
 
     def close(self) -> None:
-        """Free the engine and delete the synced weights."""
         if self._engine is not None:
             self._engine.close()
         self._folder.cleanup()
@@ -125,8 +123,7 @@ class OnPolicyRollouts:
     def rollouts_for(self, step: int, sync_weights: Callable[[Path], None]) -> pd.DataFrame:
         """Judged rollouts, with tokens, of the update after `step` updates.
 
-        `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder for the
-        generator.
+        `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder.
         """
         # Before the first update, policy and generator are equal.
         if step and self.sync_every and step % self.sync_every == 0 and self.synced_at != step:
@@ -144,7 +141,6 @@ class OnPolicyRollouts:
         return with_token_ids(rollouts, self.job.base)  # a checkpoint of 0.1.0 may lack them
 
     def metrics(self, step: int) -> dict[str, float]:
-        """Metrics of the prompt choice of an update; empty without a choice."""
         return {} if self.choice is None else self.choice.metrics(step)
 
     def _last(self, step: int) -> int:
@@ -162,9 +158,9 @@ class OnPolicyRollouts:
         on K.
         """
         assert self.choice is not None
-        handed_over = 0 if self.sync_every is None else step // self.sync_every * self.sync_every
-        first = step - (step - handed_over) % together
-        end = first + together if self.sync_every is None else min(first + together, handed_over + self.sync_every)
+        synced = 0 if self.sync_every is None else step // self.sync_every * self.sync_every
+        first = step - (step - synced) % together
+        end = first + together if self.sync_every is None else min(first + together, synced + self.sync_every)
         if step not in self._planned:
             self._planned = {update: self.choice.take(self.per_update, update) for update in range(first, end)}
         return end
@@ -205,13 +201,13 @@ class OnPolicyRollouts:
             replace(problem, problem_id=group_name(problem.problem_id, before)) for problem, before in places
         ]
         cuda = list(range(torch.cuda.device_count()))
-        own, job, verifier = named_problems[own_part(len(named_problems))], self.job, self.verifier
+        problems, job, verifier = named_problems[own_part(len(named_problems))], self.job, self.verifier
         with torch.random.fork_rng(devices=cuda):
             rollouts = draw_rollouts(
-                job.base, own, job.prompt, self.decoding, verifier=verifier, engine=self.engine(), token_ids=True
+                job.base, problems, job.prompt, self.decoding, verifier=verifier, engine=self.engine(), token_ids=True
             )
             frame = to_frame(rollouts)
-            frame = with_rewards(frame, own, job.reward, seed=job.seed, stream="training", verifier=verifier)
+            frame = with_rewards(frame, problems, job.reward, seed=job.seed, stream="training", verifier=verifier)
         frame = pd.concat(gathered([frame]), ignore_index=True) if n_processes() > 1 else frame
         frame["generated_at"] = self.synced_at + 1
         self.tokens_generated += int(frame["token_count"].sum())
@@ -224,7 +220,6 @@ class OnPolicyRollouts:
         return self.problems[self.order[number]], self.times_before[number]
 
     def save(self, folder: Path) -> None:
-        """Write the state to a checkpoint."""
         if self.synced_at:
             copy_folder(self.own_folder, folder / GENERATOR)
             _rename(folder / GENERATOR, WEIGHTS, ASIDE)
@@ -236,11 +231,9 @@ class OnPolicyRollouts:
         write_json(folder / STATE, state)
         self.record.save(folder / ROLLOUTS)
 
-    def restore(self, folder: Path, *, own: bool) -> None:
-        """Resume from a checkpoint.
-
-        If it belongs to a smaller K (not `own`), its rollouts and tokens are not taken over: that K has recorded them.
-        """
+    def restore(self, folder: Path, *, same_job: bool) -> None:
+        """Resume from a checkpoint; if it belongs to a smaller K (not `same_job`), that K has recorded its rollouts and
+        tokens."""
         state = read_json(folder / STATE)
         self.buffer = pd.read_parquet(folder / BUFFER)
         if self.choice is not None:
@@ -251,7 +244,7 @@ class OnPolicyRollouts:
             copy_folder(folder / GENERATOR, self.own_folder)
             _rename(self.own_folder, ASIDE, WEIGHTS)
             self._take(self.own_folder, state["handed_over_at"])
-        if own:
+        if same_job:
             self.tokens_generated = state["tokens_generated"]
             self.record.restore(folder / ROLLOUTS)
 
@@ -273,11 +266,11 @@ def train_on_policy(
     make_trainer: Callable[..., Any],
     restored: Callable[[Any, OnPolicyRollouts], None] = lambda trainer, on_policy: None,
 ) -> Trained:
-    """Train M0, or the policy of `start`, for K updates; see `g2d.regimes.run.online.begin` and `train_to_k`.
+    """Train M0, or the policy of `start`, for K updates.
 
     Args:
-        make_trainer: creates a TRL trainer from a job, its rollouts, the common configuration arguments (one step per
-            update), and the common keywords of trainers.
+        make_trainer: creates a TRL trainer from a job, its rollouts, configuration arguments (one step per update), and
+            common keywords of trainers.
         restored: called with trainer and rollouts after resuming from a checkpoint.
     """
     from datasets import Dataset
@@ -310,14 +303,14 @@ def train_on_policy(
             on_policy.save(folder)
             meter.tokens_generated = before + on_policy.tokens_generated
 
-        def restore(folder: Path, *, own: bool = True) -> None:
-            on_policy.restore(folder, own=own)
+        def restore(folder: Path, *, same_job: bool = True) -> None:
+            on_policy.restore(folder, same_job=same_job)
             meter.tokens_generated = before + on_policy.tokens_generated
             restore_token_count(trainer, folder)
             restored(trainer, on_policy)
 
         if job.resume_from is not None:
-            restore(job.resume_from, own=False)
+            restore(job.resume_from, same_job=False)
         return train_to_k(job, trainer, checkpoints, save=save, restore=restore)
     finally:
         on_policy.close()

@@ -1,8 +1,7 @@
 """Semi-online DPO: DPO on pairs of fresh rollouts, from a generator that is synced with the policy every s updates.
 
-s = 1 is online DPO; with "never", M0 answers all prompts ("Bridging Offline and Online RL for LLMs", arXiv 2506.21495,
-section 3). It is a trajectory like GRPO's: K counts updates, and a chain passes through every K. The reference is M0,
-or follows the generator (section 4.4). See docs/regimes.md.
+s = 1 is online DPO; with "never", M0 answers all prompts (arXiv 2506.21495, section 3). The reference is M0, or follows
+the generator (section 4.4).
 """
 
 from __future__ import annotations
@@ -33,28 +32,25 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
     regime: Literal["semi_online_dpo"] = key(..., "Train on pairs of fresh rollouts.")
     sync_every: int | Literal["pass", "never"] = key(
         1,
-        "s: updates between weight synchronisations with the generator; pass: one pass over the training "
-        "set; 1: online.",
+        "s: updates between synchronisations of the generator; pass: one pass over the training set; 1: online.",
         unit="updates",
         paper="1, 5, 10, 100 and never",
     )
     reference: Literal["base", "start", "sync"] = key(
         "base",
-        "M0 (base), the policy of `start` (start), or the policy at the last synchronisation (sync).",
+        "M0 (base), the initial policy (start), or the policy at the last synchronisation (sync).",
         paper="base and sync",
     )
     temperature: float = key(
         1.0,
-        "Sampling temperature; a value other than 1 needs `scored_at_one: true`.",
+        "Sampling temperature; other than 1 needs `scored_at_one: true`.",
         paper="1.0",
         gt=0,
         le=5,
     )
-    scored_at_one: bool = key(
-        False, "Allow another sampling temperature, although DPO computes log-probabilities at 1."
-    )
+    scored_at_one: bool = key(False, "Allow another temperature, although DPO computes log-probabilities at 1.")
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)
-    batch_size: int = key(64, "Rollouts per batch with transformers; vLLM batches by itself.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers; ignored by vLLM.", ge=1)
     per_device_batch_size: RolloutsAtOnce = key("auto", ROLLOUTS_AT_ONCE, auto=8)
     learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-6, without LoRA", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
@@ -98,7 +94,6 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
 
 
 def train_semi_online_dpo(job: TrainingJob) -> Trained:
-    """Train on pairs of fresh rollouts; see `g2d.regimes.on_policy.rollouts.train_on_policy`."""
     from g2d.regimes.on_policy.rollouts import train_on_policy
 
     settings: SemiOnlineDpo = job.settings

@@ -1,7 +1,4 @@
-"""Passes over rows of similar length: the rows of one update are regrouped to reduce padding.
-
-The rows of each update and the order of updates do not change.
-"""
+"""Regroup the rows of an update into passes of similar length, to reduce padding."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[
     """Split rows into passes, longest first, each with as many rows as fit when padded to the longest.
 
     Args:
-        lengths: tokens of each row; for rows that belong together, their total when padded.
+        lengths: tokens of each row.
         tokens: most tokens per pass; a longer row gets a pass to itself.
         rows: fixed number of rows per pass instead.
     """
@@ -35,10 +32,7 @@ def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[
 
 
 class RowWeighting:
-    """Mixin for TRL trainers that gives every row of a gradient step the same weight.
-
-    `weigh` receives the number of rows of each micro-batch that are not padding duplicates, and their weight.
-    """
+    """Mixin for TRL trainers that gives every row of a gradient step the same weight."""
 
     def _get_num_items_in_batch(self, batches: list[dict[str, Any]], device: Any) -> Any:
         """Weight the rows; the Trainer calls this with the micro-batches of a gradient step."""
@@ -50,23 +44,22 @@ class RowWeighting:
             rank=self.accelerator.process_index,  # type: ignore[attr-defined]
             processes=n_processes(),
         )
-        for batch, own in zip(batches, rows, strict=True):
-            self.weigh(batch, own, len(batches) * n_processes() / total)  # 1 / rows if all micro-batches are full
+        for batch, n_rows in zip(batches, rows, strict=True):
+            self.weigh(batch, n_rows, len(batches) * n_processes() / total)  # 1 / rows if all micro-batches are full
         return super()._get_num_items_in_batch(batches, device)  # type: ignore[misc]
 
     def rows(self, batch: dict[str, Any]) -> int:
-        """Number of rows in a micro-batch."""
         return len(batch["input_ids"])
 
-    def weigh(self, batch: dict[str, Any], own: int, weight: float) -> None:
-        """Add row weights to a micro-batch: `weight` for the first `own` rows, 0 for the others.
+    def weigh(self, batch: dict[str, Any], n_rows: int, weight: float) -> None:
+        """Weight the first `n_rows` rows of a micro-batch by `weight` and its padding duplicates by 0.
 
-        The Trainer then averages the weighted loss over micro-batches and processes.
+        The Trainer averages the weighted loss over micro-batches and processes.
         """
         import torch
 
         weights = torch.zeros(self.rows(batch))
-        weights[:own] = weight
+        weights[:n_rows] = weight
         batch["weights"] = weights
 
 
@@ -76,9 +69,8 @@ def own_rows(
     """Rows per micro-batch without accelerate's padding duplicates, and their total over all processes.
 
     Args:
-        sizes: rows of each micro-batch of this process; `size` is that of a full one. Micro-batches are dealt to the
-            processes in turn.
-        ends_at: rows of an epoch, if the last micro-batch ends it; else None.
+        sizes: rows of each micro-batch of this process; a full one has `size`.
+        ends_at: rows of an epoch, if the last micro-batch ends it.
     """
     if processes == 1:
         return [*sizes], sum(sizes)
@@ -93,7 +85,7 @@ def own_rows(
 class PassesByLength(RowWeighting):
     """Mixin for TRL trainers that splits a batch into several passes if `microbatches.tokens` is set.
 
-    A micro-batch then holds all rows that a process has of an update; gradient and loss are summed over its passes.
+    A micro-batch then holds all rows that a process has of an update.
     """
 
     def __init__(self, *, microbatches: MicroBatches, **arguments: Any) -> None:
@@ -101,7 +93,6 @@ class PassesByLength(RowWeighting):
         super().__init__(**arguments)
 
     def training_step(self, model: Any, inputs: Batch, num_items_in_batch: Any = None) -> torch.Tensor:
-        """Run one training step, possibly in several passes."""
         step: Any = super().training_step  # type: ignore[misc]
         if not self.microbatches.tokens:
             return step(model, inputs, num_items_in_batch)
@@ -126,22 +117,17 @@ Order = Callable[[Batch], torch.Tensor]  # sorts the rows of a GRPO batch
 
 
 def by_length(batch: Batch) -> torch.Tensor:
-    """Sort rows by completion length, longest first."""
     return batch["completion_mask"].sum(dim=1).argsort(descending=True, stable=True)
 
 
 def by_prompt(batch: Batch) -> torch.Tensor:
-    """Put the rows of each prompt next to each other, so that a pass has many of them
-    (`g2d.regimes.run.shared_prompts`)."""
+    """Put the rows of each prompt next to each other (`g2d.regimes.run.shared_prompts`)."""
     rows = [tuple(ids) for ids in torch.cat([batch[name] for name in PROMPT], dim=1).tolist()]
     return torch.tensor(sorted(range(len(rows)), key=lambda row: rows.index(rows[row])))
 
 
 def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_length) -> list[Batch]:
-    """Reorder the completions within every update of a GRPO generation and rebuild its micro-batches.
-
-    `batches` are TRL's micro-batches, all with the same number of rows.
-    """
+    """Reorder the completions within every update of a GRPO generation and rebuild its micro-batches."""
     regrouped_batches = []
     for start in range(0, len(batches), per_update):
         of_update = batches[start : start + per_update]
@@ -161,8 +147,7 @@ def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_len
 
 
 def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
-    """Select rows of a batch of n. A tensor with a multiple of n rows has several blocks of n, for example the rejected
-    completions after all chosen ones."""
+    """Select rows of a batch of n; a tensor may have several blocks of n rows, for example chosen and rejected."""
 
     def chosen(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.ndim:
@@ -173,10 +158,7 @@ def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
 
 
 def cut(batch: Batch, mask: str, but: Collection[str] = ()) -> Batch:
-    """Remove columns that are padding in all rows, on the left or right, according to the tensor `mask`.
-
-    All tensors of the same width are cut, except those named in `but`.
-    """
+    """Remove columns that are padding in all rows according to `mask`, from all tensors of its width except `but`."""
     width = batch[mask].shape[1]
     used = batch[mask].any(dim=0).nonzero().flatten().tolist() or [0]
     columns = slice(used[0], used[-1] + 1)

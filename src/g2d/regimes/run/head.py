@@ -1,7 +1,6 @@
-"""Log-probabilities of completion tokens from all their logits at once, in place of TRL's function on a CPU.
+"""Log-probabilities of completion tokens from all their logits in one pass, on a CPU.
 
-TRL computes logits in tiles, and again in the backward pass, to save memory. A pass has few completion tokens, so their
-logits fit, and their probabilities are kept for the backward pass.
+To save memory, TRL computes logits in tiles, and again in the backward pass; here they fit and are kept.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class WholeLogits(torch.autograd.Function):
         temperature: float,
         outputs: Sequence[str],
     ) -> tuple[torch.Tensor | None, ...]:
-        """Score the targets, (tokens,), given states, (tokens, size), and the weights of the head."""
+        """Score targets, (tokens,), given states, (tokens, size)."""
         ctx.set_materialize_grads(False)  # entropy often has no gradient
         kind = hidden.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
@@ -63,7 +62,6 @@ class WholeLogits(torch.autograd.Function):
 
 @contextmanager
 def whole_logits() -> Iterator[None]:
-    """Make TRL's head use `WholeLogits` within the context, if it can."""
     theirs = utils._ChunkedLogProbFunction
 
     def apply(

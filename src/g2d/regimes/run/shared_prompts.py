@@ -1,11 +1,7 @@
-"""Passes that read a prompt once for all its completions in a batch.
+"""Passes that read a prompt once for all its completions in a batch; equal to TRL's up to rounding.
 
-They have the log-probabilities and gradients of TRL's passes up to rounding. A packed row is a prompt and some of its
-completions; a mask separates the completions. TRL's head then computes logits only for completion tokens, whereas on a
-CPU it would do so for every position. Imports TRL.
-
-With LoRA dropout, the completions of a prompt share the noise on the prompt's tokens. The distribution of the noise of
-one completion is unchanged.
+A packed row is a prompt and some of its completions, separated by a mask. TRL's head then computes logits only for
+completion tokens. With LoRA dropout, the completions of a prompt share the noise on its tokens. Imports TRL.
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ from g2d.plain import say
 from g2d.regimes.run.head import whole_logits
 from g2d.regimes.run.training import evaluation_mode
 
-ROW_TOKENS = 1024  # most tokens of a packed row with several completions, since attention is quadratic
+ROW_TOKENS = 1024  # most tokens of a row with several completions, since attention is quadratic
 HANDLED = {"input_ids", "attention_mask", "labels", "use_cache", "num_items_in_batch"}  # arguments of a forward pass
 PER_TOKEN = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
 SAME = {torch.float32: 1e-3, torch.float64: 1e-6}  # largest relative distance of states; 2e-2 for other types
@@ -34,7 +30,7 @@ class Packed:
     """Packed rows, (rows, width), and the positions of scored tokens, in the order of the batch's labels."""
 
     ids: torch.Tensor
-    positions: torch.Tensor  # position of a token in its sequence
+    positions: torch.Tensor  # in its sequence
     segments: torch.Tensor  # 0: prompt; 1, 2, ...: completions; -1: padding
     predictors: torch.Tensor  # index into the flattened rows of the state that predicts a token, (tokens,)
     targets: torch.Tensor  # tokens to predict, (tokens,)
@@ -48,15 +44,15 @@ class Packed:
 
 
 def packed(input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor) -> Packed | None:
-    """Pack a batch, (rows, width), with any padding; unscored tokens have the label -100.
+    """Pack a batch, (rows, width); unscored tokens have the label -100.
 
     None if no token is scored, or a completion has no prompt.
     """
     rows: list[_Row] = []
     open_rows: dict[tuple[int, ...], int] = {}  # row number by prompt
     places: list[tuple[int, int, int]] = []  # (row, column, target)
-    for ids, present, own in zip(input_ids.tolist(), attention_mask.tolist(), labels.tolist(), strict=True):
-        sequence = [(token, label) for token, there, label in zip(ids, present, own, strict=True) if there]
+    for ids, present, of_row in zip(input_ids.tolist(), attention_mask.tolist(), labels.tolist(), strict=True):
+        sequence = [(token, label) for token, is_token, label in zip(ids, present, of_row, strict=True) if is_token]
         scored = [i for i, (_, label) in enumerate(sequence) if label != -100]
         if not scored:
             continue
@@ -100,7 +96,7 @@ class _Row:
         return cls([*prompt], [*range(len(prompt))], [0] * len(prompt))
 
     def append(self, completion: Sequence[int], position: int) -> int:
-        """Append a completion whose first token has `position`, and return its column."""
+        """Append a completion whose first token has `position`; return its column."""
         begin = len(self.ids)
         self.completions += 1
         self.ids += completion
@@ -121,7 +117,7 @@ def share_prompts(*models: Any, at_once: bool = False) -> bool:
     """Make models with TRL's fused head read each prompt once per batch; None is skipped.
 
     Returns False, and logs the reason, if one of them cannot; then none is changed. With `at_once`, the head computes
-    all logits of a pass together (`g2d.regimes.run.head`).
+    all logits of a pass together.
     """
     bases = [model.get_base_model() if hasattr(model, "get_base_model") else model for model in models if model]
     for base in bases:
@@ -175,10 +171,8 @@ def _states(model: Any, pack: Packed) -> torch.Tensor:
 
 @torch.no_grad()
 def _obstacle(model: Any) -> str:
-    """Reason why a model cannot read packed rows; empty if it can.
-
-    Checks the configuration, and compares packed rows of short sequences with plain ones.
-    """
+    """Reason why a model cannot read packed rows, by its configuration and a comparison with plain rows; empty if it
+    can."""
     config = model.config.get_text_config()
     name, attention = config.model_type, config._attn_implementation
     if attention not in ("sdpa", "eager"):

@@ -24,10 +24,9 @@ LOCK = ".lock"  # in a work folder: its user, in four lines
 def work_folder(path: Path) -> Iterator[Path]:
     """Lock a folder for one process; it is deleted if the block succeeds and kept if it fails.
 
-    Orphans of a finished run and earlier attempts of this run may still be saving their step, so they are waited for. A
-    RuntimeError names a process of another run that uses the folder. The lock is the kernel's, so it ends with its
-    process and is not inherited by forks. Without locks on the file system (NFS without lockd), other processes are not
-    detected.
+    Waits for orphans and earlier attempts of this run, which may be saving their step; a RuntimeError names a process
+    of another run. The lock is the kernel's: it ends with its process, and without locks (NFS without lockd) other
+    processes are not detected.
     """
     file = path / LOCK
     while True:
@@ -96,10 +95,7 @@ class StopRequests(list[str]):
 
 @contextmanager
 def stop_requests() -> Iterator[list[str]]:
-    """Collect SIGTERM and SIGINT by name instead of exiting; a second Ctrl-C interrupts immediately.
-
-    Nested blocks share one list.
-    """
+    """Collect SIGTERM and SIGINT by name instead of exiting; a second Ctrl-C interrupts. Nested blocks share a list."""
     if threading.current_thread() is not threading.main_thread():
         yield []
         return

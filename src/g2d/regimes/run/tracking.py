@@ -22,10 +22,7 @@ class Logging(Section):
 
 
 def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
-    """Trainer arguments for reporting; also sets environment variables for the trackers' folders.
-
-    TensorBoard uses a folder per policy, trackio one database, W&B a folder per attempt.
-    """
+    """Trainer arguments for reporting; also sets environment variables for the trackers' folders."""
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(LOGS.resolve() / "tensorboard" / policy_id)
     set_trackio_folder()
     if settings.report_to == "wandb":
@@ -47,15 +44,12 @@ def prepare_wandb() -> None:
 
 
 def finish_tracking() -> None:
-    """Finish the W&B run so that its file is complete: jobs with shared imports skip its exit handler.
-
-    The other trackers finish with the trainer.
-    """
+    """Finish the W&B run so that its file is complete: jobs with shared imports skip its exit handler."""
     wandb = sys.modules.get("wandb")
     if wandb is not None and wandb.run is not None:
         wandb.finish()
 
 
 def sync_command() -> str | None:
-    """Command that uploads all runs recorded offline; None if there are none."""
+    """Command that uploads all runs recorded offline."""
     return f"wandb sync {LOGS}/wandb/offline-run-*" if any(LOGS.glob("wandb/offline-run-*")) else None

@@ -1,7 +1,7 @@
 """The trained part of a model, an adapter or all weights: saving it, loading it, and copying it to the reference.
 
-If a model comes with an adapter, TRL's trainers use a frozen copy of it, the adapter "ref", as the reference. If all
-weights are trained, the reference is a second model, called `frozen` here.
+TRL's reference of a model that comes with an adapter is a frozen copy of it, the adapter "ref". If all weights are
+trained, it is a second model, called `frozen` here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ def reference_weights(model: Any, frozen: Any = None) -> dict[str, Any]:
 
 
 def copy_to_reference(model: Any, frozen: Any = None) -> None:
-    """Copy the current trained weights to the reference."""
     import torch
 
     with torch.no_grad():
@@ -55,7 +54,7 @@ def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> 
 def merged(model: Any) -> Iterator[None]:
     """Merge the adapter into float32 weights on one device within the context, and bypass PEFT's layers.
 
-    Afterwards the model has its original weight tensors again. Does nothing without an adapter.
+    Afterwards the model has its original weight tensors again.
     """
     from peft.tuners.lora import LoraLayer
 
@@ -78,10 +77,9 @@ def merged(model: Any) -> Iterator[None]:
 
 
 def save_trained(model: Any, folder: Path) -> None:
-    """Save the trained part of a model to a folder, for `with_trained`: all weights, or the adapter.
+    """Save the trained part of a model to a folder, for `with_trained`; byte for byte what PEFT would write.
 
-    An adapter is byte for byte what PEFT would write, without its model card. If the model is sharded, all processes
-    must call this; the first one writes.
+    If the model is sharded, all processes must call this; the first one writes.
     """
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file, save_model
