@@ -18,11 +18,7 @@ from tests.race import race_config, race_values
 PUPIL = {"regime": "distillation", "teacher": "dpo", "teacher_step": 2, "steps": [4]} | dict.fromkeys(
     ("prompts_per_update", "responses"), 2
 )
-REPLAYS = {
-    "steps": [4],
-    "policies": ["grpo"],
-    "warmup": {"replay": {"successes": 1, "harvest_step": 2}},
-}
+REPLAYS = {"steps": [4], "policies": ["grpo"], "warmup": {"replay": {"successes": 1, "harvest_step": 2}}}
 ROUNDS = {"regime": "iterative_dpo", "rounds": [1, 2]}
 SFT = {"regimes": {"sft": {"regime": "rft", "steps": [2]}}}
 

@@ -97,11 +97,7 @@ def test_all_three_outcomes_of_every_level_are_audited(table: pd.DataFrame) -> N
     assert (rows["result"] == "agrees").all()
 
 
-LLAMA, QWEN_SMALL, R1_QWEN = (
-    "Llama-3.1-8B-Instruct",
-    "Qwen2.5-0.5B-Instruct",
-    "DeepSeek-R1-Distill-Qwen-1.5B",
-)
+LLAMA, QWEN_SMALL, R1_QWEN = ("Llama-3.1-8B-Instruct", "Qwen2.5-0.5B-Instruct", "DeepSeek-R1-Distill-Qwen-1.5B")
 
 
 @pytest.mark.parametrize(

@@ -249,8 +249,7 @@ NO_HUB_COLUMN = r"split train, row 0: no column 'question' \(there are: uid, .*\
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"split": "test"}, NO_SPLIT), ({"fields": Fields(prompt="question")}, NO_HUB_COLUMN)],
+    ("changes", "message"), [({"split": "test"}, NO_SPLIT), ({"fields": Fields(prompt="question")}, NO_HUB_COLUMN)]
 )
 def test_hub_mistakes_name_the_key(hub, changes, message):
     with pytest.raises(ProblemError, match=message) as error:

@@ -83,14 +83,7 @@ def test_values_without_json_are_refused(tmp_path: Path, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "os:system",
-        "subprocess:Popen",
-        "g2d.jobs.files:sha256",
-        "g2d.jobs.files:Path",
-        "g2d.nowhere:Class",
-    ],
+    "name", ["os:system", "subprocess:Popen", "g2d.jobs.files:sha256", "g2d.jobs.files:Path", "g2d.nowhere:Class"]
 )
 def test_a_foreign_file_runs_no_code(tmp_path: Path, name: str) -> None:
     (tmp_path / "message.json").write_text(json.dumps({TYPE: name, "args": "true"}))

@@ -44,14 +44,7 @@ OBJECTIVES: list[tuple[dict[str, Any], dict[str, Any]]] = [  # and what TRL call
 ]
 
 
-def warm_up(
-    work: Path,
-    keys: dict[str, Any],
-    k: int,
-    *,
-    group_size: int = 2,
-    **kwargs: Any,
-) -> list[dict[str, Any]]:
+def warm_up(work: Path, keys: dict[str, Any], k: int, *, group_size: int = 2, **kwargs: Any) -> list[dict[str, Any]]:
     log = train_grpo(
         TrainingJob(
             tiny_policy(),

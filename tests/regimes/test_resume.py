@@ -20,13 +20,7 @@ from g2d.jobs.files import read_json, sha256, write_json
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
-from g2d.regimes.run.checkpoints import (
-    MANIFEST,
-    Checkpointing,
-    Checkpoints,
-    TrainingStoppedError,
-    require_intact,
-)
+from g2d.regimes.run.checkpoints import MANIFEST, Checkpointing, Checkpoints, TrainingStoppedError, require_intact
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.stopping import stop_requests
 from tests.models import tiny_policy

@@ -12,17 +12,7 @@ import pytest
 
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs import attempts as module
-from g2d.jobs.attempts import (
-    BEAT_S,
-    Attempt,
-    Status,
-    attempt_file,
-    kept,
-    lost,
-    lost_device_s,
-    read_attempts,
-    recorded,
-)
+from g2d.jobs.attempts import BEAT_S, Attempt, Status, attempt_file, kept, lost, lost_device_s, read_attempts, recorded
 from g2d.jobs.cost import Cost, Meter
 from g2d.tables.costs import attempt_table, cost_table
 

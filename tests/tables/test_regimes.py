@@ -78,10 +78,5 @@ def test_online_entries_are_compared_with_those_before_them_at_the_same_k_and_g(
             against_entries.family_size,
             strict=True,
         )
-    ) == [
-        ("s10", 10, "s1", 4),
-        ("s10", 20, "s1", 4),
-        ("never", 20, "s1", 4),
-        ("never", 20, "s10", 4),
-    ]
+    ) == [("s10", 10, "s1", 4), ("s10", 20, "s1", 4), ("never", 20, "s1", 4), ("never", 20, "s10", 4)]
     assert set(table[table.reference == "base"].policy) == {key.regime for key in keys}

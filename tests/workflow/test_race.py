@@ -113,11 +113,7 @@ def test_jobs_after_the_looks_are_not_counted_before(tmp_path: Path) -> None:
         "drift": {},
         "contamination": values["harvest"],
         "rewards": {"fair": {"reward": "scratch_model"}, "coin": {"reward": "random"}},
-        "open_ended": {
-            "pool": replies | {"split": "train"},
-            "held_out": replies | {"split": "test"},
-            "reward": "fair",
-        }
+        "open_ended": {"pool": replies | {"split": "train"}, "held_out": replies | {"split": "test"}, "reward": "fair"}
         | values["harvest"],
         "sweep": {"development": 20, "regimes": {"dpo": {"learning_rate": [1e-4, 1e-3]}}},
         "ablations": {

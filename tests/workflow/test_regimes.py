@@ -362,10 +362,7 @@ def test_the_grid_has_an_entry_at_its_k(micro_config: dict[str, Any]) -> None:
         (KTO | {"per_device_batch_size": 1}, "regimes.x.per_device_batch_size: "),
         (KTO | {"balance": 0.9}, "regimes.x.balance: "),
         (KTO | {"examples": "chosen"}, "regimes.x.examples: unknown key"),
-        (
-            SEMI_ONLINE | {"prompts_per_update": 61},
-            "regimes.x.prompts_per_update=61 exceeds training_set.n=60",
-        ),
+        (SEMI_ONLINE | {"prompts_per_update": 61}, "regimes.x.prompts_per_update=61 exceeds training_set.n=60"),
         (SEMI_ONLINE | {"sync_every": "pass"}, "regimes.x.sync_every: pass: training_set.n=60 of micro"),
         (SEMI_ONLINE | {"reference": "sync"}, "regimes.x.reference: sync: with lora.dropout=0.05 of micro"),
         (SEMI_ONLINE | {"temperature": 0.7}, "regimes.x: temperature: "),

@@ -99,7 +99,7 @@ def another_benchmark(config: Config) -> None:
 NEW_MODEL: Jobs = {"scratch_model": 1, "calibrate": 1, "select_training_set": 1} | SELECTED | {"evaluate": 18}
 NEW_BENCHMARK: Jobs = {"load_problems": 1, "check_leakage": 1, "evaluate": 9} | TABLES
 RESOURCES = {
-    "change a partition, a time limit or memory": ("--default-resources", "slurm_partition=other", "runtime=5"),
+    "change a partition, a time limit or memory": ("--default-resources", "slurm_partition=other", "runtime=5")
 }
 
 CASES: dict[str, tuple[Change, Jobs]] = {
