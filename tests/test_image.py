@@ -36,7 +36,7 @@ def test_both_recipes_take_the_same_steps() -> None:
     assert set(re.findall(r"^    (\S+) /opt/g2d/", DEFINITION, re.M)) == copied()
 
 
-def test_the_build_gets_what_it_copies_and_nothing_else() -> None:
+def test_the_build_context_has_only_copied_files() -> None:
     """No results, weights or environments of a checkout are sent to the builder."""
     first, *rest = [line for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line[0] != "#"]
     assert first == "*"

@@ -52,7 +52,7 @@ def levels_by_hand() -> pd.DataFrame:
     return with_mixes(level_table(to_frame(rows)), [1])
 
 
-def test_the_window_is_kept_apart_from_what_is_selected() -> None:
+def test_the_window_is_separate_from_the_selection() -> None:
     advice = level_advice("demo", levels_by_hand(), (0.1, 0.6)).set_index("levels")
     assert list(advice.index) == ["1", "2", "all"]
     assert [*advice["selected"]] == [True, False, False]
@@ -117,7 +117,7 @@ def test_two_steps_worked_out_by_hand() -> None:
     assert unsure.loc[0, "n_pairs"] == 500
 
 
-def test_of_equal_steps_the_smaller_is_advised() -> None:
+def test_the_smaller_of_equal_steps_is_advised() -> None:
     same = success_counts(groups([(2, 8), (4, 8), (0, 8)]))
     advice = step_advice({TWO: same, ONE: same}, 50).set_index("K")
     assert [*advice["advised"]] == [True, False]
@@ -183,7 +183,7 @@ def test_a_probe_of_equal_steps_does_not_claim_to_know_the_best() -> None:
     assert 0.25 < np.mean(surety) < 0.5
 
 
-def test_intervals_hold_what_the_whole_harvest_shows() -> None:
+def test_intervals_contain_the_values_of_the_whole_harvest() -> None:
     """95 % intervals of a probe of 50 out of 300, against the 300; one standard error of the coverage is 1 point."""
     rng = np.random.default_rng(2)
     inside: dict[str, list[bool]] = {"n_pairs": [], "entropy": [], "mid_band": []}
@@ -215,7 +215,7 @@ def test_the_text_names_the_demonstration_and_every_model() -> None:
 # ------------------------------------------------------------------------------------------------------------- check
 
 
-def test_what_was_predicted_beside_what_was_found() -> None:
+def test_the_check_has_predicted_and_measured_values() -> None:
     whole = {
         ONE: groups([(0, 8), (1, 8), (4, 8), (8, 8)]),
         TWO: groups([(4, 8), (4, 8), (3, 8), (8, 8)]),

@@ -19,7 +19,7 @@ def names(requirements: set[str]) -> set[str]:
     return {line.partition("==")[0] for line in requirements}
 
 
-def test_torch_and_transformers_are_taken_to_be_there_with_what_they_name() -> None:
+def test_torch_and_transformers_are_assumed_with_their_requirements() -> None:
     needed = names(lacking())
     assert {"trl", "peft", "datasets", "math-verify", "snakemake", "pandas"} <= needed
     assert {"pydantic", "pydantic-core", "annotated-types", "typing-inspection"} <= needed  # torch does not need them
@@ -28,7 +28,7 @@ def test_torch_and_transformers_are_taken_to_be_there_with_what_they_name() -> N
     assert lacking() <= {line.replace(".", "-", line.partition("==")[0].count(".")) for line in pins}
 
 
-def test_of_a_list_only_what_is_not_on_it_or_too_old(tmp_path: Path) -> None:
+def test_missing_and_old_packages_of_a_list_are_collected(tmp_path: Path) -> None:
     has = tmp_path / "has.txt"
     has.write_text(INSTALLED)
     assert lacking("--has", str(has)) == set()

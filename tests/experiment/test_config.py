@@ -54,7 +54,7 @@ def test_shipped_configurations_are_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize("file", sorted((CONFIG / "overlays").iterdir()), ids=lambda file: file.stem)
-def test_an_overlay_alone_names_the_command_that_it_is_for(file: Path) -> None:
+def test_an_overlay_without_a_configuration_names_its_command(file: Path) -> None:
     with pytest.raises(ConfigError, match=rf"overlays/{file.name}: changes a configuration") as refused:
         read(file)
     *bases, last = str(refused.value).rpartition("--configfile ")[2].split()
@@ -317,7 +317,7 @@ def test_a_mistake_is_named_with_file_key_and_fix(changes: dict[str, Any], messa
     assert all(line.startswith("my.yaml: ") for line in str(error.value).splitlines())
 
 
-def test_what_only_looks_like_nonsense_is_allowed() -> None:
+def test_unusual_valid_values_are_allowed() -> None:
     test = MINIMAL["benchmarks"]["held-out"]
     fresh = {name: test | {"seed": "run"} for name in ("today", "tomorrow")}  # other problems in each
     load(MINIMAL | {"benchmarks": {"more": test | {"n": 20}, "other": test | {"seed": 1}, **fresh}})
@@ -409,7 +409,7 @@ def test_pins_of_the_environment_are_the_packages() -> None:
     assert [pin for pin in everything if pin.partition(";")[0].lower().replace("_", "-") not in constraints] == []
 
 
-def test_what_reads_answers_is_pinned() -> None:
+def test_packages_that_parse_answers_are_pinned() -> None:
     """Other packages need antlr4 4.11, with which Math-Verify cannot read 75 %."""
     import re
     import tomllib
@@ -452,7 +452,7 @@ def test_a_missing_tracker_is_reported_with_the_fix(tracker: str, monkeypatch: p
         require_installed(load(MINIMAL | {"logging": {"report_to": tracker}}))
 
 
-def test_keys_that_say_how_are_not_part_of_what_results_depend_on() -> None:
+def test_technical_keys_are_not_part_of_the_identity() -> None:
     plain = load(MINIMAL).identity
     how = {"shards": {"harvest": 4}, "tensor_parallel_size": 2, "cuda_graph": True}
     assert load(MINIMAL | {"engine": how}).identity == plain
@@ -529,7 +529,7 @@ def test_a_key_is_no_parameter_while_it_is_neutral() -> None:
     assert "loss" not in Dpo().params(without={"loss"})
 
 
-def test_what_a_card_decides_is_no_parameter_of_a_job() -> None:
+def test_choices_by_memory_are_no_parameter_of_a_job() -> None:
     """Parameters have the number that was the default before, or what divides the rows of the update."""
     assert (Warmup().per_device_batch_size, Dpo().per_device_batch_size) == ("auto", "auto")
     assert Dpo().params() == Dpo(per_device_batch_size=4).params()

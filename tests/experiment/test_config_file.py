@@ -168,7 +168,7 @@ def test_the_configuration_that_is_broken_above_is_valid() -> None:
 @pytest.mark.parametrize(
     ("text", "key"), [("models: &m\n  demo: *m\n", "models.demo"), ("title: &a [1, *a]\n", "title.1")]
 )
-def test_what_stands_in_itself_is_named(tmp_path: Path, text: str, key: str) -> None:
+def test_an_alias_of_its_own_parent_is_named(tmp_path: Path, text: str, key: str) -> None:
     (tmp_path / "my.yaml").write_text(text)
     with pytest.raises(ConfigError, match=rf"^{tmp_path}/my.yaml: {key}: an alias of a node that contains it"):
         read(tmp_path / "my.yaml")

@@ -68,7 +68,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: pytest.TempPathFactory) 
         ("broken/model", "cannot reach the Hub for broken/model"),
     ],
 )
-def test_what_is_wrong_with_a_repository(endpoint: str, repository: str, problem: str | None) -> None:
+def test_an_error_of_a_repository_is_explained(endpoint: str, repository: str, problem: str | None) -> None:
     message = requirements.lookup("model", repository, SHA)
     assert message is None if problem is None else message is not None and message.startswith(problem)
 
@@ -108,7 +108,7 @@ def test_a_machine_without_a_network_is_told_so(monkeypatch: pytest.MonkeyPatch)
     assert problem is not None and problem.startswith("cannot reach the Hub for known/model (")
 
 
-def test_a_configuration_without_the_hub_asks_nobody() -> None:
+def test_a_configuration_without_the_hub_makes_no_request() -> None:
     requirements.require_repositories(load(MINIMAL))
 
 

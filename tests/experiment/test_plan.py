@@ -82,7 +82,7 @@ def test_a_chain_continues_the_k_before_and_a_finished_k_the_one_it_really_had()
         ("transformers", 0, "sampler", {"rollouts": "by g2d.rollouts"}),
     ],
 )
-def test_grpo_that_trl_drew_or_dropout_made_noise_of_is_trained_again_and_nothing_else(
+def test_only_grpo_drawn_by_trl_or_with_dropout_is_trained_again(
     engine: str, dropout: float, ratio: str, more: dict[str, str]
 ) -> None:
     warmup = {"steps": [0, 2, 4, 6], "horizon": 8, "ratio": ratio}
@@ -161,7 +161,7 @@ def test_pairs_of_a_control_are_matched_to_a_k_or_to_the_fewest() -> None:
     assert warmed.params["settings"]["warmup"]["learning_rate"] == 1e-3
 
 
-def test_an_entry_depends_on_its_own_keys_and_not_on_its_other_k() -> None:
+def test_an_entry_depends_only_on_its_keys_and_its_k() -> None:
     entry = {"regime": "rft", "epochs": 2, "start": "warmup"}
     both = configured(regimes={"right": entry}), configured(regimes={"right": entry | {"steps": [4]}})
     first, second = (settings_of(config, "demo/seed0/right/g2/k4") for config in both)
@@ -223,6 +223,6 @@ def test_a_buffer_asks_fewer_prompts_and_the_estimate_is_an_upper_bound() -> Non
     assert work_of(config, "big/seed0/grpo/g2/k6/policy.json").at_most
 
 
-def test_vllm_takes_as_many_gpus_as_it_splits_a_policy_over() -> None:
+def test_vllm_needs_a_gpu_per_part_of_a_policy() -> None:
     drawn = job(configured(engine={"name": "vllm", "tensor_parallel_size": 2}), "demo/calibration/rollouts.parquet")
     assert (drawn.devices, drawn.params["engine"]) == (2, "vllm")

@@ -18,11 +18,7 @@ from tests.race import race_config, race_values
 PUPIL = {"regime": "distillation", "teacher": "dpo", "teacher_step": 2, "steps": [4]} | dict.fromkeys(
     ("prompts_per_update", "responses"), 2
 )
-REPLAYS = {
-    "steps": [4],
-    "policies": ["grpo"],
-    "warmup": {"replay": {"successes": 1, "harvest_step": 2}},
-}
+REPLAYS = {"steps": [4], "policies": ["grpo"], "warmup": {"replay": {"successes": 1, "harvest_step": 2}}}
 ROUNDS = {"regime": "iterative_dpo", "rounds": [1, 2]}
 SFT = {"regimes": {"sft": {"regime": "rft", "steps": [2]}}}
 
@@ -94,7 +90,7 @@ def test_the_first_look_has_its_seeds_of_every_policy() -> None:
     assert of_seed(grid.trainings(first), 1) == of_seed(grid.trainings(whole(first)), 1)
 
 
-def test_a_policy_that_goes_on_takes_what_is_behind_it_along() -> None:
+def test_a_policy_that_continues_keeps_its_ancestors() -> None:
     """Its harvest, and the warm-ups on the way to its K; K=0 needs no warm-up."""
     config = after({"m/dpo/g0/k0": 3, "m/dpo/g2/k2": 2, "m/dpo/g2/k4": 3, "m/grpo/g2/k4": 2, "m/sft/g2/k2": 2}, **SFT)
     assert of_seed(grid.policies(config), 3) == ["dpo/g0/k0", "dpo/g2/k4"]
@@ -119,7 +115,7 @@ def test_a_policy_that_goes_on_takes_what_is_behind_it_along() -> None:
         ),
     ],
 )
-def test_what_a_policy_is_made_from_comes_with_it(
+def test_ancestors_of_a_policy_are_trained(
     changes: dict[str, Any], name: str, trained: list[str], harvested: list[str]
 ) -> None:
     """Its teacher, earlier rounds, and the harvests that it replays or is matched to are trained in any case."""
@@ -142,7 +138,7 @@ def test_a_selected_checkpoint_has_all_its_candidates_behind_it() -> None:
     assert sorted(of_seed(grid.trainings(config), 3)) == ["grpo/g2/k2", "grpo/g2/k4"]
 
 
-def test_an_empty_list_of_waiting_k_from_an_earlier_version_is_nothing() -> None:
+def test_an_empty_list_of_waiting_k_is_accepted() -> None:
     assert race_config(seeds={"looks": [2, 3], "waiting": []}) == race_config()
 
 

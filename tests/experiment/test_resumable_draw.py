@@ -63,14 +63,14 @@ def stopped(folder: Path, draw: Draws, meter: Meter | None = None) -> None:
         drawn(folder, draw, meter)
 
 
-def test_parts_are_the_draw_in_one_piece_and_leave_nothing(tmp_path: Path) -> None:
+def test_parts_equal_an_uninterrupted_draw_and_leave_no_files(tmp_path: Path) -> None:
     draw = Draws()
     assert drawn(tmp_path, draw).read_bytes() == in_one_piece(tmp_path)
     assert [len(problems) for problems in draw.asked] == [4, 3, 3]
     assert not (tmp_path / "work").exists()
 
 
-def test_a_draw_that_is_stopped_goes_on_after_the_last_part(tmp_path: Path) -> None:
+def test_a_stopped_draw_resumes_after_the_last_part(tmp_path: Path) -> None:
     first = Meter("tests", "harvest_rollouts")
     stopped(tmp_path, Draws(stopped_in=3), first)
     draw, meter = Draws(), Meter("tests", "harvest_rollouts")
@@ -94,7 +94,7 @@ def without_seal(work: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut_short, without_seal])
-def test_a_damaged_part_is_drawn_again_with_those_behind_it(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_part_and_later_parts_are_drawn_again(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     stopped(tmp_path, Draws(stopped_in=3))
     damage(tmp_path / "work")
     draw, meter = Draws(), Meter("tests", "harvest_rollouts")
@@ -111,7 +111,7 @@ def test_parts_of_another_job_are_not_used(tmp_path: Path) -> None:
     assert len(draw.asked) == 3
 
 
-def test_a_short_draw_keeps_nothing(tmp_path: Path) -> None:
+def test_a_short_draw_keeps_no_parts(tmp_path: Path) -> None:
     draw, meter = Draws(), Meter("tests", "harvest_rollouts")
     drawn(tmp_path, draw, meter, n=6)  # 24 rollouts: less than two parts
     assert len(draw.asked) == 1

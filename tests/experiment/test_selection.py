@@ -58,7 +58,7 @@ def test_one_policy_a_seed_is_evaluated_and_every_k_is_trained() -> None:
     assert not trained & set(folders)
 
 
-def test_what_is_trained_knows_nothing_of_being_selected() -> None:
+def test_selection_does_not_change_a_training() -> None:
     chosen = configured(regimes={"s1": ONLINE}, ablations={"hot": HOT})
     others = {"s1": ONLINE | {"select": False}}, {"hot": HOT | {"select": False}}
     plain = configured(regimes=others[0], ablations=others[1], sweep=None)
@@ -110,7 +110,7 @@ def test_candidates_of_a_sweep_are_not_selected_from() -> None:
         ),
     ],
 )
-def test_what_cannot_be_selected_is_named(changes: dict[str, Any], message: str) -> None:
+def test_invalid_selections_are_named(changes: dict[str, Any], message: str) -> None:
     entry = ONLINE | changes.get("x", {})
     if entry["regime"] == "rft":
         entry = {"regime": "rft", "steps": [2], "select": True}

@@ -64,7 +64,7 @@ def choices(config: Config, arm: str, k: int) -> Any:
 RATES = {"learning_rate": [1e-3, "1e-4"]}
 
 
-def test_candidates_are_what_nobody_has_written_down_at_the_largest_k() -> None:
+def test_candidates_are_new_settings_at_the_largest_k() -> None:
     config = configured({"regimes": {"warmup": RATES, "dpo": RATES, "rft": RATES, "online": RATES}, "at": {"dpo": 0}})
     folders = [key.folder.removeprefix("demo/seed3/") for _, key in candidate_policies(config)]
     assert folders == [
@@ -120,7 +120,7 @@ def test_a_training_waits_for_the_choice_and_a_candidate_does_not() -> None:
     assert choices(config, "online", 6) == choices(config, "rft@learning_rate-0.001", 2) == []
 
 
-def test_an_ablation_has_a_choice_of_its_own_beside_that_of_its_section() -> None:
+def test_an_ablation_has_a_separate_choice() -> None:
     stale = {"steps": [4], "warmup": {"updates_per_generation": 2}, "policies": ["grpo"]}
     ablations = {"stale": stale, "ipo": {"steps": [2], "dpo": {"loss": "ipo"}}}
     sweep = {"warmup": RATES, "stale": {"epsilon": [0.1, 0.4]}, "ipo": {"beta": [0.1, 0.5], "learning_rate": [1, 2]}}
@@ -156,13 +156,13 @@ def test_candidates_are_in_the_estimate() -> None:
     ]
 
 
-def test_without_a_sweep_nothing_is_left_open() -> None:
+def test_without_a_sweep_there_are_no_choices() -> None:
     config = configured(None)
     assert choices(config, "dpo", 2) == []
     assert settings_of(config, "dpo", 2)["dpo"] == Dpo().params()
 
 
-def test_what_an_ablation_sets_itself_is_kept_where_it_is_neutral() -> None:
+def test_neutral_values_of_an_ablation_are_kept() -> None:
     ablations = {"plain": {"steps": [2], "dpo": {"nll_weight": 0.0, "loss": "ipo"}}}
     config = configured({"regimes": {"dpo": RATES | {"nll_weight": [0.0, 1.0]}}}, ablations=ablations)
     settings = settings_of(config, "plain", 2)
@@ -204,7 +204,7 @@ def test_a_mistake_is_named(sweep: dict[str, Any], message: str) -> None:
         configured(sweep)
 
 
-def test_what_goes_with_no_sweep_is_named() -> None:
+def test_settings_that_conflict_with_a_sweep_are_named() -> None:
     sweep = {"regimes": {"dpo": RATES}}
     with pytest.raises(ConfigError, match="sweep: theirs has recorded completions and is not trained"):
         configured(sweep, models={"theirs": {"source": "recorded", "path": "x.jsonl"}})
@@ -239,7 +239,7 @@ def test_the_best_is_chosen_and_of_equals_the_smallest() -> None:
     assert all(table["ci_low"] < table["accuracy"]) and all(table["accuracy"] < table["ci_high"])
 
 
-def test_a_choice_at_the_end_of_the_list_is_said() -> None:
+def test_a_choice_at_the_end_of_the_list_gives_a_warning() -> None:
     assert tried(1, 2, 3)["edge"][2] == "learning_rate is the largest tried"
     assert tried(3, 2, 1)["edge"][0] == "learning_rate is the smallest tried"
     pair = [Candidate("dpo", (("beta", beta), ("epochs", 1)), 2) for beta in (0.1, 0.2, 0.3)]
@@ -253,7 +253,7 @@ def test_candidates_that_answered_other_problems_are_not_compared() -> None:
         candidate_table(pairs, [groups([(1, 1)]), groups([(1, 1), (0, 1)])])
 
 
-def test_the_choice_is_said_with_its_alternatives() -> None:
+def test_the_choice_is_shown_with_its_alternatives() -> None:
     sentences = sweep_sentences(tried(1, 3, 3))
     assert len(sentences) == 1
     assert "For dpo, learning_rate=0.01 was chosen out of 3 tried at K=2: it had 0.750 [" in sentences[0]
@@ -267,7 +267,7 @@ def test_the_choice_is_said_with_its_alternatives() -> None:
 COST = Cost("a", "train_dpo", 1.0, 1.0, 1, "cpu", 1.0, 0, 0)
 
 
-def test_the_sweep_pays_for_what_nothing_else_needs_and_once() -> None:
+def test_costs_of_a_sweep_count_its_own_jobs_once() -> None:
     shared, candidate, answers = (replace(COST, job=name) for name in ("harvest", "candidate", "evaluation"))
     keys = [PolicyKey("demo", f"dpo@{n}", 2, 2, 0, kind="dpo", role="ablation") for n in range(2)]
     other = replace(candidate, job="other")

@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_pool_is_asked_as_the_harvest_asks_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pool_is_answered_with_settings_of_the_harvest(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["try", "my.yaml", "--n", "5", "--reward", "short"]) == 0
     output = capsys.readouterr().out
     assert output.count("  prompt | <|im_start|>user") == 5
@@ -54,7 +54,7 @@ def test_the_pool_is_asked_as_the_harvest_asks_it(folder: Path, capsys: pytest.C
     assert sorted(file.name for file in folder.iterdir()) == ["my.yaml", "short.py"]
 
 
-def test_answers_are_printed_before_the_last_problem_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_printed_while_others_are_drawn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They equal the answers to all problems in one call."""
     config, shown = load(DEMO), []
     whole = tried(config, "demo", "pool", 5, reward="short")
@@ -67,7 +67,9 @@ def test_answers_are_printed_before_the_last_problem_is_asked(folder: Path, monk
     assert parts.rewards == whole.rewards
 
 
-def test_a_benchmark_is_asked_as_the_evaluation_asks_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_benchmark_is_answered_with_settings_of_the_evaluation(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["try", "my.yaml", "--problems", "stories"]) == 0
     output = capsys.readouterr().out
     assert "demo: 6 problems of stories, greedy, at most 3 tokens (evaluation)" in output
@@ -113,7 +115,7 @@ def poison(weights: Path) -> None:
     save_file({name: tensor * math.nan for name, tensor in load_file(weights).items()}, weights, {"format": "pt"})
 
 
-def test_the_choice_depends_on_the_seed_alone() -> None:
+def test_the_choice_depends_only_on_the_seed() -> None:
     pool = [Problem(f"p{n}", "?", "1", n % 3, None, "a test") for n in range(30)]
     pinned = load(MINIMAL | {"calibration": {"levels": [2]}, "training_set": {"n": 400}})
     assert {problem.level for problem in drawn(pool, pinned, "pool", 5, 0)} == {2}
@@ -200,7 +202,7 @@ def test_the_summary_counts() -> None:
         ([rollout(verdict="no_reference")], []),
     ],
 )
-def test_what_to_change_is_said(rollouts: list[Rollout], expected: list[str]) -> None:
+def test_hints_name_the_key_to_change(rollouts: list[Rollout], expected: list[str]) -> None:
     lines = list(hints(trial(*rollouts)))
     assert [hint.startswith(words) for hint, words in zip(lines, expected, strict=True)] == [True] * len(expected), (
         lines

@@ -112,7 +112,7 @@ def test_a_guess_for_a_core_grows_with_the_completions() -> None:
     assert two == pytest.approx(2 * one)
 
 
-def test_hours_are_of_a_core_where_there_is_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_card_hours_are_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert device_here("transformers") is CORE
     assert device_here("transformers", elsewhere=True) is device_here("vllm") is CARD
@@ -177,7 +177,7 @@ def test_the_size_of_a_model_is_in_its_files_or_its_name(tmp_path: Path) -> None
     assert parameters(LocalModel(source="local", path="models/mine-1.5b")) == 1.5e9
 
 
-def test_a_warmup_that_stops_by_itself_costs_at_most_its_schedule(tmp_path: Path) -> None:
+def test_an_early_stopping_warmup_costs_at_most_its_schedule(tmp_path: Path) -> None:
     (line,) = estimate([GpuJob("train_grpo_auto", "qwen", 1000 * 16, guess=0.001)], {})
     assert line.hours == pytest.approx(16)
     assert line.source == "at most; guess"
@@ -202,7 +202,7 @@ def test_a_stage_without_a_rate_has_no_hours() -> None:
     assert report([]) == ""
 
 
-def test_a_total_is_in_money_where_an_hour_has_one_price() -> None:
+def test_a_total_is_in_money_if_an_hour_has_one_price() -> None:
     lines = [Line("evaluate", 3, 1.5, "guess"), Line("train_dpo", 3, 2.5, "guess")]
     one = Price(currency="EUR", devices=2.5)
     assert report(lines, one).endswith("4.0 (10.00 EUR)")
@@ -210,7 +210,7 @@ def test_a_total_is_in_money_where_an_hour_has_one_price() -> None:
     assert report(lines, Price(currency="EUR", devices={"NVIDIA H100": 2.5})).endswith("  4.0")
 
 
-def test_what_ran_here_is_preferred_for_its_own_model() -> None:
+def test_measured_rates_are_preferred_for_their_model() -> None:
     jobs = [GpuJob("train_dpo", "mine", guess=1.2), GpuJob("train_dpo", "other", guess=1.2)]
     mine, other = estimate(jobs, {("train_dpo", "mine"): [0.25, 0.75]})
     assert (mine.hours, mine.source) == (0.5, "measured here (mine, n=2)")

@@ -35,7 +35,7 @@ CONFIG = Path(__file__).parents[2] / "config"
 
 
 @pytest.mark.parametrize(("name", "file"), [("gsm8k", "small"), ("math", "paper")])
-def test_data_sets_are_those_of_the_shipped_configurations(name: str, file: str) -> None:
+def test_data_sets_equal_the_shipped_configurations(name: str, file: str) -> None:
     shipped = read_file(CONFIG / f"{file}.yaml")
     assert new_config.DATA_SETS[name]["pool"] == shipped["pool"]
     assert new_config.DATA_SETS[name]["benchmarks"].items() <= shipped["benchmarks"].items()

@@ -113,7 +113,7 @@ def test_the_rest_of_the_grid_is_what_the_probe_has_not_made() -> None:
     assert remaining_jobs(config, "demo", (0, 0))["train_grpo"] == []
 
 
-def test_an_ablation_with_a_warmup_of_its_own_is_not_forgotten() -> None:
+def test_an_ablation_with_another_warmup_is_counted() -> None:
     other = {"warmup": {"mask_truncated": True}, "steps": [10, 30], "policies": ["dpo", "grpo"]}
     config = small(baselines={"grpo_group_sizes": [2]}, ablations={"masked": other})
     jobs = remaining_jobs(config, "demo", None)
@@ -125,7 +125,7 @@ def test_an_ablation_with_a_warmup_of_its_own_is_not_forgotten() -> None:
     assert len(alone["train_grpo"]) == 2 + 2 * 2 + 2  # with the baseline at G=4; K=0 has no step and no job
 
 
-def test_a_warmup_that_stops_by_itself_counts_with_all_its_steps() -> None:
+def test_an_early_stopping_warmup_counts_with_all_its_steps() -> None:
     auto = {"warmup": {"steps": [0, 10, 30], "auto": {"every": 5, "prompts": 50}}}
     plain, more = (remaining_jobs(small(**keys), "demo", None) for keys in ({"warmup": {"steps": [0, 10, 30]}}, auto))
     added = {stage: len(more[stage]) - len(plain[stage]) for stage in plain}

@@ -252,7 +252,7 @@ _VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(), _VALUES), st.booleans(), st.sampled_from(["", "\ufeff"]))
-def test_json_is_read_as_pythons_own_module_reads_it(
+def test_json_is_read_like_the_json_module(
     tmp_path_factory: pytest.TempPathFactory, value: dict[str, Any], ensure_ascii: bool, mark: str
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any.json"

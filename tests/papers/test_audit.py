@@ -34,7 +34,7 @@ def found(table: pd.DataFrame, quantity: str, model: str = "Qwen2.5-7B-Instruct"
     return rows.iloc[0]
 
 
-def test_a_printed_number_stands_for_what_rounds_to_it() -> None:
+def test_a_printed_number_is_the_interval_that_rounds_to_it() -> None:
     assert printed("62.4").range == pytest.approx((62.35, 62.45))
     assert printed("0.14").range == pytest.approx((0.135, 0.145))
     assert printed("47").range == (46.5, 47.5)
@@ -97,11 +97,7 @@ def test_all_three_outcomes_of_every_level_are_audited(table: pd.DataFrame) -> N
     assert (rows["result"] == "agrees").all()
 
 
-LLAMA, QWEN_SMALL, R1_QWEN = (
-    "Llama-3.1-8B-Instruct",
-    "Qwen2.5-0.5B-Instruct",
-    "DeepSeek-R1-Distill-Qwen-1.5B",
-)
+LLAMA, QWEN_SMALL, R1_QWEN = ("Llama-3.1-8B-Instruct", "Qwen2.5-0.5B-Instruct", "DeepSeek-R1-Distill-Qwen-1.5B")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +161,7 @@ def test_every_stated_sentence_is_audited(table: pd.DataFrame) -> None:
     assert not table.duplicated(["model", "quantity"]).any()
 
 
-def test_what_needs_a_run_names_entries_that_would_run() -> None:
+def test_statements_that_need_a_run_name_existing_entries() -> None:
     """`entries` may also list the values that differ."""
     for _, row in published("statements_to_run").iterrows():
         config = read(CONFIG / row["configuration"])
@@ -202,7 +198,7 @@ def test_the_presets_have_the_printed_settings() -> None:
     assert warmup.learning_rate == 10 * float(settings["learning_rate"])  # an adapter has ten times the rate
 
 
-def test_the_committed_table_is_what_the_claims_give(table: pd.DataFrame) -> None:
+def test_the_committed_table_equals_the_audit(table: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(read_audit(REPOSITORY / "papers/audit.csv"), table, rtol=1e-5, atol=1e-5)
 
 

@@ -18,7 +18,7 @@ from tests.policies import test_adapter_layers as layers
 
 
 @pytest.mark.parametrize("std", [1e-4, 3e-4, 1e-3])
-def test_the_figure_is_that_of_a_layer_that_is_run(tmp_path: Path, std: float) -> None:
+def test_the_share_equals_a_layer_that_is_run(tmp_path: Path, std: float) -> None:
     linear = layers.layer(Linear, std)
     name = "model.layers.0.mlp.up_proj"
     save_file({f"{name}.weight": linear.base_layer.weight.data}, tmp_path / "model.safetensors")
@@ -30,7 +30,7 @@ def test_the_figure_is_that_of_a_layer_that_is_run(tmp_path: Path, std: float) -
     assert effect_left(tmp_path, tmp_path / "adapter") == pytest.approx(layers.effect_left(Linear, std), abs=0.05)
 
 
-def test_it_grows_with_the_adapter_and_is_missing_where_there_is_none(tmp_path: Path) -> None:
+def test_it_grows_with_the_adapter_and_is_none_without_weights(tmp_path: Path) -> None:
     m0 = tiny_policy().base
     small, large, none = (tmp_path / name for name in ("small", "large", "none"))
     for folder, std in ((small, 1e-4), (large, 1e-1), (none, 0.0)):
@@ -42,7 +42,7 @@ def test_it_grows_with_the_adapter_and_is_missing_where_there_is_none(tmp_path: 
     assert effect_left(tmp_path, large) is None  # no weights of M0
 
 
-def test_it_is_recorded_where_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_recorded_if_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adapted(tiny_policy(), tmp_path, std=1e-2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert recorded_effect(tiny_policy().base, tmp_path) is None

@@ -45,7 +45,7 @@ def effect_left(kind: type[Linear], std: float) -> float:
 
 
 @pytest.mark.parametrize("std", [1e-4, 3e-4, 1e-3])
-def test_one_rounding_keeps_what_two_lose(std: float) -> None:
+def test_one_rounding_keeps_more_than_two(std: float) -> None:
     assert effect_left(OnceRounded, std) == pytest.approx(1, abs=0.05)
 
 
@@ -62,7 +62,7 @@ def test_the_output_is_the_float32_sum_rounded_once(bias: bool) -> None:
     torch.testing.assert_close(out.float(), exact(x.float()), rtol=2**-8, atol=1e-5)  # half of the last place
 
 
-def test_gradients_are_those_of_float32() -> None:
+def test_gradients_equal_float32() -> None:
     x = torch.randn(64, WIDTH).bfloat16()
     towards = torch.randn(64, WIDTH).bfloat16()
     gradients: list[list[torch.Tensor]] = []
@@ -82,7 +82,7 @@ def test_switched_off_it_is_the_base_layer() -> None:
         torch.testing.assert_close(rounded(x), rounded.base_layer(x), rtol=2**-7, atol=1e-5)
 
 
-def test_in_float32_it_is_pefts_own_layer() -> None:
+def test_in_float32_it_equals_the_layer_of_peft() -> None:
     x = torch.randn(8, WIDTH)
     assert torch.equal(layer(OnceRounded, 1e-2, torch.float32)(x), layer(Linear, 1e-2, torch.float32)(x))
 

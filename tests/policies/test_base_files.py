@@ -94,7 +94,7 @@ def test_time_stamps_and_files_that_no_model_reads_change_nothing(model: Path) -
     load_tokenizer(before)
 
 
-def test_the_files_are_those_that_transformers_reads() -> None:
+def test_all_files_that_transformers_reads_are_compared() -> None:
     import transformers.tokenization_utils_base as tokenization
     from transformers import utils
 
@@ -113,7 +113,7 @@ def test_the_files_are_those_that_transformers_reads() -> None:
     assert not {name for name in read if not any(Path(name).match(pattern) for pattern in BASE_FILES)}
 
 
-def test_a_record_of_0_1_0_stays_as_it_was(model: Path, tmp_path: Path) -> None:
+def test_a_record_of_0_1_0_is_unchanged(model: Path, tmp_path: Path) -> None:
     """No digests: nothing is compared, and the record is written as before, so the checkpoints under it stay valid."""
     old = replace(record(model), base_files=None)
     write_policy(tmp_path / "policy.json", old)

@@ -25,12 +25,12 @@ def shapes(folder: Path) -> dict[str, Any]:
         return {name: (part.get_dtype(), part.get_shape()) for name, part in slices}
 
 
-def test_the_shipped_files_are_those_of_the_recipe() -> None:
+def test_the_shipped_files_have_the_digests_of_the_recipe() -> None:
     for name, digest in embedded.digests().items():
         assert sha256(embedded.FOLDER / name) == digest, name
 
 
-def test_a_file_that_is_another_one_is_not_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = Path(shutil.copytree(embedded.FOLDER, tmp_path / "shipped"))
     (shipped / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1")
     monkeypatch.setattr(embedded, "FOLDER", shipped)

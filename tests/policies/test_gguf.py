@@ -51,7 +51,7 @@ def here(file: Path) -> GgufModel:
     return GgufModel(source="gguf", path=str(file))
 
 
-def test_a_header_says_what_the_plan_needs(llama: Path) -> None:
+def test_a_header_has_the_values_that_the_plan_needs(llama: Path) -> None:
     header = read_header(str(llama))
     assert (header.architecture, header.context_length, header.parameters) == ("llama", 64, 64)
     assert header.metadata["words"] == 2
@@ -103,7 +103,7 @@ def of_package(package: str, file: str = "small.gguf") -> GgufModel:
     return GgufModel(source="gguf", package=package, file=file)
 
 
-def test_the_file_of_an_installed_package_is_taken_by_its_name_or_path(package: Path) -> None:
+def test_the_file_of_an_installed_package_has_a_name_or_a_path(package: Path) -> None:
     assert file_in(of_package("a-model==1.2")) == package
     assert file_in(of_package("a-model==1.2", "a_model/small.gguf")) == package
 
@@ -208,7 +208,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_ends_and_padding_are_those_of_the_file(tiny: Path, tmp_path: Path) -> None:
+def test_ends_and_padding_come_from_the_file(tiny: Path, tmp_path: Path) -> None:
     base = make_base("tiny", here(tiny), tmp_path / "base/model")
     tokenizer = load_tokenizer(base)
     assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token) == ("<|begin|>", "<|end|>", "<|end|>")
@@ -281,7 +281,7 @@ class TestSmolLM2:
             assert tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == theirs
             assert ("named SmolLM" in theirs) == (turns[0][0] == "user")
 
-    def test_the_weights_are_those_of_the_file(self, smollm2: Policy) -> None:
+    def test_the_weights_equal_the_file(self, smollm2: Policy) -> None:
         import torch
         from transformers import AutoModelForCausalLM
 
@@ -317,7 +317,7 @@ def texts() -> Iterator[list[str]]:
 
 
 @NEEDS_GGUF
-def test_sizes_of_blocks_and_the_pin_are_those_of_the_package() -> None:
+def test_sizes_of_blocks_and_the_pin_agree_with_the_package() -> None:
     from gguf.constants import GGML_QUANT_SIZES
 
     assert {int(kind): size for kind, size in GGML_QUANT_SIZES.items() if int(kind) in BLOCKS} == BLOCKS

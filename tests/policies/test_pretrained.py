@@ -30,7 +30,7 @@ class Bomb:
         return exec, ("raise SystemExit('unpickled')",)
 
 
-def test_pickled_weights_alone_are_refused(model: Path) -> None:
+def test_a_model_with_only_pickled_weights_is_refused(model: Path) -> None:
     import torch
 
     (model / "model.safetensors").unlink()
@@ -65,7 +65,7 @@ def test_a_tokenizer_that_cannot_be_used_is_refused_before_anything_runs(model: 
         policy(model)
 
 
-def test_the_template_of_qwen3_is_told_not_to_think(model: Path) -> None:
+def test_the_template_of_qwen3_can_disable_thinking(model: Path) -> None:
     from trl.chat_template_utils import qwen3_chat_template
 
     (model / "chat_template.jinja").write_text(qwen3_chat_template)

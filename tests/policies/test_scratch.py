@@ -97,7 +97,7 @@ def test_how_it_is_computed_changes_no_more_than_rounding(tmp_path: Path, settin
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
-def test_the_saved_folder_is_safetensors_and_nothing_to_unpickle(tmp_path: Path) -> None:
+def test_the_saved_folder_has_safetensors_and_no_pickle(tmp_path: Path) -> None:
     train_scratch(TINY, tmp_path)
     names = {file.name for file in tmp_path.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= names

@@ -38,7 +38,7 @@ def test_many_weights_are_unbiased_and_follow_from_the_seed() -> None:
     assert not torch.equal(rounded(weights), rounded(weights, seed=1))
 
 
-def test_what_bfloat16_has_stays() -> None:
+def test_bfloat16_numbers_are_unchanged() -> None:
     weights = (torch.randn(1000) * 0.02).bfloat16()
     assert torch.equal(rounded(weights.float()), weights.float())
 
@@ -57,7 +57,7 @@ def test_a_small_merged_adapter_is_kept_on_average() -> None:
     assert kept(rounded(base + change)) == pytest.approx(1, abs=0.2)
 
 
-def test_vllm_gets_rounded_weights_only_where_asked(tmp_path: Path) -> None:
+def test_vllm_gets_rounded_weights_only_with_the_key(tmp_path: Path) -> None:
     policy = adapted(tiny_policy(), tmp_path / "adapter", std=1e-3)
 
     def merged(adapters: str) -> dict[str, torch.Tensor]:

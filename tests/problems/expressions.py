@@ -2,10 +2,7 @@
 
 import re
 
-STORY_OPERATORS = {
-    "+": ("buys", "finds", "gets", "wins"),
-    "-": ("loses", "sells", "gives away", "eats"),
-}
+STORY_OPERATORS = {"+": ("buys", "finds", "gets", "wins"), "-": ("loses", "sells", "gives away", "eats")}
 
 
 def expression_of(prompt: str) -> str:

@@ -31,7 +31,7 @@ def test_splits_share_no_request_and_a_seed_fixes_the_order() -> None:
     assert generate("train", 60, seed=1) != drawn["train"]
 
 
-def test_more_than_there_are_cannot_be_asked_for() -> None:
+def test_too_many_requests_are_refused() -> None:
     source = SyntheticProblems(source="synthetic", family="replies", split="test", n=5000)
     with pytest.raises(ProblemError, match=r"open_ended.held_out.n: replies: 5000 different test requests"):
         load_problems(HELD_OUT, source)

@@ -72,7 +72,7 @@ def test_an_adapter_loads_elsewhere_and_names_nothing_of_this_machine(
         ("/cache/snapshots/0", {"source": "hub", "id": "them/llama"}, "them/llama"),
     ],
 )
-def test_what_an_adapter_calls_its_base(tmp_path: Path, base: str, settings: dict[str, Any], name: str) -> None:
+def test_an_adapter_names_its_base(tmp_path: Path, base: str, settings: dict[str, Any], name: str) -> None:
     (tmp_path / "adapter_model.safetensors").touch()
     (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base, "r": 16}))
     policy = Policy("mine/base", "mine", "base", base=base, settings=settings)

@@ -77,7 +77,7 @@ def test_a_decline_is_both_below_their_maxima_twice_in_a_row(
     assert has_declined(history(*values), patience=2) is declined
 
 
-def test_the_highest_h_is_taken_mu_breaks_ties_then_fewer_steps() -> None:
+def test_the_probe_with_the_highest_h_is_chosen_then_mu_then_fewer_steps() -> None:
     assert best(history((0.6, 0.9), (0.8, 0.1), (0.7, 0.5))).step == 20
     assert best(history((0.8, 0.1), (0.8, 0.2), (0.8, 0.2))).step == 20
     assert best(history((None, None), (0.1, 0.0))).step == 20
@@ -209,7 +209,7 @@ def test_it_stops_once_the_rule_says_so(tmp_path: Path, monkeypatch: pytest.Monk
 
 # The signals come inside the second segment, and at the regular end of the first.
 @pytest.mark.parametrize(("signalled", "stopped"), [(4, 5), (3, 3)])
-def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bits(
+def test_a_stopped_run_resumes_with_the_same_bits(
     tmp_path: Path, straight: tuple[Outcome, Path], signalled: int, stopped: int
 ) -> None:
     with terminated_after(signalled), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {stopped}.*is kept"):
@@ -233,7 +233,7 @@ def test_a_stopped_run_bills_every_attempt_and_every_token_once(
     assert bill.tokens_generated == outcome.tokens_generated
 
 
-def test_what_led_to_a_probe_is_billed_when_the_next_segment_begins_anew(
+def test_the_cost_of_a_probe_is_kept_if_the_next_segment_restarts(
     tmp_path: Path, straight: tuple[Outcome, Path], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome, _ = straight
@@ -259,7 +259,7 @@ def dies_after(reached: int) -> Any:
     return until
 
 
-def test_an_attempt_that_dies_in_a_probe_trains_nothing_again(
+def test_an_attempt_after_a_crash_in_a_probe_trains_no_step_again(
     tmp_path: Path, straight: tuple[Outcome, Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
@@ -292,7 +292,7 @@ def expect_the_same(outcome: Outcome, work: Path, straight: tuple[Outcome, Path]
         assert (work / name).read_bytes() == (reference / name).read_bytes()
 
 
-def test_other_settings_begin_anew(
+def test_other_settings_restart_the_training(
     tmp_path: Path, straight: tuple[Outcome, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     work = Path(shutil.copytree(straight[1], tmp_path / "work"))

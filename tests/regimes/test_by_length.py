@@ -196,7 +196,7 @@ def by_length_in_processes(work: Path, base: Any, meter: Any) -> list[dict[str, 
 
 
 @pytest.mark.usefixtures("processes_are_forked")
-def test_two_processes_by_length_learn_what_one_does(tmp_path: Path) -> None:
+def test_two_processes_by_length_train_like_one(tmp_path: Path) -> None:
     base = tiny_policy()
     alone = train_dpo(job_of(tmp_path / "alone", base, DPO, n=22)).log
     two = in_two(by_length_in_processes, tmp_path / "two", tmp_path, base)

@@ -95,9 +95,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.7}, {"beta": 0.0}, {"beta": 0.3}, {"lora": ALL_WEIGHTS}])
-def test_loss_and_gradient_are_those_of_float64(
-    tmp_path: Path, teacher: Policy, seen: Seen, settings: dict[str, Any]
-) -> None:
+def test_loss_and_gradient_equal_float64(tmp_path: Path, teacher: Policy, seen: Seen, settings: dict[str, Any]) -> None:
     """Compare with a loss by hand, one unpadded rollout at a time. All weights of the adapter have gradients."""
     start = None if "lora" in settings else adapted(tiny_policy(), tmp_path / "start", std=0.1, seed=1, dropout=0.0)
     (row,) = distilled(tmp_path / "run", teacher, k=1, prompts_per_update=4, started=start, **settings)
@@ -136,7 +134,7 @@ def test_loss_and_gradient_are_those_of_float64(
     assert pd.read_parquet(tmp_path / "run/rollouts.parquet")["token_count"].sum() == n
 
 
-def test_a_policy_that_is_its_own_teacher_has_no_loss_and_no_gradient(tmp_path: Path) -> None:
+def test_a_policy_as_its_own_teacher_has_zero_loss_and_gradient(tmp_path: Path) -> None:
     (row,) = distilled(tmp_path, tiny_policy(), k=1)
     assert abs(row["loss"]) < 1e-6
     assert row["grad_norm"] < 1e-6
@@ -160,7 +158,7 @@ def test_an_attempt_with_another_teacher_is_not_gone_on_from(
     assert "made under other settings, not used" in capfd.readouterr().out
 
 
-def test_what_a_larger_head_has_beyond_the_vocabulary_is_no_part_of_the_teacher(tmp_path: Path) -> None:
+def test_logits_of_the_teacher_beyond_the_vocabulary_are_ignored(tmp_path: Path) -> None:
     padded = load_model(tiny_policy())
     padded.resize_token_embeddings(padded.config.vocab_size + 8)
     shutil.copytree(tiny_policy().base, tmp_path / "padded")

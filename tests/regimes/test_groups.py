@@ -96,7 +96,7 @@ def test_passes_hold_whole_groups() -> None:
     assert [[len(one.completions) for one in batch] for batch in in_passes(made, 4)] == [[2, 2], [5], [2], [3]]
 
 
-def test_prompts_weigh_the_same_whatever_their_number_of_pairs() -> None:
+def test_prompts_have_equal_weights_whatever_their_number_of_pairs() -> None:
     for one in (group(1, 1), group(4, 4), group(7, 1)):
         assert sum(pair_weights(one, 5)) == pytest.approx(1 / 5)
 

@@ -135,7 +135,7 @@ def test_a_merged_adapter_is_the_applied_one() -> None:
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_what_is_decoded_in_half_precision_is_what_the_trainer_calls(half: bool) -> None:
+def test_decoding_in_half_precision_uses_the_trainers_forward_pass(half: bool) -> None:
     """accelerate wraps the forward pass of PEFT's model in autocast, except in float32."""
     model = with_own_adapter(load_base(tiny_policy()), SURE, seed=0)
     model = model.bfloat16() if half else model
@@ -176,7 +176,7 @@ def test_ratios_are_to_the_policy_without_dropout(tmp_path: Path, watch: Any) ->
     assert max(apart) < 1e-4
 
 
-def test_on_policy_no_ratio_but_1_is_taken(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+def test_on_policy_ratios_are_1(tmp_path: Path, watch: Any) -> None:  # noqa: F811
     """The gradient step has dropout, and its policy is its own denominator."""
     ratios: list[bool] = []
     watch(lambda trainer, model, inputs, loss: ratios.append("old_per_token_logps" in inputs))

@@ -30,7 +30,7 @@ def scored(weight: torch.Tensor, autocast: bool, outputs: tuple[str, ...]) -> tu
 
 @pytest.mark.parametrize("outputs", [OUTPUTS, ("log_probs",)])
 @pytest.mark.parametrize(("autocast", "apart"), [(False, 1e-5), (True, 2e-2)])
-def test_values_and_gradients_are_those_of_tiles(autocast: bool, apart: float, outputs: tuple[str, ...]) -> None:
+def test_values_and_gradients_equal_tiles(autocast: bool, apart: float, outputs: tuple[str, ...]) -> None:
     weight = torch.randn(300, 32, generator=torch.Generator().manual_seed(0)) / 4
     tiles, gradient = scored(weight, autocast, outputs)
     with whole_logits():

@@ -61,7 +61,7 @@ def test_it_learns_from_every_rollout_but_right_ones_that_were_cut_off() -> None
     assert sorted(said("pairable")) == of_pairable
 
 
-def test_the_seed_decides_the_order_and_nothing_else_does() -> None:
+def test_the_order_depends_only_on_the_seed() -> None:
     assert said("all", rollouts=harvest()[::-1]) == said("all")
     assert [text for text in said("all") if text[0] in "AD"] == said("pairable")
     assert {said("all", seed)[0] for seed in range(100)} == set(said("all"))  # any may be the first
@@ -93,7 +93,7 @@ def test_weights_by_hand() -> None:
 
 
 @given(st.integers(1, 10_000), st.integers(1, 10_000), st.floats(1, 4 / 3))
-def test_the_totals_have_the_ratio_asked_for_and_the_smaller_weight_is_1(
+def test_the_totals_have_the_ratio_of_the_key_and_the_smaller_weight_is_1(
     n_right: int, n_wrong: int, balance: float
 ) -> None:
     right, wrong = weights(n_right, n_wrong, balance)

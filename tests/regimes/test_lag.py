@@ -81,7 +81,7 @@ def test_the_policy_of_so_many_updates_ago_generates(
     assert rollouts(tmp_path).groupby("step").generated_at.unique().map(list).tolist() == [[1], [1], [1], [2], [3]]
 
 
-def test_what_has_no_room_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_without_disk_space_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine policies: three beside the checkpoints, two in each of them and in a third while it is written. Remains
     of a killed attempt are removed.
     """
@@ -124,14 +124,14 @@ def test_vllm_has_the_adapter_of_so_many_updates_ago(tmp_path: Path, monkeypatch
     assert sha256(kept) not in vllm.handed_over
 
 
-def test_a_lag_of_nothing_is_online_bit_for_bit(tmp_path: Path) -> None:
+def test_a_lag_of_0_equals_online_bit_for_bit(tmp_path: Path) -> None:
     assert warm_up(tmp_path / "none", {"lag": 0}, 2) == warm_up(tmp_path / "online", {}, 2)
     assert adapter(tmp_path / "none") == adapter(tmp_path / "online")
     pd.testing.assert_frame_equal(rollouts(tmp_path / "none"), rollouts(tmp_path / "online"))
     assert Warmup(lag=0).params() == Warmup().params()
 
 
-def test_where_the_policy_does_not_move_a_lag_is_online_bit_for_bit(tmp_path: Path) -> None:
+def test_a_lag_equals_online_bit_for_bit_if_the_policy_does_not_move(tmp_path: Path) -> None:
     """All weights are exactly 1."""
     still = {"learning_rate": 1e-30}
     online, late = warm_up(tmp_path / "online", still, 3), warm_up(tmp_path / "late", still | {"lag": 2}, 3)
@@ -167,7 +167,7 @@ def weights_by_hand(keys: dict[str, Any], log_ratios: torch.Tensor, mask: torch.
 
 
 @pytest.mark.parametrize("keys", CORRECTIONS, ids=str)
-def test_value_and_gradient_are_those_of_the_weighted_loss(
+def test_value_and_gradient_equal_the_weighted_loss(
     tmp_path: Path,
     watch: Any,  # noqa: F811
     drawn_by: list[tuple[Weights, Weights]],
@@ -262,7 +262,7 @@ def test_contradictions_are_refused(keys: dict[str, Any], message: str) -> None:
         Warmup.model_validate(keys)
 
 
-def test_with_a_lag_what_transformers_draws_is_corrected() -> None:
+def test_with_a_lag_rollouts_of_transformers_are_corrected() -> None:
     for keys in ({"correction": "m2"}, {"off_policy_mask_threshold": 0.1}):
         load(MINIMAL | {"warmup": keys | {"lag": 1}})
         with pytest.raises(ConfigError, match="lag"):

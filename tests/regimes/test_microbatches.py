@@ -93,7 +93,7 @@ def test_a_chain_of_warm_ups_keeps_the_passes_of_its_first(tmp_path: Path, monke
     assert microbatches(tmp_path / "next") == MicroBatches(rows, False, tokens=rows * 32)
 
 
-def test_what_follows_an_older_checkpoint_keeps_passes_that_are_not_by_length(
+def test_a_training_that_continues_an_older_checkpoint_keeps_its_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_a_card(monkeypatch, LARGE)
@@ -106,9 +106,7 @@ def test_what_follows_an_older_checkpoint_keeps_passes_that_are_not_by_length(
     assert checkpoints.microbatches == {"rows": 2, "checkpointing": True} | plain
 
 
-def test_where_the_loss_depends_on_the_passes_they_are_four_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_passes_have_four_rows_if_the_loss_depends_on_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_card(monkeypatch, LARGE)
     dpo(tmp_path, settings=DPO.model_copy(update={"nll_weight": 0.1, "max_steps": 1}))
     assert microbatches(tmp_path) == MicroBatches(4, False)

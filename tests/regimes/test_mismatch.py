@@ -54,7 +54,7 @@ def by_hand(correction: str, log_ratios: torch.Tensor) -> tuple[torch.Tensor, to
 
 @pytest.mark.usefixtures("_another_engine")
 @pytest.mark.parametrize("correction", ["sequence_mask", "sequence_truncate", "token_mask", "token_truncate"])
-def test_weights_and_their_count_are_those_of_the_keys(tmp_path: Path, watch: Any, correction: str) -> None:  # noqa: F811
+def test_weights_and_their_count_follow_the_keys(tmp_path: Path, watch: Any, correction: str) -> None:  # noqa: F811
     compared: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
@@ -73,7 +73,7 @@ def test_weights_and_their_count_are_those_of_the_keys(tmp_path: Path, watch: An
 
 
 @pytest.mark.usefixtures("_another_engine")
-def test_what_an_engine_sampled_is_replayed_with_the_log_probabilities_that_it_gave(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+def test_replayed_rollouts_keep_the_log_probabilities_of_the_engine(tmp_path: Path, watch: Any) -> None:  # noqa: F811
     given: dict[int, set[tuple[float, ...]]] = {}
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
@@ -92,7 +92,7 @@ def test_what_an_engine_sampled_is_replayed_with_the_log_probabilities_that_it_g
 
 
 @pytest.mark.usefixtures("_another_engine")
-def test_successes_beside_what_an_engine_sampled_have_the_weight_1(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+def test_replayed_successes_have_the_weight_1(tmp_path: Path, watch: Any) -> None:  # noqa: F811
     """RLEP assumes no sampling policy for them; drawn completions keep the log-probabilities of the engine."""
     of_successes: list[bool] = []
 
@@ -112,7 +112,7 @@ def test_successes_beside_what_an_engine_sampled_have_the_weight_1(tmp_path: Pat
     assert 0 < sum(of_successes) < len(of_successes)
 
 
-def test_what_exceeds_the_cap_by_hand() -> None:
+def test_the_cap_by_hand() -> None:
     log_probs, sampled = torch.zeros(2, 3), torch.tensor([[-1.0, -1.0, -9.0], [1.0, torch.nan, -0.5]])
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     # Completions: e^2 and e^-0.5. Tokens: e, e; 1/e, 1 (none was given), e^0.5.
@@ -137,7 +137,7 @@ def test_second_moment_by_hand(threshold: float, kept: list[list[bool]]) -> None
     assert within_second_moment(log_ratios, mask, threshold).tolist() == kept
 
 
-def test_what_m2_leaves_has_the_second_moment_that_was_asked_for() -> None:
+def test_m2_limits_the_second_moment() -> None:
     torch.manual_seed(0)
     log_ratios, mask = torch.randn(8, 50), torch.rand(8, 50) < 0.9
     within = within_second_moment(log_ratios, mask, 0.5) & mask
@@ -169,7 +169,7 @@ def test_m2_masks_tokens_of_the_whole_update_and_caps_none(tmp_path: Path, watch
     assert row["sampling/importance_sampling_ratio/mean"] == pytest.approx(expected.mean().item(), rel=1e-4)
 
 
-def test_neutral_values_are_what_was_fixed_before() -> None:
+def test_neutral_values_equal_the_earlier_constants() -> None:
     fixed = {"vllm_importance_sampling_mode": "sequence_mask", "vllm_importance_sampling_clip_max": 3.0}
     assert Warmup().mismatch_arguments == fixed | {"cast_lm_head_to_fp32": False}
     assert Warmup(correction="sequence_mask", correction_cap=3, float32_logits=False).params() == Warmup().params()
@@ -192,7 +192,7 @@ def test_a_key_of_another_correction_is_refused(keys: dict[str, Any], message: s
 
 
 @pytest.mark.parametrize("keys", [{"correction": "token_mask"}, {"correction": "m2"}, {"correction_cap": 2.0}])
-def test_a_correction_of_nothing_is_refused(keys: dict[str, Any]) -> None:
+def test_a_correction_without_weights_is_refused(keys: dict[str, Any]) -> None:
     [name] = keys
     with pytest.raises(ValidationError, match=f"{name} has no effect with ratio: none"):
         Warmup.model_validate(keys | {"ratio": "none"})
@@ -248,7 +248,7 @@ def test_float32_logits_and_an_adapter_of_the_head_are_refused() -> None:
     load(MINIMAL | keys | {"lora": {"target_modules": ["q_proj"]}})
 
 
-def test_logits_in_float32_are_those_of_the_key(
+def test_the_key_computes_logits_in_float32(
     tmp_path: Path, watch: Any, monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ) -> None:  # fmt: skip
     """The model is in bfloat16; a rounded logit has at most 8 bits."""

@@ -46,7 +46,7 @@ def problems(n_verifiable: int, n_open_ended: int) -> list[Problem]:
     updates=st.integers(0, 8),
     seed=st.integers(0, 9),
 )
-def test_every_update_has_the_same_proportions_and_each_kind_its_own_order(
+def test_every_update_has_the_same_proportions_and_each_kind_a_separate_order(
     n_verifiable: int, n_open_ended: int, per_update: int, open_ended: int, updates: int, seed: int
 ) -> None:
     open_ended = min(open_ended, per_update - 1)
@@ -66,7 +66,7 @@ def test_every_update_has_the_same_proportions_and_each_kind_its_own_order(
         assert before in ([*times_before(verifiable)] if number < n_verifiable else [*times_before(others)])
 
 
-def test_one_kind_alone_is_asked_as_ever() -> None:
+def test_a_single_kind_keeps_its_order() -> None:
     pool = problems(10, 3)
     assert order(VERIFIABLE, pool[:10], 24, 4, seed=1) == prompt_order(10, 24, seed=1)
     assert [*times_before(prompt_order(10, 24, seed=1))] == [i // 10 for i in range(24)]
@@ -181,7 +181,7 @@ def test_another_proportion_is_another_job(tmp_path: Path) -> None:
     assert adapter(tmp_path / "stopped") == adapter(tmp_path / "fresh")
 
 
-def test_what_is_said_about_boxes_is_not_said_to_open_ended_prompts() -> None:
+def test_open_ended_prompts_have_no_instructions_about_boxes() -> None:
     """The template and the system message are for verifiable problems."""
     verifiable, reply = problems(1, 1)
     prompt = Prompt(system="Think.", template="{problem} Box it.", open_ended="Kindly: {problem}")

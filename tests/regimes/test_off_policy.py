@@ -44,14 +44,7 @@ OBJECTIVES: list[tuple[dict[str, Any], dict[str, Any]]] = [  # and what TRL call
 ]
 
 
-def warm_up(
-    work: Path,
-    keys: dict[str, Any],
-    k: int,
-    *,
-    group_size: int = 2,
-    **kwargs: Any,
-) -> list[dict[str, Any]]:
+def warm_up(work: Path, keys: dict[str, Any], k: int, *, group_size: int = 2, **kwargs: Any) -> list[dict[str, Any]]:
     log = train_grpo(
         TrainingJob(
             tiny_policy(),
@@ -119,7 +112,7 @@ def test_the_bill_needs_no_record_and_survives_a_stop(tmp_path: Path) -> None:
     assert stopped.spent().tokens_generated == straight.spent().tokens_generated > 0
 
 
-def test_a_warmup_that_stops_by_itself_bills_every_generation(tmp_path: Path) -> None:
+def test_an_early_stopping_warmup_counts_the_cost_of_every_generation(tmp_path: Path) -> None:
     meter = Meter("job", "train_grpo_auto")
     trained = train_until_decline(
         train_grpo,
@@ -190,7 +183,7 @@ def log_probabilities(trainer: Grpo, model: Any, inputs: dict[str, Any]) -> torc
 
 
 @pytest.mark.parametrize("ratio", ["sampler", "none"])
-def test_without_a_ratio_the_gradient_is_that_of_the_uncorrected_policy_gradient(
+def test_without_a_ratio_the_gradient_is_the_uncorrected_policy_gradient(
     tmp_path: Path, watch: Callable[[Seen], None], ratio: str
 ) -> None:
     """Reading R2: A grad log pi, stale or not; with the ratio only fresh rollouts have that gradient."""
@@ -219,7 +212,7 @@ def test_mixed_groups_by_hand() -> None:
     assert mixed_groups(torch.tensor([math.nan, 0.3, 0.4]), 3).all()
 
 
-def test_equal_rewards_are_masked_whatever_rounding_makes_of_their_mean() -> None:
+def test_equal_rewards_are_masked_despite_rounding() -> None:
     """Eight times .7: their mean in float32 is off by one bit, TRL's advantages are 6e-4, and a mask by advantages kept
     the group."""
     rewards = torch.full((8,), 0.7)
@@ -229,7 +222,7 @@ def test_equal_rewards_are_masked_whatever_rounding_makes_of_their_mean() -> Non
 
 
 @pytest.mark.parametrize("loss", ["grpo", "dapo"])
-def test_a_masked_loss_is_that_of_the_mixed_groups(tmp_path: Path, watch: Callable[[Seen], None], loss: str) -> None:
+def test_a_masked_loss_has_only_the_mixed_groups(tmp_path: Path, watch: Callable[[Seen], None], loss: str) -> None:
     """Equation 8: the loss over the other groups times their share, without the KL term of uniform groups."""
     n_mixed: list[tuple[int, int]] = []
     n_tokens: dict[tuple[int, int], list[float]] = {}
@@ -260,9 +253,7 @@ def test_a_masked_loss_is_that_of_the_mixed_groups(tmp_path: Path, watch: Callab
         assert counted == sum(parts)  # the four micro-batches of a step
 
 
-def test_a_scalar_reward_that_is_always_the_same_trains_nothing_where_masked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_constant_scalar_reward_trains_nothing_if_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: [0.7] * n))
     log = warm_up(tmp_path, {"beta": 0.1, "mask_uniform_groups": True}, 2, group_size=8)
     assert [row["grad_norm"] for row in log] == [0, 0]
@@ -403,7 +394,7 @@ def test_after_a_swap_the_policy_is_its_own_reference(tmp_path: Path) -> None:
     assert (tmp_path / "moving/checkpoint" / REFERENCE).is_file()
 
 
-def test_a_reset_optimizer_takes_another_way(tmp_path: Path) -> None:
+def test_a_reset_optimizer_changes_the_training(tmp_path: Path) -> None:
     warm_up(tmp_path / "kept", MOVING, 3)
     warm_up(tmp_path / "reset", MOVING | {"reset_optimizer": True}, 3)
     assert adapter(tmp_path / "kept") != adapter(tmp_path / "reset")
@@ -507,7 +498,7 @@ def test_the_gradient_is_that_of_the_papers_loss(
     assert min(plain) < 1 - 1e-4
 
 
-def test_neutral_values_are_those_of_trl() -> None:
+def test_neutral_values_equal_trl() -> None:
     keys = Warmup().objective_arguments
     assert {"top_entropy_quantile", "off_policy_mask_threshold", "vespo_k_pos"} < keys.keys()
     assert keys == {name: getattr(GRPOConfig(bf16=False), name) for name in keys}

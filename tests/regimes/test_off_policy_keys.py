@@ -152,7 +152,7 @@ def test_tokens_are_those_of_every_generation() -> None:
     assert completions_tokens(log, 8, after_step=2) == 32
 
 
-def test_the_methods_paragraph_says_what_is_not_plain_grpo() -> None:
+def test_the_methods_paragraph_names_changes_to_plain_grpo() -> None:
     warmup = Warmup(
         steps=[20],
         updates_per_generation=10,

@@ -239,7 +239,7 @@ def test_two_processes_train_as_one(trained: Any, how: str, regime: str) -> None
 
 @pytest.mark.parametrize("regime", ["uneven_dpo", "uneven_rft", "masked"])
 @pytest.mark.parametrize("how", ["both", "parts"])
-def test_what_they_cannot_divide_is_learnt_from_as_by_one(trained: Any, how: str, regime: str) -> None:
+def test_rows_that_processes_cannot_divide_train_as_in_one_process(trained: Any, how: str, regime: str) -> None:
     """13 rows in micro-batches of 4: accelerate fills the last ones up with rows from the beginning. A group of GRPO
     is split between both processes. TRL's other metrics are means of micro-batches.
     """
@@ -252,7 +252,7 @@ def test_what_they_cannot_divide_is_learnt_from_as_by_one(trained: Any, how: str
 
 
 @pytest.mark.parametrize("how", ["alone", "both", "parts"])
-def test_half_precision_is_that_of_the_weights_and_not_of_the_loss(trained: Any, how: str) -> None:
+def test_the_loss_of_bfloat16_weights_is_float32(trained: Any, how: str) -> None:
     """The bfloat16 number nearest to ln 2 is .6914."""
     log, alone = ([row for row in trained[name][1]["half"] if "loss" in row] for name in (how, "alone"))
     assert log[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
@@ -275,7 +275,7 @@ def test_a_divided_model_leaves_the_adapter_of_one_process(trained: Any, regime:
 
 
 @pytest.mark.parametrize(("how", "regime"), [("both", "grpo"), ("both", "semi_online_dpo"), ("parts", "grpo")])
-def test_prompts_completions_and_rewards_are_those_of_one_process(trained: Any, how: str, regime: str) -> None:
+def test_prompts_completions_and_rewards_equal_one_process(trained: Any, how: str, regime: str) -> None:
     frames = [pd.read_parquet(trained[name][0] / regime / "rollouts.parquet") for name in (how, "alone")]
     pd.testing.assert_frame_equal(*frames)
     assert frames[0]["reward"].nunique() == 2
@@ -296,7 +296,7 @@ def when(condition: Callable[[], bool], then: Callable[[], None]) -> threading.T
     return thread
 
 
-def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(trained: Any, tmp_path: Path) -> None:
+def test_stopped_and_killed_trainings_resume_with_the_same_bits(trained: Any, tmp_path: Path) -> None:
     base, work = tiny_policy(), tmp_path / "stopped"
     when((work / "step-3").is_dir, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(TrainingStoppedError, match=r"stopped by SIGTERM at step \d+ of 24, which is kept"):
@@ -399,7 +399,7 @@ in_two(train_regime, Path("{work}"), "dpo", dpo(Path("{work}"), base))
 """
 
 
-def test_who_has_drawn_all_its_completions_runs_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_completions_joins_the_passes_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads that meet as processes do: the passes of a divided model are made by all."""
     met, votes = threading.Barrier(2, timeout=3600), {}
 
@@ -436,7 +436,7 @@ def test_who_has_drawn_all_its_completions_runs_along(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", ["pytorch_model_fsdp_0", "adapter_model.safetensors"])
-def test_a_checkpoint_goes_on_with_the_strategy_that_wrote_it(
+def test_a_checkpoint_needs_the_strategy_that_wrote_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / name).mkdir()
@@ -449,7 +449,7 @@ def test_a_checkpoint_goes_on_with_the_strategy_that_wrote_it(
         require_same_strategy(tmp_path)
 
 
-def test_what_one_of_them_fails_of_is_said_with_its_log(tmp_path: Path) -> None:
+def test_an_error_of_one_process_is_shown_with_its_log(tmp_path: Path) -> None:
     """Here that accelerate divides no model without GPUs."""
     message = r"process [01] of 2 failed: training\.strategy: fsdp needs GPUs, .*; its log: .*/job\.(rank1\.)?log"
     job = {"training": DIVIDED, "work": tmp_path, "log": tmp_path / "job.log", "meter": meter()}
@@ -457,7 +457,7 @@ def test_what_one_of_them_fails_of_is_said_with_its_log(tmp_path: Path) -> None:
         launched(train_regime, ("dpo", dpo(tmp_path, tiny_policy())), **job)
 
 
-def test_their_meter_knows_what_the_cards_had_used_before(tmp_path: Path) -> None:
+def test_the_meter_of_processes_includes_earlier_energy(tmp_path: Path) -> None:
     """Costs up to a checkpoint are in it, costs of the launcher are not. It needs no process group."""
     assert in_two(energy_at_the_begin, tmp_path, job_meter=Meter("job", "train", energy={"GPU-a": 7})) == {"GPU-a": 7}
 
@@ -490,7 +490,7 @@ def test_no_checkpoint_runs_code_when_it_is_read(evil: Any, tmp_path: Path, monk
         refuse_code_in(tmp_path)
 
 
-def test_a_training_looks_at_the_checkpoint_that_it_goes_on_from(tmp_path: Path) -> None:
+def test_a_training_checks_the_checkpoint_it_continues(tmp_path: Path) -> None:
     work = tmp_path / "work"
     with terminated_after(1), pytest.raises(TrainingStoppedError):
         train_dpo(dpo(work, tiny_policy(), SHORT, checkpointing=EVERY_STEP))
@@ -529,7 +529,7 @@ def test_another_launchers_environment_is_not_read(
     assert capsys.readouterr().out == ""
 
 
-def test_what_cannot_be_divided_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indivisible_steps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert share(6, "steps") == 3
     with pytest.raises(ValueError, match=r"steps=5 cannot be divided among training\.processes=2: change one"):

@@ -106,7 +106,7 @@ def test_the_reference_is_the_start_without_dropout(
     assert abs(log[0]["rewards/chosen"]) > 1e-3  # the policy that is trained has dropout
 
 
-def test_online_nothing_of_the_reference_is_dropped(
+def test_online_references_and_generators_have_no_dropout(
     tmp_path: Path, start: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever scores without a gradient, a reference or who generates."""
@@ -139,7 +139,7 @@ def without_its_reference() -> Any:
     [dpo, partial(dpo, precompute_reference=True), kto, group_dpo, partial(semi_online, reference="start")],
     ids=["dpo", "once", "kto", "group_dpo", "semi_online"],
 )
-def test_a_training_that_does_not_begin_at_its_reference_is_told_before_its_first_step(
+def test_a_training_that_does_not_begin_at_its_reference_warns_before_its_first_step(
     tmp_path: Path, start: Policy, train: Callable[..., Any]
 ) -> None:
     with without_its_reference(), pytest.raises(RuntimeError, match="the reference is not the policy that training"):
@@ -276,7 +276,7 @@ def test_ipo_per_token_is_not_ipo_of_sums() -> None:
     [(dpo, 1), (partial(dpo, loss="ipo_sum", precompute_reference=True), 1), (kto, 2), (rft, 1)],
     ids=["dpo", "ipo_sum", "kto", "rft"],
 )
-def test_the_last_micro_batch_of_an_epoch_weighs_as_its_rows_do(
+def test_the_last_micro_batch_of_an_epoch_has_the_weight_of_its_rows(
     tmp_path: Path, train: Callable[..., list[dict[str, Any]]], each: int
 ) -> None:
     """The result for 4 pairs of 1 or 2 rows does not depend on whether micro-batches hold 4 or 3 and 1."""

@@ -62,7 +62,7 @@ def test_a_buffer_holds_the_last_groups_and_gives_any_of_them() -> None:
     assert len(chosen) > 3
 
 
-def test_the_groups_of_a_generation_depend_on_seed_and_generation_alone(tmp_path: Path) -> None:
+def test_groups_of_a_generation_depend_only_on_seed_and_generation(tmp_path: Path) -> None:
     buffer, data = ReplayBuffer(6, 3, 2, seed=1), [{} for _ in range(40)]
     buffer.begin(data[:12], 0, data)
     buffer.add(0, [[n] for n in range(12)], [[-n / 3, 0.1 + 0.2] for n in range(12)])
@@ -144,7 +144,7 @@ def names(inputs: dict[str, Any]) -> list[str]:
     return [f"{prompt} {completion}" for prompt, completion in zip(prompts, completions, strict=True)]
 
 
-def test_the_bill_has_what_is_drawn_and_the_log_what_is_trained_on(tmp_path: Path) -> None:
+def test_the_cost_counts_drawn_tokens_and_the_log_trained_tokens(tmp_path: Path) -> None:
     meter = Meter("job", "train_grpo")
     log = warm_up(tmp_path, BUFFER, 4, group_size=2, meter=meter)
     frame = rollouts(tmp_path)
@@ -294,13 +294,13 @@ def test_keys_that_other_sections_do_not_allow(ablation: dict[str, Any], message
         ([150], 0, r"not in .* \[150\] of demo: add"),
     ],
 )
-def test_a_warm_up_can_replay_the_harvest_of_m0_alone(steps: list[int], step: int, message: str) -> None:
+def test_a_warm_up_can_replay_only_the_harvest_of_m0(steps: list[int], step: int, message: str) -> None:
     keys = {"group_sizes": [4], "steps": steps, "replay": {"successes": 1, "harvest_step": step}}
     with pytest.raises(ConfigError, match=message):
         load(MINIMAL | {"warmup": keys})
 
 
-def test_the_methods_paragraph_says_what_is_replayed() -> None:
+def test_the_methods_paragraph_names_the_replayed_harvest() -> None:
     assert "50% of the groups of an update were drawn uniformly from the last 8" in GRPO.methods(
         Warmup.model_validate({"replay": {"buffer": 8, "share": 0.5}})
     )

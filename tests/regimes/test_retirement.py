@@ -71,7 +71,7 @@ def test_a_prompt_is_retired_after_its_last_groups_and_comes_back() -> None:
     assert without[:18] == [problem for problem in order if problem != 0][:18]
 
 
-def test_a_group_with_signal_begins_the_count_anew() -> None:
+def test_a_group_with_signal_resets_the_count() -> None:
     prompts = Prompts(1, {0}, keys(after=2))
     prompts.update(0, n=1)
     prompts.dull = set()
@@ -81,12 +81,12 @@ def test_a_group_with_signal_begins_the_count_anew() -> None:
     assert prompts.choice.state()["retired"] == []
 
 
-def test_where_all_are_retired_all_come_back() -> None:
+def test_if_all_prompts_are_retired_all_return() -> None:
     prompts = Prompts(3, {0, 1, 2}, keys(after=1))
     assert [len(prompts.update(i, n=3)[0]) for i in range(3)] == [3, 3, 3]
 
 
-def test_resampling_replaces_what_has_no_signal_and_counts_it() -> None:
+def test_resampling_replaces_and_counts_groups_without_signal() -> None:
     prompts = Prompts(6, {1, 2}, keys(resample=3))
     order = prompt_order(6, 6, seed=0)
     kept, logged = prompts.update(0, n=4)
@@ -104,7 +104,7 @@ def test_resampling_replaces_what_has_no_signal_and_counts_it() -> None:
 
 
 @given(st.integers(1, 12), st.sets(st.integers(0, 6)), st.integers(0, 2), st.integers(1, 3), st.integers(1, 4))
-def test_a_state_that_went_through_a_file_goes_on_alike(
+def test_a_saved_state_continues_the_same_order(
     cut: int, dull: set[int], resample: int, after: int, readmit: int
 ) -> None:
     settings = keys(resample=resample, after=after, readmit=readmit)
@@ -127,7 +127,7 @@ def discarded(log: list[dict[str, Any]]) -> float:
 
 
 @pytest.mark.parametrize("sync_every", [1, 4, "never"])
-def test_semi_online_dpo_goes_on_with_the_same_bits(
+def test_semi_online_dpo_resumes_with_the_same_bits(
     tmp_path: Path, sync_every: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stopped run and a chain with a K within an interval draw the same prompts: these depend only on the syncs."""
@@ -166,7 +166,7 @@ def grpo(work: Path, k: int = 6, meter: Meter | None = None, resume_from: Path |
 
 
 @pytest.mark.parametrize("changes", [{}, {"updates_per_generation": 2}])
-def test_grpo_goes_on_with_the_same_bits(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_grpo_resumes_with_the_same_bits(tmp_path: Path, changes: dict[str, Any]) -> None:
     changes = changes | DYNAMIC
     meter = Meter("tests", "train_grpo")
     straight = grpo(tmp_path / "straight", meter=meter, **changes)

@@ -47,7 +47,7 @@ def grpo(work: Path, reward: Section = COIN, k: int = 4, **kwargs: object) -> pd
     return pd.read_parquet(work / "rollouts.parquet")
 
 
-def test_grpo_on_coins_goes_on_with_the_same_coins_wherever_it_was_stopped(tmp_path: Path) -> None:
+def test_grpo_with_random_rewards_resumes_with_the_same_rewards(tmp_path: Path) -> None:
     straight = grpo(tmp_path / "straight")
     with terminated_after(2), pytest.raises(TrainingStoppedError):
         grpo(tmp_path / "stopped")
@@ -77,7 +77,7 @@ def test_grpo_on_votes_rewards_whole_groups(tmp_path: Path) -> None:
         assert list(group["reward"]) == [float(answer is not None and answer == first) for answer in answers]
 
 
-def test_semi_online_dpo_on_coins_goes_on_with_the_same_coins(tmp_path: Path) -> None:
+def test_semi_online_dpo_with_random_rewards_resumes_with_the_same_rewards(tmp_path: Path) -> None:
     semi_online(tmp_path / "straight", sync_every=2, reward=COIN)
     with terminated_after(3), pytest.raises(TrainingStoppedError):
         semi_online(tmp_path / "stopped", sync_every=2, reward=COIN)
@@ -160,6 +160,6 @@ def test_a_reward_without_a_number_for_anything_leaves_no_policy_and_a_part_is_c
         assert (row["rewards/judged"], row["rewards/not_finite"]) == (0.5, 0.5)
 
 
-def test_what_diverged_is_null_in_the_metrics(tmp_path: Path) -> None:
+def test_diverged_values_are_null_in_the_metrics(tmp_path: Path) -> None:
     write_metrics(tmp_path / "metrics.jsonl", [{"loss": math.nan, "step": 1, "grad_norm": math.inf, "train": "x"}])
     assert (tmp_path / "metrics.jsonl").read_text() == '{"loss": null, "step": 1, "grad_norm": null, "train": "x"}\n'

@@ -139,7 +139,9 @@ def test_every_second_update_hands_over(tmp_path: Path) -> None:
     assert generated.to_dict() == {1: 1, 2: 1, 3: 3, 4: 3, 5: 5}
 
 
-def test_a_long_interval_is_drawn_in_parts_that_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_interval_drawn_in_parts_gives_the_same_rollouts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So a stop that comes while M0 answers for hundreds of updates is heard between two of them."""
     semi_online(tmp_path / "at-once", sync_every="never")
     monkeypatch.setattr(on_policy, "TOGETHER", 2 * 4 * 4)  # two updates
@@ -158,7 +160,7 @@ def test_a_long_interval_is_drawn_in_parts_that_change_nothing(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("changes", [{"pairs": "all"}, {"pairs": "one"}])
-def test_the_first_loss_is_that_of_a_policy_that_equals_its_reference(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_the_first_loss_is_of_a_policy_equal_to_its_reference(tmp_path: Path, changes: dict[str, Any]) -> None:
     log = [row for row in semi_online(tmp_path, **changes) if row["pairs"]]  # an update without one moves nothing
     assert log[0]["loss"] == pytest.approx(math.log(2), abs=0.01)
     assert log[1]["rewards/margins"] != 0
@@ -236,7 +238,7 @@ def test_random_numbers_belong_to_the_start() -> None:
 @pytest.mark.parametrize(
     ("sync_every", "reference"), [(1, "base"), ("never", "base"), (4, "start"), (4, "sync"), ("never", "start")]
 )
-def test_from_a_start_too_it_goes_on_with_the_same_bits(
+def test_a_training_from_a_start_resumes_with_the_same_bits(
     tmp_path: Path, start: Policy, sync_every: Any, reference: str
 ) -> None:
     """Stopped within the interval of the start and after a hand-over, and in a chain."""
@@ -328,7 +330,7 @@ def until_decline(work: Path, meter: Meter, **changes: Any) -> Trained:
 
 
 @pytest.mark.parametrize("changes", [{"sync_every": 2}, {"sync_every": "never", **DYNAMIC}])
-def test_one_that_stops_by_itself_is_the_policy_of_a_fixed_k(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_an_early_stopping_training_equals_one_with_a_fixed_k(tmp_path: Path, changes: dict[str, Any]) -> None:
     """Looking on the way changes nothing, also within an interval, and a stop on the way changes nothing either."""
     meter = Meter("tests", "train_semi_online_dpo_auto")
     trained = until_decline(tmp_path / "auto", meter, **changes)

@@ -156,7 +156,7 @@ def test_a_pass_without_scored_tokens_has_gradients_of_zero() -> None:
         BloomConfig(hidden_size=32, n_layer=2, n_head=4, vocab_size=97),  # positions from a mask of two dimensions
     ],
 )
-def test_models_without_masks_of_their_own_keep_their_passes(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_without_custom_masks_keep_their_passes(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
     model, other = (made(config, torch.float32) for _ in range(2))
     inputs = batch(PROMPTS, COMPLETIONS, left=False)
     assert not share_prompts(model, None, other)

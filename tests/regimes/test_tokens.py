@@ -376,7 +376,7 @@ def test_rows_with_and_without_tokens_can_stand_together(harvest: Harvest) -> No
     assert [tuple(ids) for ids in made["prompt_ids"]] == [tuple(ids) for ids in whole["prompt_ids"]]
 
 
-def test_pairs_from_elsewhere_are_the_prompt_as_it_is_shown_and_the_bare_answer(harvest: Harvest) -> None:
+def test_foreign_pairs_have_the_rendered_prompt_and_the_plain_answer(harvest: Harvest) -> None:
     pair = harvest.pairs[0]
     bare = {name: value for name, value in pair.items() if name not in (*OF_TOKENS, "chosen_ids", "rejected_ids")}
     retokenized, kept = pairs_with_token_ids([bare, pair], harvest.base)  # type: ignore[list-item]

@@ -165,7 +165,7 @@ def test_the_nll_of_m0_is_added_to_the_first_loss(tmp_path: Path, loss: str, at_
     assert log[0]["loss"] == pytest.approx(FIRST_LOSS[loss] + weight * nll, rel=1e-3)
 
 
-def test_a_loss_that_is_not_finite_is_logged_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_not_finite_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It becomes null in the metrics, and the page warns. transformers would log a mean of earlier losses."""
     from g2d.regimes.offline import pair_trainer
 
@@ -236,7 +236,7 @@ def test_trainers_and_engines_show_the_same_prompt() -> None:
 
 
 @given(n_problems=st.integers(1, 30), n_prompts=st.integers(0, 100), seed=st.integers(0, 2**31))
-def test_every_epoch_asks_every_problem_once_and_a_longer_order_begins_with_the_shorter(
+def test_every_epoch_has_every_problem_once_and_a_longer_order_extends_a_shorter(
     n_problems: int, n_prompts: int, seed: int
 ) -> None:
     order = prompt_order(n_problems, n_prompts, seed)

@@ -115,7 +115,7 @@ def test_one_generation_serves_v_updates(tmp_path: Path, generations: list[Engin
 
 
 @pytest.mark.usefixtures("processes_are_forked")
-def test_every_process_has_an_engine_and_together_they_draw_what_one_would(tmp_path: Path) -> None:
+def test_the_engines_of_all_processes_draw_the_rollouts_of_one(tmp_path: Path) -> None:
     alone, both = tmp_path / "alone", tmp_path / "both"
     warmup = WARMUP.model_copy(update={"keep_rollouts": "completions"})
     job = TrainingJob(
@@ -150,7 +150,7 @@ def test_the_adapter_moves_and_a_chain_equals_one_uninterrupted_run(tmp_path: Pa
     assert [row["reward"] for row in chained] == [row["reward"] for row in straight]
 
 
-def test_a_stopped_run_goes_on_from_a_step_of_sync(tmp_path: Path, generations: list[EngineGeneration]) -> None:
+def test_a_stopped_run_resumes_at_a_step_of_sync(tmp_path: Path, generations: list[EngineGeneration]) -> None:
     """Between two syncs the engine has an older adapter than the checkpoint."""
     warm_up(tmp_path / "straight", 6, sync_every=2)
     with terminated_after(2), pytest.raises(TrainingStoppedError, match="SIGTERM at step 4 of 6"):
@@ -189,7 +189,7 @@ def test_training_and_probes_take_turns_in_one_process(tmp_path: Path) -> None:
     assert probes["tokens_generated"][probes["chosen"]].item() == sum(row.token_count for row in rows)
 
 
-def test_in_semi_online_dpo_it_answers_for_the_policy_it_was_handed(tmp_path: Path) -> None:
+def test_semi_online_dpo_trains_on_answers_of_the_synced_policy(tmp_path: Path) -> None:
     """A run that vLLM generates for, stopped and continued; what it answers is what a harvest of the adapter would."""
     base = tiny_policy(heads=1)
     changes = {"sync_every": 2, "base": base, "engine": VLLM, "lora": SURE}

@@ -95,7 +95,7 @@ def test_an_orphan_and_an_earlier_attempt_are_waited_for(
     assert messages == [f"waiting for process {other.pid}, an earlier attempt that is saving its step in work"]
 
 
-def test_what_a_killed_process_has_forked_holds_nothing(tmp_path: Path) -> None:
+def test_children_of_a_killed_process_hold_no_lock(tmp_path: Path) -> None:
     """For example a worker of a plugin."""
     forks = "child = os.fork()\n    if child == 0: sys.stdin.read(); os._exit(0)"
     with working(tmp_path, forks) as other:

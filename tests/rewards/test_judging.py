@@ -57,12 +57,12 @@ def test_a_number_that_is_none_has_a_status(odd: Callable[..., list[Judgement]])
 
 
 @pytest.mark.parametrize("value", [None, "five", 10**400, math.nan])
-def test_what_is_no_number_at_all_has_a_status(odd: Callable[..., list[Judgement]], value: Any) -> None:
+def test_rewards_that_are_no_numbers_have_a_status(odd: Callable[..., list[Judgement]], value: Any) -> None:
     judgements = odd(lambda attempts: [Judgement(value)] * len(attempts), ["a", "b"])
     assert {(judgement.reward, judgement.status) for judgement in judgements} == {(None, "not_finite")}
 
 
-def test_a_completion_that_breaks_the_reward_costs_its_own_group(odd: Callable[..., list[Judgement]]) -> None:
+def test_a_completion_that_breaks_the_reward_costs_only_its_group(odd: Callable[..., list[Judgement]]) -> None:
     judgements = odd(numbers, ["1", "2", "hostile", "4"])
     assert [judgement.reward for judgement in judgements] == [1, 2, None, None]
     assert [judgement.status for judgement in judgements] == ["judged", "judged", "error", "error"]
@@ -88,7 +88,7 @@ def test_a_reward_that_ends_the_process_fails_instead(odd: Callable[..., list[Ju
     assert os._exit is real
 
 
-def test_a_child_of_a_reward_ends_as_it_likes(odd: Callable[..., list[Judgement]]) -> None:
+def test_a_child_process_of_a_reward_can_exit(odd: Callable[..., list[Judgement]]) -> None:
     def score(attempts: Sequence[Attempt]) -> list[Judgement]:
         if (child := os.fork()) == 0:
             os._exit(7)
@@ -137,7 +137,7 @@ def hanging(text: str) -> Callable[[Sequence[Attempt]], list[Judgement]]:
     return score
 
 
-def test_what_hangs_is_told_so_again_and_again() -> None:
+def test_a_hanging_reward_is_interrupted_repeatedly() -> None:
     with pytest.raises(LateError), deadline(0.01):
         try:
             time.sleep(3600)
@@ -148,7 +148,7 @@ def test_what_hangs_is_told_so_again_and_again() -> None:
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_no_timer_is_left_where_it_rings_at_the_last_moment() -> None:
+def test_no_timer_is_left_if_it_fires_at_the_end() -> None:
     """Between the end of the block and the end of the deadline."""
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -182,7 +182,7 @@ def limited(odd: Callable[..., list[Judgement]], monkeypatch: pytest.MonkeyPatch
     return judged
 
 
-def test_a_reward_that_hangs_costs_its_own_group(limited: Callable[..., list[Judgement]]) -> None:
+def test_a_hanging_reward_costs_only_its_group(limited: Callable[..., list[Judgement]]) -> None:
     before = signal.getsignal(signal.SIGALRM)
     judgements = limited(hanging("3"), ["1", "2", "3", "4", "5", "6"])
     assert [judgement.reward for judgement in judgements] == [1, 2, None, None, 5, 6]
@@ -195,7 +195,7 @@ def test_a_reward_that_always_hangs_ends_the_job(limited: Callable[..., list[Jud
         limited(hanging("1"), ["1", "2", "1", "2"])
 
 
-def test_a_reward_with_a_time_limit_is_asked_in_parts_of_whole_groups(limited: Callable[..., list[Judgement]]) -> None:
+def test_a_reward_with_a_time_limit_is_called_for_whole_groups(limited: Callable[..., list[Judgement]]) -> None:
     groups: list[int] = []
 
     def score(attempts: Sequence[Attempt]) -> list[Judgement]:

@@ -84,7 +84,7 @@ def test_every_regime_takes_the_same_side() -> None:
     }
 
 
-def test_without_a_difference_there_is_nothing_to_learn_from_and_it_says_why() -> None:
+def test_equal_rewards_give_no_pair_and_a_message() -> None:
     frame = drawn(p=[1.0, 1.0], q=[1.0, math.nan])
     with pytest.raises(
         ValueError, match=r"that its reward tells apart .2 prompts; 3 judged, 1 not_finite; mean reward 1"
@@ -93,7 +93,7 @@ def test_without_a_difference_there_is_nothing_to_learn_from_and_it_says_why() -
     assert groups(drawn(p=[math.nan] * 2), "p", which="one", seed=0) == []
 
 
-def test_informativeness_says_of_scalars_what_it_can() -> None:
+def test_informativeness_of_scalar_rewards() -> None:
     measures = informativeness(drawn(p=[0.1, 0.9], q=[0.4, 0.4], r=[0.3, math.nan]))
     assert (measures.n_prompts, measures.n_pairable, measures.pairability) == (3, 1, pytest.approx(1 / 3))
     assert measures.mean_reward == pytest.approx((0.1 + 0.9 + 0.4 + 0.4 + 0.3) / 5)
@@ -101,7 +101,7 @@ def test_informativeness_says_of_scalars_what_it_can() -> None:
     assert (measures.entropy, measures.mid_band, measures.all_correct) == (None, None, None)
 
 
-def test_the_length_of_best_and_worst_shows_what_a_scalar_reward_pays_for() -> None:
+def test_lengths_of_the_best_and_worst_rollouts_are_recorded() -> None:
     """Prompt p: best 30 tokens, worst 10. Prompt q: best 50, worst 20. Prompt r is a tie and does not count."""
     frame = drawn(p=[0.9, 0.1, 0.5], q=[-1.0, -2.0], r=[0.3, 0.3])
     frame["token_count"] = [30, 10, 999, 50, 20, 999, 999]
@@ -125,7 +125,7 @@ def test_a_control_is_informative_by_its_reward_and_right_by_the_truth() -> None
     assert (measures.pass_at_1, measures.pairability, measures.entropy, measures.mean_reward) == (1, 1, 1, 0.5)
 
 
-def test_of_a_mixed_batch_each_kind_is_labelled_as_if_alone() -> None:
+def test_each_kind_of_a_mixed_batch_is_labelled_separately() -> None:
     """The margin is about scalars: a right and a wrong answer are 1 apart and always a pair."""
     right, wrong = rollout("v", 0, "correct", reward=1.0), rollout("v", 1, "incorrect", reward=0.0)
     replies = [rollout(name, i, "no_reference", reward=value) for name, i, value in OPEN_ENDED]

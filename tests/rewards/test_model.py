@@ -50,7 +50,7 @@ def by_hand(folder: Path, prompt: str, completion: str, limit: int | None = None
 
 
 @pytest.mark.parametrize(("kind", "padding"), [("Llama", True), ("Llama", False), ("Bert", True)])
-def test_a_batch_says_what_single_conversations_say(tmp_path: Path, kind: str, padding: bool) -> None:
+def test_a_batch_has_the_scores_of_single_conversations(tmp_path: Path, kind: str, padding: bool) -> None:
     folder = reward_model(tmp_path, kind, padding=padding)
     single = [by_hand(folder, *pair) for pair in CONVERSATIONS]
     assert max(single) - min(single) > 1e-3  # so that equal scores are no coincidence
@@ -59,7 +59,7 @@ def test_a_batch_says_what_single_conversations_say(tmp_path: Path, kind: str, p
     assert not any(score.truncated for score in scores)
 
 
-def test_what_was_scored_is_not_scored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = Scorer(reward_model(tmp_path), batch_size=4)
     rows: list[int] = []
     forward = scorer._forward
@@ -70,7 +70,7 @@ def test_what_was_scored_is_not_scored_again(tmp_path: Path, monkeypatch: pytest
     assert rows == [4, 2, 1]
 
 
-def test_what_is_too_long_is_cut_and_counted(tmp_path: Path) -> None:
+def test_long_conversations_are_truncated_and_counted(tmp_path: Path) -> None:
     folder = reward_model(tmp_path)
     long = "x" * 300  # bytes are tokens, and the model has 256 positions
     judgements = judge(settings(folder), attempts(["x", long]), Context(None, 0, "training"))  # type: ignore[arg-type]

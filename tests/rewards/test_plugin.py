@@ -140,7 +140,7 @@ def test_the_former_name_still_works(capsys: pytest.CaptureFixture[str]) -> None
         ("mistake", "mistake", "KeyError: "),
     ],
 )
-def test_what_cannot_be_asked_of_a_reward_is_named_with_its_key(name: str, part: str, why: str) -> None:
+def test_a_failing_reward_is_named_with_its_key(name: str, part: str, why: str) -> None:
     config = load(MINIMAL | {"rewards": {"x": {"reward": "python", "name": name}}})
     with pytest.raises(ConfigError, match=rf"^rewards.x: {part} of the reward short fails \(.*{why}.*fix its package"):
         require_files(config)

@@ -94,7 +94,7 @@ def test_the_majority_by_hand(verifier: Verifier, answers: list[str], expected: 
     assert rewards(MAJORITY, attempts(verifier, boxes(*answers)), verifier) == expected
 
 
-def test_every_group_votes_alone_and_says_for_what(verifier: Verifier) -> None:
+def test_every_group_votes_separately_and_records_its_answer(verifier: Verifier) -> None:
     first, second = attempts(verifier, boxes("7", "7", "5")), attempts(verifier, boxes("5", "5", "7"), group="q")
     mixed = [attempt for pair in zip(first, second, strict=True) for attempt in pair]
     assert rewards(MAJORITY, mixed, verifier) == [1, 1, 1, 1, 0, 0]
@@ -115,7 +115,7 @@ def test_a_coin_belongs_to_its_place_and_not_to_the_batch(seed: int, shuffle: ra
     assert [judgement.reward for judgement in judge(COIN, some, context)] == [coins[a.group, a.sample] for a in some]
 
 
-def test_coins_differ_between_visits_seeds_and_streams_and_come_up_as_often_as_asked(verifier: Verifier) -> None:
+def test_random_rewards_differ_between_visits_seeds_and_streams_and_have_their_rate(verifier: Verifier) -> None:
     texts = ["no answer"] * 2000
     first = rewards(Random(reward="random", p=0.2), attempts(verifier, texts), verifier)
     assert 0.17 < sum(filter(None, first)) / 2000 < 0.23  # 3.3 standard deviations

@@ -71,7 +71,7 @@ def test_selecting_at_equal_length_takes_the_polite_checkpoint_and_not_the_padde
     assert table_of_both["reward_per_1000"].iloc[0] > 0
 
 
-def test_replies_are_put_together_from_what_they_say_of_themselves() -> None:
+def test_preferences_follow_the_worth_of_replies() -> None:
     reply = draw_reply(random.Random(0), "the market", politeness=-1, fillers=3)
     assert reply.text.count(".") == 1 + 1 + 3
     assert worth(Reply("", 2, 4), 0.5) == 6
@@ -82,13 +82,13 @@ def test_replies_are_put_together_from_what_they_say_of_themselves() -> None:
     assert won == pytest.approx(0.88, abs=0.05)  # 1 / (1 + exp(-2))
 
 
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_with_files_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").write_text("")
     assert main(["reward-model", str(tmp_path)]) == 2
     assert "is not empty: name another folder" in capsys.readouterr().err
 
 
-def test_the_workflows_own_is_named_after_what_it_is_trained_with() -> None:
+def test_a_trained_reward_model_is_named_by_its_training_settings() -> None:
     plain = ScratchRewardModel(reward="scratch_model")
     dearer = ScratchRewardModel(reward="scratch_model", length_penalty=3.0)
     assert dearer.name == plain.name != ScratchRewardModel(reward="scratch_model", seed=1).name

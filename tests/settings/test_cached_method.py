@@ -30,7 +30,7 @@ def test_the_same_question_has_the_same_answer_and_others_their_own() -> None:
     assert one == equal
 
 
-def test_a_copy_with_other_values_is_asked_again() -> None:
+def test_a_copy_with_other_values_is_computed_again() -> None:
     one = Numbers(base=1)
     assert (one.plus(1), one.model_copy(update={"base": 5}).plus(1)) == ([2], [6])
 
@@ -41,7 +41,7 @@ def test_an_error_is_raised_each_time() -> None:
             Numbers(base=1).plus(-1)
 
 
-def test_nothing_is_kept_of_what_is_gone() -> None:
+def test_results_are_dropped_with_their_section() -> None:
     closure = Numbers.plus.__closure__
     assert closure is not None
     [kept] = [cell.cell_contents for cell in closure if isinstance(cell.cell_contents, dict)]

@@ -116,7 +116,7 @@ def test_a_log_has_question_answer_and_verdict(results: Path) -> None:
     assert sample["scores"]["verifier"]["explanation"].startswith("truncated: ")
 
 
-def test_a_log_says_what_was_evaluated_how_and_when(results: Path) -> None:
+def test_a_log_names_task_settings_and_time(results: Path) -> None:
     evaluation = log(results, DPO)["eval"]
     assert (evaluation["task"], evaluation["model"]) == ("sums", "tiny/seed7/dpo/g0/k0")
     assert evaluation["metadata"] == {"policy": "dpo", "K": 0, "group_size": 0, "seed": 7}
@@ -125,7 +125,7 @@ def test_a_log_says_what_was_evaluated_how_and_when(results: Path) -> None:
     assert log(results, M0)["stats"]["completed_at"] == "2020-09-13T12:26:40+00:00"  # WRITTEN: it has no record
 
 
-def test_accuracy_and_standard_error_are_those_of_the_seed(results: Path) -> None:
+def test_accuracy_and_standard_error_are_per_seed(results: Path) -> None:
     [score] = log(results, DPO)["results"]["scores"]
     values = {name: metric["value"] for name, metric in score["metrics"].items()}
     assert values == pytest.approx({"accuracy": 1 / 2, "stderr": (1 / 3) ** 0.5 / 2})  # scores 1, 0, 0, 1
@@ -191,7 +191,7 @@ def test_logs_written_twice_are_equal(results: Path, tmp_path: Path) -> None:
 
 
 @needs_inspect
-def test_where_nothing_has_finished_there_is_one_line(
+def test_without_finished_evaluations_there_is_one_line(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(results / "tiny")

@@ -81,14 +81,14 @@ def results(folder: Path, task: str) -> dict[str, Any]:
     return of_task
 
 
-def test_the_harness_asks_and_gets_what_we_do(answers: tuple[Path, list[Rollout]]) -> None:
+def test_the_harness_has_our_prompts_and_completions(answers: tuple[Path, list[Rollout]]) -> None:
     folder, evaluated = answers
     harness = samples(folder, "g2d_arithmetic")
     assert [row["arguments"]["gen_args_0"]["arg_0"] for row in harness] == [answer.prompt_text for answer in evaluated]
     assert [row["resps"][0][0] for row in harness] == [answer.completion_text for answer in evaluated]
 
 
-def test_its_numbers_are_ours_where_answers_are_plain_numbers(answers: tuple[Path, list[Rollout]]) -> None:
+def test_its_numbers_equal_ours_for_plain_numbers(answers: tuple[Path, list[Rollout]]) -> None:
     folder, evaluated = answers
     scores = results(folder, "g2d_arithmetic")["g2d_arithmetic"]
     rewards = [answer.reward for answer in evaluated]

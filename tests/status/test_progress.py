@@ -80,7 +80,7 @@ def on_a_terminal(folder: Path, *arguments: str) -> str:
     return output.decode().replace("\r\n", "\n")
 
 
-def test_lines_where_there_is_no_terminal(folder: Path) -> None:
+def test_without_a_terminal_progress_is_lines(folder: Path) -> None:
     text = printed(folder)
     assert text.startswith("0 of 3 jobs, less than a minute left: Make ")
     assert text.splitlines()[-1].startswith("3 jobs done in ")
@@ -105,7 +105,7 @@ def test_an_error_is_printed_as_ever(folder: Path, show: Any) -> None:
     assert "done in" not in text
 
 
-def test_everything_is_said_where_nothing_runs(folder: Path) -> None:
+def test_messages_of_snakemake_are_printed_if_nothing_runs(folder: Path) -> None:
     planned = printed(folder, "-n")
     assert "Make a" in planned
     assert "This was a dry-run" in planned
@@ -126,7 +126,7 @@ def test_the_complete_log_stays_complete(folder: Path) -> None:
     assert "3 of 3 steps (100%) done" in log.read_text()
 
 
-def test_what_is_left_follows_from_jobs_of_the_same_rule() -> None:
+def test_remaining_hours_follow_from_jobs_of_the_same_rule() -> None:
     remaining = Remaining()
     remaining.cores = 2
     remaining.plan({"train_dpo": 4, "all": 1, "total": 5})
@@ -140,7 +140,7 @@ def test_what_is_left_follows_from_jobs_of_the_same_rule() -> None:
     assert remaining.sentence(600.0) == "1 of 5 jobs, about 15 min left"
 
 
-def test_a_slow_machine_is_slow_at_what_it_has_not_done_yet() -> None:
+def test_a_slow_machine_scales_the_guesses() -> None:
     fast, slow = Remaining(), Remaining()
     for remaining, seconds in ((fast, 8.0), (slow, 80.0)):
         remaining.plan({"train_dpo": 1, "evaluate": 7, "total": 8})

@@ -104,7 +104,7 @@ def test_a_job_waits_then_runs_then_has_finished(results: Path) -> None:
     assert state_of(results) == {"state": "finished", "line": ""}
 
 
-def test_what_failed_shows_its_last_line_until_a_retry_runs_or_has_finished(results: Path) -> None:
+def test_a_failed_job_shows_its_last_line_until_a_retry(results: Path) -> None:
     attempted(results, "failed", progress=Progress(1, 2, 0))
     write_text(results / f"logs/train_grpo/{TRAINING.replace('grpo/', '')}.log", "step\nValueError: no GPU\n\n")
     failed = state_of(results)
@@ -152,7 +152,7 @@ def test_a_record_of_0_1_0_is_judged_by_its_age(results: Path) -> None:
     assert state_of(results)["state"] == "silent"
 
 
-def test_another_process_with_the_number_of_a_dead_one_is_not_taken_for_it(results: Path) -> None:
+def test_a_reused_process_id_is_not_the_dead_process(results: Path) -> None:
     attempted(results, "running", started=10**9, heard=1, process=Process(os.getpid(), this_machine(), None))
     assert state_of(results)["state"] == "killed"
 
@@ -205,7 +205,7 @@ def test_a_job_that_is_killed_here_is_known_to_be_dead_at_once(results: Path, pr
 # --------------------------------------------------------------------------------------------------------------- text
 
 
-def test_what_a_log_says_cannot_move_the_cursor_or_hide() -> None:
+def test_text_of_a_log_cannot_move_the_cursor_or_hide() -> None:
     assert plain("\x1b[31mred\x1b[0m \x1b]0;title\x07now\x08\x9b2J\u202egnp\u200b") == "red now 2J gnp"
     assert plain("a\r\n\tb") == "a b"
 
@@ -241,7 +241,7 @@ def test_a_hostile_log_stays_text(results: Path, name: str) -> None:
         assert trouble["last_line"] == "Out of memory"
 
 
-def test_a_broken_record_is_named_and_stops_nothing(results: Path) -> None:
+def test_a_broken_record_is_named_and_ignored(results: Path) -> None:
     write_text(results / "attempts/evaluate/x.json", '{"status": "\x1b[2J"')
     done(results)
     snapshot = Grid(results).look()
@@ -268,7 +268,7 @@ def test_a_screen_has_room(results: Path, width: int, height: int) -> None:
     assert max(map(len, text)) <= width
 
 
-def test_what_is_left_out_is_said(results: Path) -> None:
+def test_a_small_screen_tells_that_jobs_are_not_shown(results: Path) -> None:
     snapshot = crowded(results)
     text = screen(snapshot, 200, 60)
     assert "running: 2\n" in text
@@ -331,7 +331,7 @@ def test_before_anything_is_measured_hours_are_guessed(results: Path, monkeypatc
     assert None not in to_go.values()
 
 
-def test_without_a_gpu_hours_are_those_of_a_core(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_hours_are_of_a_core(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finished jobs count with their CPU seconds, not with a guess."""
     load(GPU).save(results / "config.yaml")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -12,17 +12,7 @@ import pytest
 
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs import attempts as module
-from g2d.jobs.attempts import (
-    BEAT_S,
-    Attempt,
-    Status,
-    attempt_file,
-    kept,
-    lost,
-    lost_device_s,
-    read_attempts,
-    recorded,
-)
+from g2d.jobs.attempts import BEAT_S, Attempt, Status, attempt_file, kept, lost, lost_device_s, read_attempts, recorded
 from g2d.jobs.cost import Cost, Meter
 from g2d.tables.costs import attempt_table, cost_table
 
@@ -82,7 +72,7 @@ def test_kept_and_lost_partition_the_attempts() -> None:
     assert sum(map(len, in_vain.values())) + len(kept(HISTORY)) == len(HISTORY)
 
 
-def test_the_table_sets_all_attempts_beside_the_kept_ones() -> None:
+def test_the_table_has_hours_of_all_and_of_kept_attempts() -> None:
     table = attempt_table(HISTORY).set_index("stage")
     assert list(table.index) == ["harvest", "train", "all"]
     assert dict(table.loc["harvest", ["n_jobs", "n_attempts", "n_failed", "n_stopped", "n_killed", "n_repeated"]]) == {
@@ -95,7 +85,7 @@ def test_the_table_sets_all_attempts_beside_the_kept_ones() -> None:
     assert list(table.tokens_generated_all) == [30, 30, 60]
 
 
-def test_a_policys_bill_shows_what_was_lost_on_its_way() -> None:
+def test_costs_of_a_policy_include_lost_attempts() -> None:
     bill = [entry.cost for entry in kept(HISTORY).values()]
     table = cost_table({PolicyKey("demo", "dpo", 0, 0, 0): bill}, HISTORY)
     assert list(table.device_hours) == [2, 3]
@@ -113,7 +103,7 @@ GONE_ON = [
 ]
 
 
-def test_what_a_later_attempt_went_on_from_is_on_the_bill_once_and_is_not_lost() -> None:
+def test_continued_steps_are_counted_once_and_not_as_lost() -> None:
     [result] = kept(GONE_ON).values()
     assert result.bill.device_s == 5.5 * HOUR
     assert result.bill.tokens_generated == 20
@@ -131,7 +121,7 @@ def test_a_killed_attempt_that_kept_more_than_it_knew_at_its_last_sign_of_life_l
     assert table.device_hours_kept == table.device_hours_all == pytest.approx(3.1)
 
 
-def test_a_record_says_what_was_carried_and_counts_its_own_part_only(tmp_path: Path) -> None:
+def test_a_record_names_carried_costs_and_counts_only_its_attempt(tmp_path: Path) -> None:
     carried = attempt("a", "ok", 0).cost
     with recorded(tmp_path / "a.json", Meter("a", "train")) as meter:
         meter.carried = carried

@@ -61,7 +61,7 @@ def test_left_over_are_tables_of_other_configurations_and_what_earlier_versions_
     assert names == {"main.html", "matched.csv", "matched.html", "sweep.csv"}
 
 
-def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> None:
+def test_a_table_outside_the_catalogue_is_in_the_section_tables() -> None:
     assert (section_of("cost"), section_of("a table of somebody else's")) == ("Cost", "Tables")
 
 
@@ -111,7 +111,7 @@ def test_a_grid_has_the_tables_of_its_configuration(keys: dict[str, Any], more: 
 
 
 @pytest.mark.parametrize("table", [table for table in TABLES if table.function], ids=lambda table: table.name)
-def test_a_table_is_a_function_of_what_it_reads(table: Table) -> None:
+def test_arguments_of_a_table_are_attributes_of_inputs(table: Table) -> None:
     module, function = table.function.split(":")
     build = getattr(import_module(f"g2d.tables.{module}"), function)
     inspect.signature(build).bind(*table.reads.split())

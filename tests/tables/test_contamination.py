@@ -143,7 +143,7 @@ def test_rollouts_of_other_questions_are_refused() -> None:
         contamination_table({("m", "old"): continued(questions(2), 0)}, problems, [], 0.6)
 
 
-def test_the_sentence_says_may_only_where_the_test_does(tmp_path) -> None:
+def test_the_sentence_suspects_memory_only_if_the_test_is_significant(tmp_path) -> None:
     write_table(tmp_path / "table.csv", table_of(12, 0))
     rows = read_table(tmp_path / "table.csv", CONTAMINATION_COLUMNS)
     [sentence] = contamination_sentences(rows)

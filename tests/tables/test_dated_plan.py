@@ -49,7 +49,7 @@ def test_a_change_replaces_the_plan_before_evaluations_and_is_added_after_them(t
     assert (second["evaluations"], second["plan"]["seeds"]) == (1, [1, 2, 3])
 
 
-def test_the_words_say_what_was_planned_before_the_evaluations(tmp_path: Path) -> None:
+def test_the_sentence_names_the_plan_before_the_evaluations(tmp_path: Path) -> None:
     assert plan_words(read_plan(tmp_path)) == ""
     write_plan(load(LISTED), tmp_path)
     planned = plan_words(read_plan(tmp_path))

@@ -20,7 +20,7 @@ def answers(tokens: list[int], right: int) -> pd.DataFrame:
     return pd.DataFrame({"problem_id": range(n), "token_count": tokens, "reward": [float(i < right) for i in range(n)]})
 
 
-def test_length_and_accuracy_are_less_those_of_m0() -> None:
+def test_length_and_accuracy_are_differences_from_m0() -> None:
     grid = {
         (M0, "b"): answers([10, 20, 30, 40], 1),
         (PolicyKey("m", "dpo", 2, 50, 0), "b"): answers([12, 24, 30, 48], 2),

@@ -37,7 +37,7 @@ def test_a_generation_that_serves_several_steps_counts_its_tokens_once() -> None
     assert steps_of(rows)["tokens"].to_list() == [300.0, 300.0]
 
 
-def test_of_dpo_signal_is_a_pair_and_distance_a_log_ratio() -> None:
+def test_for_dpo_signal_is_a_pair_and_distance_a_log_ratio() -> None:
     row = {"step": 1, "num_tokens": 9.0, "pairable": 0.75, "rewards/chosen": 0.3, "rewards/rejected": -0.1}
     steps = steps_of([row], beta=0.1)
     assert steps.loc[1, "no_signal"] == 0.25
@@ -65,7 +65,7 @@ def test_one_low_step_is_no_collapse() -> None:
     assert result is not None and not result["collapsed"]
 
 
-def test_too_few_steps_say_nothing() -> None:
+def test_too_few_steps_give_no_collapse() -> None:
     assert collapse(pd.Series([1.0] * 9), 0.2) is None
     assert collapse(pd.Series([float("nan")] * 90), 0.2) is None
 

@@ -106,7 +106,7 @@ def test_curve_points_and_ablations_are_drawn_and_in_no_test() -> None:
     pd.testing.assert_frame_equal(rest, alone.reset_index(drop=True))
 
 
-def test_the_words_say_what_the_table_says_and_no_more() -> None:
+def test_the_sentences_agree_with_the_table() -> None:
     first, second = sentences(with_tests())
     assert first == (
         "By tokens generated per seed, DPO (K=0) and online (K=20) are on the frontier with these weights: better than "
@@ -210,14 +210,14 @@ def test_energy_and_money_are_known_or_are_no_cost_at_all() -> None:
     assert (costs["money"], costs["gpu_energy_kwh"]) == pytest.approx((9.05, 2.75))
 
 
-def test_a_training_with_a_lag_would_take_less_time_beside_its_generation() -> None:
+def test_a_training_with_a_lag_can_overlap_generation() -> None:
     late = [BILL[0], replace(BILL[2], overlap_s=1200), replace(BILL[2], job="m/seed0/dpo/g0/k4/cost", overlap_s=600)]
     assert critical_path_s(late) == critical_path_s(BILL[:1]) + 2 * 7200 - 1800
     assert cost_table({DPO: late})["overlap_s"].tolist() == pytest.approx([math.nan, 1800], nan_ok=True)
     assert merge_costs(BILL[2], late[1]).overlap_s == merge_costs(late[1], BILL[2]).overlap_s == 1200
 
 
-def test_the_bill_has_energy_and_money_only_where_they_are_known() -> None:
+def test_costs_have_energy_and_money_only_if_they_are_known() -> None:
     plain = cost_table({DPO: [replace(record, gpu_energy_j=None) for record in BILL]})
     assert tuple(plain.columns) == tuple(COST_COLUMNS)
     table = cost_table({DPO: BILL}, price=BY_NAME)
@@ -227,7 +227,7 @@ def test_the_bill_has_energy_and_money_only_where_they_are_known() -> None:
     assert set(table["currency"]) == {"EUR"}
 
 
-def test_energy_and_money_are_axes_only_where_they_are_known() -> None:
+def test_energy_and_money_are_axes_only_if_they_are_known() -> None:
     plain = {
         policy: {axis: cost for axis, cost in costs.items() if axis not in WHERE_KNOWN}
         for policy, costs in COSTS.items()

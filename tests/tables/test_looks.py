@@ -36,7 +36,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_plan_asks_what_the_page_asks_but_for_what_no_seed_is_worth() -> None:
+def test_the_plan_has_the_comparisons_of_the_page_that_seeds_can_decide() -> None:
     plan = plan_of(race_config(regimes={"sft": {"regime": "rft", "steps": [2]}}, seeds={"looks": [2]}), "m")
     pairs = {(one.family, one.policy.removeprefix("m/"), one.reference.removeprefix("m/")) for one in plan.asked}
     assert pairs == {
@@ -107,7 +107,7 @@ def test_two_looks_drop_one_policy_and_settle_another(results: Path) -> None:
     assert len(rows) == 6  # policies with a verdict are not tested again
 
 
-def test_further_answers_change_nothing_of_a_look(results: Path, tmp_path: Path) -> None:
+def test_later_answers_do_not_change_a_look(results: Path, tmp_path: Path) -> None:
     config = race_config()
     write_plan(config, tmp_path)
     write_answers(config, tmp_path, 3)
@@ -152,7 +152,7 @@ def test_a_look_whose_seeds_its_comparisons_do_not_ask_for_is_refused(tmp_path: 
         require_plan(config, tmp_path)
 
 
-def test_what_no_answer_depends_on_may_change(results: Path) -> None:
+def test_settings_without_influence_on_answers_may_change(results: Path) -> None:
     benchmarks = race_config().model_dump()["benchmarks"]
     further = {"other": benchmarks["arithmetic"] | {"family": "word_problems"}}
     price = {"currency": "EUR", "devices": 2.0}
@@ -161,7 +161,7 @@ def test_what_no_answer_depends_on_may_change(results: Path) -> None:
     require_plan(race_config(seeds={"looks": [4]}), Path("nowhere"))  # before the first look anything may
 
 
-def test_another_plan_begins_anew_and_says_so(tmp_path: Path) -> None:
+def test_another_plan_restarts_with_a_message(tmp_path: Path) -> None:
     raced(tmp_path)
     config = raced(tmp_path, seeds={"looks": [2, 3], "plan": "again", "error": 0.1})
     require_plan(config, tmp_path)

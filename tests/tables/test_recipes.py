@@ -80,7 +80,7 @@ def test_level_and_temperature(run: Run) -> None:
     assert list(rho.loc["level", "effect"]) == pytest.approx([3 / 16, -3 / 16])
 
 
-def test_what_the_tokens_of_g2d_could_buy(run: Run) -> None:
+def test_a_recipe_compares_policies_at_the_token_cost_of_g2d(run: Run) -> None:
     """30 tokens: DPO, GRPO, and of the online entry only the first ten updates."""
     build = {"frontier": frontier_table(EVALUATIONS, COSTS, margin=0.02)}.__getitem__
     best = run("The tokens of G2D", build=build)["best"]

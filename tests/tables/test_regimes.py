@@ -18,7 +18,7 @@ from .test_tables import solved
 MICRO = Path(__file__).parents[1] / "workflow/micro.yaml"
 
 
-def test_every_policy_stands_beside_what_was_spent_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_policy_has_its_cost_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = read(MICRO)
     key = next(key for key in policies(config) if (key.regime, key.k) == ("dpo", 4))
@@ -78,10 +78,5 @@ def test_online_entries_are_compared_with_those_before_them_at_the_same_k_and_g(
             against_entries.family_size,
             strict=True,
         )
-    ) == [
-        ("s10", 10, "s1", 4),
-        ("s10", 20, "s1", 4),
-        ("never", 20, "s1", 4),
-        ("never", 20, "s10", 4),
-    ]
+    ) == [("s10", 10, "s1", 4), ("s10", 20, "s1", 4), ("never", 20, "s1", 4), ("never", 20, "s10", 4)]
     assert set(table[table.reference == "base"].policy) == {key.regime for key in keys}

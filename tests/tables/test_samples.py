@@ -66,7 +66,7 @@ def test_the_most_frequent_answer_wins_and_a_draw_is_shared(answers: list[str | 
     assert majority_right(rollouts(*answers), never).to_dict() == {"a": pytest.approx(share)}
 
 
-def test_wrong_answers_are_one_where_the_verifier_finds_them_equal() -> None:
+def test_equal_wrong_answers_count_as_one() -> None:
     split = rollouts("4", "4", r"\frac{1}{2}", "0.5", "1/2")
     assert majority_right(split, never)["a"] == 1.0
     with Verifier() as verifier:
@@ -78,7 +78,7 @@ def test_wrong_answers_are_one_where_the_verifier_finds_them_equal() -> None:
         assert majority_right(split, equal)["a"] == 0.0
 
 
-def test_the_verifier_is_asked_only_where_it_decides() -> None:
+def test_the_verifier_judges_only_undecided_pairs() -> None:
     clear = [
         rollouts("4", "4", "4", "5", "6", problem="a"),
         rollouts("4", "5", "5", "6", problem="b"),
@@ -113,7 +113,7 @@ def test_the_table_has_a_row_for_every_k_and_the_vote(tmp_path) -> None:
     pd.testing.assert_frame_equal(read_table(tmp_path / "samples.csv", SAMPLE_COLUMNS), table)
 
 
-def test_a_model_called_samples_draws_none_beside() -> None:
+def test_a_model_named_samples_draws_no_further_samples() -> None:
     problems = {"source": "synthetic", "family": "arithmetic", "n": 5}
     config: dict[str, Any] = {
         "models": {"samples": {"source": "scratch"}},

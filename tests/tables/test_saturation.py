@@ -70,7 +70,7 @@ def test_the_page_reads_it_under_online_training(tmp_path: Path, accuracies: lis
     assert sentences(read_by_name(tmp_path / f"{name}.csv")) == saturation_sentences(table)
 
 
-def test_what_does_not_fit_has_no_numbers() -> None:
+def test_curves_without_a_fit_have_no_numbers() -> None:
     table = saturation_table(evaluations([0.5] * 6))
     [row] = table.to_dict("records")
     assert row["status"] == "no change"
@@ -111,5 +111,5 @@ def test_which_trainings_have_a_curve(of: dict[str, Any], without: dict[str, int
         ({"regimes": {"s2": {"regime": "semi_online_dpo", "steps": [2, 4, 6, 8], "sync_every": 2}}}, True),
     ],
 )
-def test_a_grid_has_the_table_where_it_has_enough_k(keys: dict[str, Any], curves: bool) -> None:
+def test_a_grid_with_enough_k_has_the_table(keys: dict[str, Any], curves: bool) -> None:
     assert has_curves(Config.model_validate(SMALL | keys)) == curves

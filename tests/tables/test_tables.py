@@ -215,7 +215,7 @@ def test_ablations_stand_below_their_reference():
     assert table["gradient_steps"].isna().all()
 
 
-def test_a_warmup_of_its_own_is_compared_with_the_same_kind_of_policy():
+def test_an_ablated_warmup_is_compared_with_the_same_kind_of_policy():
     keys = [policy("dpo", 150), policy("grpo", 300), policy("dpo", 300)]
     keys += [policy(f"per-k/{kind}", k) for kind in ("dpo", "grpo") for k in (150, 300)]
     descriptions = {f"per-k/{kind}": {"warmup.schedule": "per_k"} for kind in ("dpo", "grpo")}

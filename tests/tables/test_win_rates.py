@@ -62,7 +62,7 @@ def test_a_policy_that_only_pads_has_no_rate_at_equal_length(steepness: float) -
     ("shorter", "comparisons", "estimated"),
     [(2, 100, False), (10, 500, True), (9, 500, False), (5, 10, True), (4, 8, False)],
 )
-def test_where_lengths_hardly_overlap(shorter: int, comparisons: int, estimated: bool) -> None:
+def test_without_overlap_of_lengths_there_is_no_rate(shorter: int, comparisons: int, estimated: bool) -> None:
     longer = np.where(np.arange(comparisons) < shorter, -1.0, 1.0).reshape(1, -1, 1)
     won = np.tile([0.0, 1.0], comparisons // 2).reshape(1, -1, 1)
     assert (length_controlled(won, longer) is not None) is estimated
@@ -87,7 +87,7 @@ def test_it_is_one_half_of_oneself_symmetric_and_a_share(seed: int, seeds: int, 
     assert controlled(np.full_like(won, 0.5), longer).mean() == pytest.approx(0.5, abs=1e-6)
 
 
-def test_what_the_judge_pays_for_length_is_taken_away_and_the_rest_stays() -> None:
+def test_the_effect_of_length_is_removed_and_the_rest_is_kept() -> None:
     """A judge with a known taste, 400 experiments' worth of replies that are longer than M0's."""
     rng = np.random.default_rng(0)
     for taste in (0.0, 0.7):

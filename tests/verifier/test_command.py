@@ -148,7 +148,7 @@ def test_standard_input_and_output(files):
     assert "1 rows judged" in done.stderr
 
 
-def test_rows_are_added_to_what_a_redirection_has_already(files):
+def test_rows_are_appended_to_a_redirected_file(files):
     files[0].write_text(json.dumps(ROWS[0]) + "\n")
     done = piped(files, "in.jsonl", "-", '{ echo first; "$0" -m g2d verify "$1" "$2" --workers 1; } >> out.jsonl')
     assert done.returncode == 0
@@ -194,7 +194,7 @@ def test_input_and_output_may_be_one_file(files):
     assert lines(files[0])[0]["verdict"] == "correct"
 
 
-def test_no_malformed_row_is_lost_where_a_file_is_judged_in_place(files, capsys):
+def test_judging_in_place_loses_no_malformed_row(files, capsys):
     files[0].write_text(json.dumps(ROWS[0]) + "\n{broken\n")
     files[1].symlink_to(files[0])
     before = files[0].read_text()

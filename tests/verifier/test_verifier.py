@@ -114,7 +114,7 @@ def test_fractions_are_equal_exactly_if_their_values_are(a, b, c, d):
     assert (judgement.verdict == "correct") == (a * d == b * c)
 
 
-def test_equal_questions_are_asked_once(monkeypatch):
+def test_equal_questions_are_judged_once(monkeypatch):
     with Verifier(1) as verifier:
         judged = []
         ask = verifier._pool.judge

@@ -117,8 +117,8 @@ def _start(place: Path) -> None:
         stdout=theirs,
     )
     os.close(theirs)
-    with open(ready) as said:
-        assert said.read() == "ready", "the process with the imports could not start"
+    with open(ready) as line:
+        assert line.read() == "ready", "the process with the imports could not start"
     place.mkdir()
     (place / "folder").write_text(str(folder))
 
@@ -151,13 +151,13 @@ def main(folder: Path, source: Path, *heavy: str) -> None:
     _end(_status_of(program))
 
 
-def _status_of(what: str) -> int:
+def _status_of(program: str) -> int:
     """Run a script or a module; returns the exit status that Python would have."""
     try:
-        if what.endswith(".py"):
-            runpy.run_path(what, run_name="__main__")
+        if program.endswith(".py"):
+            runpy.run_path(program, run_name="__main__")
         else:
-            runpy.run_module(what, run_name="__main__", alter_sys=True)
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
@@ -286,11 +286,11 @@ def _use_package(source: Path) -> None:
             del sys.modules[name]
 
 
-def _moved(place: Any, source: Path, own: Path) -> Any:
+def _moved(place: Any, source: Path, copy: Path) -> Any:
     """A file, or the folders of a package, in another copy."""
     if isinstance(place, str):
-        return str(own / Path(place).relative_to(source))
-    return [_moved(folder, source, own) for folder in place]
+        return str(copy / Path(place).relative_to(source))
+    return [_moved(folder, source, copy) for folder in place]
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

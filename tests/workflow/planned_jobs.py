@@ -20,7 +20,7 @@ build = Workflow._build_dag
 
 
 def named(files: Any) -> dict[str, list[str]]:
-    return {name: [own] if isinstance(own, str) else list(own) for name, own in files.items()}
+    return {name: [paths] if isinstance(paths, str) else list(paths) for name, paths in files.items()}
 
 
 def build_and_keep(self: Workflow, *args: Any, **kwargs: Any) -> None:
@@ -30,7 +30,7 @@ def build_and_keep(self: Workflow, *args: Any, **kwargs: Any) -> None:
         {
             "rule": job.rule.name,
             "wildcards": dict(job.wildcards.items()),
-            "named": {what: named(files) for what, files in (("input", job.input), ("output", job.output))},
+            "named": {side: named(files) for side, files in (("input", job.input), ("output", job.output))},
             "params": {name: repr(value) for name, value in job.params.items()},
             "input": list(job.input),
             "output": list(job.output),

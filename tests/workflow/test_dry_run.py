@@ -224,7 +224,7 @@ def test_a_value_on_the_command_line(project: Project) -> None:
     assert project.planned("harvest", "--config", "seeds=[0, 1, 2]")["harvest_rollouts"] == 9
 
 
-def test_what_is_on_the_users_path_is_found_by_jobs(project: Project) -> None:
+def test_jobs_import_packages_of_the_users_path(project: Project) -> None:
     """For example the plugin of a reward."""
     (project.root / "plugins").mkdir()
     (project.root / "plugins/brevity.py").touch()
@@ -236,7 +236,7 @@ def test_what_is_on_the_users_path_is_found_by_jobs(project: Project) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_a_learning_rate_far_outside_those_in_use_is_warned_of(project: Project) -> None:
+def test_an_unusual_learning_rate_gives_a_warning(project: Project) -> None:
     warning = "dpo.learning_rate=1000 (micro) is more than 100 times above the rates in use"
     assert warning in project.snakemake("-n", "--config", "dpo={learning_rate: 1000}").stdout
     assert "rates in use" not in project.snakemake("-n").stdout
@@ -303,7 +303,7 @@ def test_configuration_files_are_the_ones_shipped(project: Project) -> None:
     assert len(re.findall(r"^Job \d+: ", plan, re.M)) == len(jobs.keys() - {"all"})
 
 
-def test_what_the_configuration_names_may_lie_among_the_results(project: Project, micro_config: dict[str, Any]) -> None:
+def test_files_of_the_configuration_may_be_in_the_results(project: Project, micro_config: dict[str, Any]) -> None:
     """Only results that jobs need from each other must have a rule."""
     mine = project.results / "of-another-run/problems.jsonl"
     mine.parent.mkdir(parents=True, exist_ok=True)
@@ -323,7 +323,7 @@ def test_independent_runs_instead_of_a_chain(project: Project, micro_config: dic
     assert "k2/checkpoint" not in listed
 
 
-def test_every_job_says_what_it_does_logs_and_is_timed(project: Project) -> None:
+def test_every_rule_has_a_message_a_log_and_a_benchmark(project: Project) -> None:
     rules, scripts = set(project.snakemake("--list-rules").stdout.split()), set()
     for file in (REPOSITORY / "workflow/rules").glob("*.smk"):
         for block in re.split(r"^ *(?:rule|checkpoint)(?= \w+:|:\n)", file.read_text(), flags=re.M)[
@@ -341,7 +341,7 @@ def test_every_job_says_what_it_does_logs_and_is_timed(project: Project) -> None
     assert set(VERSIONS) <= rules
 
 
-def test_no_job_imports_before_its_stage_what_it_may_not_need() -> None:
+def test_scripts_import_no_heavy_package_before_their_stage() -> None:
     """Imports at the top of a script are in no cost and no log, and would leave the Hub's client online."""
     heavy = {"torch", "transformers", "trl", "peft", "datasets", "vllm", "huggingface_hub", "math_verify", "sympy"}
     heavy.add("scipy.stats")

@@ -33,7 +33,9 @@ def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, An
         (("--cores", "1", "--forceall", "results/problems/arithmetic.jsonl"), 0),
     ],
 )
-def test_it_says_what_a_start_says(project: Project, arguments: tuple[str, ...], status: int) -> None:
+def test_a_forked_call_prints_the_words_of_a_new_process(
+    project: Project, arguments: tuple[str, ...], status: int
+) -> None:
     """Its words: jobs have no order, nor have options, and of the files that were updated Snakemake names some."""
     calls = [project.snakemake(*arguments, anew=anew) for anew in (False, True)]
     assert [call.returncode for call in calls] == [status, status], calls[0].stdout
@@ -61,13 +63,13 @@ def test_it_has_the_package_environment_and_arguments_of_its_call(project: Proje
     assert "MARK" not in os.environ
 
 
-def test_a_call_that_is_killed_is_told_from_one_that_ends(project: Project) -> None:
+def test_a_killed_call_has_the_status_of_its_signal(project: Project) -> None:
     (project.root / "killed.smk").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     assert project.snakemake("-n", "--snakefile", "killed.smk").returncode == -signal.SIGKILL
     assert project.snakemake("--version").returncode == 0
 
 
-def test_a_call_has_the_package_of_its_project_where_that_was_changed(project: Project) -> None:
+def test_a_call_imports_the_changed_package_of_its_project(project: Project) -> None:
     (project.root / "words.smk").write_text("import g2d.plain\nprint('words:', g2d.plain.__doc__)\nrule all:\n")
     outputs = [project.snakemake("-n", "--snakefile", "words.smk").stdout]
     with project.edited("src/g2d/plain.py", '"""Printing', '"""Changed. Printing'):

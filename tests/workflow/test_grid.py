@@ -64,7 +64,7 @@ def started(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, An
     return project
 
 
-def test_a_stage_without_a_model_imports_nothing_that_only_models_need(started: Project) -> None:
+def test_a_stage_without_a_model_imports_no_package_of_models(started: Project) -> None:
     heavy = {"torch", "transformers", "trl", "peft", "datasets", "vllm", "huggingface_hub", "math_verify", "sympy"}
     for rule in ("load_problems", "check_leakage", "select_training_set", "build_pairs"):
         logs = [*(started.results / "logs" / rule).rglob("*.log")]
@@ -85,7 +85,7 @@ class RememberingResults(Results):
         return super().read(part, *more)
 
 
-def test_what_a_table_is_computed_from_is_an_input_of_its_rule(micro_grid: Project) -> None:
+def test_files_read_by_a_table_are_inputs_of_its_rule(micro_grid: Project) -> None:
     """Each table is built from new `Results`, and equals the written one."""
     for name, table in tables_of(g2d.open(micro_grid.results).config).items():
         results = RememberingResults(micro_grid.results)
@@ -117,7 +117,7 @@ def test_main_table_has_every_policy_and_is_computed_from_the_evaluations(micro_
     )
 
 
-def test_where_a_gain_comes_from_and_what_the_budget_does(micro_grid: Project) -> None:
+def test_parts_of_a_gain_add_up_and_budgets_limit_finished_answers(micro_grid: Project) -> None:
     tables = micro_grid.results / "tables"
     parts, budgets, main = (pd.read_csv(tables / f"{name}.csv") for name in ("decomposition", "budgets", "main"))
     gains = parts[parts.policy != "base"]
@@ -157,7 +157,7 @@ def test_the_example_for_analysts_gives_table_1(micro_grid: Project, monkeypatch
         assert names["accuracy"][at] == pytest.approx(row.accuracy, rel=1e-5), at
 
 
-def test_frames_have_what_the_files_have(micro_grid: Project) -> None:
+def test_frames_equal_the_files(micro_grid: Project) -> None:
     opened = g2d.open(micro_grid.results)
     main = opened.tables["main"]
     assert list(main.columns) == list(pd.read_csv(micro_grid.results / "tables/main.csv").columns)
@@ -191,7 +191,7 @@ def lines(project: Project, folder: str, name: str = "metrics.jsonl") -> list[st
     return (project.results / "micro/seed0" / folder / name).read_text().splitlines()
 
 
-def test_what_has_not_finished_is_left_out(own_micro_grid: Project) -> None:
+def test_unfinished_policies_are_left_out(own_micro_grid: Project) -> None:
     results = own_micro_grid.results
     shutil.rmtree(results / "micro/seed0/dpo/g2/k4")
     (results / "tables/main.csv").unlink()
@@ -242,7 +242,7 @@ def test_the_status_of_another_folder_is_the_same_from_anywhere(micro_grid: Proj
     assert "all jobs have finished" in done.stdout
 
 
-def test_of_a_grid_without_its_last_policy_the_rest_waits(own_micro_grid: Project) -> None:
+def test_only_jobs_of_a_missing_policy_are_missing(own_micro_grid: Project) -> None:
     folder = own_micro_grid.results / "micro/seed0/dpo/g2/k4"
     shutil.rmtree(folder)
     missing = {state.job.name for state in Grid(own_micro_grid.results).look().of("missing")}
@@ -254,7 +254,7 @@ def test_of_a_grid_without_its_last_policy_the_rest_waits(own_micro_grid: Projec
 # ---------------------------------------------------------------------------------------------------------- the bill
 
 
-def test_a_policys_bill_covers_its_own_ancestry_once(micro_grid: Project) -> None:
+def test_a_policys_cost_counts_its_ancestry_once(micro_grid: Project) -> None:
     bill = read_cost(micro_grid.results / "micro/seed0/dpo/g2/k4/cost.json")
     assert [record.stage for record in bill.records] == [
         "calibrate",
@@ -266,7 +266,7 @@ def test_a_policys_bill_covers_its_own_ancestry_once(micro_grid: Project) -> Non
     assert len({record.job for record in bill.records}) == 5
 
 
-def test_the_bill_lists_every_stage_and_adds_up_to_table_1(micro_grid: Project) -> None:
+def test_costs_list_every_stage_and_add_up_to_table_1(micro_grid: Project) -> None:
     bill = pd.read_csv(micro_grid.results / "tables/cost.csv")
     cost = bill[(bill.policy == "g2d") & (bill.K == 4)]
     stages = ["calibrate", "train_grpo", "harvest_rollouts", "train_dpo", "evaluate"]

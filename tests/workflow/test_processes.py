@@ -17,7 +17,7 @@ from tests.workflow.test_sweep import planned_jobs
 SEED = "results/micro/seed0"
 
 
-def test_a_finished_grid_goes_on_with_two_processes(
+def test_a_finished_grid_continues_with_two_processes(
     own_micro_grid: Project, micro_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid, two = own_micro_grid, micro_config | {"training": {"processes": 2}}

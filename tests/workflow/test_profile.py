@@ -26,7 +26,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, An
     return project
 
 
-def test_the_papers_grid_and_its_gpu_hours_before_anything_is_submitted(project: Project) -> None:
+def test_the_dry_run_lists_gpu_hours_of_the_papers_grid(project: Project) -> None:
     done = project.snakemake("--profile", "slurm", "-n", "--quiet", "rules")
     assert done.returncode == 0, done.stdout
     assert re.search(r"^train_dpo +80$", done.stdout, re.M)

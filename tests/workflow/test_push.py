@@ -198,7 +198,7 @@ def test_the_data_set_is_read_by_the_names_on_its_card(micro_grid: Project, hub:
     )
 
 
-def test_a_dry_run_lists_everything_and_asks_nobody(
+def test_a_dry_run_lists_all_files_without_requests(
     micro_grid: Project, hub: Hub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert push(micro_grid, "--dry-run", "--only", "*/dpo/g2/k4") == 0
@@ -214,7 +214,7 @@ def test_a_dry_run_lists_everything_and_asks_nobody(
     assert f"{weights.stat().st_size / 1e3:,.1f} kB  {weights.name}" in output
 
 
-def test_nothing_is_made_public_unless_it_is_said(
+def test_repositories_are_private_without_the_option(
     micro_grid: Project, hub: Hub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert push(micro_grid, "--only", "none", "--public") == 0
@@ -235,7 +235,7 @@ def test_nothing_is_made_public_unless_it_is_said(
         ("hf_reads", "the Hub refuses (this token may not): `hf auth login`"),
     ],
 )
-def test_what_the_hub_refuses_is_one_line(
+def test_a_refusal_of_the_hub_is_one_line(
     micro_grid: Project,
     hub: Hub,
     token: str | None,
@@ -250,9 +250,7 @@ def test_what_the_hub_refuses_is_one_line(
     assert hub.repositories == {}
 
 
-def test_what_is_not_as_its_job_left_it_stays_here(
-    own_micro_grid: Project, hub: Hub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_results_are_not_pushed(own_micro_grid: Project, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     seed0 = own_micro_grid.results / "micro/seed0"
     with open(seed0 / "dpo/g2/k4/adapter/adapter_model.safetensors", "ab") as file:
         file.write(b"more")
@@ -336,7 +334,7 @@ def test_m0_and_problems_have_names_on_the_hub_or_m0_is_given_one(
         (["--base", "mikro=a/b"], "--base mikro: no such model here; there are micro"),
     ],
 )
-def test_mistakes_in_names_are_found_before_anybody_is_asked(
+def test_mistakes_in_names_are_reported_before_any_request(
     micro_grid: Project, hub: Hub, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert push(micro_grid, *arguments) == 2

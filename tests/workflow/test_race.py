@@ -47,7 +47,7 @@ def looks_of(project: Project) -> dict[str, tuple[bytes, int]]:
     return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
 
 
-def test_a_race_that_stopped_between_looks_goes_on(project: Project) -> None:
+def test_a_race_resumes_after_a_stop_between_looks(project: Project) -> None:
     config = race_config()
     write_answers(config, project.results, 2)
     stopped = project.snakemake("--cores", "1", *COMMAND)  # no third seed: the run ends after the first look
@@ -86,7 +86,7 @@ def test_a_race_that_stopped_between_looks_goes_on(project: Project) -> None:
     assert looks_of(project) == both
 
 
-def test_a_plan_that_changed_is_refused_before_anything_runs(project: Project) -> None:
+def test_a_changed_plan_is_refused_before_any_job(project: Project) -> None:
     done = project.snakemake("-n", *COMMAND, "--config", "seeds={looks: [2, 4]}")
     assert done.returncode != 0
     assert "seeds.looks: models.m.looks is not what it was at the first look" in done.stdout
@@ -100,7 +100,7 @@ def test_the_shipped_race_lists_its_jobs_until_the_first_look(project: Project, 
     assert jobs["take_look"] == 1
 
 
-def test_what_comes_after_the_looks_is_not_counted_before(tmp_path: Path) -> None:
+def test_jobs_after_the_looks_are_not_counted_before(tmp_path: Path) -> None:
     """Further benchmarks, samples, distances, replies, their checks and pairs of the page come after the looks; a sweep
     and a replayed harvest come before."""
     values = race_values()
@@ -113,11 +113,7 @@ def test_what_comes_after_the_looks_is_not_counted_before(tmp_path: Path) -> Non
         "drift": {},
         "contamination": values["harvest"],
         "rewards": {"fair": {"reward": "scratch_model"}, "coin": {"reward": "random"}},
-        "open_ended": {
-            "pool": replies | {"split": "train"},
-            "held_out": replies | {"split": "test"},
-            "reward": "fair",
-        }
+        "open_ended": {"pool": replies | {"split": "train"}, "held_out": replies | {"split": "test"}, "reward": "fair"}
         | values["harvest"],
         "sweep": {"development": 20, "regimes": {"dpo": {"learning_rate": [1e-4, 1e-3]}}},
         "ablations": {

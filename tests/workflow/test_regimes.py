@@ -152,7 +152,7 @@ def test_an_entry_on_the_harvests_of_the_grid(project: Project, micro_config: di
     assert project.planned()["train_rft"] == 3
 
 
-def test_an_online_entry_is_a_chain_of_its_own_and_can_be_harvested(
+def test_an_online_entry_is_a_separate_chain_and_can_be_harvested(
     project: Project, micro_config: dict[str, Any]
 ) -> None:
     folder = project.results / "micro/seed0/semi-online/g4"
@@ -261,7 +261,7 @@ def test_a_student_depends_on_its_teacher_and_pays_for_it(project: Project, micr
     assert project.planned()["train_distillation"] == 1
 
 
-def test_an_online_entry_can_stop_by_itself(project: Project) -> None:
+def test_an_online_entry_can_stop_early(project: Project) -> None:
     """Its K is then what it took, also for DPO on its harvest, and it may begin after the warm-up."""
     seed = project.results / "micro/seed0"
     record = read_json(seed / "stops/g4/k3/policy.json")
@@ -362,10 +362,7 @@ def test_the_grid_has_an_entry_at_its_k(micro_config: dict[str, Any]) -> None:
         (KTO | {"per_device_batch_size": 1}, "regimes.x.per_device_batch_size: "),
         (KTO | {"balance": 0.9}, "regimes.x.balance: "),
         (KTO | {"examples": "chosen"}, "regimes.x.examples: unknown key"),
-        (
-            SEMI_ONLINE | {"prompts_per_update": 61},
-            "regimes.x.prompts_per_update=61 exceeds training_set.n=60",
-        ),
+        (SEMI_ONLINE | {"prompts_per_update": 61}, "regimes.x.prompts_per_update=61 exceeds training_set.n=60"),
         (SEMI_ONLINE | {"sync_every": "pass"}, "regimes.x.sync_every: pass: training_set.n=60 of micro"),
         (SEMI_ONLINE | {"reference": "sync"}, "regimes.x.reference: sync: with lora.dropout=0.05 of micro"),
         (SEMI_ONLINE | {"temperature": 0.7}, "regimes.x: temperature: "),

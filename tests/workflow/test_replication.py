@@ -55,7 +55,7 @@ def test_a_few_other_answers_are_chance_and_many_are_not(micro_grid: Project, co
     assert verdict([many]).startswith("different")
 
 
-def test_rollouts_weights_and_missing_files_are_told_apart(micro_grid: Project, copy: Path) -> None:
+def test_rollouts_weights_and_missing_files_are_distinguished(micro_grid: Project, copy: Path) -> None:
     frame = pd.read_parquet(copy / HARVEST)
     frame.loc[frame.index[:120], "completion_text"] += " "
     frame.to_parquet(copy / HARVEST, index=False)
@@ -68,7 +68,7 @@ def test_rollouts_weights_and_missing_files_are_told_apart(micro_grid: Project, 
 
 
 @pytest.mark.parametrize("file", [EVALUATION, HARVEST, ADAPTER, "micro/base/model/model.safetensors"])
-def test_a_file_that_is_not_as_its_job_left_it_is_refused(micro_grid: Project, copy: Path, file: str) -> None:
+def test_a_changed_result_is_refused(micro_grid: Project, copy: Path, file: str) -> None:
     shutil.copytree(micro_grid.results / "digests", copy / "digests")
     (copy / file).write_bytes(flipped((copy / file).read_bytes()))
     for other in (micro_grid.results, copy):

@@ -99,7 +99,7 @@ def another_benchmark(config: Config) -> None:
 NEW_MODEL: Jobs = {"scratch_model": 1, "calibrate": 1, "select_training_set": 1} | SELECTED | {"evaluate": 18}
 NEW_BENCHMARK: Jobs = {"load_problems": 1, "check_leakage": 1, "evaluate": 9} | TABLES
 RESOURCES = {
-    "change a partition, a time limit or memory": ("--default-resources", "slurm_partition=other", "runtime=5"),
+    "change a partition, a time limit or memory": ("--default-resources", "slurm_partition=other", "runtime=5")
 }
 
 CASES: dict[str, tuple[Change, Jobs]] = {
@@ -251,7 +251,7 @@ def test_only_jobs_that_depend_on_a_change_run_again(micro_grid: Project, micro_
         assert micro_grid.planned(*RESOURCES.get(change, ())) == expected
 
 
-def test_a_results_folder_at_another_depth_runs_nothing_again(micro_grid: Project, tmp_path: Path) -> None:
+def test_a_results_folder_at_another_depth_plans_no_job(micro_grid: Project, tmp_path: Path) -> None:
     """The relative path from results to the workflow changes with `--directory`."""
     moved = Project(tmp_path / "far/below")
     for part in ("config", "results", ".snakemake"):
@@ -260,14 +260,14 @@ def test_a_results_folder_at_another_depth_runs_nothing_again(micro_grid: Projec
 
 
 @pytest.mark.parametrize("change", REMOVALS)
-def test_removing_a_seed_or_a_model_runs_the_summaries_alone(
+def test_removing_a_seed_or_a_model_runs_only_the_summaries(
     wide_grid: Project, wide_config: Config, change: str
 ) -> None:
     with configured(REMOVALS[change])(wide_grid, wide_config):
         assert wide_grid.planned() == TABLES
 
 
-def test_two_changes_at_once_run_what_both_ask_for(micro_grid: Project, micro_config: Config) -> None:
+def test_two_changes_run_the_jobs_of_both(micro_grid: Project, micro_config: Config) -> None:
     """A new benchmark must not hide a changed setting."""
 
     def both(config: Config) -> None:

@@ -8,7 +8,7 @@ from g2d.jobs.shared_imports import LOG
 from tests.workflow.conftest import Project
 
 
-def test_a_job_of_a_cluster_makes_its_own(own_micro_grid: Project, micro_config: dict[str, Any]) -> None:
+def test_a_job_of_a_cluster_imports_its_packages(own_micro_grid: Project, micro_config: dict[str, Any]) -> None:
     """It has a separate Snakemake, so nobody could share."""
     project, answers = own_micro_grid, "results/micro/seed0/dpo/g2/k2/eval/arithmetic.parquet"
     project.configure(micro_config | {"share_imports": True})

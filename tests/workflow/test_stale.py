@@ -58,12 +58,12 @@ def without(project: Project, file: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("file", DELETED)
-def test_a_deleted_file_is_planned_with_what_follows(micro_grid: Project, file: str) -> None:
+def test_a_deleted_file_is_planned_with_dependent_jobs(micro_grid: Project, file: str) -> None:
     with without(micro_grid, file):
         assert micro_grid.planned() == DELETED[file]
 
 
-def test_a_target_finds_what_is_missing_behind_it(micro_grid: Project) -> None:
+def test_a_target_plans_its_missing_inputs(micro_grid: Project) -> None:
     """Only the harvest at K=2 is needed for `k2`; temporary shards are not missed."""
     with without(micro_grid, f"{SEED}/harvest/g2/k2/rollouts.parquet"):
         assert "harvest_rollouts" in micro_grid.planned("k2")
@@ -101,7 +101,7 @@ def test_a_file_that_the_plan_reads_is_refused_and_its_job_not_left_out(
     assert [line for line in done.stdout.splitlines() if f"{SEED}/{file}" in line and message in line], done.stdout
 
 
-def test_a_deleted_file_is_made_again_and_the_same_content_re_runs_nothing(grid: Project) -> None:
+def test_a_deleted_file_is_made_again_and_equal_content_runs_nothing_else(grid: Project) -> None:
     """The pairs exist, but the job that made them has lost its other output."""
     made = [grid.root / f"{SEED}/harvest/g2/k2/{name}" for name in ("informativeness.json", "pairs.jsonl")]
     before = [file.read_bytes() for file in made]
@@ -159,7 +159,7 @@ def test_results_copied_without_their_time_stamps(grid: Project) -> None:
 # ------------------------------------------------------------------------------------------------------- configurations
 
 
-def test_additions_at_once_are_planned_together_and_nothing_is_left_when_they_are_taken_back(
+def test_several_additions_are_planned_together_and_removing_them_plans_no_job(
     micro_grid: Project, micro_config: dict[str, Any]
 ) -> None:
     """A K, a seed and a benchmark."""
@@ -224,7 +224,7 @@ FILES = [*READ.values(), "model/model.safetensors"]
 OLD = 10**18  # nanoseconds: in 2001
 
 
-def test_files_that_were_replaced_are_planned_whatever_their_time_stamps(local_model: Project) -> None:
+def test_replaced_files_are_planned_whatever_their_time_stamps(local_model: Project) -> None:
     """By older files of another size (`mv`, `cp -p`, `rsync -t`), or by an edit that restores the mtime."""
     paths = [local_model.root / file for file in FILES]
     kept = [(path, path.read_bytes(), path.stat()) for path in paths]
@@ -248,7 +248,7 @@ def test_files_that_were_replaced_are_planned_whatever_their_time_stamps(local_m
     assert local_model.planned(RECORD, *READ, *LARGE) == {}
 
 
-def test_the_same_content_re_runs_nothing_however_large_and_new_it_is(local_model: Project, tmp_path: Path) -> None:
+def test_equal_content_runs_nothing_however_large_and_new_it_is(local_model: Project, tmp_path: Path) -> None:
     """`cp -r` of the whole project without its time stamps, and `touch`."""
     for file in FILES:
         (local_model.root / file).touch()

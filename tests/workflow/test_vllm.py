@@ -62,7 +62,7 @@ def test_the_warmup_trains_on_vllms_rollouts_and_keeps_them(grid: Project) -> No
     assert rollouts.groupby("step").reward.mean().tolist() == pytest.approx([row["reward"] for row in steps])
 
 
-def test_another_engine_runs_again_what_it_generated_and_another_memory_share_nothing(
+def test_another_engine_runs_generation_again_but_another_memory_share_runs_nothing(
     grid: Project, config: dict[str, Any]
 ) -> None:
     jobs = {}
@@ -80,7 +80,7 @@ def test_another_engine_runs_again_what_it_generated_and_another_memory_share_no
     assert "embedded_model" not in jobs["transformers"]
 
 
-def test_jobs_that_share_an_engine_are_still_jobs_and_files_of_their_own(grid: Project, config: dict[str, Any]) -> None:
+def test_jobs_that_share_an_engine_leave_the_files_of_separate_jobs(grid: Project, config: dict[str, Any]) -> None:
     """Jobs with separate engines leave the same bytes, and the setting re-runs nothing."""
     logs = {
         rule: [*(grid.results / "logs" / rule).rglob("*.log")] for rule in ("calibrate", "harvest_rollouts", "evaluate")
@@ -159,7 +159,7 @@ def vllm_server(model: Path, adapter: Path, log: Path) -> Iterator[str]:
             server.wait()
 
 
-def test_an_adapter_is_served_by_vllm_as_it_is(grid: Project, tmp_path: Path) -> None:
+def test_vllm_serves_an_adapter_unchanged(grid: Project, tmp_path: Path) -> None:
     """The server's greedy answers equal the evaluation's."""
     rows = pd.read_parquet(grid.results / "micro/seed0/dpo/g0/k0/eval/arithmetic.parquet")
     model = grid.results / "micro/base/model"

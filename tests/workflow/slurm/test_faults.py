@@ -145,7 +145,7 @@ def test_a_job_that_is_asked_to_stop_before_it_has_begun_is_submitted_again(surv
     assert jobs_of(survived, "early")[-1][1] == "COMPLETED"
 
 
-def test_jobs_hold_a_gpu_where_the_rule_says_so_and_nowhere_else(survived: SlurmProject) -> None:
+def test_only_rules_with_a_gpu_get_one(survived: SlurmProject) -> None:
     for fault in ("cancelled", "preempted", "stubborn", "lost"):
         assert {entry["gpu"] is not None and entry["node"].startswith("gpu") for entry in survived.diary(fault)} == {
             True
@@ -160,7 +160,7 @@ def test_a_second_snakemake_is_refused(survived: SlurmProject) -> None:
     assert "Directory cannot be locked" in second
 
 
-def test_after_a_failure_the_rest_goes_on_and_after_ctrl_c_the_same_command_does(
+def test_other_jobs_continue_after_a_failure_and_the_same_command_resumes_after_ctrl_c(
     happening: dict[str, Future[Any]],
 ) -> None:
     """A job fails while another one works; the other one's successor still runs. Ctrl-C stops the second attempt."""
@@ -207,7 +207,7 @@ def _a_job_that_takes_long_to_end(folder: Path) -> None:
     assert not squeue("--states=RUNNING,COMPLETING", f"--jobs={job_id}")
 
 
-def test_after_kill_9_orphans_are_ended_and_what_they_finished_is_redone(happening: dict[str, Future[Any]]) -> None:
+def test_after_kill_9_orphans_end_and_their_jobs_run_again(happening: dict[str, Future[Any]]) -> None:
     happening["killed"].result()
 
 

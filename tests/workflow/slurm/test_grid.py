@@ -124,7 +124,7 @@ def test_rules_that_need_a_gpu_get_one_and_the_others_get_none(grid: SlurmProjec
     assert (table.partition == table.gpus.map({0: "cpu", 1: "gpu"})).all()
 
 
-def test_a_status_that_was_watched_meanwhile_said_no_untruth(grid: SlurmProject) -> None:
+def test_a_watched_status_shows_only_true_states(grid: SlurmProject) -> None:
     seen_looks = looks(grid)
     finished = [look["jobs"]["finished"] for look in seen_looks]
     assert finished == sorted(finished)
@@ -160,9 +160,7 @@ def test_the_cancelled_and_the_preempted_stage_ran_again(grid: SlurmProject) -> 
 
 
 @pytest.mark.parametrize(("rule", "folder", "steps"), TRAININGS)
-def test_the_second_attempt_goes_on_from_the_step_that_the_first_saved(
-    grid: SlurmProject, rule: str, folder: str, steps: int
-) -> None:
+def test_the_second_attempt_resumes_at_the_saved_step(grid: SlurmProject, rule: str, folder: str, steps: int) -> None:
     attempts = read_attempts(grid.results / "attempts" / rule)
     assert [attempt.status for attempt in attempts] == ["stopped", "ok"]
     assert attempts[1].carried is not None
@@ -175,7 +173,7 @@ def test_the_second_attempt_goes_on_from_the_step_that_the_first_saved(
     assert not (grid.results / "micro" / folder / "work").exists()
 
 
-def test_the_result_is_that_of_a_run_without_a_cluster_and_without_a_stop(
+def test_the_result_equals_an_uninterrupted_local_run(
     grid: SlurmProject, uninterrupted: Project, micro_grid: Project
 ) -> None:
     for file in (f"{WARM_UP}/{ADAPTER}", f"{WARM_UP}/checkpoint/optimizer.pt", f"{DPO}/{ADAPTER}"):
@@ -188,5 +186,5 @@ def test_the_result_is_that_of_a_run_without_a_cluster_and_without_a_stop(
     assert sha256(grid.results / weights) == sha256(micro_grid.results / weights)
 
 
-def test_a_second_run_finds_nothing_to_do(grid: SlurmProject) -> None:
+def test_a_second_run_plans_no_job(grid: SlurmProject) -> None:
     assert grid.planned("--profile", "slurm", TARGET) == {}
