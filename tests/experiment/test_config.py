@@ -154,6 +154,8 @@ def test_revisiting_grpos_runs_end_with_its_epochs() -> None:
         ({"pooll": {}}, "my.yaml: pooll: unknown key; did you mean pool?"),
         ({"warmup": {"learning_rat": 1}}, "my.yaml: warmup.learning_rat: unknown key; did you mean learning_rate?"),
         ({"warmup": {"steps": [0, 300], "horizon": 200}}, "K=300 exceeds warmup.horizon=200: raise the horizon"),
+        ({"warmup": {"top_p": 0.9}}, "my.yaml: warmup.top_p: importance ratios need samples of the whole distribution"),
+        ({"warmup": {"top_k": 20}}, "my.yaml: warmup.top_k: importance ratios need samples of the whole distribution"),
         ({"warmup": {"steps": []}}, "my.yaml: warmup.steps: the grid of K is empty"),
         ({"warmup": {"steps": [5, 5]}}, "K values repeat: [5, 5]"),
         ({"warmup": {"group_sizes": [3]}}, "G=3 must be at least 2 and divide the 16 completions"),

@@ -81,6 +81,16 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         paper="advised",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_distribution(cls, values: Any) -> Any:
+        if isinstance(values, dict) and (names := [name for name in ("top_p", "top_k", "min_p") if name in values]):
+            raise MistakeInKeyError(
+                names[0],
+                "importance ratios need samples of the whole distribution: drop the key, or lower temperature instead",
+            )
+        return values
+
     @field_validator("steps")
     @classmethod
     def _ascending(cls, steps: list[int]) -> list[int]:
