@@ -1,8 +1,7 @@
 """Browsers of the page: rollouts of a problem across K (the paper's appendix C), and answers to a question by policy.
 
-The page has space for a few thousand rollouts. The pair browser shows problems with pairs at the most values of K
-first, the answer browser the first question of each pattern of right and wrong over the policies, then the second of
-each. Ties are ordered by a hash of their names, so no model decides what is shown.
+The page has space for a few thousand rollouts. The pair browser first shows problems with pairs at most K. The answer
+browser shows the first question of each pattern of right and wrong, then the second. Ties are ordered by a hash.
 """
 
 from __future__ import annotations
@@ -40,8 +39,6 @@ ROLLOUT_COLUMNS = (
 
 @dataclass(frozen=True)
 class Completion:
-    """One rollout on the page."""
-
     role: str  # chosen | rejected | example, where the prompt has no pair; in the answer browser the policy's name
     sample: int
     text: Markup
@@ -55,8 +52,6 @@ class Completion:
 
 @dataclass(frozen=True)
 class Shown:
-    """A problem on the page."""
-
     problem_id: str
     level: int | None
     prompt: Markup
@@ -65,7 +60,6 @@ class Shown:
 
     @property
     def size(self) -> int:
-        """Characters of its texts."""
         return len(self.prompt) + sum(len(completion.text) for completion in self.completions)
 
 
@@ -82,7 +76,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Story(Shown):
-    """One problem across K."""
+    """A problem across K."""
 
     steps: tuple[Step, ...]
 
@@ -167,7 +161,7 @@ def browse_pairs(
 
 
 def ranked(names: Iterable[str], paired: Iterable[Iterable[str]]) -> list[str]:
-    """Problems by the number of K at which they have a pair, most first; equals by the hash of their name."""
+    """Sort problems by the number of K with a pair, most first; ties by a hash of the name."""
     counts = Counter(name for step in paired for name in step)
     return sorted(names, key=lambda name: (-counts[name], hashlib.sha256(name.encode()).digest()))
 
@@ -202,8 +196,10 @@ def browse_answers(
 
 
 def browse_runs(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> list[Answered]:
-    """The same of several runs, on these benchmarks or on all: each one's policies, called after it, that answered the
-    questions of the first run with the benchmark."""
+    """Return the answers of several runs, on some benchmarks or on all.
+
+    Policies are prefixed with their run. They must have answered the same questions as the first run.
+    """
     places = dict.fromkeys(at for run in runs.values() for at in side_by_side(run.config))
     shown = [_over_runs(runs, *at) for at in places if not benchmarks or at[1] in benchmarks]
     return within_budget([answered for answered in shown if len(answered.policies) > 1])
@@ -229,7 +225,6 @@ def _over_runs(runs: Mapping[str, Results], model: str, benchmark: str) -> Answe
 
 
 def _called(keys: Sequence[PolicyKey]) -> list[str]:
-    """The policies as the page calls them."""
     rows = [{"policy": key.label, "K": key.shown_k, "group_size": key.group_size or None} for key in keys]
     return names(pd.DataFrame(rows, columns=["policy", "K", "group_size"]))
 
@@ -250,7 +245,7 @@ def _answered(
 
 
 def in_turn(right: Mapping[str, str]) -> list[str]:
-    """Questions by their patterns: the first of each before the second of any, those with a disagreement first."""
+    """Sort questions: the first of each pattern before the second of any, disagreements first."""
     seen: Counter[str] = Counter()
     places = {}
     for name in sorted(right, key=lambda name: hashlib.sha256(name.encode()).digest()):
@@ -263,7 +258,6 @@ def in_turn(right: Mapping[str, str]) -> list[str]:
 
 
 def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
-    """A rollout as the page shows it, from its `ROLLOUT_COLUMNS`."""
     answer = row["extracted_answer"]
     return Completion(
         role=role,
@@ -289,7 +283,7 @@ def _answer(answer: str | None) -> Markup:
 
 
 def within_budget(series: Sequence[Browsed]) -> list[Browsed]:
-    """The same with as many problems as a page has room for, taking one of each series in turn."""
+    """Return the series with as many problems as the page has space for, taken in turn."""
     shown, left = [0] * len(series), MAX_CHARACTERS
     for at, story in (one for turn in zip_longest(*(one.shown for one in series)) for one in enumerate(turn) if one[1]):
         left -= story.size

@@ -1,8 +1,7 @@
 """Charts as Vega-Lite specifications, for the page and for the files of `figures`.
 
-Series differ by colour and also by shape, dash or lightness, for grey prints. Each specification contains its rows,
-those of one model (and benchmark) of the table that its parameter is named after, and is as wide as its container;
-`known` has the style of each policy.
+Series differ by colour and also by shape, dash or lightness, for grey prints. Each chart takes the rows of one model
+(and benchmark) and is as wide as its container; `styles` has the style of each policy.
 """
 
 from __future__ import annotations
@@ -226,7 +225,6 @@ def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
 
 
 def cost_by_stage(cost: pd.DataFrame) -> Spec:
-    """Device-hours of every policy by stage, mean over seeds."""
     rows = cost.assign(name=names(cost))
     seeds = rows.groupby("name", sort=False)["seed"].nunique().clip(lower=1)
     hours = rows.groupby(["name", "stage"], sort=False)["device_hours"].sum().reset_index()
@@ -246,8 +244,10 @@ def cost_by_stage(cost: pd.DataFrame) -> Spec:
 
 
 def gains(decomposition: pd.DataFrame) -> Spec | None:
-    """A waterfall per policy: from M0's accuracy to the policy's by finishing, by format, by reasoning, each with its
-    interval; a black line is the policy's accuracy, a dashed one M0's. None without a gain."""
+    """Return a waterfall per policy from M0's accuracy by finishing, format and reasoning; None without a gain.
+
+    A black line is the policy's accuracy, a dashed line M0's.
+    """
     rows = decomposition.dropna(subset=["gain"])
     if rows.empty:
         return None

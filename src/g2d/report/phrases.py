@@ -83,7 +83,7 @@ def points(share: float, low: float, high: float) -> str:
 
 
 def points_of(row: Mapping[Any, Any], name: str) -> str:
-    """The same of a column and its bounds."""
+    """Format a column with its bounds like `points`."""
     return points(row[name], row[f"{name}_low"], row[f"{name}_high"])
 
 
