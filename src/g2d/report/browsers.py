@@ -29,7 +29,7 @@ from g2d.tables.results import Results
 PROBLEMS_PER_SERIES = 40
 PROBLEMS_PER_CONTROL = 10
 QUESTIONS_PER_BENCHMARK = 40
-MAX_CHARACTERS = 2_500_000  # of all texts as HTML; the page stays small enough for a phone
+MAX_CHARACTERS = 2_500_000  # HTML of all texts: the page must stay small enough for a phone
 
 ROLLOUT_COLUMNS = (
     *("problem_id", "level", "sample", "completion_text", "token_count", "finish_reason"),
@@ -39,7 +39,7 @@ ROLLOUT_COLUMNS = (
 
 @dataclass(frozen=True)
 class Completion:
-    role: str  # chosen | rejected | example, where the prompt has no pair; in the answer browser the policy's name
+    role: str  # chosen, rejected, example (no pair), or the policy's name
     sample: int
     text: Markup
     verdict: str
@@ -47,7 +47,7 @@ class Completion:
     tokens: int
     truncated: bool
     disputed: bool
-    reward: float | None  # of the harvest's reward; None where it had none
+    reward: float | None  # by the harvest's reward, if it has one
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Step:
     k: int
     correct: int
     n: int
-    verdicts: str  # for example "5 correct, 3 incorrect"
+    verdicts: str  # such as "5 correct, 3 incorrect"
     completions: tuple[Completion, ...]
 
 
@@ -92,7 +92,7 @@ class Series:
 
     model: str
     seed: int
-    variant: str  # whose harvests, "" for the main grid's
+    variant: str  # name of the entry, "" for the main grid
     group_size: int | None
     shown: tuple[Story, ...]
 
@@ -103,12 +103,12 @@ class Answered:
 
     model: str
     benchmark: str
-    policies: tuple[str, ...]  # as the page calls them
-    right: tuple[str, ...]  # of every problem, a 1 or a 0 per policy
+    policies: tuple[str, ...]  # names on the page
+    right: tuple[str, ...]  # one string per problem, with 1 or 0 per policy
     shown: tuple[Shown, ...]
 
 
-At = tuple[str, int, str, int | None]  # what a series is of: model, seed, variant, G
+At = tuple[str, int, str, int | None]  # model, seed, variant, G of a series
 Browsed = TypeVar("Browsed", Series, Answered)
 
 
@@ -145,7 +145,7 @@ def browse_pairs(
     series = []
     for at, keys in series_keys(harvests).items():
         prompts = problems[at[0]]
-        drawn = [{pair["problem_id"]: pair for pair in reversed(pairs(key))} for key in keys]  # of several the first
+        drawn = [{pair["problem_id"]: pair for pair in reversed(pairs(key))} for key in keys]  # the first of several
         chosen = ranked(prompts, drawn)[: PROBLEMS_PER_CONTROL if at[2] else PROBLEMS_PER_SERIES]
         steps: dict[str, list[Step]] = {name: [] for name in chosen}
         for key, paired in zip(keys, drawn, strict=True):

@@ -51,7 +51,7 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     ks = sorted(int(k) for k in trained.loc[of_warmup, "K"].unique()) or [0]
     reach = ks[-1] - ks[0] or 1
     series = list(dict.fromkeys(trained.loc[of_warmup, "series"]))
-    # Marks at the same K stand side by side.
+    # Marks at the same K are side by side.
     offsets = trained["series"].map({name: 0.007 * (i - (len(series) - 1) / 2) for i, name in enumerate(series)})
     others = list(dict.fromkeys(trained.loc[~of_warmup, "policy"]))
     step = min(0.11, 0.8 / max(1, len(others)))
@@ -145,7 +145,7 @@ def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame
     return rows.assign(at=ats)
 
 
-# Where a name stands beside its mark, in the order of preference.
+# Places of a name beside its mark, in the order of preference.
 PLACES: tuple[dict[str, Any], ...] = (
     {"align": "left", "dx": 8, "dy": -5},
     {"align": "left", "dx": 8, "dy": 17},

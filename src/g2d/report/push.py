@@ -127,7 +127,7 @@ class Push:
         self.results = Results(folder)
         self.config = self.results.config
         self.digests = digests_in(folder)
-        self.left_out: dict[str, str] = {}  # by folder, the first of its files that is not as a job has left it
+        self.left_out: dict[str, str] = {}  # folder: its first file that changed since its job
         if to.count("/") != 1:
             raise ValueError(f"--to {to}: not a repository's name, ORG/NAME")
         if unknown := sorted(bases.keys() - self.config.models.keys()):

@@ -17,7 +17,7 @@ from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey, called
 from g2d.regimes.catalogue import REGIMES
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, in the order of the families.
+# Okabe and Ito's colours for colour-blind readers, in the order of the families.
 OKABE_ITO = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 PALETTE = (*OKABE_ITO, "#332288")  # and one of Paul Tol's
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
@@ -32,14 +32,14 @@ SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grp
 class Style:
     """Style of the policies of one name and group size, for all K."""
 
-    series: str  # in legends
+    series: str  # name in legends
     color: str
     shape: str
     dash: tuple[int, ...]
     of_warmup: bool  # its K counts steps of the GRPO warm-up
 
 
-Styles = Mapping[tuple[str, int], Style]  # by policy and group size; 0 stands for a policy without one
+Styles = Mapping[tuple[str, int], Style]  # key: policy, and group size or 0
 
 
 def numbered_style(number: int, series: str, color: str) -> Style:

@@ -38,7 +38,7 @@ class Table:
     numeric: tuple[bool, ...]
     rows: tuple[tuple[Cell, ...], ...]
     constant: tuple[tuple[str, Markup], ...]  # columns with the same value in all rows, shown once
-    n_rows: int  # in the file, of which the first `MAX_ROWS` are shown
+    n_rows: int  # rows of the file; the first `MAX_ROWS` are shown
 
 
 def cells_of(frame: pd.DataFrame) -> Table:
