@@ -32,7 +32,7 @@ def test_power_in_words_and_as_a_chart(grid: dict) -> None:
     assert here["difference_low"] < here["difference"] < here["difference_high"]
     for sd, words in (
         (0.01, "Seeds differ by 1.0 points"),
-        (0.0, "no more than the chance of single answers explains"),
+        (0.0, "no more than single answers explain by chance"),
     ):
         assert words in power_sentences(power, variance.assign(seed_sd=sd))[0]
     assert "Twice the" in paragraphs[0]

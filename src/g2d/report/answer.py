@@ -35,8 +35,6 @@ At = tuple[str, int, int]  # a policy: its label, K, and group size or 0
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of one model on one benchmark."""
-
     model: str
     benchmark: str
     sentences: tuple[str, ...]
@@ -63,17 +61,15 @@ class Row:
 
     @property
     def k(self) -> int:
-        """K of the policy."""
         return self.at[1]
 
     def score(self, digits: int = 1) -> str:
-        """Accuracy with its interval, in per cent."""
         return percent_interval(self.accuracy, self.ci_low, self.ci_high, digits)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How two policies differ in accuracy, first minus second, in -1..1."""
+    """Difference in accuracy of two policies, first minus second, in -1..1."""
 
     accuracy: float
     distinct: bool
@@ -82,7 +78,6 @@ class Difference:
 
     @property
     def shown(self) -> str:
-        """The points with their sign, and their interval."""
         if self.test is None:
             return f"{signed(self.accuracy)} points"
         return points(self.accuracy, self.test["family_low"], self.test["family_high"])
@@ -92,8 +87,6 @@ class Difference:
 
 
 class _Grid:
-    """Inputs of the sentences, from the tables of `answer`."""
-
     def __init__(
         self, benchmark: str, rows: pd.DataFrame, comparisons: pd.DataFrame | None, margins: pd.DataFrame | None
     ) -> None:
@@ -120,7 +113,7 @@ class _Grid:
 
     @property
     def nothing_beats_m0(self) -> bool:
-        """Whether policies of the page were tested against M0 and none is shown to be better."""
+        """Whether policies were tested against M0 and none is shown to be better."""
         tests = [test for (_, other), test in self.tests.items() if self.base and other == self.base.at]
         return bool(tests) and not any(test["p_holm"] <= LEVEL and test["difference"] > 0 for test in tests)
 
@@ -130,8 +123,7 @@ class _Grid:
         return max(self.candidates, key=lambda row: row.accuracy)
 
     def compare(self, first: Row, second: Row) -> Difference:
-        """Return first minus second, from their paired test if there is one, else from whether their intervals
-        overlap."""
+        """Return first minus second, by their paired test or, without one, by the overlap of their intervals."""
         difference, test = first.accuracy - second.accuracy, self.tests.get((first.at, second.at))
         if test is None:
             distinct = first.ci_low > second.ci_high or second.ci_low > first.ci_high
@@ -167,7 +159,7 @@ def answer(
 
 
 def duration(hours: float) -> str:
-    """Device time in the unit that suits it."""
+    """Format device time in a suitable unit."""
     unit, factor = time_unit(hours)
     number = f"{factor * hours:.{3 if factor == 1 else 2}g}"
     return f"{number} device-{unit.removesuffix('s') if number == '1' else unit}"
@@ -216,7 +208,7 @@ def _verdict(grid: _Grid) -> str:
 
 
 def _at_most_worse(bound: Mapping[Any, Any]) -> str:
-    """The one-sided 95 % bound of a row of `margins.csv`."""
+    """Format the one-sided 95 % bound of a row of `margins.csv`."""
     if not bound["margin_shown"]:
         return "better than any other K (95 %)"
     return f"at most {at_most(bound['margin_shown'])} points worse than the best K (95 %)"
@@ -227,7 +219,7 @@ def _points(share: float) -> str:
 
 
 def _effect(grid: _Grid) -> str:
-    """The best K > 0 against K=0."""
+    """Compare the best K > 0 with K=0."""
     none, warmed = grid.none, grid.warmed
     where = f"On {grid.benchmark}" + ("" if grid.best.n_seeds > 1 else ", with these weights (one training run each)")
     if warmed is None:
@@ -262,7 +254,7 @@ def _against(grid: _Grid) -> str:
 
 
 def _enough(grid: _Grid) -> tuple[str, ...]:
-    """How much worse than the best every K can be, and the smallest K for which that is within the margin."""
+    """State the bound of each K, and the smallest K within the margin."""
     if len(grid.bounded) < 2:
         return ()
     bounds = {row.name: row.bound for row in grid.bounded if row.bound}
@@ -305,7 +297,6 @@ def _auto_stop(grid: _Grid) -> tuple[str, ...]:
 
 
 def _sample(row: Row) -> str:
-    """The seeds and problems that intervals are over."""
     if row.n_seeds > 1:
         return f"Bars and brackets are 95 % intervals over {row.n_seeds} seeds and {row.n_problems} problems."
     return (
@@ -339,7 +330,6 @@ def _pooling(policies: Sequence[Row], seeds: int) -> str:
 
 
 def _choice(grid: _Grid) -> str:
-    """The correction for choosing the best K afterwards."""
     chosen = (
         f"The best of {len(grid.candidates)} policies was chosen on the same problems, so its accuracy is biased "
         "upwards."
@@ -377,7 +367,7 @@ def _rows(table: pd.DataFrame, margins: pd.DataFrame | None) -> list[Row]:
 
 
 def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], Mapping[Any, Any]]:
-    """The rows of `comparisons.csv` by their two policies, in either order; intervals are first minus second."""
+    """Rows of `comparisons.csv` by their two policies, in either order; intervals are first minus second."""
     tested = [] if comparisons is None else comparisons.dropna(subset=["p_holm"]).to_dict("records")
     sides = {"low": "high", "high": "low"}
     by_policies: dict[tuple[At, At], Mapping[Any, Any]] = {}

@@ -1,8 +1,7 @@
 """Browsers of the page: rollouts of a problem across K (the paper's appendix C), and answers to a question by policy.
 
-The page has space for a few thousand rollouts. The pair browser shows problems with pairs at the most values of K
-first, the answer browser the first question of each pattern of right and wrong over the policies, then the second of
-each. Ties are ordered by a hash of their names, so no model decides what is shown.
+The page has space for a few thousand rollouts. The pair browser first shows problems with pairs at most K. The answer
+browser shows the first question of each pattern of right and wrong, then the second. Ties are ordered by a hash.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from g2d.tables.results import Results
 PROBLEMS_PER_SERIES = 40
 PROBLEMS_PER_CONTROL = 10
 QUESTIONS_PER_BENCHMARK = 40
-MAX_CHARACTERS = 2_500_000  # of all texts as HTML; the page stays small enough for a phone
+MAX_CHARACTERS = 2_500_000  # HTML of all texts: the page must stay small enough for a phone
 
 ROLLOUT_COLUMNS = (
     *("problem_id", "level", "sample", "completion_text", "token_count", "finish_reason"),
@@ -40,9 +39,7 @@ ROLLOUT_COLUMNS = (
 
 @dataclass(frozen=True)
 class Completion:
-    """One rollout on the page."""
-
-    role: str  # chosen | rejected | example, where the prompt has no pair; in the answer browser the policy's name
+    role: str  # chosen, rejected, example (no pair), or the policy's name
     sample: int
     text: Markup
     verdict: str
@@ -50,13 +47,11 @@ class Completion:
     tokens: int
     truncated: bool
     disputed: bool
-    reward: float | None  # of the harvest's reward; None where it had none
+    reward: float | None  # by the harvest's reward, if it has one
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A problem on the page."""
-
     problem_id: str
     level: int | None
     prompt: Markup
@@ -65,7 +60,6 @@ class Shown:
 
     @property
     def size(self) -> int:
-        """Characters of its texts."""
         return len(self.prompt) + sum(len(completion.text) for completion in self.completions)
 
 
@@ -76,13 +70,13 @@ class Step:
     k: int
     correct: int
     n: int
-    verdicts: str  # for example "5 correct, 3 incorrect"
+    verdicts: str  # such as "5 correct, 3 incorrect"
     completions: tuple[Completion, ...]
 
 
 @dataclass(frozen=True)
 class Story(Shown):
-    """One problem across K."""
+    """A problem across K."""
 
     steps: tuple[Step, ...]
 
@@ -98,7 +92,7 @@ class Series:
 
     model: str
     seed: int
-    variant: str  # whose harvests, "" for the main grid's
+    variant: str  # name of the entry, "" for the main grid
     group_size: int | None
     shown: tuple[Story, ...]
 
@@ -109,12 +103,12 @@ class Answered:
 
     model: str
     benchmark: str
-    policies: tuple[str, ...]  # as the page calls them
-    right: tuple[str, ...]  # of every problem, a 1 or a 0 per policy
+    policies: tuple[str, ...]  # names on the page
+    right: tuple[str, ...]  # one string per problem, with 1 or 0 per policy
     shown: tuple[Shown, ...]
 
 
-At = tuple[str, int, str, int | None]  # what a series is of: model, seed, variant, G
+At = tuple[str, int, str, int | None]  # model, seed, variant, G of a series
 Browsed = TypeVar("Browsed", Series, Answered)
 
 
@@ -151,7 +145,7 @@ def browse_pairs(
     series = []
     for at, keys in series_keys(harvests).items():
         prompts = problems[at[0]]
-        drawn = [{pair["problem_id"]: pair for pair in reversed(pairs(key))} for key in keys]  # of several the first
+        drawn = [{pair["problem_id"]: pair for pair in reversed(pairs(key))} for key in keys]  # the first of several
         chosen = ranked(prompts, drawn)[: PROBLEMS_PER_CONTROL if at[2] else PROBLEMS_PER_SERIES]
         steps: dict[str, list[Step]] = {name: [] for name in chosen}
         for key, paired in zip(keys, drawn, strict=True):
@@ -167,7 +161,7 @@ def browse_pairs(
 
 
 def ranked(names: Iterable[str], paired: Iterable[Iterable[str]]) -> list[str]:
-    """Problems by the number of K at which they have a pair, most first; equals by the hash of their name."""
+    """Sort problems by the number of K with a pair, most first; ties by a hash of the name."""
     counts = Counter(name for step in paired for name in step)
     return sorted(names, key=lambda name: (-counts[name], hashlib.sha256(name.encode()).digest()))
 
@@ -202,8 +196,10 @@ def browse_answers(
 
 
 def browse_runs(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> list[Answered]:
-    """The same of several runs, on these benchmarks or on all: each one's policies, called after it, that answered the
-    questions of the first run with the benchmark."""
+    """Return the answers of several runs, on some benchmarks or on all.
+
+    Policies are prefixed with their run. They must have answered the same questions as the first run.
+    """
     places = dict.fromkeys(at for run in runs.values() for at in side_by_side(run.config))
     shown = [_over_runs(runs, *at) for at in places if not benchmarks or at[1] in benchmarks]
     return within_budget([answered for answered in shown if len(answered.policies) > 1])
@@ -229,7 +225,6 @@ def _over_runs(runs: Mapping[str, Results], model: str, benchmark: str) -> Answe
 
 
 def _called(keys: Sequence[PolicyKey]) -> list[str]:
-    """The policies as the page calls them."""
     rows = [{"policy": key.label, "K": key.shown_k, "group_size": key.group_size or None} for key in keys]
     return names(pd.DataFrame(rows, columns=["policy", "K", "group_size"]))
 
@@ -250,7 +245,7 @@ def _answered(
 
 
 def in_turn(right: Mapping[str, str]) -> list[str]:
-    """Questions by their patterns: the first of each before the second of any, those with a disagreement first."""
+    """Sort questions: the first of each pattern before the second of any, disagreements first."""
     seen: Counter[str] = Counter()
     places = {}
     for name in sorted(right, key=lambda name: hashlib.sha256(name.encode()).digest()):
@@ -263,7 +258,6 @@ def in_turn(right: Mapping[str, str]) -> list[str]:
 
 
 def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
-    """A rollout as the page shows it, from its `ROLLOUT_COLUMNS`."""
     answer = row["extracted_answer"]
     return Completion(
         role=role,
@@ -289,7 +283,7 @@ def _answer(answer: str | None) -> Markup:
 
 
 def within_budget(series: Sequence[Browsed]) -> list[Browsed]:
-    """The same with as many problems as a page has room for, taking one of each series in turn."""
+    """Return the series with as many problems as the page has space for, taken in turn."""
     shown, left = [0] * len(series), MAX_CHARACTERS
     for at, story in (one for turn in zip_longest(*(one.shown for one in series)) for one in enumerate(turn) if one[1]):
         left -= story.size

@@ -1,8 +1,7 @@
 """Charts as Vega-Lite specifications, for the page and for the files of `figures`.
 
-Series differ by colour and also by shape, dash or lightness, for grey prints. Each specification contains its rows,
-those of one model (and benchmark) of the table that its parameter is named after, and is as wide as its container;
-`known` has the style of each policy.
+Series differ by colour and also by shape, dash or lightness, for grey prints. Each chart takes the rows of one model
+(and benchmark) and is as wide as its container; `styles` has the style of each policy.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     ks = sorted(int(k) for k in trained.loc[of_warmup, "K"].unique()) or [0]
     reach = ks[-1] - ks[0] or 1
     series = list(dict.fromkeys(trained.loc[of_warmup, "series"]))
-    # Marks at the same K stand side by side.
+    # Marks at the same K are side by side.
     offsets = trained["series"].map({name: 0.007 * (i - (len(series) - 1) / 2) for i, name in enumerate(series)})
     others = list(dict.fromkeys(trained.loc[~of_warmup, "policy"]))
     step = min(0.11, 0.8 / max(1, len(others)))
@@ -146,7 +145,7 @@ def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame
     return rows.assign(at=ats)
 
 
-# Where a name stands beside its mark, in the order of preference.
+# Places of a name beside its mark, in the order of preference.
 PLACES: tuple[dict[str, Any], ...] = (
     {"align": "left", "dx": 8, "dy": -5},
     {"align": "left", "dx": 8, "dy": 17},
@@ -226,7 +225,6 @@ def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
 
 
 def cost_by_stage(cost: pd.DataFrame) -> Spec:
-    """Device-hours of every policy by stage, mean over seeds."""
     rows = cost.assign(name=names(cost))
     seeds = rows.groupby("name", sort=False)["seed"].nunique().clip(lower=1)
     hours = rows.groupby(["name", "stage"], sort=False)["device_hours"].sum().reset_index()
@@ -246,8 +244,10 @@ def cost_by_stage(cost: pd.DataFrame) -> Spec:
 
 
 def gains(decomposition: pd.DataFrame) -> Spec | None:
-    """A waterfall per policy: from M0's accuracy to the policy's by finishing, by format, by reasoning, each with its
-    interval; a black line is the policy's accuracy, a dashed one M0's. None without a gain."""
+    """Return a waterfall per policy from M0's accuracy by finishing, format and reasoning; None without a gain.
+
+    A black line is the policy's accuracy, a dashed line M0's.
+    """
     rows = decomposition.dropna(subset=["gain"])
     if rows.empty:
         return None

@@ -1,6 +1,6 @@
 """`g2d compare RUN RUN ...`: several results folders side by side, with differences in configuration and results.
 
-With `--files`: is one of two folders a rebuild of the other (`g2d.report.replication`)?
+`--files` compares two folders file by file (`g2d.report.replication`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def opened(folders: Sequence[Path], benchmarks: Sequence[str] = ()) -> dict[str,
 
     Raises:
         FileNotFoundError: a folder has no results.
-        ValueError: a run has evaluated nothing, or none of these benchmarks.
+        ValueError: a run has no evaluation of these benchmarks.
     """
     runs = {letter: Results(folder) for letter, folder in zip(ascii_uppercase, folders, strict=False)}
     benchmarks_of_runs = list(dict.fromkeys(name for run in runs.values() for name in run.config.benchmarks))

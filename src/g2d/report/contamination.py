@@ -1,7 +1,7 @@
 """Sentences about the contamination check of each benchmark.
 
 A model that completes questions word for word more often than fresh ones may have read them, or their ends are easy to
-guess. So the sentences say "may be memory" only.
+guess; the sentences therefore claim only that accuracy "may be memory".
 """
 
 from __future__ import annotations

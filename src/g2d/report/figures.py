@@ -15,7 +15,7 @@ from g2d.report.vega import THEME, Spec
 
 WIDTH = 460  # pixels, of a panel
 OWN_LEGENDS = {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "independent")}
-Panels = Mapping[str, Sequence[Spec]]  # by model, from top to bottom
+Panels = Mapping[str, Sequence[Spec]]  # model: panels from top to bottom
 
 
 def panels(draw: Callable[..., Spec | None], table: pd.DataFrame, *more: Any) -> Panels:

@@ -1,6 +1,6 @@
 """`g2d export`: finished evaluations as logs of inspect_ai, one per policy, benchmark and seed.
 
-Equal results give logs with equal content: identifiers are digests, times are those of the evaluation.
+Equal results give logs with equal content: identifiers are digests, and times come from the evaluation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.results import Results
 
 SCORER = "verifier"
-# What Inspect calls a verdict: right, no answer, and wrong for all others. Only C counts.
+# Inspect's values for verdicts: right, no answer; all others are wrong. Only C counts.
 VALUES = {"correct": "C", "no_boxed": "N", "truncated": "N"}
 REASONS = {
     "correct": "the answer equals the reference",

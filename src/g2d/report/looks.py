@@ -1,4 +1,4 @@
-"""Looks on the page: what was planned, what each look decided, and the path of every difference."""
+"""Interim analyses on the page: plan, decisions, and a chart of each difference."""
 
 from __future__ import annotations
 

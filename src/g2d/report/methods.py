@@ -197,6 +197,6 @@ def _sampling(sampling: Sampling) -> str:
 
 
 def _levels(labels: pd.Series) -> str:
-    """Return the single levels among the rows of Table 4, which also has mixes such as 2-4."""
+    """Return the single levels of Table 4, without mixes such as 2-4."""
     single = [label for label in labels.astype(str) if re.fullmatch(r"\d+", label)]
     return f"level{'s' if len(single) > 1 else ''} {listed(single)}" if single else "all problems"

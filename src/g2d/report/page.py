@@ -46,7 +46,7 @@ from g2d.report.win_rates import win_rate_sentences
 from g2d.tables.results import read_by_name
 
 TEMPLATES = Path(__file__).parent / "templates"
-FIRST_ROWS = 12  # of a long table, before it is unfolded
+FIRST_ROWS = 12  # rows of a long table before it is unfolded
 VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Interactive Data Lab, BSD-3-Clause. */\n"
 
 
@@ -58,8 +58,8 @@ class Entry:
     title: str
     table: Table
     caption: str = ""  # its HTML is Markup
-    definitions: Mapping[str, Markup] = field(default_factory=dict)  # of columns and values
-    href: str = ""  # of its CSV
+    definitions: Mapping[str, Markup] = field(default_factory=dict)  # columns and values
+    href: str = ""  # the CSV
     charts: Mapping[str, str] = field(default_factory=dict)  # names of specifications, with titles
 
 
@@ -73,7 +73,7 @@ class Section:
     name: str
     title: str
     entries: tuple[Entry, ...]
-    stands_open: bool  # otherwise it opens on a click, or where a link leads into it
+    stands_open: bool  # otherwise a click or a link opens it
     text: tuple[str, ...] = ()  # paragraphs before the tables; "## " begins a heading
 
 
@@ -97,7 +97,7 @@ def build(
     Args:
         tables: CSV files by name, in order; each becomes a table with sorting and filters.
         captions: captions by name of the table or figure, from `g2d.tables.captions`.
-        methods: Markdown, like `advice`, which is shown without its tables.
+        methods, advice: Markdown; tables of the advice are left out.
         folder: folder of the page; links are relative to it.
         plan: the plan before the evaluations (`g2d.tables.dated_plan.plan_words`).
     """
@@ -210,7 +210,7 @@ def content_security_policy(scripts: Sequence[str]) -> str:
     )
 
 
-_SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions, and the tables that they are given
+_SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions and the tables they read
     catalogue.ADVISED: (score_words, "advice_check"),
     catalogue.SWEEP: (sweep_sentences, "sweep"),
     catalogue.POWER: (power_sentences, "power", "variance"),
@@ -221,7 +221,7 @@ _SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions, and the tables 
     catalogue.CONTAMINATION: (contamination_sentences, "contamination"),
 }
 _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec | None]]] = {
-    # A figure per group of rows, where there is something to draw.
+    # Columns to group by, and the function that draws a group.
     "harvest": (["model"], lambda rows, _: charts.informativeness_by_k(rows)),
     "calibration": (["model"], lambda rows, _: charts.difficulty_by_level(rows)),
     "decomposition": (["model", "benchmark"], lambda rows, _: charts.gains(rows)),

@@ -1,4 +1,4 @@
-"""The power of the grid's tests: the smallest differences they find, in sentences and a chart."""
+"""Smallest detectable differences of the grid's tests, in sentences and a chart."""
 
 from __future__ import annotations
 
@@ -70,8 +70,7 @@ def _points(share: float) -> str:
 
 
 def difference_by_seeds(power: pd.DataFrame) -> Spec:
-    """The smallest difference that is found, against the number of seeds, a line per spread of seeds; of one model and
-    benchmark in `power.csv`."""
+    """Return the smallest detectable difference against the number of seeds, for one model and benchmark."""
     first = power[power["against"] == power["against"].iloc[0]]
     columns = {f"difference_sd_{points}": f"seeds differ by {points} points" for points in POINTS.values()}
     if first["difference"].notna().all():

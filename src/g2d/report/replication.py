@@ -89,7 +89,7 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
 
 
 def _files(a: Config, b: Config) -> Iterator[tuple[Kind, str, str]]:
-    """Return kind, name and place of each file that both configurations ask for."""
+    """Yield kind, name and path of each file of both configurations."""
     for source in sorted(set(a.problem_sources) & set(b.problem_sources)):
         yield "problems", source, f"problems/{source}.jsonl"
     others = set(grid.policies(b))
@@ -114,7 +114,6 @@ def _weights(key: PolicyKey, config: Config) -> str:
 
 
 def verdict(differences: list[Difference]) -> str:
-    """The conclusion, the last line of the command's output."""
     weights = Counter(difference.weight for difference in differences)
     if weights["matters"]:
         return "different: at least one result differs by more than chance"
@@ -136,13 +135,12 @@ def _differences(kind: Kind, values_by_key: Mapping[str, Sequence[Any]], weight:
 
 
 def other_settings(*identities: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """The keys that have not the same value in all configurations (`Config.identity`), and their values."""
+    """Return the keys whose values differ between configurations (`Config.identity`), with the values."""
     differences = differing(*identities)
     return {key: values for key, values in differences.items() if key not in ("title", "demonstration")}
 
 
 def other_software(*provenances: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the differences between the versions of several runs."""
     return differing(*({key: record.get(key, {}) for key in ("workflow", "software")} for record in provenances))
 
 
@@ -154,7 +152,7 @@ def _software(a: Path, b: Path) -> list[Difference]:
 
 
 def _how_they_differ(kind: Kind, *files: Path) -> str:
-    """How two files with other bytes differ; empty where their content is the same."""
+    """Describe how two files differ; empty if only their bytes do."""
     if kind == "problems":
         return f"other problems{_seeds(*files)}"
     if kind == "harvest":
@@ -164,7 +162,6 @@ def _how_they_differ(kind: Kind, *files: Path) -> str:
 
 
 def _seeds(*files: Path) -> str:
-    """Return the seeds of two generated sets of problems if they differ."""
     manifests = [file.with_suffix(".manifest.json") for file in files]
     seeds = [read_json(file)["source"].get("seed") if file.is_file() else None for file in manifests]
     return "" if None in seeds or seeds[0] == seeds[1] else f", generated with the seeds {seeds[0]} | {seeds[1]}"
@@ -184,7 +181,7 @@ def _missing(kind: Kind, name: str, *files: Path) -> list[Difference]:
 
 
 def print_differences(a: Path, b: Path, as_json: bool) -> int:
-    """Print the differences file by file. The exit status is 1 if a difference matters, is missing or was asked for."""
+    """Print the differences. The exit status is 1 if one has the weight asked, matters or missing."""
     differences = compare_results(a, b)
     if as_json:
         rows = [asdict(difference) for difference in differences]

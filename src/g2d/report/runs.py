@@ -1,4 +1,4 @@
-"""Sentences about several runs side by side: what each is, how they differ, and the comparisons."""
+"""Sentences about several runs: progress, differences and comparisons."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def differing_in(
 
 
 def sentences(rows: pd.DataFrame, first: str) -> Iterator[str]:
-    """Return what the rows of a model and benchmark show about each other run, and why some were not compared."""
+    """Yield a sentence about each other run of a model and benchmark, and reasons for missing comparisons."""
     for name, run_rows in rows[rows["run"] != first].groupby("run", sort=False):
         tested = run_rows[run_rows["difference"].notna()]
         if len(tested):

@@ -29,8 +29,7 @@ CAPTION = Markup(
 
 
 def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequence[str] = ()) -> str:
-    """The page as HTML, of the runs by their names with their `g2d.tables.runs.runs_table`; without `benchmarks`, of
-    all there are."""
+    """Return the page of these runs as HTML, on some benchmarks or on all."""
     specs: dict[str, Spec] = {}
     first = next(iter(runs))
     sections = []
@@ -78,7 +77,6 @@ def _shown(run: Results) -> str:
 
 
 def accuracy_by_run(rows: pd.DataFrame) -> Spec:
-    """Accuracy of every policy of one model and benchmark with its interval, the runs below each other."""
     drawn = rows.assign(name=names(rows))[["name", "run", "accuracy", "ci_low", "ci_high", "seeds"]]
     runs = list(dict.fromkeys(rows["run"]))
     y = alt.Y("name:N", title=None, sort=list(dict.fromkeys(drawn["name"])), axis=alt.Axis(labelLimit=260, grid=True))

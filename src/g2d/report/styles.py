@@ -1,6 +1,6 @@
-"""How a policy is drawn: one colour and one shape in all figures of a page.
+"""Colour, shape and dash of each policy, in all figures of a page.
 
-Policies that were trained in the same way have the same colour; shape and dash differ within a colour.
+Policies trained in the same way have the same colour; shape and dash differ within a colour.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey, called
 from g2d.regimes.catalogue import REGIMES
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, in the order of the families.
+# Okabe and Ito's colours for colour-blind readers, in the order of the families.
 OKABE_ITO = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 PALETTE = (*OKABE_ITO, "#332288")  # and one of Paul Tol's
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
@@ -30,25 +30,25 @@ SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grp
 
 @dataclass(frozen=True)
 class Style:
-    """How the policies of one name and group size are drawn, whatever their K."""
+    """Style of the policies of one name and group size, for all K."""
 
-    series: str  # in legends
+    series: str  # name in legends
     color: str
     shape: str
     dash: tuple[int, ...]
     of_warmup: bool  # its K counts steps of the GRPO warm-up
 
 
-Styles = Mapping[tuple[str, int], Style]  # by policy and group size; 0 stands for a policy without one
+Styles = Mapping[tuple[str, int], Style]  # key: policy, and group size or 0
 
 
 def numbered_style(number: int, series: str, color: str) -> Style:
-    """The mark of a series that the grid has none for: its number tells it from the others by shape and dash, too."""
+    """Return a style by number, for a series that is no policy of the grid."""
     return Style(series, color, SHAPES[number % len(SHAPES)], DASHES[number % len(DASHES)], of_warmup=False)
 
 
 def series_styles(config: Config) -> Styles:
-    """The marks of a grid's policies in the order of a legend: by family, M0 first."""
+    """Return the styles of a grid's policies in the order of the legend: by family, M0 first."""
     grid: dict[str, list[PolicyKey]] = {}
     for key in policies(config):
         grid.setdefault(_name(key.label), []).append(key)
@@ -86,7 +86,6 @@ def style_of(styles: Styles, policy: str, group_size: object) -> Style:
 
 
 def styles_of(rows: pd.DataFrame, styles: Styles) -> list[Style]:
-    """The marks of a table's rows."""
     return [style_of(styles, *at) for at in zip(rows["policy"], rows["group_size"], strict=True)]
 
 
@@ -100,13 +99,13 @@ def _series(name: str, label: str) -> str:
 
 
 def drawn(rows: pd.DataFrame, styles: Styles) -> pd.DataFrame:
-    """A table's rows with the `series` and the `name` of their policies."""
+    """Return the rows with `series` and `name` of their policies."""
     series = [style.series for style in styles_of(rows, styles)]
     return rows.assign(series=series, name=names(rows)).reset_index(drop=True)
 
 
 def legend(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
-    """The marks of a table's rows by the name of their series, in the order of the legend."""
+    """Return the styles of the rows by series, in the order of the legend."""
     present = dict.fromkeys(styles_of(rows, styles))
     order = {series: i for i, series in enumerate(dict.fromkeys(style.series for style in styles.values()))}
     return {style.series: style for style in sorted(present, key=lambda style: order.get(style.series, len(order)))}
@@ -122,7 +121,7 @@ def line_styles(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
 
 
 def names(rows: pd.DataFrame) -> list[str]:
-    """Policies as a reader calls them, with K; G only where a policy has several."""
+    """Return names of policies with K, and with G if the policy has several."""
     several = set(rows.groupby("policy")["group_size"].nunique().loc[lambda n: n > 1].index)
     return [
         called(policy, k, int(size) if policy in several and not pd.isna(size) else 0)

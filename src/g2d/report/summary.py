@@ -1,4 +1,4 @@
-"""The first part of the page: the answer for every model and benchmark, its caveats and its charts."""
+"""First part of the page: the answer for each model and benchmark, with caveats and charts."""
 
 from __future__ import annotations
 
@@ -53,8 +53,6 @@ def _panel(
     styles: Styles,
     more: tuple[str, ...],
 ) -> dict[str, Any]:
-    """The answer for one model and benchmark, from their rows of the tables."""
-
     def sentences_of(name: str, sentences: Callable[[pd.DataFrame], tuple[str, ...]]) -> tuple[str, ...]:
         return sentences(tables[name]) if name in tables else ()
 
@@ -82,7 +80,7 @@ def _panel(
 
 
 def calibration_words(main: pd.DataFrame, standings: pd.DataFrame) -> dict[str, str]:
-    """Return, for each cost, the policy with the largest share of calibration in its cost, in words."""
+    """Return, for each cost, the largest share of calibration in it, in words."""
     axes = {str(axis): rows for axis, rows in standings.groupby("axis")}
     axes["device_hours"] = main.rename(columns=lambda name: name.replace("device_hours", "cost"))
     words = {}
@@ -107,7 +105,7 @@ def buttons(panels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def zero_caveats(main: pd.DataFrame, ablations: pd.DataFrame) -> tuple[str, ...]:
-    """A sentence if policies answer nothing right where M0 answers something, from their rows of Tables 1 and 3."""
+    """A sentence if policies have accuracy 0 although M0 has more."""
     base = main.loc[main["policy"] == "base", "accuracy"]
     if not (base > 0).any():
         return ()
@@ -164,8 +162,7 @@ def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -
 
 
 def control_sentences(controls: pd.DataFrame) -> tuple[str, ...]:
-    """Return a sentence about the most accurate policy in `controls.csv`: the share of its gain that its controls,
-    trained the same way with another reward, reach."""
+    """Return a sentence about the controls of the most accurate policy in `controls.csv`."""
     # A test that is not significant does not show that a control is as good as the truth, or that it learnt nothing.
     by_policy = [rows for _, rows in controls.groupby(["truth", "K", "group_size"], sort=False, dropna=False)]
     if not by_policy:

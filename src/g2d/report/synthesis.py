@@ -1,4 +1,4 @@
-"""The effect pooled over models and benchmarks: a sentence and a forest plot of all studies."""
+"""Effects pooled over models and benchmarks: sentences and a forest plot."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def synthesis_sentences(synthesis: pd.DataFrame) -> list[str]:
 
 
 def _by_model(reference: str, studies: pd.DataFrame, pooled: pd.DataFrame) -> list[str]:
-    """The best K of every model, and whether the effect of some K differs between models; none for a single K."""
+    """The best K of each model, and a test of differences between models; none for a single K."""
     means = studies.groupby(["model", "K"], sort=False)["difference"].mean().unstack()
     if len(means.columns) < 2:
         return []
@@ -61,7 +61,7 @@ _DRAWN = ["name", "kind", "difference", "low", "high"]  # an empty text among th
 
 
 def forest(synthesis: pd.DataFrame) -> Spec:
-    """Every study of one reference and K in `synthesis.csv` with its interval, and below them what is pooled."""
+    """Return a forest plot of one reference and K in `synthesis.csv`: studies, then pooled effects."""
     rows = synthesis.assign(
         name=[
             f"{row['model']}, {row['benchmark']}" if row["over"] == STUDY else f"all: {row['over']}"

@@ -1,9 +1,8 @@
-"""Any CSV of `results/tables/` as a table of the page: sorted by its raw values, shown rounded, with its uncertainty.
+"""Any CSV of `results/tables/` as a sortable table of the page, rounded, with its uncertainty.
 
-Policy, K and group size are one column, the first; then come estimates and p-values, then the rest. `value` has the
-digits of its `measure`. Bounds and deviations are shown in the cell of their estimate: `x_low` and `x_high` as
-"0.772 [0.734, 0.808]", `x_std` as "0.665 ± 0.021"; `ci_low` and `ci_high` belong to the nearest column before them
-whose values they enclose.
+Policy, K and group size are the first column; estimates and p-values follow. `value` has the digits of its `measure`.
+Bounds and deviations are in the cell of their estimate: `x_low` and `x_high` as "0.772 [0.734, 0.808]", `x_std` as
+"0.665 ± 0.021". `ci_low` and `ci_high` belong to the nearest column before them whose values they enclose.
 """
 
 from __future__ import annotations
@@ -35,17 +34,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page."""
-
     columns: tuple[str, ...]
     numeric: tuple[bool, ...]
     rows: tuple[tuple[Cell, ...], ...]
     constant: tuple[tuple[str, Markup], ...]  # columns with the same value in all rows, shown once
-    n_rows: int  # in the file, of which the first `MAX_ROWS` are shown
+    n_rows: int  # rows of the file; the first `MAX_ROWS` are shown
 
 
 def cells_of(frame: pd.DataFrame) -> Table:
-    """A table for the page."""
     frame = with_policies_named(frame)
     qualified = qualifiers(frame)
     hidden = {column for columns in qualified.values() for column in columns}
@@ -90,7 +86,7 @@ def _place(column: str) -> int:
 
 
 def with_policies_named(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with policy, K and group size in one column; the same for `reference`."""
+    """Return the table with policy, K and group size in one column; also for `reference`."""
     if "look" in frame:  # where folders name policies
         frame = frame.assign(**{name: frame[name].map(policy_words) for name in ("policy", "reference")})
     for name in _FIRST:
@@ -125,7 +121,7 @@ def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
 
 
 def decimals(values: pd.Series) -> int:
-    """Digits after the point for a column: three significant ones for its largest value, none for whole numbers."""
+    """Return the decimals of a column: three significant digits of its largest value, none for whole numbers."""
     present = values.dropna().astype(float)
     if present.empty or (present % 1 == 0).all():
         return 0

@@ -1,5 +1,4 @@
-"""Online trainings: a figure per measure against tokens, and caveats: which collapsed, and where the engine's
-probabilities are not the trainer's; and where accuracy saturates."""
+"""Online trainings: training curves, saturation, and caveats about collapses and importance ratios."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ HEIGHT = 200  # pixels: one of several
 
 
 def course(training: pd.DataFrame, styles: Styles) -> Spec:
-    """One measure of every online training of a model in `training.csv` against the tokens it has seen, a band from the
-    lowest seed to the highest."""
+    """Return one measure of the online trainings of a model against tokens, with a band over seeds."""
     rows = training.assign(series=[style.series for style in styles_of(training, styles)])
     measure = str(training["measure"].iloc[0])
     x = alt.X("tokens:Q", title="tokens trained on", axis=alt.Axis(format="~s", grid=False, tickCount=5))
@@ -35,7 +33,7 @@ def course(training: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def collapse_caveats(collapses: pd.DataFrame) -> tuple[str, ...]:
-    """A sentence for every training in `collapses.csv` some seed of which collapsed."""
+    """A sentence for each training of which a seed collapsed."""
     caveats = []
     for (policy, size, measure), seeds in collapses.groupby(["policy", "group_size", "measure"], sort=False):
         if fallen := int(seeds["collapsed"].sum()):
@@ -93,6 +91,5 @@ def _steps(row: Mapping[Any, Any], name: str) -> str:
 
 
 def _called(policy: object, group_size: object) -> str:
-    """A training as the tables call it, without the slash of its folder."""
     regime = str(policy).removesuffix("/grpo")
     return f"{POLICY_NAMES.get(regime, regime)}, G={group_size}"

@@ -36,7 +36,7 @@ def named_scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
 
 
 def series_channels(styles: Mapping[str, Style], dash: bool = True) -> dict[str, Any]:
-    """Colour, shape and dash of each series, with one legend for all three, in the order given."""
+    """Return colour, shape and dash of each series, with one legend for all three."""
     ranges: dict[str, tuple[Any, list[Any]]] = {
         "color": (alt.Color, [style.color for style in styles.values()]),
         "shape": (alt.Shape, [style.shape for style in styles.values()]),
@@ -60,7 +60,7 @@ def tips(columns: Mapping[str, str | None], **titles: str) -> list[alt.Tooltip]:
 
 
 def dashed_line(axis: str) -> alt.Chart:
-    """A line across the chart at 0 of an axis, x or y."""
+    """A line at 0 of an axis, x or y."""
     line = alt.Chart(pd.DataFrame({"at": [0.0]})).mark_rule(strokeDash=[4, 4], color="#777")
     return line.encode(**{axis: "at:Q"})
 
@@ -72,7 +72,7 @@ def outlined(chart: alt.Chart, **placed: Any) -> list[alt.Chart]:
 
 
 def finished(*layers: Any, height: int = HEIGHT) -> Spec:
-    """The specification of these layers, as wide as its container."""
+    """Return the specification of these layers, as wide as its container."""
     chart = alt.layer(*layers) if len(layers) > 1 else layers[0]
     spec: Spec = chart.properties(width="container", height=height).to_dict()
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}

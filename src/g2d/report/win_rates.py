@@ -1,4 +1,4 @@
-"""Win rates against M0 in sentences, as they are and at equal length."""
+"""Sentences on win rates against M0, in general and at equal length."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ def _sentence(row: dict[Any, Any]) -> str:
 
 
 def _verdict(row: dict[Any, Any]) -> str:
-    """The results of the two tests."""
     differs, better = row["p_win"] <= LEVEL, row["win_rate"] > 0.5
     differs_at_equal, better_at_equal = row["p_equal_length"] <= LEVEL, row["equal_length"] > 0.5
     half = f"from 50{NBSP}% (p = {row['p_win']:.2g}; at equal length {row['p_equal_length']:.2g})"
@@ -72,7 +71,7 @@ def _verdict(row: dict[Any, Any]) -> str:
 
 
 def _unknown(row: dict[Any, Any]) -> str:
-    """Describe the test of the win rate if lengths hardly overlap, so that there is no test at equal length."""
+    """Describe the test of the win rate if there is none at equal length."""
     verb = "differs significantly" if row["p_win"] <= LEVEL else "does not differ significantly"
     share, side = (row["longer"], "longer") if row["longer"] > 0.5 else (1 - row["longer"], "shorter")
     return (
