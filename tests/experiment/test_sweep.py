@@ -260,8 +260,8 @@ def test_the_choice_is_said_with_its_alternatives() -> None:
     assert sentences[0].endswith("right, as had 1 of the larger ones.")
     assert "largest tried: a better one may lie beyond" in " ".join(sweep_sentences(tried(1, 2, 3)))
     config = configured({"regimes": {"dpo": RATES}})
-    assert "chosen on 4 problems held out of the training pool" in written(config, sweep=tried(1, 2))
-    assert "those of demo" in written(config, sweep=tried(1, 2), alike=False)
+    assert "on 4 problems held out of the training pool" in written(config, sweep=tried(1, 2))
+    assert "were chosen for demo" in written(config, sweep=tried(1, 2), same_choices=False)
 
 
 COST = Cost("a", "train_dpo", 1.0, 1.0, 1, "cpu", 1.0, 0, 0)

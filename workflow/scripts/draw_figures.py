@@ -4,7 +4,7 @@ from g2d.experiment.config import load
 from g2d.jobs.stage import stage
 from g2d.report import charts
 from g2d.report.figures import below_each_other, panels, save_figure
-from g2d.report.marks import marks
+from g2d.report.styles import series_styles
 from g2d.tables.results import read_by_name
 
 NOTHING = "Nothing was evaluated."
@@ -14,7 +14,7 @@ NO_BUDGETS = "No token budgets were evaluated (evaluation.token_budgets)."
 def main(snakemake):
     with stage(snakemake):
         given, out, params = snakemake.input, snakemake.output, snakemake.params
-        styles = marks(load(snakemake.config))
+        styles = series_styles(load(snakemake.config))  # the same styles for all tables
         tables = map(read_by_name, (given.main, given.decomposition, given.budgets))
         results, gains, budgets = (table[table["benchmark"] == params.benchmark] for table in tables)
         accuracy = panels(charts.accuracy_by_k, results, styles)

@@ -43,8 +43,8 @@ VERSIONS = {
     "draw_figures": 3,
     "write_cards": 1,
     "record_provenance": 1,
-    "write_methods": 5,
-    "build_report": 7,
+    "write_methods": 6,
+    "build_report": 8,
     **{f"train_{name}": regime.version for name, regime in REGIMES.items()},
     **{f"train_{regime.name}_auto": regime.version for regime in ENTRIES if regime.phase == "online"},
 }
