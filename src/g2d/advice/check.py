@@ -91,9 +91,9 @@ def _highest(values: Values) -> Point:
 def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> Rows:
     """Compare the policy of the advised K with the most accurate one, over all seeds.
 
-    found is its accuracy minus the best K's, with a 95 % interval over seeds and questions, corrected for
-    choosing the best K. It is too large on average: the best K is chosen on the same answers. A second row,
-    best_K_by_accuracy, is as in `_best`.
+    found is its accuracy minus the best K's, with a 95 % interval over seeds and questions, corrected for choosing the
+    best K. It is too large on average: the best K is chosen on the same answers. A second row, best_K_by_accuracy, is
+    as in `_best`.
     """
     for model in dict.fromkeys(steps["model"]):
         advised = steps[(steps["model"] == model) & steps["advised"]]

@@ -1,7 +1,7 @@
 """LoRA adapters of bfloat16 models: rounding once, the effect of rounding twice, and unbiased merging.
 
-PEFT rounds a layer's output to bfloat16, adds the adapter's output and rounds again; changes below half of
-the last place are lost (docs/performance.md).
+PEFT rounds a layer's output to bfloat16, adds the adapter's output and rounds again; changes below half of the last
+place are lost (docs/performance.md).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from g2d.rollouts.transformers_engine import TransformersEngine
 
 
 class EngineGeneration:
-    """Generates the completions of a `Grpo`. Create it before the trainer: vLLM seeds the process when it starts."""
+    """Generates the completions of a `Grpo`. Create it before the trainer: vLLM sets seeds when it starts."""
 
     def __init__(self, job: TrainingJob, problems: Sequence[Problem], end_ids: frozenset[int]) -> None:
         warmup: Warmup = job.settings

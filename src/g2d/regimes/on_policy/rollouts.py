@@ -49,7 +49,7 @@ ASIDE = "weights.safetensors"  # the trainer loads every adapter that it finds i
 class OnPolicyRollouts:
     """The rollouts of every update of a job, up to its K, sampled on demand.
 
-    `start` generates until the first sync. Create this before the trainer: vLLM seeds the process when it starts.
+    `start` generates until the first sync. Create this before the trainer: vLLM sets seeds when it starts.
     """
 
     def __init__(self, job: TrainingJob) -> None:

@@ -23,7 +23,7 @@ from g2d.rewards.model import RewardModel
 from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.settings import EngineSettings
 
-Lengths = tuple[int, int]  # of the longest prompt, and of the longest completion
+Lengths = tuple[int, int]  # tokens of the longest prompt, and of the longest completion
 
 
 @dataclass(frozen=True)
