@@ -76,7 +76,7 @@ def test_recorded_completions_are_harvested_and_never_trained() -> None:
     assert [h.folder for h in grid.harvests(config)] == ["theirs/seed0/harvest/g0/k0"]
 
 
-# ---------------------------------------------------------------------------------------- warm-up that stops by itself
+# ---------------------------------------------------------------------------------------------- early-stopping warm-up
 
 AUTO = {"steps": [0, 2, 4], "horizon": 8, "group_sizes": [2, 4], "auto": {"every": 2}}
 
@@ -115,9 +115,9 @@ CONFOUNDERS = load(
 
 
 def test_an_ablation_of_every_k_follows_the_grid() -> None:
-    found = arms(CONFOUNDERS, "qwen2.5-7b-instruct")
-    assert found["n-matched"].points == ((0, 0), *((2, k) for k in PAPER.warmup.steps[1:]))
-    assert found["from-warmup"].points[0] == (2, 150)  # there is no warm-up at K=0
+    by_name = arms(CONFOUNDERS, "qwen2.5-7b-instruct")
+    assert by_name["n-matched"].points == ((0, 0), *((2, k) for k in PAPER.warmup.steps[1:]))
+    assert by_name["from-warmup"].points[0] == (2, 150)  # there is no warm-up at K=0
 
 
 def test_a_warmup_of_its_own_has_its_own_folders_and_chain() -> None:
@@ -129,8 +129,10 @@ def test_a_warmup_of_its_own_has_its_own_folders_and_chain() -> None:
     ]
     assert arms(config, "demo")["long/grpo"].before(4, 6) == 3
     assert arms(config, "demo")["grpo"].before(2, 4) == 2
-    main, own = config.warmup_of("").trajectory(4, 2), config.warmup_of("long").trajectory(4, 2)
-    assert {key for key in main if main[key] != own[key]} == {"max_completion_length"}  # the horizon stays the grid's
+    main, longer = config.warmup_of("").trajectory(4, 2), config.warmup_of("long").trajectory(4, 2)
+    assert {key for key in main if main[key] != longer[key]} == {
+        "max_completion_length"
+    }  # the horizon stays the grid's
 
 
 def test_an_ablations_policies_are_named_with_what_they_change() -> None:

@@ -1,4 +1,4 @@
-"""A long draw that is stopped goes on after the parts that it has finished, with the same bytes and the whole bill."""
+"""A stopped draw resumes after its finished parts, with the same bytes and all costs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rollouts(problems: Sequence[Problem]) -> list[Rollout]:
 
 
 class Draws:
-    """Draws and notes which problems were asked; stopped in the given draw."""
+    """Draws rollouts and records the problems; stops in the given draw."""
 
     def __init__(self, stopped_in: int | None = None) -> None:
         self.asked: list[list[str]] = []
@@ -66,7 +66,7 @@ def stopped(folder: Path, draw: Draws, meter: Meter | None = None) -> None:
 def test_parts_are_the_draw_in_one_piece_and_leave_nothing(tmp_path: Path) -> None:
     draw = Draws()
     assert drawn(tmp_path, draw).read_bytes() == in_one_piece(tmp_path)
-    assert [len(asked) for asked in draw.asked] == [4, 3, 3]
+    assert [len(problems) for problems in draw.asked] == [4, 3, 3]
     assert not (tmp_path / "work").exists()
 
 
@@ -77,7 +77,7 @@ def test_a_draw_that_is_stopped_goes_on_after_the_last_part(tmp_path: Path) -> N
     assert drawn(tmp_path, draw, meter).read_bytes() == in_one_piece(tmp_path)
     assert draw.asked == [[problem.problem_id for problem in ASKED[2::3]]]
     tokens = sum(row.token_count for row in rollouts(ASKED))
-    assert meter.tokens_generated == tokens  # as if it had not been stopped
+    assert meter.tokens_generated == tokens  # same as without a stop
     assert meter.carried is not None
     assert meter.spent().tokens_generated == tokens
     assert meter.spent().wall_s > meter.carried.wall_s > 0

@@ -1,4 +1,4 @@
-"""The estimate: published rates where nothing ran, measured ones where something did, and no number out of thin air."""
+"""The estimate of hours uses measured rates, else published ones; without either there is no number."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def test_guesses_for_a_core_are_within_a_factor_of_two_of_what_a_grid_took(
     monkeypatch.setattr(guesses, "parameters", lambda source: 134.5e6)
     config = read(Path(__file__).parents[2] / "config/smollm2.yaml")
     wildcards, units, measured = ON_CORES[rule]
-    asked = {"variant": "", **wildcards}
+    wanted = {"variant": "", **wildcards}
     planned = next(
         one
         for one in build(config).values()
-        if one.rule == rule and all(one.wildcards.get(name, "") == value for name, value in asked.items())
+        if one.rule == rule and all(one.wildcards.get(name, "") == value for name, value in wanted.items())
     )
     job = gpu_job(config, planned, CORE)
     assert job.guess is not None and job.units == units
@@ -106,9 +106,9 @@ def test_pairs_of_a_prompt_that_passes_share_cost_less_on_a_core() -> None:
 def test_a_guess_for_a_core_grows_with_the_completions() -> None:
     small = read(Path(__file__).parents[2] / "config/small.yaml")
     model = "qwen2.5-0.5b-instruct"
-    own, warmup = small.for_model(model), arms(small, model)["grpo"]
+    of_model, warmup = small.for_model(model), arms(small, model)["grpo"]
     at = SimpleNamespace(g="8", k="200", variant="")
-    one, two = (3600 * guess(own, "train_grpo", model, at, n, warmup, CORE) - 15 for n in (1000, 2000))
+    one, two = (3600 * guess(of_model, "train_grpo", model, at, n, warmup, CORE) - 15 for n in (1000, 2000))
     assert two == pytest.approx(2 * one)
 
 
@@ -134,22 +134,22 @@ def test_a_guess_worked_out_by_hand() -> None:
     assert parameters(config.models[model]) == 0.5e9
     drawing = 100 * 160 * (0.003 + 128 * 2.5e-5 + 1e9 / 3e12)
     passes = 100 * 16 * 0.5  # their tokens would take 61 s
-    own, warmup = config.for_model(model), arms(config, model)["grpo"]
-    found = guess(own, "train_grpo", model, SimpleNamespace(g="8", k="200", variant=""), 100 * 128, warmup)
-    assert found * 3600 == pytest.approx(60 + drawing + passes + 100)
+    of_model, warmup = config.for_model(model), arms(config, model)["grpo"]
+    hours = guess(of_model, "train_grpo", model, SimpleNamespace(g="8", k="200", variant=""), 100 * 128, warmup)
+    assert hours * 3600 == pytest.approx(60 + drawing + passes + 100)
 
 
 def test_the_divergence_from_m0_is_drawn_by_transformers_on_some_problems() -> None:
     config = read(Path(__file__).parents[2] / "config/small.yaml").model_copy(update={"drift": Drift(problems=40)})
     model, evaluation = "qwen2.5-0.5b-instruct", config.evaluation
     assert config.engine.name == "vllm" and evaluation.batch_size >= 40
-    found = guess(config, "measure_drift", model, SimpleNamespace(), 1, None)
+    hours = guess(config, "measure_drift", model, SimpleNamespace(), 1, None)
     drawing = evaluation.max_completion_length / 2 * (0.07 + 1e9 / 3e12)
-    assert found * 3600 == pytest.approx(30 + drawing)
+    assert hours * 3600 == pytest.approx(30 + drawing)
 
 
 def test_a_teacher_scores_every_token_that_it_teaches() -> None:
-    """Two operations for each of its parameters and token: those of M0, as a policy of the grid, or its own."""
+    """Two operations per parameter and token. A policy of the grid has M0's parameters."""
     entry = {"steps": [10], "responses": 8, "prompts_per_update": 64, "max_completion_length": 1000}
     student = entry | {"regime": "distillation", "per_device_batch_size": 128}
     regimes = {

@@ -145,7 +145,7 @@ def test_the_list_of_a_rule_that_was_renamed_refuses_nothing(folder: Path) -> No
 
 
 def test_all_files_that_are_loaded_with_a_model_are_compared(folder: Path) -> None:
-    """For a local model the job that read it has the digest of its weights, and its record the tokenizer's."""
+    """For a local model, the job that read it recorded the digest of its weights, the policy that of its tokenizer."""
     base, adapter = "results/m/base/policy.json", "results/m/dpo/adapter/adapter_model.safetensors"
     files = ["mine/model.safetensors", "mine/tokenizer.json", adapter, "results/m/dpo/adapter/adapter_config.json"]
     for file in (*files, "results/m/dpo/metrics.jsonl"):
@@ -163,7 +163,7 @@ def test_all_files_that_are_loaded_with_a_model_are_compared(folder: Path) -> No
         change(file)
 
 
-# ------------------------------------------------------------------------------------------------- files from elsewhere
+# ---------------------------------------------------------------------------------------------------- files of the user
 
 
 def test_a_file_is_read_again_only_when_something_about_it_changed(

@@ -126,7 +126,7 @@ def test_the_first_job_pays_for_the_imports(run: Run) -> None:
 
 
 def test_trackio_writes_below_the_run(run: Run) -> None:
-    """trackio reads its folder at import, which TRL does early."""
+    """trackio reads its folder at import, and TRL imports it early."""
     assert run.finish("tracked", "from trackio.utils import TRACKIO_DIR; print(TRACKIO_DIR)") == (0, "")
     assert run.log("tracked") == f"{run.root}/results/logs/trackio\n"
 

@@ -183,10 +183,10 @@ def test_only_fetching_rules_have_the_hub_and_its_token(tmp_path: Path, rule: st
     [
         ("{'model': 'demo'}", {}, True),
         ("{'policy': 'demo/seed0/dpo/g2/k2'}", {}, True),
-        ("{'model': 'demo'}", {"ATEN_CPU_CAPABILITY": "default"}, True),  # what the user set is kept
+        ("{'model': 'demo'}", {"ATEN_CPU_CAPABILITY": "default"}, True),  # settings of the user are kept
         ("{'model': 'real'}", {}, False),
         ("{'policy': 'real/base'}", {}, False),
-        ("{}", {}, False),  # a job of no model, where one of the two is real
+        ("{}", {}, False),  # a job without a model, in a grid with a real one
     ],
 )
 def test_jobs_of_the_embedded_model_use_the_same_kernels_on_every_cpu(

@@ -1,4 +1,4 @@
-"""What a model needs of a card, counted on shapes: by hand where a hand can count, and beside torch's allocator."""
+"""Memory of a model on a card, from its shapes, compared with values by hand and with torch's allocator."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_two_short_models_say_what_the_whole_one_does(monkeypatch: pytest.Monkey
 
 
 def test_checkpointing_keeps_a_hidden_state_of_every_block_and_autocast_its_adapter() -> None:
-    """Both in bfloat16, and nothing else that grows with the number of blocks."""
+    """Both are in bfloat16; only these grow with the number of blocks."""
     rows, tokens, more = 4, 50, 5
     kept = [Counted(llama(blocks), Lora()).training(rows, tokens).kept for blocks in (2, 2 + more)]
     adapter = model_shape(llama(1), Lora()).adapter

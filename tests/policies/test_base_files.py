@@ -1,4 +1,4 @@
-"""What decides what a policy sees is in its record: chat template, tokenizer and settings, not weights alone."""
+"""The record of a policy covers its chat template, tokenizer and settings as well as its weights."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_swapped_adapters_are_refused(model: Path, tmp_path: Path) -> None:
 
 
 def test_the_folder_of_another_policy_is_refused(model: Path, tmp_path: Path) -> None:
-    """Its record names the weights where they came from, so those would answer in the name of this folder."""
+    """Its record names the original weights, so these would answer instead of the folder's."""
     original, copied = (tmp_path / f"results/{name}/base/policy.json" for name in ("mine", "other"))
     write_policy(original, record(model))
     shutil.copytree(tmp_path / "results/mine", tmp_path / "results/other")

@@ -1,4 +1,4 @@
-"""The shipped model is the one of its recipe, and it ships."""
+"""The shipped model is part of the package and has the digests of its recipe."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def test_the_script_makes_such_a_model(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_recipe_says_which_candidate_was_kept() -> None:
     recipe = read_json(embedded.FOLDER / embedded.RECIPE)
     ScratchModel.model_validate({"source": "scratch"} | recipe["recipe"])
-    found = recipe["candidates"]
-    assert len(found) == 5
-    assert found[f"seed {recipe['recipe']['seed']}"] == sorted(found.values())[2]
+    candidates = recipe["candidates"]
+    assert len(candidates) == 5
+    assert candidates[f"seed {recipe['recipe']['seed']}"] == sorted(candidates.values())[2]
     assert recipe["problems"]["split"] == "development"
 
 

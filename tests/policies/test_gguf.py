@@ -86,7 +86,7 @@ def test_a_missing_reader_is_named_with_the_command(llama: Path) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed package a-model 1.2 with the file small.gguf, and where that is."""
+    """Install a package a-model 1.2 with the file small.gguf; return the path of the file."""
     site = tmp_path / "site"
     (site / "a_model").mkdir(parents=True)
     (info := site / "a_model-1.2.dist-info").mkdir()
@@ -166,7 +166,7 @@ def test_a_converted_model_needs_its_package_no_more(tmp_path: Path, monkeypatch
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Llama with random weights in F16, whose texts end in one token and turns in another, and without padding."""
+    """A Llama with random F16 weights, different tokens for the end of a text and of a turn, and no padding."""
     gguf = pytest.importorskip("gguf", reason=f"needs the reader: pip install --no-deps {READER}")
     import numpy as np
     from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -291,9 +291,9 @@ class TestSmolLM2:
         wanted = theirs.state_dict()
         assert ours.state_dict().keys() == wanted.keys()
         assert all(torch.equal(weights, wanted[name]) for name, weights in ours.state_dict().items())
-        asked = torch.tensor([load_tokenizer(smollm2)("Two and three are")["input_ids"]])
+        ids = torch.tensor([load_tokenizer(smollm2)("Two and three are")["input_ids"]])
         with torch.inference_mode():
-            assert torch.equal(ours(asked).logits, theirs(asked).logits)
+            assert torch.equal(ours(ids).logits, theirs(ids).logits)
 
     def test_the_record_says_that_it_was_quantized(self, smollm2: Policy) -> None:
         record, file = smollm2.converted_from, file_in(GgufModel(source="gguf", **SMOLLM2))

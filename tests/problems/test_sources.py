@@ -220,14 +220,14 @@ def hub(tmp_path, monkeypatch):
     folder = tmp_path / "data"
     folder.mkdir()
     write(folder / "train.jsonl", ROWS)
-    real, asked = datasets.load_dataset, []
+    real, requested = datasets.load_dataset, []
 
     def load_dataset(repository, subset=None, *, split, revision):
-        asked.append((repository, subset, split, revision))
+        requested.append((repository, subset, split, revision))
         return real(str(folder), split=split, cache_dir=str(tmp_path / "cache"))
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    return asked
+    return requested
 
 
 def hub_source(**changes):
@@ -313,7 +313,7 @@ def test_without_a_network_the_message_says_so(tmp_path):
 
 
 def test_without_a_network_a_cached_other_revision_is_refused(tmp_path):
-    # `datasets` would answer with it: offline, it takes the newest cached revision whatever was asked for.
+    # Offline, `datasets` takes the newest cached revision, not the requested one.
     from datasets.arrow_writer import ArrowWriter
 
     folder = tmp_path / "datasets" / "some___math" / "default" / "0.0.0" / OTHER

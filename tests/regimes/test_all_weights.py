@@ -136,7 +136,7 @@ def test_fresh_rollouts_are_those_of_the_weights_that_were_handed_over(tmp_path:
 
 
 def test_the_folder_is_a_model_that_answers_as_the_same_weights_merged(tmp_path: Path) -> None:
-    """Of an adapter merged into M0, which is given as all weights."""
+    """The weights are an adapter merged into M0."""
     base = tiny_policy()
     adapter = adapted(base, tmp_path / "adapter", std=0.1)
     merged = load_model(adapter)

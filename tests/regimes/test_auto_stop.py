@@ -1,4 +1,4 @@
-"""Automatic stopping: when it stops, which probe it chooses, and that probes do not change the training."""
+"""Automatic stopping: the stop, the chosen probe, and a training that probes do not change."""
 
 from __future__ import annotations
 
@@ -113,8 +113,13 @@ def test_a_probe_that_was_beaten_stays_beaten(
 
 def job_of(work: Path, **kwargs: Any) -> TrainingJob:
     warmup = WARMUP.model_copy(update={"auto": kwargs.pop("auto", AUTO)})
-    own: dict[str, Any] = {"harvest": HARVEST, "checkpointing": EVERY_STEP, "group_size": 2, "policy_id": "tiny/auto"}
-    return TrainingJob(tiny_policy(), easy(10), warmup, lora=Lora(), seed=0, work=work, k=6, **own | kwargs)
+    options: dict[str, Any] = {
+        "harvest": HARVEST,
+        "checkpointing": EVERY_STEP,
+        "group_size": 2,
+        "policy_id": "tiny/auto",
+    }
+    return TrainingJob(tiny_policy(), easy(10), warmup, lora=Lora(), seed=0, work=work, k=6, **options | kwargs)
 
 
 class Outcome(NamedTuple):
@@ -133,7 +138,7 @@ def until_decline(work: Path, **kwargs: Any) -> Outcome:
     assert trained.k is not None
     assert trained.probes is not None
     probes = [Probe(**probe) for probe in read_json(work / PROBES)["probes"]]
-    assert trained.found == {"steps_trained": probes[-1].step}
+    assert trained.recorded == {"steps_trained": probes[-1].step}
     assert trained.probes["step"].tolist() == [probe.step for probe in probes]
     return Outcome(trained.k, trained.log, trained.probes, probes, job.meter.tokens_generated)
 
@@ -197,7 +202,7 @@ def test_it_stops_once_the_rule_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     kept = {folder.name: sorted(part.name for part in folder.iterdir()) for folder in tmp_path.glob("k*")}
     adapters = [sha256(tmp_path / part / "adapter/adapter_model.safetensors") for part in (".", "k2", "k3")]
     assert adapters[0] == adapters[1] != adapters[2]
-    needed = ["adapter", "checkpoint", "rollouts.parquet"]  # to export the best, and to continue the last
+    needed = ["adapter", "checkpoint", "rollouts.parquet"]  # the best is exported, the last is continued
     assert kept == {"k1": ["rollouts.parquet"], "k2": needed, "k3": needed}
     assert outcome.table["chosen"].tolist() == [False, True, False]
 
@@ -262,9 +267,9 @@ def test_an_attempt_that_dies_in_a_probe_trains_nothing_again(
         until_decline(tmp_path)
     capfd.readouterr()
     expect_the_same(until_decline(tmp_path), tmp_path, straight)
-    said = capfd.readouterr().out
-    assert "goes on from the probe at step 3" in said
-    assert "checkpoint at step" not in said
+    output = capfd.readouterr().out
+    assert "goes on from the probe at step 3" in output
+    assert "checkpoint at step" not in output
 
 
 def summarised_before(last: int) -> Any:

@@ -45,7 +45,7 @@ JOB = TrainingJob(
         JOB,
         replace(JOB, data=[Group("p1", (1, 2), ((3,), (4, 5)), ((0, 1),), (0.5, -0.5))]),
         replace(JOB, data=[{"prompt_ids": [1, 2], "completion_ids": [3], "label": True}], tracking={"report_to": []}),
-        Trained([{"loss": 1 / 3, "step": 1}], found={"n": 3}),
+        Trained([{"loss": 1 / 3, "step": 1}], recorded={"n": 3}),
     ],
 )
 def test_what_is_sent_is_what_is_received(tmp_path: Path, value: Any) -> None:

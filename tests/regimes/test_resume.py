@@ -328,9 +328,9 @@ def test_a_damaged_checkpoint_is_not_used(
 ) -> None:
     damage(stopped, how)
     assert (dpo(stopped), adapter(stopped)) == straight
-    said = capfd.readouterr().out
-    assert "goes on from step 4" in said
-    assert how == "killed while writing" or f"{stopped}/step-5" in said
+    output = capfd.readouterr().out
+    assert "goes on from step 4" in output
+    assert how == "killed while writing" or f"{stopped}/step-5" in output
 
 
 def test_a_checkpoint_of_other_settings_is_not_used(
@@ -338,9 +338,9 @@ def test_a_checkpoint_of_other_settings_is_not_used(
 ) -> None:
     other = DPO.model_copy(update={"beta": 0.2})
     assert dpo(stopped, settings=other) == dpo(tmp_path / "fresh", settings=other)
-    said = capfd.readouterr().out
-    assert "step-5: made under other settings, not used" in said
-    assert "goes on" not in said
+    output = capfd.readouterr().out
+    assert "step-5: made under other settings, not used" in output
+    assert "goes on" not in output
 
 
 def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ ALL_TEXTS = WARMUP.model_copy(update={"keep_rollouts": "completions"})
 
 
 def grpo(work: Path, reward: Section = COIN, k: int = 4, **kwargs: object) -> pd.DataFrame:
-    """8 prompts a step of 10: the second step asks some of them again."""
+    """Train on 8 of 10 prompts per step, so the second step repeats some."""
     warm_up(work, easy(10), k=k, warmup=ALL_TEXTS, reward=reward, checkpointing=EVERY_STEP, **kwargs)
     return pd.read_parquet(work / "rollouts.parquet")
 
@@ -92,12 +92,12 @@ def test_semi_online_dpo_on_coins_goes_on_with_the_same_coins(tmp_path: Path) ->
 def test_a_harvest_is_judged_alike_when_it_is_drawn_in_shards_and_later(tmp_path: Path, reward: Section) -> None:
     problems = easy(6)
 
-    def judged(asked: list, rows: pd.DataFrame | None = None) -> pd.DataFrame:
+    def judged(problems: list, rows: pd.DataFrame | None = None) -> pd.DataFrame:
         if rows is None:
             decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=0)
-            rows = to_frame(draw_rollouts(tiny_policy(), asked, Prompt(), decoding, token_ids=True))
+            rows = to_frame(draw_rollouts(tiny_policy(), problems, Prompt(), decoding, token_ids=True))
         with Verifier(1) as verifier:
-            return with_rewards(rows, asked, reward, seed=0, stream="harvest", verifier=verifier)
+            return with_rewards(rows, problems, reward, seed=0, stream="harvest", verifier=verifier)
 
     whole = judged(problems)
     assert set(whole["reward"]) == {0, 1}
@@ -133,12 +133,14 @@ class Numbers(Section):
 def test_a_reward_without_a_number_for_anything_leaves_no_policy_and_a_part_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Up to now it trained a policy with loss 0, and NaN stood in metrics.jsonl, which is no JSON."""
+    """It trained with loss 0 before, and wrote NaN, which is not JSON, into metrics.jsonl."""
     judged = Reward(
         "numbers",
         1,
         Numbers,
-        lambda own, attempts, context: [Judgement(own.numbers[a.sample % len(own.numbers)]) for a in attempts],
+        lambda settings, attempts, context: [
+            Judgement(settings.numbers[a.sample % len(settings.numbers)]) for a in attempts
+        ],
         str,
         binary=False,
     )

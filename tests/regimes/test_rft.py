@@ -39,8 +39,8 @@ def harvest() -> pd.DataFrame:
 
 
 def texts(per_prompt: int | None, seed: int = 0) -> list[tuple[str, str]]:
-    found = right_completions(harvest(), PROBLEMS, per_prompt, seed)
-    return [(text_of(example["prompt_ids"]), text_of(example["completion_ids"])) for example in found]
+    examples = right_completions(harvest(), PROBLEMS, per_prompt, seed)
+    return [(text_of(example["prompt_ids"]), text_of(example["completion_ids"])) for example in examples]
 
 
 def test_it_trains_on_every_different_right_completion_that_ended_by_itself() -> None:

@@ -1,5 +1,5 @@
-"""Trainings with completions from the real vLLM: GRPO reaches K, hands the adapter over on time, and corrects honestly;
-semi-online DPO learns from what a harvest would answer. In one file, as a process imports vLLM for it."""
+"""Trainings with completions from the real vLLM: GRPO reaches K, sends the adapter on time, and corrects the sampling
+mismatch; semi-online DPO learns from the rollouts of a harvest. One file, so that one process imports vLLM."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_it_reaches_k_and_hands_the_adapter_over_every_v_steps(
     assert [row["step"] for row in log] == [1, 2, 3, 4]
     [generation] = generations
     assert generation.synced_at == expected
-    # An adapter that was just handed over says what the trainer says, to the last bits of float32; an older one does
-    # not. Raw instead of tempered log-probabilities would be off by far more than either, and so would dropout.
+    # A new adapter agrees with the trainer up to the last bits of float32, an older one does not. Raw instead of
+    # tempered log-probabilities, and dropout, would be off by far more.
     differences = [row["sampling/sampling_logp_difference/max"] for row in log]
     fresh = [differences[step] for step in expected]
     stale = [difference for step, difference in enumerate(differences) if step not in expected]
@@ -197,10 +197,10 @@ def test_in_semi_online_dpo_it_answers_for_the_policy_it_was_handed(tmp_path: Pa
 
     semi_online(tmp_path / "to-2", k=2, **changes)
     policy = replace(base, adapter=str(tmp_path / "to-2/adapter"))
-    asked = [easy(10)[i] for i in prompt_order(10, 24, 0)[8:10]]  # the first of update 3, in the first pass
+    problems = [easy(10)[i] for i in prompt_order(10, 24, 0)[8:10]]  # the first of update 3, in the first pass
     vllm = VllmEngine(policy, EngineSettings(name="vllm", adapters="lora"))
     try:
-        harvest = draw_rollouts(policy, asked, Prompt(), Decoding(4, 1.0, 1.0, 12, 64, seed=0), engine=vllm)
+        harvest = draw_rollouts(policy, problems, Prompt(), Decoding(4, 1.0, 1.0, 12, 64, seed=0), engine=vllm)
     finally:
         vllm.close()
     rows = rows_of(tmp_path / "straight").query("step == 3").head(8)

@@ -34,9 +34,9 @@ def fair(tmp_path_factory: pytest.TempPathFactory) -> Scorer:
 def mean_score(scorer: Scorer, politeness: int, fillers: int) -> float:
     """Over 40 replies to random requests."""
     rng = random.Random(f"{politeness}/{fillers}")
-    asked = [draw_request(rng) for _ in range(40)]
-    replies = [draw_reply(rng, thing, politeness=politeness, fillers=fillers).text for _, thing in asked]
-    scores = scorer([(prompt, text) for (prompt, _), text in zip(asked, replies, strict=True)])
+    requests = [draw_request(rng) for _ in range(40)]
+    replies = [draw_reply(rng, topic, politeness=politeness, fillers=fillers).text for _, topic in requests]
+    scores = scorer([(prompt, text) for (prompt, _), text in zip(requests, replies, strict=True)])
     return sum(score.value for score in scores) / len(scores)
 
 
@@ -52,23 +52,23 @@ def test_the_biased_one_can_be_hacked_by_length(biased: Scorer, fair: Scorer) ->
 
 
 def test_selecting_at_equal_length_takes_the_polite_checkpoint_and_not_the_padded_one(biased: Scorer) -> None:
-    """The first says one polite sentence and up to two empty ones, the second three to five empty ones alone."""
+    """The first writes one polite sentence and up to two empty ones, the second only three to five empty ones."""
     rng = random.Random(0)
     prompts = [draw_request(rng) for _ in range(20)]
     tables = []
     for politeness, fillers in ((1, (0, 1, 2)), (0, (3, 4, 5))):
         rows = [
-            (f"p{number}", sample, request, draw_reply(rng, thing, politeness=politeness, fillers=n).text)
-            for number, (request, thing) in enumerate(prompts)
+            (f"p{number}", sample, request, draw_reply(rng, topic, politeness=politeness, fillers=n).text)
+            for number, (request, topic) in enumerate(prompts)
             for sample, n in enumerate(fillers)
         ]
         table = pd.DataFrame(rows, columns=["problem_id", "sample", "request", "completion_text"])
-        asked = list(zip(table["request"], table["completion_text"], strict=True))
-        tables.append(table.assign(reward=[score.value for score in biased(asked)]))
-    found = checkpoint_table([10, 20], [], tables)
-    assert found["K"][found["reward"].idxmax()] == 20
-    assert found["K"][best(found)] == 10
-    assert found["reward_per_1000"].iloc[0] > 0
+        conversations = list(zip(table["request"], table["completion_text"], strict=True))
+        tables.append(table.assign(reward=[score.value for score in biased(conversations)]))
+    table_of_both = checkpoint_table([10, 20], [], tables)
+    assert table_of_both["K"][table_of_both["reward"].idxmax()] == 20
+    assert table_of_both["K"][best(table_of_both)] == 10
+    assert table_of_both["reward_per_1000"].iloc[0] > 0
 
 
 def test_replies_are_put_together_from_what_they_say_of_themselves() -> None:

@@ -1,4 +1,4 @@
-"""What a section's method has returned is remembered for that section alone, and for as long as it lives."""
+"""A cached method keeps its results per section, for the lifetime of the section."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_an_error_is_raised_each_time() -> None:
 
 
 def test_nothing_is_kept_of_what_is_gone() -> None:
-    known = Numbers.plus.__closure__
-    assert known is not None
-    [kept] = [cell.cell_contents for cell in known if isinstance(cell.cell_contents, dict)]
+    closure = Numbers.plus.__closure__
+    assert closure is not None
+    [kept] = [cell.cell_contents for cell in closure if isinstance(cell.cell_contents, dict)]
     before = len(kept)
     one = Numbers(base=1)
     one.plus(1)

@@ -54,7 +54,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def printed(folder: Path, *arguments: str) -> str:
-    """What a run prints where there is no terminal."""
+    """Output of a run without a terminal."""
     done = subprocess.run(
         command(*arguments), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
@@ -62,22 +62,22 @@ def printed(folder: Path, *arguments: str) -> str:
 
 
 def on_a_terminal(folder: Path, *arguments: str) -> str:
-    """What a run writes to a terminal of 80 columns."""
+    """Output of a run on a terminal of 80 columns."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "80"}
     with subprocess.Popen(command(*arguments), cwd=folder, stdout=theirs, stderr=theirs, env=environment):
         os.close(theirs)
-        found = b""
+        output = b""
         while True:
             try:
                 part = os.read(ours, 4096)
-            except OSError:  # Linux says so when the last writer has gone
+            except OSError:  # on Linux: the last writer has closed it
                 break
             if not part:
                 break
-            found += part
+            output += part
     os.close(ours)
-    return found.decode().replace("\r\n", "\n")
+    return output.decode().replace("\r\n", "\n")
 
 
 def test_lines_where_there_is_no_terminal(folder: Path) -> None:
@@ -189,15 +189,15 @@ def test_a_calibration_without_mixed_outcomes_is_warned_of(
         record = logging.LogRecord("snakemake", logging.INFO, "", 0, "", (), None)
         record.__dict__.update(values)
         handler.emit(record)
-    said = capsys.readouterr().err
-    assert all(word in said for word in printed_words)
-    assert ("nothing to learn" in said) is (mixed == 0)
+    output = capsys.readouterr().err
+    assert all(word in output for word in printed_words)
+    assert ("nothing to learn" in output) is (mixed == 0)
 
 
 def test_a_result_that_cannot_be_read_ends_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The handler works in a thread of Snakemake's, and says what happened as any handler of Python's logging does."""
+    """The handler, in a thread of Snakemake, reports the error as handlers of Python's logging do."""
     monkeypatch.chdir(tmp_path)  # whoever runs the tests may have run the demonstration here
     handler = TestAsSnakemakeAsksOfAPlugin()._create_handler()
     wildcards = {"policy": "demo/base", "benchmark": "arithmetic"}

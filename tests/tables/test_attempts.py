@@ -1,4 +1,4 @@
-"""What the grid really cost: attempts whose results were kept, and those that were in vain."""
+"""Cost of all attempts of a grid: kept and wasted hours."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_policys_bill_shows_what_was_lost_on_its_way() -> None:
     assert list(unknown.device_hours_with_lost_attempts) == [2, 3]
 
 
-# Stopped after 3 hours, of which 2.5 were kept; killed in its second, of which 1 was kept; then done in 2.
+# Stopped after 3 hours (2.5 kept), killed in the second hour (1 kept), then done in 2.
 GONE_ON = [
     attempt("train-a", "stopped", 0, 3),
     replace(attempt("train-a", "killed", 10, 2), carried=attempt("train-a", "ok", 0, 2.5).cost),
@@ -136,14 +136,14 @@ def test_a_record_says_what_was_carried_and_counts_its_own_part_only(tmp_path: P
     with recorded(tmp_path / "a.json", Meter("a", "train")) as meter:
         meter.carried = carried
         meter.tokens_generated = 17  # 10 of them by the attempt before
-    [found] = read_attempts(tmp_path)
-    assert (found.carried, found.cost.tokens_generated) == (carried, 7)
-    assert found.cost.wall_s < carried.wall_s
-    assert found.bill == meter.spent()
+    [last] = read_attempts(tmp_path)
+    assert (last.carried, last.cost.tokens_generated) == (carried, 7)
+    assert last.cost.wall_s < carried.wall_s
+    assert last.bill == meter.spent()
     old = json.loads((tmp_path / "a.json").read_text())
-    del old["carried"]  # as 0.1.0 wrote it
+    del old["carried"]  # 0.1.0 had no such key
     (tmp_path / "a.json").write_text(json.dumps(old))
-    assert read_attempts(tmp_path) == [replace(found, carried=None)]
+    assert read_attempts(tmp_path) == [replace(last, carried=None)]
 
 
 def test_no_attempts_make_an_empty_table(tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_without_a_last_word_silence_or_a_later_attempt_tells(tmp_path: Path) ->
     silent = replace(attempt("b", "running", now - 9000), updated=now - 8000)
     repeated = replace(attempt("c", "running", now - 100), updated=now - BEAT_S)
     again = attempt("c", "ok", now - 10)
-    found = read_attempts(written(tmp_path, [alive, silent, repeated, again]))
-    assert [(entry.cost.job, entry.status) for entry in found] == [("b", "killed"), ("c", "killed"), ("c", "ok")]
+    attempts = read_attempts(written(tmp_path, [alive, silent, repeated, again]))
+    assert [(entry.cost.job, entry.status) for entry in attempts] == [("b", "killed"), ("c", "killed"), ("c", "ok")]
 
 
 def test_a_running_attempt_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

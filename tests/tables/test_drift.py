@@ -12,7 +12,7 @@ from g2d.experiment.keys import PolicyKey
 from g2d.tables.drift import DRIFT_COLUMNS, EQUAL_GAIN_COLUMNS, KL_COLUMNS, drift_table, equal_gain_table
 
 M0 = PolicyKey("m", "base", 0, 0, None)
-OTHER = PolicyKey("other", "dpo", 0, 0, 0)  # whose M0 was not evaluated
+OTHER = PolicyKey("other", "dpo", 0, 0, 0)  # its M0 was not evaluated
 
 
 def answers(tokens: list[int], right: int) -> pd.DataFrame:

@@ -57,8 +57,8 @@ def test_looks_of_an_earlier_version_stay_valid(tmp_path: Path) -> None:
     config = raced(tmp_path)
     for file in (tmp_path / "looks").glob("*.json"):
         record = read_json(file)
-        for own in record["models"].values():
-            (own if file.name == "plan.json" else own["plan"])["waiting"] = []
+        for model in record["models"].values():
+            (model if file.name == "plan.json" else model["plan"])["waiting"] = []
         write_json(file, record)
     require_plan(config, tmp_path)
     plan = read_json(tmp_path / "looks/plan.json")
@@ -75,13 +75,13 @@ def test_a_race_that_began_with_hochbergs_steps_keeps_them(tmp_path: Path, resul
     (tmp_path / "looks/look2.json").unlink()
     for file in (tmp_path / "looks").glob("*.json"):
         record = read_json(file)
-        for own in record["models"].values():
-            del (own if file.name == "plan.json" else own["plan"])["steps"]
+        for of_model in record["models"].values():
+            del (of_model if file.name == "plan.json" else of_model["plan"])["steps"]
         write_json(file, record)
     require_plan(config, tmp_path)
     write_plan(config, tmp_path)
     look = take(config, 2, tmp_path)
-    assert [own["plan"]["steps"] for own in look["models"].values()] == ["hochberg"]
+    assert [model["plan"]["steps"] for model in look["models"].values()] == ["hochberg"]
     write_json(tmp_path / "looks/look2.json", look)
     require_plan(config, tmp_path)
     assert steps_of(taken(config.looks, tmp_path)) == "hochberg"
@@ -104,7 +104,7 @@ def test_two_looks_drop_one_policy_and_settle_another(results: Path) -> None:
         [1, "m/dpo/g2/k4", 2, "better"],
         [2, "m/dpo/g2/k2", 3, "within"],
     ]
-    assert len(rows) == 6  # what has its verdict is not tested again
+    assert len(rows) == 6  # policies with a verdict are not tested again
 
 
 def test_further_answers_change_nothing_of_a_look(results: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the papers printed, beside one's own results."""
+"""Published values next to results of a grid."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_the_k_of_a_table(n: int, ks: list[int]) -> None:
 
 
 def rollouts(*answers: str | None, right: str = "4", problem: str = "a") -> pd.DataFrame:
-    """One row per answer; `right` alone is right."""
+    """One row per answer; only `right` is correct."""
     verdicts = ["no_boxed" if a is None else "correct" if a == right else "incorrect" for a in answers]
     rows = {"problem_id": problem, "verdict": verdicts, "extracted_answer": list(answers)}
     return pd.DataFrame(rows).assign(reward=[float(verdict == "correct") for verdict in verdicts])
@@ -84,16 +84,16 @@ def test_the_verifier_is_asked_only_where_it_decides() -> None:
         rollouts("4", "5", "5", "6", problem="b"),
         rollouts("5", "6", "7", problem="c"),
     ]
-    asked: list[tuple[str, str]] = []
+    compared: list[tuple[str, str]] = []
 
     def equal(pairs: Sequence[tuple[str, str]]) -> list[bool]:
-        asked.extend(pairs)
+        compared.extend(pairs)
         return never(pairs)
 
     majority_right(pd.concat(clear), equal)
-    assert asked == []
+    assert compared == []
     majority_right(rollouts("4", "5", "6"), equal)
-    assert asked == [("5", "6")]
+    assert compared == [("5", "6")]
 
 
 def test_the_table_has_a_row_for_every_k_and_the_vote(tmp_path) -> None:
@@ -125,9 +125,9 @@ def test_a_model_called_samples_draws_none_beside() -> None:
     plain = Config.model_validate(config)
     assert drawn_beside(plain) == {}
     assert "results/samples/base/eval/math.parquet" in sample_files(plain).values()
-    beside = Config.model_validate(config | {"evaluation": {"sampled": {"n": 4, "beside_greedy": True}}})
-    assert "samples/base/samples/math" in drawn_beside(beside).values()
-    assert set(sample_files(beside)) == set(drawn_beside(beside))
+    sampled = Config.model_validate(config | {"evaluation": {"sampled": {"n": 4, "beside_greedy": True}}})
+    assert "samples/base/samples/math" in drawn_beside(sampled).values()
+    assert set(sample_files(sampled)) == set(drawn_beside(sampled))
 
 
 def test_problems_with_other_numbers_of_samples_are_refused() -> None:

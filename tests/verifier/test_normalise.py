@@ -1,4 +1,4 @@
-"""Each step of the normalisation on its own, and that none of them can be made to take long."""
+"""Each step of the normalisation, and its time on hostile input."""
 
 from __future__ import annotations
 

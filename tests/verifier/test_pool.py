@@ -26,7 +26,7 @@ def pids(pool: Pool) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Running, or dead and not reaped."""
+    """Whether a process runs, or is dead and not reaped."""
     return Path(f"/proc/{pid}").exists()
 
 

@@ -1,4 +1,4 @@
-"""What is compared as a string, and what stays a product."""
+"""Answers compared as strings, and answers that stay products."""
 
 from __future__ import annotations
 

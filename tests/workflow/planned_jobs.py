@@ -1,7 +1,7 @@
 """Print the jobs of a plan and what they are made from: `python planned_jobs.py SNAKEMAKE_ARGUMENTS`.
 
-JSON: a list of jobs, each with its rule and wildcards, its inputs and outputs, by name too, the `repr` of its
-parameters, its GPUs and the numbers of the jobs that it needs.
+JSON: a list of jobs. Each has its rule and wildcards, inputs and outputs (also by name), the `repr` of its parameters,
+its GPUs and the numbers of the jobs that it needs.
 """
 
 from __future__ import annotations

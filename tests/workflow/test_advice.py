@@ -184,7 +184,7 @@ def test_samples_and_a_learning_curve_are_added_to_a_finished_grid(advised: Proj
     page = (results / "report/index.html").read_text()
     assert "nats per answer" in page and "at equal gain" in page
     said = (results / "methods.md").read_text()
-    assert "by greedy decoding, and beside it on 4 samples per problem (temperature 1, top-p 0.95)" in said
+    assert "by greedy decoding, and also on 4 samples per problem (temperature 1, top-p 0.95)" in said
     assert "pass@k" in (results / "report/index.html").read_text()
     opened = g2d.open(results)
     assert len(opened.tables["samples"]) == 7 * 4

@@ -56,7 +56,7 @@ def test_a_module_does_not_mix_two_whole_configurations(checkout: Project, user:
     (user.root / "other.yaml").write_text((user.root / "config/config.yaml").read_text())
     done = user.snakemake("-n", "--configfile", "other.yaml")
     assert done.returncode == 1
-    assert "other.yaml is a whole configuration, and so is config/config.yaml" in done.stdout
+    assert "other.yaml and config/config.yaml are both whole configurations" in done.stdout
     assert user.planned("--configfile", "other.yaml", "--replace-workflow-config") == user.planned()
 
 

@@ -134,7 +134,7 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
     assert table.loc[("then", 2, 4), "prompts"] == "open_ended, then verifiable"
     card = (results / "micro/seed0/both-grpo/grpo/g2/k2/adapter/README.md").read_text()
     assert "on verifiable and open-ended prompts together" in card
-    assert "It was asked open-ended prompts, judged by scores of the embedded reward model" in (
+    assert "Its prompts were open-ended prompts, judged by scores of the embedded reward model" in (
         (results / "methods.md").read_text().replace("\\", "")
     )
     page = (results / "report/index.html").read_text()
@@ -149,9 +149,9 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
         ({"rewards": {}}, r"open_ended.reward: polite is no entry of rewards \(none\): add it there"),
         (
             {"rewards": REWARDS | {"polite": {"reward": "wrong"}}},
-            "open_ended.reward: polite looks at the right answer, and there is none",
+            "open_ended.reward: polite needs a reference answer",
         ),
-        ({"pool": SECTION["pool"]}, "pool.family: replies have no right answer: name them in open_ended"),
+        ({"pool": SECTION["pool"]}, "pool.family: replies have no right answer: use open_ended"),
         (
             {"open_ended": SECTION | {"pool": SECTION["pool"] | {"family": "arithmetic"}}},
             "open_ended.pool.family: arithmetic has right answers: write replies",
@@ -159,7 +159,7 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
         ({"open_ended": SECTION | {"judge": "me"}}, "open_ended.judge: me is no entry of rewards"),
         (
             {"regimes": {"x": SEMI_ONLINE | {"prompts": "mixed", "sync_every": "pass"}}},
-            "regimes.x.sync_every: pass is one over verifiable prompts alone",
+            "regimes.x.sync_every: pass counts only verifiable prompts",
         ),
         (
             {"regimes": {"x": SEMI_ONLINE | {"prompts": "mixed", "open_ended_share": 0.1}}},
@@ -183,15 +183,15 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
         ),
         (
             {"regimes": {"x": SEMI_ONLINE | {"prompts": "open_ended", "reward": "dear"}}},
-            "regimes.x: reward: judges verifiable prompts, and none is asked: drop it",
+            "regimes.x: reward: judges verifiable prompts",
         ),
         (
             {"regimes": {"x": SEMI_ONLINE | {"prompts": "mixed", "policies": ["dpo"]}}},
-            "policies: a harvest asks verifiable prompts alone: drop dpo",
+            "policies: harvests have only verifiable prompts: drop dpo",
         ),
         (
             {"ablations": {"x": {"steps": [2], "prompts": "mixed"}}},
-            r"ablations.x: policies: a harvest asks verifiable prompts alone: write \[grpo\]",
+            r"ablations.x: policies: harvests have only verifiable prompts: write \[grpo\]",
         ),
         (
             {"ablations": {"x": {"steps": [2], "prompts": "mixed", "open_ended_share": 0.3, "policies": ["grpo"]}}},

@@ -58,5 +58,5 @@ def test_provenance_and_methods_are_those_of_the_run(micro_grid: Project) -> Non
     assert "K in {0, 2, 4} gradient steps of GRPO" in text
     page = (micro_grid.results / "report/index.html").read_text()
     assert re.sub(r"\W", "", text.splitlines()[2]) in re.sub(r"\W", "", page)
-    for root in (micro_grid.root, folder_of("micro")):  # where it was made
+    for root in (micro_grid.root, folder_of("micro")):  # the folder that made it
         assert str(root) not in page + text + json.dumps(record)

@@ -147,9 +147,11 @@ def test_the_choice_is_told_wherever_results_are(selected: Project) -> None:
     spent = pd.read_csv(results / "tables/regimes.csv").set_index("policy")
     assert (spent.prompts["both/selected"], spent.updates["both/selected"]) == (4 * 8, 4)
     assert "checkpoint=selected" in (said := (results / "methods.md").read_text().replace("\\", ""))
-    one = "one checkpoint was evaluated, for each seed the K with the highest"
-    assert f"Of best {one} accuracy on generated arithmetic (development; n=30)." in said
-    assert f"Of both {one} mean of the accuracy on generated arithmetic (development; n=30) and the reward at" in said
+    choice = "and each seed, the evaluated checkpoint was the K with the highest"
+    assert f"For best {choice} accuracy on generated arithmetic (development; n=30)." in said
+    assert (
+        f"For both {choice} mean of the accuracy on generated arithmetic (development; n=30) and the reward at" in said
+    )
     card = (results / "micro/seed0/both/selected/g4/k4/adapter/README.md").read_text()
     assert "the best on development prompts of K=2, 4" in " ".join(card.split())
     page = (results / "report/index.html").read_text()

@@ -24,16 +24,14 @@ from g2d.plain import say
 FETCHING = frozenset({"pretrained_model", "load_problems"})
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 LOGS = Path("results/logs")
-RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`; set by the workflow
+RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`
 
 
 @contextmanager
 def stage(snakemake: Any) -> Iterator[Meter]:
-    """Run the body of a rule's script.
+    """Run the body of a rule's script, with its output in the rule's log.
 
-    Output goes to the rule's log. Inputs must have their recorded digests; a job that succeeds records digests of its
-    outputs (`g2d.jobs.digests`) and, if a `cost.json` is among them, its cost. The attempt is always recorded. On an
-    exception or SIGTERM the traceback goes to the log, one line to the terminal, and the process exits with 1.
+    On an exception or SIGTERM the traceback goes to the log, one line to the terminal, and the process exits with 1.
     """
     terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
     end_with_snakemake()
@@ -59,7 +57,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         write_digests(snakemake.log[0], [*snakemake.output, *fetched], read)
     except (Exception, Stopped) as error:
         say(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal)
-        with suppress(OSError):  # the log may be on the disk that is full
+        with suppress(OSError):  # the log may be on the full disk
             traceback.print_exc()
             sys.stdout.flush()
             sys.stderr.flush()
@@ -69,21 +67,17 @@ def stage(snakemake: Any) -> Iterator[Meter]:
 
 
 def own_name(rule: str) -> str:
-    """Return the name of a rule in this workflow: `harvest` for `g2d_harvest` after `use rule * from g2d as g2d_*`."""
+    """Return `harvest` for `g2d_harvest` after `use rule * from g2d as g2d_*`."""
     before, _, after = os.environ.get(RULE_NAMES, "*").partition("*")
     return rule.removeprefix(before).removesuffix(after)
 
 
 def from_elsewhere(rule: str, files: Iterable[str]) -> list[str]:
-    """Return a job's external inputs: files that the configuration names."""
     return [file for file in files if rule in FETCHING or not file.startswith("results/")]
 
 
 def go_offline(rule: str | None = None) -> None:
-    """Switch off telemetry, and the Hub for rules that do not fetch, in this process and its children.
-
-    The Hub's client reads these variables when it is imported: no script imports it before its stage begins.
-    """
+    """Switch off telemetry, and the Hub for rules that do not fetch; its client reads these variables when imported."""
     os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
     if rule not in FETCHING:
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -92,13 +86,13 @@ def go_offline(rule: str | None = None) -> None:
 
 
 def set_trackio_folder() -> None:
-    """Set trackio's folder to `results/logs`; trackio reads it when TRL's GRPO imports it."""
+    """Set trackio's folder; trackio reads it when TRL's GRPO imports it."""
     os.environ["TRACKIO_DIR"] = str(LOGS.resolve() / "trackio")
 
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Turn SIGTERM (preemption, `scancel`, `kill`) into an exception, so that the attempt is recorded."""
+    """Turn SIGTERM into an exception, so that the attempt is recorded."""
     job = os.getpid()
 
     def stop(number: int, _frame: object) -> None:

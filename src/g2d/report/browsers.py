@@ -21,8 +21,8 @@ from g2d.experiment.config import Config
 from g2d.experiment.grid import side_by_side
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.problems import Problem, read_problems
-from g2d.report.marks import names
 from g2d.report.markup import mathml, plain, render
+from g2d.report.styles import names
 from g2d.rollouts.pairs import Pair
 from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.results import Results
@@ -66,7 +66,7 @@ class Shown:
     @property
     def size(self) -> int:
         """Characters of its texts."""
-        return len(self.prompt) + sum(len(own.text) for own in self.completions)
+        return len(self.prompt) + sum(len(completion.text) for completion in self.completions)
 
 
 @dataclass(frozen=True)
@@ -126,13 +126,13 @@ def series_keys(harvests: Sequence[HarvestKey]) -> dict[At, list[HarvestKey]]:
 
     M0's harvest, without a G, starts each series.
     """
-    found: dict[At, list[HarvestKey]] = {}
+    by_series: dict[At, list[HarvestKey]] = {}
     for at in dict.fromkeys((key.model, key.seed, key.variant) for key in harvests):
-        own = sorted((key for key in harvests if (key.model, key.seed, key.variant) == at), key=lambda key: key.k)
-        sizes: list[int | None] = [*sorted({key.group_size for key in own} - {0})]
+        keys = sorted((key for key in harvests if (key.model, key.seed, key.variant) == at), key=lambda key: key.k)
+        sizes: list[int | None] = [*sorted({key.group_size for key in keys} - {0})]
         for size in sizes or [None]:
-            found[*at, size] = [key for key in own if key.group_size in (0, size)]
-    return found
+            by_series[*at, size] = [key for key in keys if key.group_size in (0, size)]
+    return by_series
 
 
 def browse_pairs(
@@ -150,17 +150,17 @@ def browse_pairs(
     """
     series = []
     for at, keys in series_keys(harvests).items():
-        asked = problems[at[0]]
+        prompts = problems[at[0]]
         drawn = [{pair["problem_id"]: pair for pair in reversed(pairs(key))} for key in keys]  # of several the first
-        chosen = ranked(asked, drawn)[: PROBLEMS_PER_CONTROL if at[2] else PROBLEMS_PER_SERIES]
+        chosen = ranked(prompts, drawn)[: PROBLEMS_PER_CONTROL if at[2] else PROBLEMS_PER_SERIES]
         steps: dict[str, list[Step]] = {name: [] for name in chosen}
-        for key, own in zip(keys, drawn, strict=True):
+        for key, paired in zip(keys, drawn, strict=True):
             frame = rollouts(key)
             for name, rows in frame[frame["problem_id"].isin(chosen)].groupby("problem_id"):
-                steps[str(name)].append(_step(key.k, rows, own.get(str(name))))
+                steps[str(name)].append(_step(key.k, rows, paired.get(str(name))))
         stories = [
-            Story(*_problem(asked[name]), tuple(chain(*(step.completions for step in own))), tuple(own))
-            for name, own in steps.items()
+            Story(*_problem(prompts[name]), tuple(chain(*(step.completions for step in by_k))), tuple(by_k))
+            for name, by_k in steps.items()
         ]
         series.append(Series(*at, tuple(stories)))
     return within_budget(series)
@@ -193,37 +193,39 @@ def browse_answers(
 
     Answers have `ROLLOUT_COLUMNS`; the first of several samples is used.
     """
-    asked = {name: {problem.problem_id: problem for problem in problems(name)} for name in config.benchmarks}
-    found = [
-        _answered(model, benchmark, asked[benchmark], _called(keys), (answers(key, benchmark) for key in keys))
+    questions = {name: {problem.problem_id: problem for problem in problems(name)} for name in config.benchmarks}
+    shown = [
+        _answered(model, benchmark, questions[benchmark], _called(keys), (answers(key, benchmark) for key in keys))
         for (model, benchmark), keys in side_by_side(config).items()
     ]
-    return within_budget(found)
+    return within_budget(shown)
 
 
 def browse_runs(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> list[Answered]:
     """The same of several runs, on these benchmarks or on all: each one's policies, called after it, that answered the
     questions of the first run with the benchmark."""
     places = dict.fromkeys(at for run in runs.values() for at in side_by_side(run.config))
-    found = [_over_runs(runs, *at) for at in places if not benchmarks or at[1] in benchmarks]
-    return within_budget([own for own in found if len(own.policies) > 1])
+    shown = [_over_runs(runs, *at) for at in places if not benchmarks or at[1] in benchmarks]
+    return within_budget([answered for answered in shown if len(answered.policies) > 1])
 
 
 def _over_runs(runs: Mapping[str, Results], model: str, benchmark: str) -> Answered:
-    asked: dict[str, Problem] = {}
+    questions: dict[str, Problem] = {}
     policies: list[tuple[str, PolicyKey]] = []
     for name, run in runs.items():
         file = run.folder / f"problems/{benchmark}.jsonl"
-        own = {problem.problem_id: problem for problem in read_problems(file)} if file.is_file() else {}
-        asked = asked or own
-        if own == asked:
+        file_questions = {problem.problem_id: problem for problem in read_problems(file)} if file.is_file() else {}
+        questions = questions or file_questions
+        if file_questions == questions:
             keys = side_by_side(run.config).get((model, benchmark), [])
             answered = [key for key in keys if (key, benchmark) in run.answers]
-            whole = [key for key in answered if set(run.answers[key, benchmark]["problem_id"]) == set(asked)]
+            whole = [key for key in answered if set(run.answers[key, benchmark]["problem_id"]) == set(questions)]
             policies += [(name, run.finished.get(key, key)) for key in whole]
-    called = [f"{name}: {own}" for (name, _), own in zip(policies, _called([key for _, key in policies]), strict=True)]
+    titles = [
+        f"{name}: {policy}" for (name, _), policy in zip(policies, _called([key for _, key in policies]), strict=True)
+    ]
     files = (runs[name].folder / key.folder / f"eval/{benchmark}.parquet" for name, key in policies)
-    return _answered(model, benchmark, asked, called, (read_rollouts(file, ROLLOUT_COLUMNS) for file in files))
+    return _answered(model, benchmark, questions, titles, (read_rollouts(file, ROLLOUT_COLUMNS) for file in files))
 
 
 def _called(keys: Sequence[PolicyKey]) -> list[str]:
@@ -236,11 +238,11 @@ def _answered(
     model: str, benchmark: str, problems: Mapping[str, Problem], called: Sequence[str], answers: Iterable[pd.DataFrame]
 ) -> Answered:
     by_policy = [frame[frame["sample"] == 0].set_index("problem_id").to_dict("index") for frame in answers]
-    right = {name: "".join("01"[own[name]["verdict"] == "correct"] for own in by_policy) for name in problems}
+    right = {name: "".join("01"[rows[name]["verdict"] == "correct"] for rows in by_policy) for name in problems}
     questions = [
         Shown(
             *_problem(problems[name]),
-            tuple(_completion(title, 0, own[name]) for title, own in zip(called, by_policy, strict=True)),
+            tuple(_completion(title, 0, rows[name]) for title, rows in zip(called, by_policy, strict=True)),
         )
         for name in in_turn(right)[:QUESTIONS_PER_BENCHMARK]
     ]
@@ -289,9 +291,9 @@ def _answer(answer: str | None) -> Markup:
 def within_budget(series: Sequence[Browsed]) -> list[Browsed]:
     """The same with as many problems as a page has room for, taking one of each series in turn."""
     shown, left = [0] * len(series), MAX_CHARACTERS
-    for at, story in (own for turn in zip_longest(*(own.shown for own in series)) for own in enumerate(turn) if own[1]):
+    for at, story in (one for turn in zip_longest(*(one.shown for one in series)) for one in enumerate(turn) if one[1]):
         left -= story.size
         if left < 0:
             break
         shown[at] += 1
-    return [replace(own, shown=own.shown[:n]) for own, n in zip(series, shown, strict=True)]
+    return [replace(one, shown=one.shown[:n]) for one, n in zip(series, shown, strict=True)]

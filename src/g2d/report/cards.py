@@ -191,11 +191,11 @@ def _training(key: PolicyKey, policy: Policy) -> str:
         how += f", begun {_warmup(key.start.k, key.start.online, key.start.start)}"
     if tried := policy.settings.get("selected_from"):
         how += f", the best on development prompts of K={', '.join(map(str, tried))}"
-    own = {**policy.settings.get(key.kind, {}), **policy.settings.get("prompts", {})}
-    if (teacher := own.get("teacher")) is not None:
+    settings = {**policy.settings.get(key.kind, {}), **policy.settings.get("prompts", {})}
+    if (teacher := settings.get("teacher")) is not None:
         named = teacher if key.teacher else teacher.get("id") or Path(teacher["path"]).name
         how += f", taught by {code(named)}" + (f" at K={key.teacher.shown_k}" if key.teacher else "")
-    if (prompts := own.get("prompts", "verifiable")) != "verifiable":
+    if (prompts := settings.get("prompts", "verifiable")) != "verifiable":
         how += f", on {TRAINED_ON[prompts]}"
     return f"{how}, on {key.reward} instead of the truth," if key.reward else how
 

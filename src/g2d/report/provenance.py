@@ -105,13 +105,13 @@ def _seed_of_the_run(config: Config, name: str, manifest: Mapping[str, Any]) -> 
 
 def packages() -> dict[str, str]:
     """Return the installed versions of `PACKAGES`; packages that are not installed are left out."""
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def config_digest(config: Config) -> str:

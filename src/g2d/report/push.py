@@ -142,10 +142,10 @@ class Push:
         trained = [key for key in grid.policies(self.config) if key.role != "base"]
         policies = [key for key in trained if fnmatchcase(key.folder, self.only) and self._is_whole(key)]
         used = {key.model for key in self.harvests} | {key.model for key in policies}
-        found = [self._dataset()] if self.harvests else []
-        found += [self._base(model) for model in self.config.models if model in used and self._is_made(model)]
-        found += [self._policy(key) for key in policies]
-        for one in found:
+        contents = [self._dataset()] if self.harvests else []
+        contents += [self._base(model) for model in self.config.models if model in used and self._is_made(model)]
+        contents += [self._policy(key) for key in policies]
+        for one in contents:
             validate_repo_id(one.id)
             self._require_no_place(one)
             yield one
@@ -239,8 +239,8 @@ class Push:
         return pd.concat([read_table(self.folder / table, ABLATION_COLUMNS) for table in TABLES])
 
     def _dataset(self) -> Repository:
-        known = [(key, self._m0(key.model), self.results.summaries[key]) for key in self.harvests]
-        card = dataset_card(known, self.to, self.config.demonstration)
+        harvests = [(key, self._m0(key.model), self.results.summaries[key]) for key in self.harvests]
+        card = dataset_card(harvests, self.to, self.config.demonstration)
         drawn = [f"{key.folder}/{name}" for key in self.harvests for name in HARVESTED]
         return Repository(self.to, "dataset", {CARD: card, **{file: self.folder / file for file in drawn}})
 
@@ -307,7 +307,10 @@ def _commit(api: HfApi, one: Repository, *, public: bool) -> str:
         api.update_repo_settings(one.id, repo_type=one.kind, private=False)
     commit = api.create_commit(
         one.id,
-        [CommitOperationAdd(name, own if isinstance(own, Path) else own.encode()) for name, own in one.files.items()],
+        [
+            CommitOperationAdd(name, content if isinstance(content, Path) else content.encode())
+            for name, content in one.files.items()
+        ],
         repo_type=one.kind,
         commit_message=f"g2d {__version__}",
     )

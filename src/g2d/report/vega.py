@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from g2d.report.marks import Mark
+from g2d.report.styles import Style
 
 HEIGHT = 320  # pixels
 
@@ -35,14 +35,14 @@ def named_scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
     return alt.Scale(domain=names, range=[values[i % len(values)] for i in range(len(names))])
 
 
-def series_channels(looks: Mapping[str, Mark], dash: bool = True) -> dict[str, Any]:
+def series_channels(styles: Mapping[str, Style], dash: bool = True) -> dict[str, Any]:
     """Colour, shape and dash of each series, with one legend for all three, in the order given."""
     ranges: dict[str, tuple[Any, list[Any]]] = {
-        "color": (alt.Color, [mark.color for mark in looks.values()]),
-        "shape": (alt.Shape, [mark.shape for mark in looks.values()]),
-        **({"strokeDash": (alt.StrokeDash, [list(mark.dash) for mark in looks.values()])} if dash else {}),
+        "color": (alt.Color, [style.color for style in styles.values()]),
+        "shape": (alt.Shape, [style.shape for style in styles.values()]),
+        **({"strokeDash": (alt.StrokeDash, [list(style.dash) for style in styles.values()])} if dash else {}),
     }
-    order = list(looks)
+    order = list(styles)
     return {
         name: channel("series:N", title=None, sort=order, scale=alt.Scale(domain=order, range=values))
         for name, (channel, values) in ranges.items()

@@ -1,6 +1,6 @@
-"""What can happen to a job, to a node, to the controller and to Snakemake: the same command always ends right.
+"""Faults of jobs, nodes, the controller and Snakemake: the same command always completes the run.
 
-Most of this is waiting, so what has nodes of its own happens at the same time.
+Most of the time is waiting, so faults on different nodes run at the same time.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ FAULTS = {"cancelled": 1, "preempted": 1, "stubborn": 1, "lost": 2}
 def happening(
     cluster: Cluster, create_victims: Callable[..., SlurmProject], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[Any]]]:
-    """What happens side by side, by name."""
+    """Faults that run at the same time, by name."""
     works = {"broken": 1, "steady": 1}
     single = create_victims("faults", gpu=[*FAULTS], cpu=["early", "memory", "time"], works=FAULTS, partition="flaky")
     failed = create_victims("failed", gpu=[*works], fails={"broken": 1}, works=works)
@@ -95,7 +95,7 @@ def _faults_of_single_jobs(project: SlurmProject, cluster: Cluster) -> SlurmProj
     (project.root / "second.out").write_text(f"exit {second.returncode}\n{second.stdout}")
     subprocess.run(["scancel", job_of(project, "cancelled")], check=True)
     wait_for(lambda: has_ended(project, "cancelled"), snakemake)
-    # A more important job takes all GPUs: the three others are preempted. One of them does not end by itself.
+    # A more important job takes all GPUs: the three others are preempted. One of them ignores SIGTERM.
     urgent = ["--partition=urgent", "--nodelist=gpu3,gpu4", "--nodes=2", "--gpus-per-node=2", "--time=60", "--mem=10"]
     subprocess.run(["sbatch", *urgent, "--wrap", "sleep 1"], cwd=project.root, check=True, capture_output=True)
     wait_for(lambda: cluster.start_requeued(job_of(project, "stubborn")), snakemake)
@@ -163,7 +163,7 @@ def test_a_second_snakemake_is_refused(survived: SlurmProject) -> None:
 def test_after_a_failure_the_rest_goes_on_and_after_ctrl_c_the_same_command_does(
     happening: dict[str, Future[Any]],
 ) -> None:
-    """One job fails while another works, whose successor is submitted after that; the second attempt meets Ctrl-C."""
+    """A job fails while another one works; the other one's successor still runs. Ctrl-C stops the second attempt."""
     happening["failed"].result()
 
 
@@ -259,7 +259,7 @@ def _kill_9(project: SlurmProject) -> None:
 def test_a_controller_that_is_down_is_waited_for(
     cluster: Cluster, create_victims: Callable[..., SlurmProject], happening: dict[str, Future[Any]]
 ) -> None:
-    """Half a minute at a submission, which sbatch alone does not survive; and a moment while a job runs and ends."""
+    """Half a minute at a submission (sbatch would give up), and a quarter while a job runs and ends."""
     wait(happening.values())
     project = create_victims(
         "outage", gpu=["steady"], after="results/prepared.txt", works={"steady": 1}, seconds={"steady": 25}

@@ -29,7 +29,7 @@ SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grp
 
 
 @dataclass(frozen=True)
-class Mark:
+class Style:
     """How the policies of one name and group size are drawn, whatever their K."""
 
     series: str  # in legends
@@ -39,27 +39,27 @@ class Mark:
     of_warmup: bool  # its K counts steps of the GRPO warm-up
 
 
-Marks = Mapping[tuple[str, int], Mark]  # by policy and group size; 0 stands for a policy without one
+Styles = Mapping[tuple[str, int], Style]  # by policy and group size; 0 stands for a policy without one
 
 
-def mark_number(number: int, series: str, color: str) -> Mark:
+def numbered_style(number: int, series: str, color: str) -> Style:
     """The mark of a series that the grid has none for: its number tells it from the others by shape and dash, too."""
-    return Mark(series, color, SHAPES[number % len(SHAPES)], DASHES[number % len(DASHES)], of_warmup=False)
+    return Style(series, color, SHAPES[number % len(SHAPES)], DASHES[number % len(DASHES)], of_warmup=False)
 
 
-def marks(config: Config) -> Marks:
+def series_styles(config: Config) -> Styles:
     """The marks of a grid's policies in the order of a legend: by family, M0 first."""
     grid: dict[str, list[PolicyKey]] = {}
     for key in policies(config):
         grid.setdefault(_name(key.label), []).append(key)
-    made: dict[tuple[str, int], Mark] = {}
+    made: dict[tuple[str, int], Style] = {}
     drawn: Counter[str] = Counter()
     for name, (first, *others) in sorted(grid.items(), key=lambda item: KINDS.index(item[1][0].kind)):
         sizes = sorted({key.group_size for key in (first, *others)} - {0}) or [0]
         for size in sizes:
-            own = SERIES.get(name) or _series(name, REGIMES[first.kind].label)
-            made[name, size] = Mark(
-                series=f"{own}, G={size}" if len(sizes) > 1 else own,
+            series = SERIES.get(name) or _series(name, REGIMES[first.kind].label)
+            made[name, size] = Style(
+                series=f"{series}, G={size}" if len(sizes) > 1 else series,
                 color=COLORS[first.kind],
                 shape=SHAPES[(KINDS.index(first.kind) + drawn[first.kind]) % len(SHAPES)],
                 dash=DASHES[drawn[first.kind] % len(DASHES)],
@@ -77,17 +77,17 @@ def policy_of(row: Mapping[Any, Any], whose: str = "policy") -> tuple[str, int, 
     return row[whose], int(row[f"{before}K"]), 0 if pd.isna(size) else int(size)
 
 
-def mark_of(known: Marks, policy: str, group_size: object) -> Mark:
+def style_of(styles: Styles, policy: str, group_size: object) -> Style:
     """Return the style of a row's policy, M0's for a policy that is not in the grid."""
     name = _name(policy)
     size = 0 if pd.isna(group_size) else int(group_size)  # type: ignore[call-overload]
-    own = known.get((name, size)) or known.get((name, 0))
-    return own or Mark(SERIES.get(name, name), OKABE_ITO[0], SHAPES[0], DASHES[0], True)
+    grid_style = styles.get((name, size)) or styles.get((name, 0))
+    return grid_style or Style(SERIES.get(name, name), OKABE_ITO[0], SHAPES[0], DASHES[0], True)
 
 
-def marks_of(rows: pd.DataFrame, known: Marks) -> list[Mark]:
+def styles_of(rows: pd.DataFrame, styles: Styles) -> list[Style]:
     """The marks of a table's rows."""
-    return [mark_of(known, *at) for at in zip(rows["policy"], rows["group_size"], strict=True)]
+    return [style_of(styles, *at) for at in zip(rows["policy"], rows["group_size"], strict=True)]
 
 
 def _name(policy: str) -> str:
@@ -99,24 +99,24 @@ def _series(name: str, label: str) -> str:
     return label if name.casefold() == label.casefold() else f"{label}: {name.removesuffix('/grpo')}"
 
 
-def drawn(rows: pd.DataFrame, known: Marks) -> pd.DataFrame:
+def drawn(rows: pd.DataFrame, styles: Styles) -> pd.DataFrame:
     """A table's rows with the `series` and the `name` of their policies."""
-    series = [mark.series for mark in marks_of(rows, known)]
+    series = [style.series for style in styles_of(rows, styles)]
     return rows.assign(series=series, name=names(rows)).reset_index(drop=True)
 
 
-def legend(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
+def legend(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
     """The marks of a table's rows by the name of their series, in the order of the legend."""
-    own = dict.fromkeys(marks_of(rows, known))
-    order = {series: i for i, series in enumerate(dict.fromkeys(mark.series for mark in known.values()))}
-    return {mark.series: mark for mark in sorted(own, key=lambda mark: order.get(mark.series, len(order)))}
+    present = dict.fromkeys(styles_of(rows, styles))
+    order = {series: i for i, series in enumerate(dict.fromkeys(style.series for style in styles.values()))}
+    return {style.series: style for style in sorted(present, key=lambda style: order.get(style.series, len(order)))}
 
 
-def marks_of_lines(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
+def line_styles(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
     """Return a style for each policy, including each K, in the colours of their series."""
     policies = rows[["policy", "group_size"]].assign(name=names(rows)).drop_duplicates("name")
     return {
-        name: mark_number(i, name, mark_of(known, policy, size).color)
+        name: numbered_style(i, name, style_of(styles, policy, size).color)
         for i, (policy, size, name) in enumerate(policies.itertuples(index=False))
     }
 
