@@ -44,7 +44,7 @@ class AutoStop(Section):
 
     every: int = key(50, "Gradient steps between probes.", unit="steps", paper="not stated", ge=1)
     prompts: int = key(
-        200,  # docs/analysis.md has the effect of fewer
+        200,  # docs/simulations.md has the effect of fewer
         "Prompts per probe: the first of the training set, sampled as in the harvest.",
         paper="not stated",
         ge=1,
