@@ -767,5 +767,6 @@ KNOWN_WRONG: list[tuple[str, str, bool, str]] = [
     (r"\mbox{four}", "4", EQUAL, "numbers in words are symbols to Math-Verify"),
     (r"6, 8\text{, and }10", "6,8,10", EQUAL, "a comma inside \\text is a symbol to Math-Verify"),
     (r"0.56 = 56\%", "0.56", EQUAL, "an equation without a letter is not an assignment to Math-Verify"),
+    (r"\sqrt{1/n}", r"\frac{1}{\sqrt{n}}", EQUAL, "equal for n > 0, which Math-Verify does not assume (its issue 64)"),
     (r"\sqrt{-1}", "i", EQUAL, "Math-Verify looks for complex numbers one answer at a time"),
 ]
