@@ -122,7 +122,7 @@ class SharedEngineServer(EngineServer):
         else:  # the weights are the same, but the chat template may differ
             self.engine.tokenizer, self.engine.end_ids = wanted.tokenizer, wanted.end_ids
             if merged is None:
-                self.engine.use_adapter(policy.adapter)
+                self.engine.serve(policy)
         self.engine.forget_prompts()
 
     def leave(self) -> NoReturn:

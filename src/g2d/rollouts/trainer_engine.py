@@ -26,6 +26,7 @@ from g2d.jobs.usage import Elsewhere, charge
 from g2d.policies.policy import Policy
 from g2d.rollouts.remote_engine import EngineServer, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.weights_check import Reference
 
 
 class SubprocessEngine(RemoteEngine):
@@ -46,9 +47,13 @@ class SubprocessEngine(RemoteEngine):
         """See `VllmEngine`."""
         self.ask("start_for", prompt_texts, max_completion_length)
 
-    def use_adapter(self, folder: str | Path | None) -> None:
+    def serve(self, policy: Policy) -> None:
         """See `VllmEngine`."""
-        self.ask("use_adapter", folder)
+        self.ask("serve", policy)
+
+    def use_adapter(self, folder: str | Path | None, reference: Reference | None = None) -> None:
+        """See `VllmEngine`."""
+        self.ask("use_adapter", folder, reference)
 
     def draw(self, *arguments: Any) -> Any:
         """See `VllmEngine`."""

@@ -21,6 +21,7 @@ from g2d.rollouts.decode_graph import FixedRows
 from g2d.rollouts.engine import Decoding, Drawn, ModelEngine
 from g2d.rollouts.rows import is_supported
 from g2d.rollouts.sampling import choose_tokens, random_stream
+from g2d.rollouts.weights_check import require_adapter
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -58,8 +59,9 @@ class TransformersEngine(ModelEngine):
     @classmethod
     def of(cls, policy: Policy, *, cuda_graph: bool = False) -> TransformersEngine:
         """Load a policy's weights and tokenizer."""
-        tokenizer = load_tokenizer(policy)
-        return cls(load_model(policy), tokenizer, end_tokens(policy, tokenizer), cuda_graph=cuda_graph)
+        tokenizer, model = load_tokenizer(policy), load_model(policy)
+        require_adapter(model, policy)
+        return cls(model, tokenizer, end_tokens(policy, tokenizer), cuda_graph=cuda_graph)
 
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
         """Sample in batches of `decoding.batch_size`."""

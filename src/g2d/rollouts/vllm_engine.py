@@ -23,6 +23,7 @@ from g2d.rollouts.engine import Decoding, Drawn, ModelEngine, Request
 from g2d.rollouts.free_memory import require_free
 from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.weights_check import PREFIXES, Reference, candidates, fixed_texts, require_policy, require_same
 
 CONTEXT_STEP = 256  # tokens; the context is rounded up to avoid restarts
 SEQUENCES = 256  # concurrent sequences that vLLM prepares for by default
@@ -61,12 +62,16 @@ class VllmEngine(ModelEngine):
         tokenizer = load_tokenizer(policy)
         super().__init__(tokenizer, end_tokens(policy, tokenizer), (policy.base, context_limit(policy)))
         self.policy = policy
+        self._unchecked: Policy | None = policy  # policy whose weights are compared before its first completion
         self.settings = settings or EngineSettings(name="vllm")
         self.memory_utilization = memory_utilization or self.settings.gpu_memory_utilization
         self.most_sequences = most_sequences
         self.longest_completion = longest_completion
         self.merges = merges_adapters(self.settings)
         self._rounds = self.settings.adapters == "merge_bfloat16"
+        # Merged weights stay in float32 unless configured otherwise: rounding would lose most of a small adapter.
+        exact = self.merges and policy.adapter is not None and not self._rounds
+        self.dtype = "bfloat16" if on_gpu() and not exact else "float32"
         self._llm: Any = None
         self._room = 0  # tokens of prompt and completion that the running engine can hold
         self._merged: TemporaryDirectory[str] | None = None
@@ -77,10 +82,17 @@ class VllmEngine(ModelEngine):
         rank = max(adapter_rank or 0, own_rank)
         self.max_lora_rank = min(known for known in LORA_RANKS if known >= rank) if rank else None
         if not self.merges:
-            self.use_adapter(policy.adapter)
+            self._load_adapter(policy.adapter)
 
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
-        """Sample in one call; vLLM chooses the batch size, not `decoding.batch_size`."""
+        """Sample in one call; vLLM chooses the batch size, not `decoding.batch_size`.
+
+        Raises a WrongWeightsError, before the first completion, if the weights are not the policy's.
+        """
+        self._reach(prompts, decoding.max_completion_length)
+        if self._unchecked is not None:
+            require_policy(self, self._unchecked, fixed_texts(self.tokenizer))
+            self._unchecked = None
         outputs = self._complete(prompts, names, decoding)
         samples = [output.outputs for output in outputs]
         if given_up := {one.finish_reason for several in samples for one in several} - {"stop", "length"}:
@@ -131,11 +143,39 @@ class VllmEngine(ModelEngine):
         ]
         return [list(sample.token_ids) for sample in drawn], log_probabilities
 
-    def use_adapter(self, folder: str | Path | None) -> None:
+    def score(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return what `log_probabilities` returns for the policy, by the running engine; later completions do not
+        depend on it.
+
+        Each prefix is a prompt: vLLM's `prompt_logprobs` fails with adapters on a CPU.
+        """
+        from vllm import SamplingParams
+
+        scored = candidates(texts)
+        scores = {"logprobs": len(scored), "logprob_token_ids": scored}
+        parameters = SamplingParams(temperature=1.0, seed=0, max_tokens=1, detokenize=False, **scores)
+        prompts = [{"prompt_token_ids": list(text[:end])} for text in texts for end in range(-PREFIXES, 0)]
+        outputs = self._llm.generate(prompts, parameters, lora_request=self._adapter, use_tqdm=False)
+        self.forget_prompts()
+        return [[output.outputs[0].logprobs[0][token].logprob for token in scored] for output in outputs]
+
+    def serve(self, policy: Policy) -> None:
+        """Generate with a policy's adapter or with M0, and compare the weights before the first completion."""
+        self.use_adapter(policy.adapter)
+        self._unchecked = policy
+
+    def use_adapter(self, folder: str | Path | None, reference: Reference | None = None) -> None:
         """Load the adapter in a folder and generate with it from now on; None: generate with M0.
 
-        Raises a ValueError if the engine does not support adapters, or only smaller ones.
+        Raises a ValueError if the engine does not support adapters, or only smaller ones, and a WrongWeightsError if
+        the running engine does not answer as in `reference`.
         """
+        self._unchecked = None
+        self._load_adapter(folder)
+        if reference is not None:
+            require_same(f"the trained policy ({folder})", self, self.score(fixed_texts(self.tokenizer)), reference)
+
+    def _load_adapter(self, folder: str | Path | None) -> None:
         if folder is None:
             self._adapter = None
             return
@@ -177,8 +217,7 @@ class VllmEngine(ModelEngine):
             "model": self._weights(),
             "skip_tokenizer_init": True,
             "load_format": "safetensors",  # pickled weights can run code on loading
-            # Merged weights stay in float32 unless configured otherwise: rounding would lose most of a small adapter.
-            "dtype": "bfloat16" if gpu and (self._merged is None or self._rounds) else "float32",
+            "dtype": self.dtype,
             "max_model_len": context,
             "enable_prefix_caching": True,
             "generation_config": "vllm",  # use no default of the model

@@ -1,0 +1,209 @@
+"""Check that an engine answers with the weights of a policy, and not with those of M0 or of another policy.
+
+vLLM's log-probabilities of tokens in two fixed texts are compared with those of transformers: of the policy loaded from
+its files before vLLM's first completion for it, and of the trainer's model at the syncs 1, 2, 4, 8, ... beside a
+trainer. The mean absolute difference must not exceed the bound for the less precise of both models:
+
+| computed in | bound, nats per token |
+|---|---|
+| float32 | 0.001 |
+| bfloat16 | 0.15 |
+
+In bfloat16 the effect of an adapter can be smaller than the bound. So the share of the effect that is missing is
+estimated too, by regressing the differences from the policy on those of M0: it is 0 for the policy and 1 for M0, and
+must not exceed 0.75 by four standard errors. An adapter that changes less than rounding does always passes.
+
+The transformers engine computes what the reference computes, so only its adapter is compared with the adapter's file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+
+from g2d.jobs.digests import identity
+from g2d.jobs.files import read_json, write_json
+from g2d.plain import say
+from g2d.policies.policy import Policy, load_base, precision, with_trained
+from g2d.problems.prompts import plain_ids, prompt_ids
+
+TEXTS = (
+    ("What is 17 + 25?", "17 + 25 = 42, so the answer is \\boxed{42}."),
+    ("Ann has 3 boxes of 12 eggs and gives 5 eggs away. How many are left?", "First, 3 * 12 = 36. Then 36 - 5 = 31."),
+)
+BOUNDS = {"float32": 1e-3, "bfloat16": 0.15}  # nats per token
+MISSING, ERRORS = 0.75, 4  # share of an adapter's effect; standard errors
+LONGEST = 96  # tokens, so that the texts fit a small context
+PREFIXES = 8  # of each text; at most 16 tokens are then scored, as vLLM allows 20
+ROWS = 64  # rows of a layer that `require_adapter` compares
+MEMORY = Path(".snakemake/g2d_scores.json")  # a cache of references
+
+
+class WrongWeightsError(RuntimeError):
+    """An engine answers with other weights than the policy's."""
+
+
+class Reference(NamedTuple):
+    """Log-probabilities of the fixed texts, as `log_probabilities` returns them."""
+
+    policy: list[list[float]]
+    base: list[list[float]] | None  # without the adapter; None if unknown, or if the policy has no adapter
+    dtype: str
+
+
+def fixed_texts(tokenizer: Any) -> list[list[int]]:
+    """Return the last tokens of the fixed texts in the model's chat template."""
+    chats = [([{"role": "user", "content": question}], answer) for question, answer in TEXTS]
+    return [[*prompt_ids(tokenizer, chat), *plain_ids(tokenizer, answer)][-LONGEST:] for chat, answer in chats]
+
+
+def candidates(texts: Sequence[Sequence[int]]) -> list[int]:
+    """Return the tokens that are scored after each prefix."""
+    return sorted({token for text in texts for token in text[-PREFIXES:]})
+
+
+def log_probabilities(model: Any, texts: Sequence[Sequence[int]]) -> list[list[float]]:
+    """Log-probabilities of the candidates after the last `PREFIXES` prefixes of each text, one list per prefix."""
+    import torch
+
+    found: list[list[float]] = []
+    with torch.no_grad():
+        for text in texts:
+            logits = model(input_ids=torch.tensor([list(text)], device=model.device)).logits[0, -PREFIXES - 1 : -1]
+            found += logits.float().log_softmax(-1)[:, candidates(texts)].tolist()
+    return found
+
+
+def load_reference(policy: Policy, texts: Sequence[Sequence[int]]) -> Reference:
+    """Score the texts with the policy loaded by transformers, on the CPU; random numbers are not used up."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        model = load_base(policy).eval()
+        dtype, base = str(model.dtype).removeprefix("torch."), None
+        if policy.adapter is not None:
+            base = log_probabilities(model, texts)
+            model = with_trained(model, policy.adapter).eval()
+            require_adapter(model, policy)
+        return Reference(log_probabilities(model, texts), base, dtype)
+
+
+def trainer_reference(model: Any, texts: Sequence[Sequence[int]], dtype: str) -> Reference:
+    """Score the texts with the model of a trainer, in evaluation mode, that computes in `dtype`."""
+    from g2d.policies.adapter_rounding import OnceRounded
+
+    # vLLM rounds an adapter's output twice, so it lacks some of the effect that a layer which rounds once has.
+    known = hasattr(model, "disable_adapter") and not any(isinstance(part, OnceRounded) for part in model.modules())
+    with model.disable_adapter() if known else nullcontext():
+        base = log_probabilities(model, texts) if known else None
+    return Reference(log_probabilities(model, texts), base, dtype)
+
+
+def require_policy(engine: Any, policy: Policy, texts: Sequence[Sequence[int]]) -> None:
+    """Raise a WrongWeightsError if a vLLM engine does not answer with a policy's weights.
+
+    The reference is remembered for the other jobs of the policy, and loaded again before a job fails. If memory is too
+    short to load it, nothing is compared.
+    """
+    files = [file for folder in (policy.model_folder, policy.adapter) if folder for file in Path(folder).iterdir()]
+    weights = {str(file.resolve()): identity(file) for file in sorted(files) if file.suffix == ".safetensors"}
+    key = repr((weights, str(precision()), [*map(tuple, texts)]))
+    name = f"{policy.policy_id} ({policy.trained or policy.base}, weights sha256 {policy.weights_sha256})"
+    found = engine.score(texts)
+    with suppress(OSError, ValueError, KeyError, TypeError, WrongWeightsError):
+        require_same(name, engine, found, Reference(*read_json(MEMORY)[key]))
+        return
+    if 2 * sum(size for _, size, *_ in weights.values()) > psutil.virtual_memory().available:
+        say(f"{name}: not compared with transformers, because memory is short")
+        return
+    reference = load_reference(policy, texts)
+    require_same(name, engine, found, reference)
+    if MEMORY.parent.is_dir():
+        with suppress(OSError, ValueError):
+            write_json(MEMORY, {**(read_json(MEMORY) if MEMORY.is_file() else {}), key: reference})
+
+
+def require_same(name: str, engine: Any, found: Sequence[Sequence[float]], reference: Reference) -> None:
+    """Raise a WrongWeightsError if an engine's scores differ from the reference by more than rounding does."""
+    expected = np.array(reference.policy)
+    errors, bound = np.array(found) - expected, max(BOUNDS[engine.dtype], BOUNDS[reference.dtype])
+    mean = float(np.abs(errors).mean())
+    missing, error = _missing_share(errors, np.array(reference.base) - expected) if reference.base else (0.0, 0.0)
+    if mean <= bound and missing - ERRORS * error <= MISSING:
+        return
+    share = f", and {missing:.0%} of the adapter's effect is missing" if missing > MISSING else ""
+    raise WrongWeightsError(
+        f"{name}: {engine.name} in {engine.dtype} answers with other weights: its log-probabilities of fixed texts "
+        f"differ from those of transformers by {mean:.2g} nats per token (bound {bound:g}) and by at most "
+        f"{np.abs(errors).max():.2g}{share}; set engine.name: transformers, or change engine.adapters, and delete what "
+        "this version of the engine has generated"
+    )
+
+
+def _missing_share(errors: np.ndarray, without: np.ndarray) -> tuple[float, float]:
+    """Regression of an engine's differences from the policy on those of M0: slope and standard error, clustered by
+    prefix."""
+    square = float((without**2).sum())
+    if square == 0:
+        return 0.0, 0.0
+    slope = float((errors * without).sum()) / square
+    by_prefix = (without * (errors - slope * without)).sum(axis=1)
+    return slope, math.sqrt(float(by_prefix @ by_prefix)) / square
+
+
+def is_due(sync: int) -> bool:
+    """Return whether the sync of this number, from 1, is checked: each power of two."""
+    return sync & (sync - 1) == 0
+
+
+def require_adapter(model: Any, policy: Policy) -> None:
+    """Raise a WrongWeightsError if a model of transformers lacks the effect of the policy's adapter in some layer.
+
+    The first rows of each layer are compared with M0's file plus the adapter's file. Layers that M0's file stores
+    differently are left out.
+    """
+    import torch
+    from safetensors import safe_open
+    from safetensors.torch import load_file
+
+    from g2d.policies.adapter_rounding import PREFIX, A, B
+
+    if policy.adapter is None:
+        return
+    settings = read_json(Path(policy.adapter) / "adapter_config.json")
+    adapter = load_file(Path(policy.adapter) / "adapter_model.safetensors")
+    layers = dict(model.named_modules())
+    for file in sorted(Path(policy.model_folder).glob("*.safetensors")):
+        with safe_open(file, framework="pt") as weights:
+            stored = {*weights.keys()}
+            for prefix in [name.removesuffix(A) for name in adapter if name.endswith(A)]:
+                name = prefix.removeprefix(PREFIX)
+                layer = layers.get(name)
+                linear = getattr(layer, "base_layer", layer)
+                if f"{name}.weight" not in stored or not isinstance(linear, torch.nn.Linear):
+                    continue
+                rows = weights.get_slice(f"{name}.weight")[:ROWS].float()
+                a, b = adapter[prefix + A].float(), adapter[prefix + B][:ROWS].float()
+                expected = settings["lora_alpha"] / settings["r"] * b @ a
+                error = _effective_rows(layer, linear) - rows - expected
+                if not float(error.norm()) <= 0.1 * float(expected.norm()) + 1e-6 * float(rows.norm()):
+                    raise WrongWeightsError(
+                        f"{policy.policy_id}: {name} of the loaded model is not M0 plus {policy.adapter} (sha256 "
+                        f"{policy.weights_sha256}): install the pinned versions of transformers and peft"
+                    )
+
+
+def _effective_rows(layer: Any, linear: Any) -> Any:
+    """First rows of a layer's weights, including its active adapters, in float32 on the CPU."""
+    rows = linear.weight[:ROWS].detach().float().cpu()
+    if layer is not linear and not layer.merged and not layer.disable_adapters:
+        for name in layer.active_adapters:
+            a, b = (part[name].weight.detach().float().cpu() for part in (layer.lora_A, layer.lora_B))
+            rows = rows + layer.scaling[name] * b[:ROWS] @ a
+    return rows

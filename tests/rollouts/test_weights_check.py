@@ -1,0 +1,182 @@
+"""Faults that make an engine answer with other weights are found before its first completion; right weights pass."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from g2d.jobs.files import read_json
+from g2d.policies import Policy, load_base, load_model
+from g2d.policies import policy as policies
+from g2d.policies.adapter_rounding import load_adapter
+from g2d.rollouts import transformers_engine, weights_check
+from g2d.rollouts.engine import Decoding, Request
+from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.transformers_engine import TransformersEngine
+from g2d.rollouts.vllm_engine import VllmEngine
+from g2d.rollouts.weights_check import (
+    MEMORY,
+    Reference,
+    WrongWeightsError,
+    fixed_texts,
+    is_due,
+    require_adapter,
+    require_same,
+    trainer_reference,
+)
+from tests.models import adapted, tiny_policy
+from tests.shared import NEEDS_VLLM
+
+ASKED, GREEDY = [Request("a", "1 + 2 =")], Decoding(1, 0.0, 1.0, 4, 16, 0)
+LORA = EngineSettings(name="vllm", adapters="lora")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> list[Policy]:
+    """Two policies with adapters."""
+    return [adapted(tiny_policy(heads=1), tmp_path_factory.mktemp("adapter"), std=0.05, seed=i) for i in range(2)]
+
+
+def damaged(folder: str | Path, copy: Path, damage: Callable[[dict[str, Any]], object]) -> Path:
+    """Copy a folder and change the tensors in its weights."""
+    [file] = Path(shutil.copytree(folder, copy)).glob("*.safetensors")
+    tensors = load_file(file)
+    damage(tensors)
+    save_file(tensors, file, metadata={"format": "pt"})
+    return copy
+
+
+def half(tensors: dict[str, Any]) -> None:
+    """Set the adapter to 0 in every second matrix B."""
+    for name in sorted(name for name in tensors if "lora_B" in name)[::2]:
+        tensors[name].zero_()
+
+
+def one_row(tensors: dict[str, Any]) -> None:
+    """Change one row of one matrix of M0."""
+    name = next(name for name in sorted(tensors) if "down_proj" in name)
+    tensors[name][3] += 1
+
+
+@pytest.fixture(scope="module")
+def vllm(trained: list[Policy]) -> VllmEngine:
+    """An engine for M0 and its adapters."""
+    engine = VllmEngine(tiny_policy(heads=1), LORA, adapter_rank=16)
+    engine.start(256)
+    return engine
+
+
+def serves(engine: VllmEngine, policy: Policy) -> None:
+    engine.serve(policy)
+    engine.generate(ASKED, GREEDY)
+
+
+def fails(engine: VllmEngine, served: str | Path | None, policy: Policy) -> str:
+    """Serve an adapter as if it were the policy's, and return the message of the error that has to come."""
+    engine._load_adapter(served)
+    engine._unchecked = policy
+    with pytest.raises(WrongWeightsError) as error:
+        engine.generate(ASKED, GREEDY)
+    return str(error.value)
+
+
+def check_all(engine: VllmEngine, trained: list[Policy], folder: Path) -> None:
+    """Right weights pass; M0, another adapter, half an adapter, and an adapter instead of M0 do not."""
+    base = engine.policy
+    for policy in (base, *trained, base):
+        engine.serve(policy)
+        engine.generate(ASKED, GREEDY)
+    served = [None, trained[1].adapter, damaged(str(trained[0].adapter), folder / "half", half)]
+    for adapter in served:
+        message = fails(engine, adapter, trained[0])
+        assert f"({trained[0].adapter}, weights sha256 {trained[0].weights_sha256}): vllm in {engine.dtype}" in message
+    assert "100% of the adapter's effect is missing" in fails(engine, None, trained[0])
+    assert fails(engine, trained[0].adapter, base).startswith(f"tiny/base ({base.base}")
+
+
+@NEEDS_VLLM
+def test_faults_in_float32(
+    vllm: VllmEngine, trained: list[Policy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".snakemake").mkdir()
+    check_all(vllm, trained, tmp_path)
+    assert len(read_json(MEMORY)) == 3, "a reference of each policy"
+    damaged_base = replace(vllm.policy, base=str(damaged(vllm.policy.base, tmp_path / "base", one_row)))
+    fails(vllm, None, damaged_base)
+    monkeypatch.setattr(weights_check, "load_reference", None)
+    vllm.serve(trained[0])
+    vllm.generate(ASKED, GREEDY)  # with the remembered reference
+
+
+@NEEDS_VLLM
+def test_a_trainer_finds_an_adapter_that_did_not_arrive(vllm: VllmEngine, trained: list[Policy]) -> None:
+    base, (right, wrong) = vllm.policy, trained
+    model = load_adapter(load_base(base), str(right.adapter), "twice").eval()
+    reference = trainer_reference(model, fixed_texts(vllm.tokenizer), "float32")
+    vllm.use_adapter(right.adapter, reference)
+    for folder in (None, wrong.adapter):
+        with pytest.raises(WrongWeightsError, match=r"the trained policy .* in float32 answers with other weights"):
+            vllm.use_adapter(folder, reference)
+
+
+@NEEDS_VLLM
+def test_faults_in_bfloat16(trained: list[Policy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = VllmEngine(tiny_policy(heads=1), LORA, adapter_rank=16)
+    engine.dtype = "bfloat16"
+    engine.start(256)
+    engine.dtype = "float32"
+    fails(engine, None, engine.policy)  # the wrong precision
+    engine.dtype = "bfloat16"
+    monkeypatch.setattr(policies, "precision", lambda: torch.bfloat16)
+    check_all(engine, trained, tmp_path)
+    engine.close()
+
+
+@pytest.mark.parametrize("fault", ["M0", "another", "half"])
+def test_the_transformers_engine_has_the_adapter_of_its_file(
+    trained: list[Policy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    right = trained[0]
+    part = damaged(str(right.adapter), tmp_path / "half", half)
+    loaded = {"M0": tiny_policy(heads=1), "another": trained[1]}.get(
+        fault, replace(right, adapter=str(part), weights_sha256=None)
+    )
+    TransformersEngine.of(right)
+    monkeypatch.setattr(transformers_engine, "load_model", lambda _: load_model(loaded))
+    with pytest.raises(WrongWeightsError, match=rf"of the loaded model is not M0 plus {right.adapter} "):
+        TransformersEngine.of(right)
+
+
+def test_an_adapter_that_is_not_merged_is_compared_too(trained: list[Policy]) -> None:
+    model = load_adapter(load_base(tiny_policy(heads=1)).bfloat16(), str(trained[0].adapter), "twice").get_base_model()
+    require_adapter(model, trained[0])
+    with pytest.raises(WrongWeightsError):
+        require_adapter(model, trained[1])
+
+
+def test_small_effects_within_rounding_pass() -> None:
+    """An adapter below the noise of bfloat16 is not told from M0; one three times as large is."""
+    noise = np.random.default_rng(0).normal(0, 0.03, (2, 16, 12))
+    effect = np.random.default_rng(1).normal(0, 1, (16, 12))
+    engine = SimpleNamespace(name="vllm", dtype="bfloat16")
+    for size in (0.0, 0.001, 0.01, 0.1):
+        reference = Reference(noise[0].tolist(), (noise[0] + size * effect).tolist(), "bfloat16")
+        require_same("p", engine, noise[1].tolist(), reference)
+        found = (noise[1] + size * effect).tolist()  # answers of M0
+        with nullcontext() if size < 0.1 else pytest.raises(WrongWeightsError):
+            require_same("p", engine, found, reference)
+
+
+def test_syncs_that_are_checked() -> None:
+    assert [sync for sync in range(1, 20) if is_due(sync)] == [1, 2, 4, 8, 16]
