@@ -1,11 +1,11 @@
-"""How much a warm-up that stops by itself depends on chance: its rule on simulated probes whose truth is known.
+"""Influence of chance on an early-stopping warm-up: its rule on simulated probes with known truth.
 
     python benchmarks/auto_stop.py
 
-Twenty probes of 8 rollouts per prompt. The log-odds of solving a prompt are normal over prompts with standard deviation
-1.5. "flat": their mean stays 0, nothing declines. "peak": it rises from -2 to 2, so that H and mu are highest half way,
-between probes 10 and 11. Successive probes draw independently, which is the worst case: the engine gives a prompt the
-same random numbers every time, so a policy that has hardly moved is sampled nearly alike.
+There are twenty probes of 8 rollouts per prompt. The log-odds of solving a prompt are normal over prompts with standard
+deviation 1.5. Their mean stays 0 in "flat", where nothing declines, and rises from -2 to 2 in "peak", where H and mu
+are highest between probes 10 and 11. Successive probes draw independently, the worst case: the engine gives a prompt
+the same random numbers every time, so a policy that has hardly moved gets nearly the same samples.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def main() -> None:
         for patience in (2, 3, 4):
             cells = []
             for name, means in (("flat", np.zeros(PROBES)), ("peak", np.linspace(-2, 2, PROBES))):
-                found = np.array([run(prompts, patience, means, random) for _ in range(RUNS)])
-                stops, chosen = (f"{column.mean():.1f} ± {column.std():.1f}" for column in found.T)
+                stops_and_choices = np.array([run(prompts, patience, means, random) for _ in range(RUNS)])
+                stops, chosen = (f"{column.mean():.1f} ± {column.std():.1f}" for column in stops_and_choices.T)
                 cells += [stops] if name == "flat" else [stops, chosen]
             print(f"| {prompts} | {patience} | {' | '.join(cells)} |")
 

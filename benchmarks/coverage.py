@@ -139,14 +139,16 @@ def rejected(difference: np.ndarray, pool: SeedPool, paired: bool, family: int) 
     return abs(error.middle) >= error.reach(LEVEL / family)
 
 
-def tests(runs: int, seeds: Sequence[int], n_questions: int, accuracies: Sequence[float]) -> None:
+def tests(
+    runs: int, seeds: Sequence[int], n_questions: int, accuracies: Sequence[float], n_warmed: Sequence[int]
+) -> None:
     print(
         "| seeds | K > 0 | sd of seeds | accuracy | errs: K against K=0 | policies against M0 | picked best: coverage, "
         "one interval | family's interval | gain | found | coverage |"
     )
     print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     for n_seeds, n_k, (name, spread), accuracy in itertools.product(
-        seeds, (3, 5), {"0": 0.0, "1": 0.01, "3": 0.03, "3 : 1": None}.items(), accuracies
+        seeds, n_warmed, {"0": 0.0, "1": 0.01, "3": 0.03, "3 : 1": None}.items(), accuracies
     ):
         # Three to one: the reference and the first K scatter more in turn.
         patterns = [np.full(n_k + 1, spread)] if spread is not None else [unequal(n_k + 1, at) for at in (0, 1)]
@@ -481,10 +483,11 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="of the table of tests")
     parser.add_argument("--questions", type=int, default=500, help="of the table of tests")
     parser.add_argument("--accuracies", type=float, nargs="+", default=(0.5, 0.78, 0.97), help="of the table of tests")
+    parser.add_argument("--warmed", type=int, nargs="+", default=(3, 5), help="numbers of K > 0 of the table of tests")
     arguments = parser.parse_args()
     for name in arguments.tables or ("tests", *simple):
         if name == "tests":
-            tests(arguments.runs, arguments.seeds, arguments.questions, arguments.accuracies)
+            tests(arguments.runs, arguments.seeds, arguments.questions, arguments.accuracies, arguments.warmed)
         else:
             simple[name](arguments.runs)
         print()

@@ -1,10 +1,10 @@
-"""How long Snakemake takes to build and dry-run grids of three sizes: a grid in the shape of the paper's, growing.
+"""Seconds that Snakemake takes to build and dry-run the paper's grid at three sizes.
 
     python benchmarks/dag.py                       # about 1,000, 5,000 and 12,000 jobs
     python benchmarks/dag.py --models 10 --seeds 20 --profile dag.prof
 
-Runs the real Snakefile on the paper's configuration in an empty folder, nothing else on the machine; every size in a
-process of its own. `--profile` writes what cProfile saw of the largest.
+Each size runs the real Snakefile in an empty folder and a separate process. Run it on an idle machine. `--profile`
+writes cProfile's result for the largest size.
 """
 
 from __future__ import annotations

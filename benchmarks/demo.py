@@ -1,10 +1,10 @@
-"""What the grid of the demonstration costs, wall and CPU: with and without shared imports, or in two versions.
+"""Cost of the demonstration's grid, wall and CPU: with and without shared imports, or in two versions.
 
-    python benchmarks/demo.py                          `share_imports` on and off, in turns
-    python benchmarks/demo.py --before CHECKOUT        this checkout and another one, in turns
+    python benchmarks/demo.py                          # `share_imports` on and off, in turns
+    python benchmarks/demo.py --before CHECKOUT        # this checkout and another one, in turns
 
-Every run is the whole grid of `make demo` in a copy of the checkout, two jobs at a time. CPU seconds are those of all
-processes below it, also of ones that outlive the job that started them.
+Every run is the whole grid of `make demo` in a copy of the checkout, two jobs at a time. CPU seconds include all
+processes below it, also those that outlive the job that started them.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def _cpu() -> float:
 
 def by_stage(folder: Path) -> dict[str, tuple[int, float]]:
     """Jobs and CPU seconds of their stages, as their attempts recorded them; without their start."""
-    found: dict[str, list[float]] = defaultdict(list)
+    cpu_seconds: dict[str, list[float]] = defaultdict(list)
     for attempt in read_attempts(folder / "results/attempts"):
-        found[attempt.cost.stage].append(attempt.cost.cpu_s)
-    return {stage: (len(seconds), sum(seconds)) for stage, seconds in found.items()}
+        cpu_seconds[attempt.cost.stage].append(attempt.cost.cpu_s)
+    return {stage: (len(seconds), sum(seconds)) for stage, seconds in cpu_seconds.items()}
 
 
 def main() -> None:

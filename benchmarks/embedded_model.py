@@ -1,12 +1,11 @@
-"""Make the embedded model: train candidates that differ in their seed, and keep the median of their accuracies.
+"""Make the embedded model: train candidates that differ in their seed, and keep the one with the median accuracy.
 
-    python benchmarks/embedded_model.py                     writes src/g2d/policies/embedded/
-    python benchmarks/embedded_model.py --work FOLDER       keeps the candidates there and trains no finished one again
+    python benchmarks/embedded_model.py                     # writes src/g2d/policies/embedded/
+    python benchmarks/embedded_model.py --work FOLDER       # keeps the candidates there, trains only missing ones
 
-A candidate takes a CPU minute. Its accuracy is that of its greedy answers to 500 development problems, which share no
-expression with training or test problems: no test problem has a part in the choice. The median neither flatters nor
-spoils what follows. `recipe.json` beside the weights says all of this in numbers, with
-digests of the files. Other kernels make other weights of the same recipe, which is why these are shipped.
+A candidate takes a CPU minute. Its accuracy is measured on greedy answers to 500 development problems. They share no
+expression with training or test problems, so no test problem influences the choice. `recipe.json` beside the weights
+has all numbers and the digests of the files. The weights are shipped because other kernels make other weights.
 """
 
 from __future__ import annotations
@@ -66,13 +65,13 @@ def main() -> None:
     from g2d.verifier import Verifier
 
     torch.set_num_threads(1)
-    found = {}
+    accuracies = {}
     with Verifier() as verifier:
         for seed in SEEDS:
             train(seed, arguments.work / f"seed{seed}")
-            found[seed] = accuracy(arguments.work / f"seed{seed}", verifier)
-            print(f"seed {seed}: {found[seed]:.3f}", flush=True)
-    chosen = sorted(SEEDS, key=lambda seed: (found[seed], seed))[len(SEEDS) // 2]
+            accuracies[seed] = accuracy(arguments.work / f"seed{seed}", verifier)
+            print(f"seed {seed}: {accuracies[seed]:.3f}", flush=True)
+    chosen = sorted(SEEDS, key=lambda seed: (accuracies[seed], seed))[len(SEEDS) // 2]
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in digests():
         shutil.copyfile(arguments.work / f"seed{chosen}" / name, arguments.out / name)
@@ -83,7 +82,7 @@ def main() -> None:
             "recipe": recipe,
             "chosen": "the median of the candidates' greedy accuracies on development problems",
             "problems": PROBLEMS,
-            "candidates": {f"seed {seed}": found[seed] for seed in SEEDS},
+            "candidates": {f"seed {seed}": accuracies[seed] for seed in SEEDS},
             "made_with": {
                 "python": sys.version.split()[0],
                 "torch": torch.__version__,

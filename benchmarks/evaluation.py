@@ -1,10 +1,10 @@
-"""What a shared engine saves: the evaluations of a grid with vLLM, every job with its own engine against `keep_alive`.
+"""Time saved by a shared engine: evaluations of a grid with vLLM, with an engine per job and with `keep_alive`.
 
     python benchmarks/evaluation.py [--adapters lora merge] [--rounds 1] [--cores 1]
 
-The real workflow in a temporary copy: the micro model of the tests, M0 and two DPO policies on two benchmarks. All that
-comes before is built once. Then the evaluations alone are deleted and built again, in turn without and with a shared
-engine. Seconds are those of the whole Snakemake call; `start` is that of a call with nothing to do, so that a job costs
+The real workflow runs in a temporary copy: the micro model of the tests, M0 and two DPO policies on two benchmarks.
+Earlier stages are built once. Then only the evaluations are deleted and built again, in turn without and with a shared
+engine. Seconds are for the whole Snakemake call; `start` is a call with nothing to do, so a job costs
 (seconds - start) / jobs. Needs vLLM.
 """
 

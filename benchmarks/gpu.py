@@ -1,13 +1,13 @@
-"""The first GPU in one command: everything that only a card can say, part by part, with a table at the end.
+"""First run on a GPU in one command: all measurements that need a card, part by part, and a table at the end.
 
     python benchmarks/gpu.py --out /tmp/g2d-gpu [--wheels FOLDER] [--parts NAME ...]
-    python benchmarks/gpu.py --out /tmp/g2d-gpu --device cpu --tiny     # how the script itself is tested
+    python benchmarks/gpu.py --out /tmp/g2d-gpu --device cpu --tiny     # test of the script
 
-For a machine with CUDA, torch and transformers, perhaps without a network, perhaps with a checkout that cannot be
-written: what is missing comes from `--wheels` (`benchmarks/wheelhouse.py` collects it elsewhere) and is installed below
-`--out`, as everything else is. Each part is a process of its own: it ends as ok, failed (with its last line) or skipped
-(with the reason), and its output is in OUT/NAME.log. OUT/gpu.json is written after every part, so what was measured is
-there whenever this is cut off; OUT/gpu.md is the table. `gpu_parts.py` says what each part does.
+The machine needs CUDA, torch and transformers; it may have no network and a read-only checkout. Missing packages come
+from `--wheels` (`benchmarks/wheelhouse.py` collects them) and are installed below `--out`, the folder of all output.
+Each part (see `gpu_parts.py`) is a separate process: it ends as ok, failed (with its last line) or skipped (with the
+reason), and its output is in OUT/NAME.log. OUT/gpu.json is written after every part, so an interrupted run keeps its
+measurements; OUT/gpu.md is the table.
 """
 
 from __future__ import annotations
@@ -64,21 +64,21 @@ def main() -> int:
     environment, python = surroundings(out, arguments.device), interpreter(out)
     if arguments.wheels:
         install(arguments.wheels.resolve(), python)
-    found: list[dict[str, Any]] = []
+    parts_done: list[dict[str, Any]] = []
     for name in arguments.parts:
         what, limit = PARTS[name]
         print(f"{name}: {what} ...", flush=True)
         left = end - time.monotonic()
         if left > 0:
-            found.append(run(name, arguments, python, environment, min(arguments.limit or limit, left)))
+            parts_done.append(run(name, arguments, python, environment, min(arguments.limit or limit, left)))
         else:
             reason = f"the {arguments.minutes:g} minutes of --minutes are over"
-            found.append({"part": name, "seconds": 0.0, "status": "skipped", "reason": reason})
-        (out / "gpu.json").write_text(json.dumps(found, indent=2))
-        (out / "gpu.md").write_text(table(found))
-        print(f"  {found[-1]['status']} in {found[-1]['seconds']:.0f} s: {said(found[-1])}", flush=True)
-    print("\n" + table(found))
-    return 1 if any(part["status"] == "failed" for part in found) else 0
+            parts_done.append({"part": name, "seconds": 0.0, "status": "skipped", "reason": reason})
+        (out / "gpu.json").write_text(json.dumps(parts_done, indent=2))
+        (out / "gpu.md").write_text(table(parts_done))
+        print(f"  {parts_done[-1]['status']} in {parts_done[-1]['seconds']:.0f} s: {said(parts_done[-1])}", flush=True)
+    print("\n" + table(parts_done))
+    return 1 if any(part["status"] == "failed" for part in parts_done) else 0
 
 
 def interpreter(out: Path) -> Path:
@@ -87,9 +87,9 @@ def interpreter(out: Path) -> Path:
     PYTHONPATH does not work, because Snakemake removes it from its jobs.
     """
     venv.create(out / "venv", system_site_packages=True, symlinks=True)
-    own = sysconfig.get_path("purelib", vars={"base": str(out / "venv"), "platbase": str(out / "venv")})
+    packages = sysconfig.get_path("purelib", vars={"base": str(out / "venv"), "platbase": str(out / "venv")})
     lines = [str(HERE.parent / "src"), *(f"import site; site.addsitedir({p!r})" for p in site.getsitepackages())]
-    Path(own, "g2d.pth").write_text("\n".join(lines) + "\n")
+    Path(packages, "g2d.pth").write_text("\n".join(lines) + "\n")
     return out / "venv/bin/python"
 
 

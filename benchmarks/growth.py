@@ -1,14 +1,14 @@
-"""How a harvest and its verification grow with prompts, with G', and with the number of shards.
+"""Growth of a harvest and its verification with prompts, with G', and with the number of shards.
 
     python benchmarks/growth.py [--model DIR] [--engine transformers|vllm] [--cpu-time]
 
-One size is varied at a time, around 300 prompts, G'=8 and one shard; the rest is the demonstration's harvest. Shards
-are drawn one after another in this process, as if by jobs of their own: the sum of what the jobs cost without their
-start. What each line draws is then verified, one worker, a verifier for each shard. All shards together give the same
-completions as one job, which is checked.
+One size varies at a time, around 300 prompts, G'=8 and one shard; the rest is the demonstration's harvest. Shards are
+drawn one after another in this process: the sum of their jobs' costs without their start. The completions of each line
+are then verified by one worker, with a verifier for each shard. The script checks that all shards together give the
+same completions as one job.
 
-Then shards side by side: a process for each, as jobs on as many devices would be, with one thread and an engine of its
-own, all beginning at once. The slowest counts, on the wall. For a CPU; more processes than cores gain nothing.
+Then shards run side by side: a process for each, like jobs on as many devices, with one thread and one engine, all
+starting at the same time. The slowest counts, on the wall. On a CPU more processes than cores gain nothing.
 
 `--cpu-time` is explained in benchmarks/harvest.py; it counts the workers too.
 """
@@ -70,11 +70,13 @@ def main() -> None:
             for part, completions in zip(parts, drawn, strict=True):
                 verify(part, completions)
             verification = min(verification, clock() - began)
-        found = {p.problem_id: c for part, cs in zip(parts, drawn, strict=True) for p, c in zip(part, cs, strict=True)}
+        completions_of = {
+            p.problem_id: c for part, cs in zip(parts, drawn, strict=True) for p, c in zip(part, cs, strict=True)
+        }
         if (n, samples) == (300, 8):
-            whole = whole or found
-            assert found == whole, f"{shards} shards draw other completions than one"
-        tokens = sum(c.token_count for completions in found.values() for c in completions)
+            whole = whole or completions_of
+            assert completions_of == whole, f"{shards} shards draw other completions than one"
+        tokens = sum(c.token_count for completions in completions_of.values() for c in completions)
         print(
             f"| {n} | {samples} | {shards} | {n * samples:,} | {harvest:.2f} | {tokens / harvest:,.0f} "
             f"| {verification:.2f} | {n * samples / verification:,.0f} |",

@@ -1,23 +1,23 @@
-"""Tokens per second of a harvest: the loop people write, TRL's own generation, the engines, side by side in one run.
+"""Tokens per second of a harvest: a plain loop, TRL's generation and the engines, side by side in one run.
 
     python benchmarks/harvest.py [--model DIR] [--prompts 75 150 300] [--samples 8] [--batch-size 512] [--repeats 3]
-    python benchmarks/harvest.py --grpo 30        # also: a GRPO step on either engine, and the hand-over of the adapter
+    python benchmarks/harvest.py --grpo 30        # also: a GRPO step on either engine, and the transfer of the adapter
 
 The model is the demonstration's M0, trained first (a minute or two) unless a folder is given. Each line draws the same
-prompts at the harvest's settings:
+prompts at the harvest's settings.
 
-- loop: one `generate(num_return_sequences=8)` per prompt
-- trl: what GRPOTrainer calls for its rollouts, in batches of the same size as the next line
-- transformers: `TransformersEngine`
-- vllm: `VllmEngine` on M0; then with an adapter, merged or applied. The adapter is a fresh one, which changes nothing
-  that is said, so all three generate the same tokens
+- loop: one `generate(num_return_sequences=8)` per prompt.
+- trl: GRPOTrainer's function for rollouts, in batches of the same size as the next line.
+- transformers: `TransformersEngine`.
+- vllm: `VllmEngine` on M0, then with an adapter, merged or applied. The adapter is untrained and changes no output, so
+  all three generate the same tokens.
 
-Imports, loading and start-up are not in the rates; vLLM's are listed below the table. The best round of each counts.
-The share outside the model is what is left of one more round without the model's own forward pass and logits.
+The rates exclude imports, loading and start-up; those of vLLM are listed below the table. The best round of each
+counts. The share outside the model is the rest of one more round without the model's forward pass and logits.
 Verification is left out: benchmarks/verify.py measures it. benchmarks/growth.py has more sizes.
 
-On a machine that others use, `--cpu-time` counts the CPU seconds of this process instead of those on the wall; set
-OMP_NUM_THREADS=1 then, or threads that wait are counted.
+On a shared machine use `--cpu-time`, which counts the CPU seconds of this process instead of those on the wall, and
+set OMP_NUM_THREADS=1, because waiting threads count.
 """
 
 from __future__ import annotations
@@ -107,14 +107,14 @@ def main() -> None:
 
 def ways(base: Policy, adapted: Policy, decoding: Decoding) -> dict[str, Callable[[], Way]]:
     """Engines to compare, by name; each is created when it is measured."""
-    found: dict[str, Callable[[], Way]] = {
+    engines: dict[str, Callable[[], Way]] = {
         "loop": lambda: loop(base, decoding),
         "trl": lambda: trl(base, decoding),
         "transformers": lambda: transformers(base, decoding),
     }
     if not find_spec("vllm"):
         print("vLLM is not installed: left out\n")
-        return found
+        return engines
     from g2d.rollouts.vllm_engine import VllmEngine
 
     def vllm(policy: Policy, adapters: str) -> Callable[[], Way]:
@@ -126,7 +126,7 @@ def ways(base: Policy, adapted: Policy, decoding: Decoding) -> dict[str, Callabl
 
         return make
 
-    return found | {
+    return engines | {
         "vllm": vllm(base, "merge"),
         "vllm, adapter merged": vllm(adapted, "merge"),
         "vllm, adapter applied": vllm(adapted, "lora"),
@@ -233,10 +233,10 @@ def trl(base: Policy, decoding: Decoding) -> Way:
     )
 
     def draw(problems: list[Problem]) -> int:
-        asked = [conversation(p, Prompt()) for p in problems for _ in range(decoding.samples_per_prompt)]
+        prompts = [conversation(p, Prompt()) for p in problems for _ in range(decoding.samples_per_prompt)]
         tokens = 0
-        for start in range(0, len(asked), size):
-            _, completions, *_ = trainer._generate(asked[start : start + size])
+        for start in range(0, len(prompts), size):
+            _, completions, *_ = trainer._generate(prompts[start : start + size])
             tokens += sum(map(len, completions))
         return tokens
 
@@ -249,11 +249,11 @@ def agreement(base: Policy) -> str:
 
     problems = [*generate("arithmetic", "test", 500, seed=0), *generate("word_problems", "test", 200, seed=0)]
     greedy = Decoding(1, 0.0, 1.0, 56, 512, 0)
-    found = []
+    answers = []
     for one in (VllmEngine(base), TransformersEngine.of(base)):
         requests = [Request(p.problem_id, one.render(conversation(p, Prompt()))) for p in problems]
-        found.append(one.generate(requests, greedy))
-    return f"{sum(a == b for a, b in zip(*found, strict=True))} of {len(problems)}"
+        answers.append(one.generate(requests, greedy))
+    return f"{sum(a == b for a, b in zip(*answers, strict=True))} of {len(problems)}"
 
 
 def exchange(base: Policy, adapted: Policy, problem: Problem) -> float:

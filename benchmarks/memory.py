@@ -1,12 +1,11 @@
-"""`g2d plan`'s forecast of a training pass beside what torch's allocator says of the real one, on a CPU.
+"""`g2d plan`'s forecast of a training pass beside the peak of torch's allocator in the real one, on a CPU.
 
     python benchmarks/memory.py [--shapes tiny qwen2.5-0.5b] [--json FILE]
 
 The real trainers of `g2d.regimes` train a model with random weights, one process for each case. Torch's profiler
-records every allocation of one micro-batch (the second of a step: nothing is generated in it, gradients are there
-already); its peak above what was there before is the measured one. Precision and checkpointing are those of a CPU
-(float32, none) and those of a GPU (bfloat16 with autocast, checkpointing). What a CPU cannot say is what a GPU's own
-kernels take.
+records every allocation of the second micro-batch of a step: it generates nothing, and gradients exist already. The
+measurement is the peak above the memory before. Precision and checkpointing are as on a CPU (float32, none) and as on
+a GPU (bfloat16 with autocast, checkpointing). The memory of a GPU's kernels cannot be measured on a CPU.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def case(shape: str, regime: str, precision: str) -> dict[str, Any]:
 
 
 def forecast(shape: str, rows: int, tokens: int, half: bool, *, reference: bool) -> int:
-    """What `g2d plan` says of such a pass: what is kept and the largest moment."""
+    """Return the forecast of `g2d plan` for such a pass: kept memory and the largest moment."""
     from transformers import LlamaConfig
 
     from g2d.memory.passes import Counted
@@ -104,7 +103,7 @@ def forecast(shape: str, rows: int, tokens: int, half: bool, *, reference: bool)
 
 
 def head_on_cpu(counted: Any, scored: int) -> int:
-    """`Counted.head` where no kernel works in place: a few copies of a tile of the logits, counted by running it."""
+    """`Counted.head` without in-place kernels: a few copies of a tile of the logits, counted by running it."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from trl.trainer import utils as trl
@@ -146,7 +145,7 @@ def random_model(folder: Path, shape: str, dtype: Any) -> Any:
 
 @contextmanager
 def as_on_a_gpu(wanted: bool) -> Iterator[None]:
-    """Have trainers told what they are told on a GPU, and weights loaded as there; the device stays a CPU."""
+    """Give trainers the arguments and weights of a GPU; the device stays a CPU."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -174,7 +173,7 @@ def measured_pass(second: int) -> Iterator[dict[str, Any]]:
     import torch
     from transformers import Trainer
 
-    found: dict[str, Any] = {}
+    measurement: dict[str, Any] = {}
     calls = 0
     whole_step, loss = Trainer.training_step, Trainer.compute_loss
 
@@ -186,35 +185,35 @@ def measured_pass(second: int) -> Iterator[dict[str, Any]]:
         gc.collect()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
             out = whole_step(self, *given, **named)
-        found["peak"] = peak_of(profile)
+        measurement["peak"] = peak_of(profile)
         return out
 
     def sized(self: Any, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
         if calls == second:
             if "prompt_ids" in inputs:
                 rows, scored = inputs["completion_ids"].shape
-                found["size"] = rows, inputs["prompt_ids"].shape[1] + scored, scored
+                measurement["size"] = rows, inputs["prompt_ids"].shape[1] + scored, scored
             else:
                 rows, tokens = inputs["input_ids"].shape
-                found["size"] = rows, tokens, tokens
+                measurement["size"] = rows, tokens, tokens
         return loss_of(self)(self, model, inputs, *given, **named)
 
     from trl import DPOTrainer, GRPOTrainer
 
-    own = {DPOTrainer: DPOTrainer.compute_loss, GRPOTrainer: GRPOTrainer.compute_loss}
+    losses = {DPOTrainer: DPOTrainer.compute_loss, GRPOTrainer: GRPOTrainer.compute_loss}
 
     def loss_of(trainer: Any) -> Any:
-        return next((function for kind, function in own.items() if isinstance(trainer, kind)), loss)
+        return next((function for kind, function in losses.items() if isinstance(trainer, kind)), loss)
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(Trainer, "training_step", step))
-        for kind in own:
+        for kind in losses:
             stack.enter_context(mock.patch.object(kind, "compute_loss", sized))
-        yield found
+        yield measurement
 
 
 def peak_of(profile: Any) -> int:
-    """The most bytes that were allocated at once since a profile began."""
+    """Return the peak of allocated bytes since a profile began."""
     events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
     live = peak = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
@@ -245,10 +244,10 @@ def train(regime: str, base: Any, work: Path) -> None:
         )
         train_grpo(TrainingJob(base, problems, warmup, lora=Lora(), group_size=2, k=1, seed=0, work=work))
         return
-    said = {
+    completions = {
         name: [{"role": "assistant", "content": text}] for name, text in (("chosen", PAIR), ("rejected", PAIR + "3"))
     }
-    pairs = [{"prompt": conversation(problem, prompt), **said} for problem in problems]
+    pairs = [{"prompt": conversation(problem, prompt), **completions} for problem in problems]
     dpo = Dpo(per_device_batch_size=1, gradient_accumulation_steps=2, max_steps=1)
     train_dpo(TrainingJob(base, pairs_with_token_ids(pairs, base), dpo, lora=Lora(), seed=0, work=work))
 

@@ -1,10 +1,10 @@
-"""What an update on both kinds of prompts takes beside updates on each kind alone.
+"""Cost of an update on both kinds of prompts, beside updates on only one kind.
 
     python benchmarks/mixed.py [results] [--model demo] [--updates 10] [--rounds 3]
 
-Where a grid of config/overlays/mixed.yaml has finished: its M0, prompts, reward model and entries are used. The three
-trainings run in turns in one process, on one thread. An update asks 16 prompts, of a mix 8 of each kind: the sum of its
-parts is half an update of each kind alone. The aim is not to take longer.
+Needs a finished grid of config/overlays/mixed.yaml, for its M0, prompts, reward model and entries. The three trainings
+run in turns in one process, on one thread. An update has 16 prompts, in a mix 8 of each kind, so the sum of its parts
+is half an update of each kind. The aim is not to take longer.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ ALONE, BOTH = ("verifiable", "open-ended"), "together"
 
 def train(results: Path, config: Config, model: str, name: str, updates: int) -> tuple[float, float]:
     """CPU seconds and tokens of an update of one entry."""
-    own = config.for_model(model)
-    entry = own.regimes[name]
+    settings = config.for_model(model)
+    entry = settings.regimes[name]
     files = [results / f"problems/{OPEN_ENDED}.jsonl"] if entry.asks_open_ended else []
     files += [results / model / "calibration/train.jsonl"] if entry.prompts != "open_ended" else []
-    reward = own.rewards[entry.reward] if entry.reward else TRUTH
-    if entry.asks_open_ended and own.open_ended:
-        reward = ByKind(verifiable=reward, open_ended=own.rewards[own.open_ended.reward])
+    reward = settings.rewards[entry.reward] if entry.reward else TRUTH
+    if entry.asks_open_ended and settings.open_ended:
+        reward = ByKind(verifiable=reward, open_ended=settings.rewards[settings.open_ended.reward])
     meter = Meter(name, "benchmark")
     with tempfile.TemporaryDirectory() as work, redirect_stdout(StringIO()):  # the trainer's log
         began = time.process_time()
@@ -50,13 +50,13 @@ def train(results: Path, config: Config, model: str, name: str, updates: int) ->
                 read_policy(results / model / "base/policy.json"),
                 [problem for file in files for problem in read_problems(file)],
                 entry.model_copy(update={"steps": [updates], "keep_rollouts": "none"}),
-                lora=own.lora,
-                prompt=own.prompt,
+                lora=settings.lora,
+                prompt=settings.prompt,
                 k=updates,
                 seed=0,
                 work=Path(work),
                 reward=reward,
-                engine=own.engine,
+                engine=settings.engine,
                 meter=meter,
             )
         )
@@ -72,13 +72,13 @@ def main() -> None:
     options = parser.parse_args()
     config = read(options.results / "config.yaml")
     train(options.results, config, options.model, BOTH, 1)  # imports, and what is kept for the process
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in (*ALONE, BOTH)}
+    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in (*ALONE, BOTH)}
     for _ in range(options.rounds):
-        for name, took in found.items():
+        for name, took in measured.items():
             took.append(train(options.results, config, options.model, name, options.updates))
-    seconds = {name: median(s for s, _ in rounds) for name, rounds in found.items()}
+    seconds = {name: median(s for s, _ in rounds) for name, rounds in measured.items()}
     print(f"{'an update on':16}{'CPU seconds':>12}{'tokens':>8}")
-    for name, rounds in found.items():
+    for name, rounds in measured.items():
         print(f"{name:16}{seconds[name]:12.2f}{rounds[0][1]:8.0f}")
     print(f"both beside the sum of their parts: {seconds[BOTH] / (sum(seconds[name] for name in ALONE) / 2):.2f}")
 

@@ -1,9 +1,9 @@
-"""Seconds per job that are not the stage's own work, from the attempts that a finished grid recorded.
+"""Seconds per job outside the work of its stage, from the attempts of a finished grid.
 
     snakemake --cores 1 && python benchmarks/overhead.py results/attempts
 
-Start-up is what lies before the stage: the interpreter, Snakemake's preamble and the imports at the top of the script.
-Imports that a stage makes itself (torch, transformers, TRL) are in its work; `--imports` measures them alone.
+Start-up is the time before the stage: the interpreter, Snakemake's preamble and the imports at the top of the script.
+Imports inside a stage (torch, transformers, TRL) are part of its work; `--imports` measures only these.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def main() -> None:
     attempts = [attempt for attempt in read_attempts(arguments.attempts) if attempt.status == "ok"]
     print(f"{'seconds per job (median)':25} {'jobs':>5} {'start-up':>9} {'stage':>7} {'share':>6}")
     for stage in dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)):
-        own = [attempt for attempt in attempts if attempt.cost.stage == stage]
-        start_up = statistics.median(attempt.start_up_s for attempt in own)
-        wall = statistics.median(attempt.cost.wall_s for attempt in own)
-        print(f"{stage:25} {len(own):>5} {start_up:>9.2f} {wall:>7.2f} {start_up / (start_up + wall):>6.0%}")
+        of_stage = [attempt for attempt in attempts if attempt.cost.stage == stage]
+        start_up = statistics.median(attempt.start_up_s for attempt in of_stage)
+        wall = statistics.median(attempt.cost.wall_s for attempt in of_stage)
+        print(f"{stage:25} {len(of_stage):>5} {start_up:>9.2f} {wall:>7.2f} {start_up / (start_up + wall):>6.0%}")
 
 
 if __name__ == "__main__":

@@ -3,17 +3,17 @@
     git worktree add ../before c20bd9b
     OMP_NUM_THREADS=1 python benchmarks/real_model.py --model DIR --baseline ../before [--rounds 2]
 
-DIR is a model in Hugging Face format, as `models/smollm2` after `make smollm2`. All draw the same prompts: sums of
-one-digit numbers below the template's system message and one worked example, which all prompts share. A completion is
-always `--tokens` long: nothing ends it, so all have the same work.
+DIR is a model in Hugging Face format, for example `models/smollm2` after `make smollm2`. All engines draw the same
+prompts: sums of one-digit numbers below the template's system message and one worked example. Nothing ends a
+completion before `--tokens`, so all have the same work.
 
-- now: `TransformersEngine` of this checkout, in float32, which the workflow uses on a CPU, and in bfloat16
-- before: the same of the checkout in `--baseline`, float32
-- generate: transformers' own, with the rows of a batch side by side
-- vllm: vLLM's CPU build without compilation, where it is installed
+- now: `TransformersEngine` of this checkout, in float32 (the workflow's choice on a CPU) and in bfloat16.
+- before: `TransformersEngine` of the checkout in `--baseline`, in float32.
+- generate: the method of transformers, with the rows of a batch side by side.
+- vllm: vLLM's CPU build without compilation, if it is installed.
 
-Each is a process of its own; its imports, its start and two first prompts are not counted. The ways take turns,
-`--rounds` times, and the median counts. CPU seconds of all its threads, so other work on the machine matters little.
+Each is a separate process; its imports, its start and two first prompts are not counted. The engines take turns,
+`--rounds` times, and the median counts. CPU seconds of all threads hardly depend on other work of the machine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=2, help="turns of every way, of which the median counts")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="what to compare")
-    parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)  # in a separate process
+    parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)  # for a separate process
     arguments = parser.parse_args()
     if arguments.one:
         print(json.dumps(measured(arguments)))

@@ -1,10 +1,10 @@
-"""Steps of GRPO and DPO on a real model, side by side: this tree, an earlier one and TRL's own trainers.
+"""Steps of GRPO and DPO on a real model, side by side: this tree, an earlier one and TRL's trainers.
 
     python benchmarks/real_model_training.py --model path/to/SmolLM2-135M-Instruct --baseline ../before --out DIR
 
-CPU seconds of one thread, each case in a process of its own, one after another: the time of the steps after the first,
-in a step of GRPO what is left besides drawing completions, and the peak of memory. `--baseline` is a checkout of an
-earlier commit. All read the same prompts of arithmetic with a worked example; LoRA of rank 16 without dropout.
+Measured in CPU seconds of one thread, each case in a separate process, one after another: the steps after the first,
+the part of a GRPO step besides drawing completions, and the peak of memory. `--baseline` is a checkout of an earlier
+commit. All read the same prompts of arithmetic with a worked example; LoRA has rank 16 and no dropout.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What an update of each online regime takes, split into generation, judging, hand-over, rows and training.
+"""Time of an update of each online regime, split into generation, judging, hand-over, rows and training.
 
     python benchmarks/regimes.py results/demo [--engine vllm] [--updates 20] [--rounds 2]
 
-RESULTS/MODEL is a folder of a finished grid: its M0 and its training set are used. Every regime makes the same number
-of updates of 16 prompts with 8 rollouts each, at most 48 tokens at temperature 1; TRL's experimental online DPO, which
-knows two rollouts of a prompt only, is beside our own with two. The regimes run in turns, one process, one thread.
+RESULTS/MODEL is a folder of a finished grid, for its M0 and training set. Every regime makes the same number of updates
+of 16 prompts with 8 rollouts each, at most 48 tokens at temperature 1. TRL's experimental online DPO supports only two
+rollouts per prompt and is compared with our own with two. The regimes run in turns in one process, on one thread.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def trl_online_dpo(base: Policy, problems: list[Problem], updates: int, engine: 
     from datasets import Dataset
     from trl.experimental.online_dpo import OnlineDPOConfig, OnlineDPOTrainer
 
-    asked = [problems[i] for i in prompt_order(len(problems), updates * PROMPTS, 0)]
-    rows = [{"prompt": conversation(problem, Prompt()), "answer": problem.answer} for problem in asked]
+    chosen = [problems[i] for i in prompt_order(len(problems), updates * PROMPTS, 0)]
+    rows = [{"prompt": conversation(problem, Prompt()), "answer": problem.answer} for problem in chosen]
 
     def reward(prompts: Any, completions: Any, completion_ids: Any, answer: Any = None, **columns: Any) -> list[float]:
         items = [(own, completion_text(text)) for own, text in zip(answer, completions, strict=True)]
@@ -182,7 +182,7 @@ def main() -> None:
     from g2d.regimes.on_policy import semi_online_dpo
 
     torch.set_num_threads(1)
-    found: dict[str, list[dict[str, float]]] = defaultdict(list)
+    measured: dict[str, list[dict[str, float]]] = defaultdict(list)
     for _ in range(options.rounds):
         for name in options.only:
             train, keys = CASES[name]
@@ -194,16 +194,16 @@ def main() -> None:
                 timed(semi_online_dpo, "save_trained", "hand-over"),
                 timed(OnPolicyRollouts, "_take", "hand-over"),
                 timed(OnPolicyRollouts, "engine", "hand-over"),  # transformers: the adapter put into a copy of M0
-                timed(OnPolicyRollouts, "rollouts_for", "rows"),  # what is left of it
+                timed(OnPolicyRollouts, "rollouts_for", "rows"),  # the rest of it
                 timed(Verifier, "verify", "judging"),
                 timed(grpo_trainer.Grpo, "_generate", "generation"),
-                timed(Trainer, "train", "training"),  # what is left of it; loading and building are outside
+                timed(Trainer, "train", "training"),  # the rest of it; loading and building are outside
             ):
                 train(base, problems, options.updates, options.engine, **keys)
-            found[name].append(dict(spent))
+            measured[name].append(dict(spent))
     phases = ("update", "generation", "judging", "hand-over", "rows", "training")
     print(f"{'ms per update, median':32}" + "".join(f"{phase:>12}" for phase in phases))
-    for name, rounds in found.items():
+    for name, rounds in measured.items():
         for one in rounds:
             one["update"] = sum(one.values())
         values = (1000 * median(one.get(phase, 0.0) for one in rounds) / options.updates for phase in phases)

@@ -2,10 +2,10 @@ r"""Scores of a reward model: one completion after another against batches, side
 
     python benchmarks/rewards.py [--model FOLDER] [--n 400] [--batch-size 16 64] [--repeats 3]
 
-Without a folder the model is a tiny Llama with random weights and a tokenizer of bytes (2 layers, width 64).
-Completions are generated, 1 to 100 characters, none twice, so that nothing is answered from memory. The loop is what a
-model card has: the chat template, one forward pass, the logit. Loading is not counted. Beside the times stands the
-largest difference of a score between loop and batches; "again" is a second round, where everything is remembered.
+The default model is a tiny Llama with random weights and a tokenizer of bytes (2 layers, width 64). Completions are
+generated, 1 to 100 characters, none twice, so that no score is in the cache. The loop is as on a model card: the chat
+template, one forward pass, the logit. Loading is not counted. The last column has the largest difference of a score
+between loop and batches; "again" is a second round with all scores in the cache.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""README's picture: the first screen of a finished demonstration's page, in a browser of 1280 x 800.
+"""Picture of README: the first screen of a finished demonstration's page, in a browser of 1280 x 800.
 
     make demo && python benchmarks/screenshot.py
     python benchmarks/screenshot.py results/report/index.html --out docs/images/report.png

@@ -1,9 +1,9 @@
-"""How long `g2d status` takes on a grid of 10,000 jobs, of which nine in ten have finished and some have failed.
+"""Seconds of `g2d status` on a grid of 10,000 jobs: nine in ten have finished and some have failed.
 
     python benchmarks/status.py [--jobs 10000] [--rounds 5]
 
-The folder is made by the package's own writers, with empty results. The whole command is timed, the start of Python and
-its imports included, and the second look of `--watch`, which reads only what is new.
+The folder is made by the package's writers, with empty results. Timed are the whole command with the start of Python
+and its imports, and the second look of `--watch`, which reads only new files.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def main() -> None:
         config.save(results / "config.yaml")
         jobs = grid_jobs(config)
         make(results, jobs)
-        gc.set_threshold(1_000_000)  # as the command does
+        gc.set_threshold(1_000_000)  # same as the command
         seconds: dict[str, list[float]] = {"the command": [], "of which start and imports": [], "first look": []}
         seconds["second look"] = []
         for _ in range(arguments.rounds):

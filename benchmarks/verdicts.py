@@ -2,13 +2,14 @@ r"""Verdicts on real reference answers, rewritten so that they stay right and ch
 
     python benchmarks/verdicts.py --data DIR [--before CHECKOUT] [--n 500]
 
-Every reference answer of MATH, MATH-500 and GSM8K meets itself in other words (a period, a second box, a spaced
-thousand, a unit, an upright i, an inequality for an interval) and answers that are nearly it (another number, digits
-exchanged, the sign flipped, another letter, the next problem's reference), in the same words. The first must pass, the
-second fail. Then come the recorded completions of GSM8K with their publisher's labels.
+Every reference answer of MATH, MATH-500 and GSM8K is compared with itself in other words (a period, a second box, a
+spaced thousand, a unit, an upright i, an inequality for an interval). It is also compared with answers that are nearly
+it, in the same words (another number, digits exchanged, the sign flipped, another letter, the next problem's
+reference). The first must pass, the second fail. The last rows are the recorded completions of GSM8K with their
+publisher's labels.
 
-A table has a row per rewriting and a column per way to judge: Math-Verify as its README has it, the verifier of another
-checkout if one is given, and this one. Below it stand the answers that only this one gets wrong.
+A table has a row per rewriting and a column per verifier: Math-Verify as in its README, the verifier of another
+checkout if one is given, and this one. Below it are the answers that only this one judges wrongly.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 from g2d.verifier import last_boxed
 
 ROOT = Path(__file__).parents[1]
-Rewrite = Callable[[str], str | None]  # None where it does not apply
+Rewrite = Callable[[str], str | None]  # None if it does not apply
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ WRONG: dict[str, Rewrite] = {
     "other brackets": other_brackets,
     "sum with a unit letter": sum_with_a_letter,
 }
-# What makes a right answer acceptable must not do so for a wrong one.
+# These must not make a wrong answer acceptable.
 DRESSES = ("itself", "a period", "boxed twice", "spaced thousands", "eggs", "inequality", "upright i")
 
 
@@ -230,7 +231,7 @@ def rewritten(references: list[str]) -> Iterator[Case]:
 
 
 def judged(way: str, checkout: Path, pairs: list[tuple[str, str]]) -> list[bool]:
-    """Verdicts of a checkout, from a process of its own."""
+    """Verdicts of a checkout, from a separate process."""
     environment = os.environ | {"PYTHONPATH": str(checkout.resolve() / "src")}
     command = [sys.executable, __file__, "--judge", way]
     done = subprocess.run(
@@ -280,7 +281,7 @@ def table(cases: list[Case], verdicts: dict[str, list[bool]]) -> None:
 
 
 def worse(cases: list[Case], verdicts: dict[str, list[bool]]) -> None:
-    """What this verifier gets wrong, and what of that another way gets right."""
+    """Print wrong verdicts of this verifier, and those that another one judges rightly."""
     wrong = [i for i, case in enumerate(cases) if verdicts["now"][i] != case.equal]
     for name, found in verdicts.items():
         listed = wrong if name == "now" else [i for i in wrong if found[i] == cases[i].equal]

@@ -1,17 +1,17 @@
-r"""Verification of real completions: Math-Verify called in a loop against the verifier, side by side in one run.
+r"""Verification of real completions: Math-Verify in a loop against the verifier, side by side in one run.
 
     python benchmarks/verify.py --data DIR [--n 2500 5000 10000] [--repeats 3] [--hostile]
 
 The completions are recorded model outputs on GSM8K, their answer boxed, and the published solutions of MATH. Each line
-of the table judges the same items:
+of the table judges the same items.
 
-- loop, defaults: `parse(completion)` and `verify` as Math-Verify's README has it
-- loop, strict: the same on the last box only, which is what the verifier's workers do
-- workers: every item through the pool, nothing remembered
-- verifier: equal questions asked once, plain integers compared directly
+- loop, defaults: `parse(completion)` and `verify` as in Math-Verify's README.
+- loop, strict: the same on the last box only, like the verifier's workers.
+- workers: every item through the pool, without a cache.
+- verifier: equal questions are judged once, plain integers compared directly.
 
-Imports and the start of workers are not counted: a run pays them once. Verdicts are compared with both loops where
-both give one, and differences listed.
+Imports and the start of workers are not counted: a run pays them once. If both loops give a verdict, the verifier's is
+compared with both, and differences are listed.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def loop_strict(items: Sequence[Item]) -> Timed:
 
 
 def in_fresh_process(loop: Callable, items: Sequence[Item]) -> Timed:
-    """Run a loop where no parser or cache is warm yet; imports are not counted."""
+    """Run a loop with cold parsers and caches; imports are not counted."""
     with multiprocessing.get_context("spawn").Pool(1) as process:
         return process.apply(loop, (items,))
 
@@ -150,15 +150,15 @@ def timed(work: Callable, items: Sequence[Item]) -> tuple[float, list]:
 
 
 def differences(items: Sequence[Item], defaults: list[str], strict: list[str]) -> None:
-    """Where both loops give a verdict and not the same."""
-    found = [
+    """Print items with different verdicts of the two loops."""
+    disputed = [
         (item, theirs, ours)
         for item, theirs, ours in zip(items, defaults, strict, strict=True)
         if ours in ("correct", "incorrect") and theirs != ours
     ]
-    counts = Counter(f"{theirs} by default, {ours} strictly" for _, theirs, ours in found)
+    counts = Counter(f"{theirs} by default, {ours} strictly" for _, theirs, ours in disputed)
     print("differing verdicts:", dict(counts) or "none")
-    for (reference, text), theirs, ours in found[:20]:
+    for (reference, text), theirs, ours in disputed[:20]:
         print(f"    {reference!r} against {last_boxed(text)!r}: {theirs} by default, {ours} strictly")
     print()
 

@@ -1,12 +1,12 @@
-"""Collect what a machine without a network lacks to run g2d, for `python benchmarks/gpu.py --wheels FOLDER` there.
+"""Collect packages that g2d needs on a machine without a network, for `python benchmarks/gpu.py --wheels FOLDER`.
 
     pip list --format=freeze > has.txt                                              # on that machine
-    .venv/bin/python benchmarks/wheelhouse.py FOLDER --python 3.12 --has has.txt    # here, where there is a network
+    .venv/bin/python benchmarks/wheelhouse.py FOLDER --python 3.12 --has has.txt    # on one with a network
 
-What is missing follows from the metadata of the packages installed here. What the machine has stays as it is,
-unless a package that is carried asks for another version. torch is never carried, nor the converter of figures (33 MB),
-which the parts do without. With no list the machine is taken to have torch, transformers and what they name. For x86-64
-Linux.
+The list follows from the metadata of the packages installed here. Installed packages of the machine are kept, unless a
+collected package needs another version. torch is never collected, nor the converter of figures (33 MB; the parts do
+without it). Without a list, the machine is assumed to have torch, transformers and their requirements. The wheels are
+for x86-64 Linux.
 """
 
 from __future__ import annotations
@@ -36,21 +36,23 @@ def main() -> int:
     )
     parser.add_argument("--has", type=Path, help="its packages, a NAME==VERSION a line")
     parser.add_argument("--list", action="store_true", help="say what is missing, and collect nothing")
-    own = parser.parse_args()
-    wanted = missing(read_list(own.has.read_text()) if own.has else None, own.python)
+    options = parser.parse_args()
+    wanted = missing(read_list(options.has.read_text()) if options.has else None, options.python)
     pins = {name: f"{name}=={distribution(name).version}" for name in wanted}
-    if own.list:
+    if options.list:
         print("\n".join(pins.values()))
         return 0
-    own.folder.mkdir(parents=True, exist_ok=True)
+    options.folder.mkdir(parents=True, exist_ok=True)
     pip = [sys.executable, "-m", "pip"]
     for name in SOURCES & set(pins):
-        subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", own.folder, pins.pop(name)], check=True)
+        subprocess.run(
+            [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", options.folder, pins.pop(name)], check=True
+        )
     here = [*(word for name in PLATFORMS for word in ("--platform", name)), "--implementation", "cp"]
-    download = [*pip, "download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version", own.python]
-    subprocess.run([*download, *here, "--dest", own.folder, *pins.values()], check=True)
-    wheels = list(own.folder.glob("*.whl"))
-    print(f"{len(wheels)} wheels, {sum(wheel.stat().st_size for wheel in wheels) / 1e6:.0f} MB, in {own.folder}")
+    download = [*pip, "download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version", options.python]
+    subprocess.run([*download, *here, "--dest", options.folder, *pins.values()], check=True)
+    wheels = list(options.folder.glob("*.whl"))
+    print(f"{len(wheels)} wheels, {sum(wheel.stat().st_size for wheel in wheels) / 1e6:.0f} MB, in {options.folder}")
     return 0
 
 
@@ -61,35 +63,35 @@ def read_list(text: str) -> dict[str, str]:
 
 
 def missing(has: dict[str, str] | None, python: str) -> list[str]:
-    """What g2d needs on a machine with these packages, sorted.
+    """Return the packages that g2d needs on a machine with these, sorted.
 
     Args:
-        has: versions by name; None: torch, transformers and what these name, in whatever version.
-        python: the machine's, as 3.12.
+        has: versions by name; None for any version of torch, transformers and their requirements.
+        python: version of Python on the machine, for example 3.12.
     """
     if has is None:
         direct = (needed.name for name in TAKEN_TO_BE_THERE for needed in needs(name, python))
         has = dict.fromkeys(map(canonicalize_name, [*TAKEN_TO_BE_THERE, *direct]), "")
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = ["g2d"]
     while waiting:
         asking = waiting.pop()
         for requirement in needs(asking, python):
             name = canonicalize_name(requirement.name)
-            # g2d's own pins are what it is tested with; what a package asks for, it needs.
+            # Requirements of packages must hold; g2d's pins are only the tested versions.
             fits = asking == "g2d" or not has.get(name) or requirement.specifier.contains(has[name], prereleases=True)
-            if name not in found | NEVER and not (name in has and fits):
-                found.add(name)
+            if name not in names | NEVER and not (name in has and fits):
+                names.add(name)
                 waiting.append(name)
-    return sorted(found)
+    return sorted(names)
 
 
 def needs(name: str, python: str) -> Iterator[Requirement]:
-    """What a package that is installed here requires under a version of Python, without extras."""
-    there = {name: str(value) for name, value in default_environment().items()}
-    there |= {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
+    """Yield the requirements of an installed package under a version of Python, without extras."""
+    environment = {name: str(value) for name, value in default_environment().items()}
+    environment |= {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
     for requirement in map(Requirement, requires(name) or ()):
-        if requirement.marker is None or requirement.marker.evaluate(there):
+        if requirement.marker is None or requirement.marker.evaluate(environment):
             yield requirement
 
 

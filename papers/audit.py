@@ -23,6 +23,7 @@ from scipy.optimize import minimize
 
 from g2d.plain import say
 from g2d.tables.frames import columns, frame, read_table, write_table
+from papers import power
 from papers.bridging_claims import bridging_statements
 from papers.claims import Claim, Formula, Printed, printed
 from papers.g2d_table_claims import table_1_costs, table_2_correlations, table_2_pairability, table_4, temperatures
@@ -132,7 +133,7 @@ def summary(table: pd.DataFrame) -> str:
 def main(log: str | Path | None = None, table: str | Path | None = None) -> None:
     """Print the summary, also into a log; write the table."""
     found = audit()
-    text = summary(found)
+    text = f"{summary(found)}\n{power.summary(power.power())}\n"
     say(text)
     if log:
         Path(log).write_text(text, encoding="utf-8")

@@ -25,8 +25,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Several processes share the cores, and a second thread does not make tiny models faster.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Files of tests that take minutes, longest first: begun last, they would run alone. A machine can have one Slurm. The
-# second makes the micro grid; the two after it need none, and do not wait for it.
+# Files that take minutes, longest first, so that no process is left with one at the end. A machine can have one Slurm.
+# The second makes the micro grid; the next two do not need it.
 LONGEST = (
     *("workflow/slurm", "workflow/test_grid", "workflow/test_vllm", "regimes/test_processes"),
     *(f"workflow/test_{name}" for name in ("regimes", "rewards", "confounders", "faults", "open_ended")),
@@ -47,9 +47,9 @@ SLOW = (*LONGEST, "workflow/", "regimes/", "policies/", "rollouts/test_vllm_engi
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist`, a file's tests stay in one process, which makes its fixtures once; those on Slurm in one, too.
+    """Run the tests of a file in one process, so that it makes its fixtures once; also all tests on Slurm.
 
-    Its `loadgroup` would say the same, but xdist 3.8 does not reach the names of pytest 9.2's tests.
+    xdist 3.8's `loadgroup` does not work with pytest 9.2.
     """
     from xdist.scheduler import LoadFileScheduling
 
@@ -92,10 +92,9 @@ def pytest_configure() -> None:
 
 
 def pytest_runtest_setup() -> None:
-    """Exclude imported modules from garbage collections, which every trainer and engine triggers.
+    """Exclude imported modules from the garbage collections of trainers and engines.
 
-    With torch, transformers and TRL imported, each would take a third of a second, with vLLM half a second: a
-    quarter of a trainer's test, two thirds of an engine's.
+    Each would take a third of a second after imports of torch, transformers and TRL, and half a second with vLLM.
     """
     if len(sys.modules) > _imported[0] + 100:
         gc.collect()
@@ -105,7 +104,7 @@ def pytest_runtest_setup() -> None:
 
 
 def _keep_what_is_installed() -> None:
-    """Cache package metadata, which accelerate reads twice per step to check for PEFT models."""
+    """Cache package metadata: accelerate reads it twice per step to check for PEFT models."""
     imports = sys.modules.get("accelerate.utils.imports")
     if imports is not None and not hasattr(imports._is_package_available, "cache_info"):
         imports._is_package_available = cache(imports._is_package_available)  # type: ignore[attr-defined]

@@ -17,12 +17,12 @@ from g2d.rollouts.rollout import IDS, Rollout, to_frame
 from g2d.verifier import Verdict
 
 PUBLISHED = Path(g2d.__file__).parent / "tables/published"
-# Of Table 2's metrics with MATH-500 accuracy, from the printed rows; the paper prints 0.021, 0.253 and 0.366.
+# Correlations of Table 2's metrics with MATH-500 accuracy, from the printed rows; printed: 0.021, 0.253 and 0.366.
 RECOMPUTED_CORRELATIONS = {"pairability": -0.297, "entropy": 0.397, "mid_band": 0.489}
 
 
 def published(name: str) -> pd.DataFrame:
-    """A table of the G2D paper, Qwen2.5-7B-Instruct's rows; its source stands in the file's first line."""
+    """A table of the G2D paper, Qwen2.5-7B-Instruct's rows; the first line of the file has its source."""
     table = pd.read_csv(PUBLISHED / f"g2d_{name}.csv", comment="#", dtype={"levels": str})
     return table[table["model"] == "Qwen2.5-7B-Instruct"] if "model" in table else table
 
@@ -49,14 +49,14 @@ def rollout(
 
 def spelled(frame: pd.DataFrame) -> pd.DataFrame:
     """The rollouts with tokens: the bytes of their texts."""
-    asked = frame["prompt_text"] if "prompt_text" in frame else frame["problem_id"]
-    columns = zip(IDS, (asked, frame["completion_text"]), strict=True)
+    prompts = frame["prompt_text"] if "prompt_text" in frame else frame["problem_id"]
+    columns = zip(IDS, (prompts, frame["completion_text"]), strict=True)
     ids = {name: [np.array([*text.encode()], dtype=np.int32) for text in texts] for name, texts in columns}
     return frame.assign(**{name: pd.Series(rows, frame.index) for name, rows in ids.items()}, tokenizer_sha256="bytes")
 
 
 def text_of(ids: Iterable[int]) -> str:
-    """What the tokens of `spelled` spell."""
+    """Return the text of the tokens of `spelled`."""
     return bytes(ids).decode()
 
 
@@ -73,7 +73,7 @@ def groups(successes: Iterable[tuple[int, int]], level: int | None = 1) -> pd.Da
 def summarised(
     harvests: Mapping[HarvestKey, pd.DataFrame],
 ) -> tuple[dict[HarvestKey, Informativeness], dict[HarvestKey, pd.DataFrame]]:
-    """What `harvest_table` takes: summary and success counts of every harvest."""
+    """Return the summary and success counts of every harvest, as `harvest_table` needs them."""
     return (
         {key: informativeness(rollouts) for key, rollouts in harvests.items()},
         {key: success_counts(rollouts) for key, rollouts in harvests.items()},

@@ -24,10 +24,10 @@ SEED = int(os.environ.get("G2D_TEST_SEED", "0"))
 
 @cache
 def tiny_policy(heads: int = 4) -> Policy:
-    """M0 for a test. vLLM's CPU kernels know no head narrower than 32, which at this width leaves `heads=1`.
+    """M0 for a test. vLLM's CPU kernels need heads of at least 32, so `heads=1` at this width.
 
-    Whatever it is asked, it answers 0 in about half of its samples and another digit in the others: where 0 is right,
-    some rollouts earn a reward and some do not, so GRPO has something to learn from.
+    It answers 0 in about half of its samples and another digit in the others. If 0 is right, only some rollouts earn a
+    reward, so GRPO can learn.
     """
     folder = made_once(f"tiny-{heads}", lambda folder: _make(folder, heads))
     return Policy("tiny/base", "tiny", "base", base=str(folder))
@@ -46,11 +46,11 @@ def _make(folder: Path, heads: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
     for _ in range(60):
         prompts = [render(tokenizer, conversation(rng.choice(problems), Prompt())) for _ in range(32)]
-        asked = [tokenizer(prompt, add_special_tokens=False)["input_ids"] for prompt in prompts]
+        questions = [tokenizer(prompt, add_special_tokens=False)["input_ids"] for prompt in prompts]
         answers = [tokenizer(_answer(rng), add_special_tokens=False)["input_ids"] for _ in prompts]
-        length = max(len(a) + len(b) for a, b in zip(asked, answers, strict=True))
+        length = max(len(a) + len(b) for a, b in zip(questions, answers, strict=True))
         rows, labels = [], []
-        for prompt, answer in zip(asked, answers, strict=True):
+        for prompt, answer in zip(questions, answers, strict=True):
             padding = length - len(prompt) - len(answer)
             rows.append(prompt + answer + [tokenizer.pad_token_id] * padding)
             labels.append([-100] * len(prompt) + answer + [-100] * padding)
@@ -68,7 +68,7 @@ def _answer(rng: random.Random) -> str:
 
 @cache
 def two_ends_policy(heads: int = 4) -> Policy:
-    """M0 that declares two tokens which end a completion and ends with the second, which also pads (as Qwen2.5's)."""
+    """M0 that declares two end tokens and ends with the second, also its padding token (as in Qwen2.5)."""
     folder = made_once(f"two-ends-{heads}", lambda folder: _with_two_ends(folder, heads))
     return Policy("two/base", "two", "base", base=str(folder))
 
@@ -81,7 +81,7 @@ def _with_two_ends(folder: Path, heads: int) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder)
     first, second = model.generation_config.eos_token_id, model.generation_config.pad_token_id
     with torch.no_grad():
-        embedding = model.get_input_embeddings().weight  # of the logits too
+        embedding = model.get_input_embeddings().weight  # tied to the logits
         embedding[second] = 2 * embedding[first]  # where the first is likely, the second is twice as much so
     model.generation_config.eos_token_id = [first, second]
     model.save_pretrained(folder)
@@ -128,12 +128,12 @@ def random_model(kind: str) -> Any:
     for weight in model.parameters():
         if weight.ndim > 1:
             torch.nn.init.normal_(weight, std=0.3)
-    model.generation_config.repetition_penalty = 1.5  # Qwen's models bring one; a decoding does not ask for it
+    model.generation_config.repetition_penalty = 1.5  # Qwen's models set one; decodings must ignore it
     return model
 
 
 def completion_logprobs(policy: Policy, prompt: Sequence[int], completion: Sequence[int]) -> list[float]:
-    """By hand: the log-probability of every token of a completion."""
+    """Compute the log-probability of every token of a completion."""
     import torch
 
     whole = [*prompt, *completion]
@@ -143,7 +143,7 @@ def completion_logprobs(policy: Policy, prompt: Sequence[int], completion: Seque
 
 
 def adapted(base: Policy, folder: Path, *, std: float, seed: int = 0, dropout: float = 0.05) -> Policy:
-    """The policy with an adapter, left in `folder`, that changes what it says: the more, the larger `std` is."""
+    """Return the policy with an adapter in `folder`; a larger `std` changes its outputs more."""
     import torch
     from peft import get_peft_model
 

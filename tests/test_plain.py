@@ -1,4 +1,4 @@
-"""What others wrote, wherever it is printed or put into a page: nothing that a terminal obeys, nothing unseen."""
+"""Text of others on a terminal or a page has no control characters and no invisible ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_is_left_of_hostile_text(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_everything_that_is_printed_passes_through_one_function() -> None:
-    printing, found = ("print", "sys.stdout.write", "sys.stderr.write"), []
+    printing, calls = ("print", "sys.stdout.write", "sys.stderr.write"), []
     for file in [
         *(REPOSITORY / "src/g2d").rglob("*.py"),
         *(REPOSITORY / "workflow/scripts").glob("*.py"),
@@ -51,9 +51,9 @@ def test_everything_that_is_printed_passes_through_one_function() -> None:
     ]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in printing:
-                found.append((file.name, ast.unparse(node.args[0]) if node.args else ""))
+                calls.append((file.name, ast.unparse(node.args[0]) if node.args else ""))
     allowed = {("plain.py", "plain(text, lines=True)"), ("command.py", "CLEAR")}
-    assert set(found) == allowed
+    assert set(calls) == allowed
     files = [REPOSITORY / "workflow/Snakefile", *(REPOSITORY / "workflow").rglob("*.smk")]
     rules = "".join(file.read_text() for file in files)
     assert not re.search(r"WorkflowError\(str\(error|f?\"\{error\}\\n", rules)
@@ -66,15 +66,15 @@ def test_a_command_that_fails_and_a_configuration_that_is_refused(
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump(MINIMAL | {HOSTILE: 1, "seeds": [HOSTILE]}))
     assert main(["config", "check", str(config)]) == 1
-    said = capsys.readouterr().err
-    assert SEEN in said
-    assert not hidden(said)
+    output = capsys.readouterr().err
+    assert SEEN in output
+    assert not hidden(output)
 
 
 def test_a_job_that_fails(tmp_path: Path) -> None:
-    said = run(tmp_path, f"raise ValueError({HOSTILE!r})").stderr
-    assert said.startswith(f"train_dpo: {SEEN}")
-    assert not hidden(said)
+    output = run(tmp_path, f"raise ValueError({HOSTILE!r})").stderr
+    assert output.startswith(f"train_dpo: {SEEN}")
+    assert not hidden(output)
 
 
 def test_a_reward_that_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

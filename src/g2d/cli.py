@@ -18,6 +18,7 @@ COMMANDS = {
     "config": "g2d.forecast.new_config",
     "try": "g2d.experiment.trial",
     "plan": "g2d.forecast.command",
+    "power": "g2d.forecast.design_power",
     "verify": "g2d.verifier.command",
     "recover": "g2d.jobs.recover",
     "status": "g2d.status.command",

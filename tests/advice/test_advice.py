@@ -1,4 +1,4 @@
-"""The advice before the grid: by hand where it can be, and by simulation where its certainty is at stake."""
+"""The advice before the grid, compared with values by hand; its certainty by simulation."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def counts(correct: np.ndarray, n: int = 8) -> pd.DataFrame:
 
 
 def test_levels_of_the_papers_table_4() -> None:
-    """Of level 5, 66 % of the prompts are all wrong: it lies below the window, and gives fewer pairs than level 4."""
+    """Level 5 has 66 % of prompts without a right answer: it is below the window, with fewer pairs than level 4."""
     table = published("table4").rename(columns={"n": "n"}).astype({"n": int, "pairable": int})
     for name in ("pass_at_1", "pairable_share", "all_wrong_share"):
         table[name] = table[name].astype(float) / 100
-    found = level_advice("qwen", table.assign(selected=False), (0.3, 0.6)).set_index("levels")
-    hard = found.loc["5"]
+    advice = level_advice("qwen", table.assign(selected=False), (0.3, 0.6)).set_index("levels")
+    hard = advice.loc["5"]
     assert hard["all_wrong_share"] == pytest.approx(0.66, abs=0.005)
     assert not hard["in_window"]
-    for row in found.reset_index().to_dict("records"):
+    for row in advice.reset_index().to_dict("records"):
         assert row["pairability_low"] < row["pairability"] < row["pairability_high"]
         assert row["pairs_per_100"] == pytest.approx(100 * row["pairability"])
 
@@ -52,13 +52,13 @@ def levels_by_hand() -> pd.DataFrame:
     return with_mixes(level_table(to_frame(rows)), [1])
 
 
-def test_the_window_is_kept_apart_from_what_is_selected() -> None:
-    found = level_advice("demo", levels_by_hand(), (0.1, 0.6)).set_index("levels")
-    assert list(found.index) == ["1", "2", "all"]
-    assert [*found["selected"]] == [True, False, False]
-    assert [*found["in_window"]] == [False, True, True]  # pass@1 = .75, .125, .375
-    assert found.loc["2", "pairability"] == pytest.approx(2 / 3)
-    assert (found.loc["2", "pairability_low"], found.loc["2", "pairability_high"]) == pytest.approx(
+def test_the_window_is_separate_from_the_selection() -> None:
+    advice = level_advice("demo", levels_by_hand(), (0.1, 0.6)).set_index("levels")
+    assert list(advice.index) == ["1", "2", "all"]
+    assert [*advice["selected"]] == [True, False, False]
+    assert [*advice["in_window"]] == [False, True, True]  # pass@1 = .75, .125, .375
+    assert advice.loc["2", "pairability"] == pytest.approx(2 / 3)
+    assert (advice.loc["2", "pairability_low"], advice.loc["2", "pairability_high"]) == pytest.approx(
         wilson_interval(2, 3)
     )
 
@@ -82,7 +82,7 @@ def test_a_part_of_a_population_narrows_its_interval() -> None:
     assert part_interval(3, 10, 10) == (0.3, 0.3)
     # One of two is known to succeed: a total of 1 shows that with chance 1/2, a total of 2 with chance 1.
     assert part_interval(1, 1, 2) == (0.5, 1)
-    # 3 of 10 out of 20: with 3 in all the chance of as many is 10.5 %; with 11 that of as few is 3.5 %, with 12, 1.0 %.
+    # 3 of 10 out of 20: with 3 in all the chance of 3 is 10.5 %. With 11 the chance of at most 3 is 3.5 %, with 12 1 %.
     assert part_interval(3, 10, 20) == (3 / 20, 11 / 20)
     wide = stats.binomtest(3, 10).proportion_ci(method="exact")
     assert part_interval(3, 10, 5000) == pytest.approx((wide.low, wide.high), abs=2e-3)
@@ -117,20 +117,20 @@ def test_two_steps_worked_out_by_hand() -> None:
     assert unsure.loc[0, "n_pairs"] == 500
 
 
-def test_of_equal_steps_the_smaller_is_advised() -> None:
+def test_the_smaller_of_equal_steps_is_advised() -> None:
     same = success_counts(groups([(2, 8), (4, 8), (0, 8)]))
-    found = step_advice({TWO: same, ONE: same}, 50).set_index("K")
-    assert [*found["advised"]] == [True, False]
-    assert [*found["p_best_entropy"]] == pytest.approx([0.5, 0.5], abs=0.1)  # a draw may hold no pairable prompt
-    assert found.loc[25, "behind_advised"] == 0
+    advice = step_advice({TWO: same, ONE: same}, 50).set_index("K")
+    assert [*advice["advised"]] == [True, False]
+    assert [*advice["p_best_entropy"]] == pytest.approx([0.5, 0.5], abs=0.1)  # a draw may hold no pairable prompt
+    assert advice.loc[25, "behind_advised"] == 0
 
 
 def test_nothing_pairable_gives_no_advice() -> None:
     nothing = success_counts(groups([(0, 8), (8, 8)]))
-    found = step_advice({ONE: nothing, TWO: nothing}, 50)
-    assert not found["advised"].any()
-    assert found["n_pairs"].tolist() == [0, 0]
-    assert "nothing to choose by" in step_words(found)
+    advice = step_advice({ONE: nothing, TWO: nothing}, 50)
+    assert not advice["advised"].any()
+    assert advice["n_pairs"].tolist() == [0, 0]
+    assert "nothing to choose by" in step_words(advice)
     some = step_advice({ONE: nothing, TWO: success_counts(groups([(4, 8), (4, 8)]))}, 50)
     assert some["advised"].tolist() == [False, True]
     assert "No smaller K can be as good" in step_words(some)
@@ -152,11 +152,11 @@ STEPS = (0, 25, 50, 100)
 def simulated(n: int, rng: np.random.Generator) -> dict[HarvestKey, pd.DataFrame]:
     """Prompts of which more are easy coin flips at K=50 than at any other K; the same prompts throughout."""
     difficulty = rng.normal(size=n)
-    found = {}
+    harvests = {}
     for k, shift in zip(STEPS, (2.0, 1.0, 0.0, 2.5), strict=True):
         p = 1 / (1 + np.exp(-(difficulty + shift)))
-        found[HarvestKey("demo", 2 if k else 0, k, 0)] = counts(rng.binomial(8, p))
-    return found
+        harvests[HarvestKey("demo", 2 if k else 0, k, 0)] = counts(rng.binomial(8, p))
+    return harvests
 
 
 def test_the_best_k_is_found_and_more_surely_with_more_prompts() -> None:
@@ -173,7 +173,7 @@ def test_the_best_k_is_found_and_more_surely_with_more_prompts() -> None:
 
 
 def test_a_probe_of_equal_steps_does_not_claim_to_know_the_best() -> None:
-    """Counted resamples are 60 % sure of the best of four that differ by chance alone, and right in 38 %."""
+    """Plain resampling gives the best of four equal steps 60 %, and is right in 38 %."""
     rng = np.random.default_rng(3)
     keys = [HarvestKey("demo", 2 if k else 0, k, 0) for k in STEPS]
     surety = []
@@ -183,7 +183,7 @@ def test_a_probe_of_equal_steps_does_not_claim_to_know_the_best() -> None:
     assert 0.25 < np.mean(surety) < 0.5
 
 
-def test_intervals_hold_what_the_whole_harvest_shows() -> None:
+def test_intervals_contain_the_values_of_the_whole_harvest() -> None:
     """95 % intervals of a probe of 50 out of 300, against the 300; one standard error of the coverage is 1 point."""
     rng = np.random.default_rng(2)
     inside: dict[str, list[bool]] = {"n_pairs": [], "entropy": [], "mid_band": []}
@@ -215,7 +215,7 @@ def test_the_text_names_the_demonstration_and_every_model() -> None:
 # ------------------------------------------------------------------------------------------------------------- check
 
 
-def test_what_was_predicted_beside_what_was_found() -> None:
+def test_the_check_has_predicted_and_measured_values() -> None:
     whole = {
         ONE: groups([(0, 8), (1, 8), (4, 8), (8, 8)]),
         TWO: groups([(4, 8), (4, 8), (3, 8), (8, 8)]),
@@ -223,22 +223,22 @@ def test_what_was_predicted_beside_what_was_found() -> None:
     }
     summaries = {key: informativeness(frame) for key, frame in whole.items()}
     steps = step_advice({key: success_counts(whole[key]).head(2) for key in (ONE, TWO)}, 4)
-    found = harvest_check(steps, summaries, 0).set_index(["K", "metric"])
-    pairs = found.loc[(0, "n_pairs")]
+    check = harvest_check(steps, summaries, 0).set_index(["K", "metric"])
+    pairs = check.loc[(0, "n_pairs")]
     assert (pairs["predicted"], pairs["found"], pairs["inside"], pairs["mean_over_seeds"]) == (2, 2, True, 1.5)
     assert (pairs["low"], pairs["high"]) == (steps["n_pairs_low"][0], steps["n_pairs_high"][0])
-    best = found.loc[(25, "best_K_by_entropy")]
+    best = check.loc[(25, "best_K_by_entropy")]
     assert (best["predicted"], best["found"], best["inside"]) == (25, 25, True)
     assert (pairs["width"], pairs["seeds_inside"]) == (pairs["high"] - pairs["low"], 1.0)
 
 
 def test_the_set_of_k_is_scored_by_the_seeds_whose_best_k_it_has() -> None:
-    """The probe leaves K=25 alone; seed 0 has the highest H and accuracy there, seed 1 at K=0, as on average."""
+    """The probe leaves only K=25. Seed 0 has the highest H and accuracy there, seed 1 and the average at K=0."""
     few, many = [(0, 8), (1, 8), (1, 8)], [(4, 8), (4, 8), (4, 8)]
     steps = step_advice({ONE: success_counts(groups(few)), TWO: success_counts(groups(many))}, 3)
     whole = {ONE: few, TWO: many, replace(ONE, seed=1): many, replace(TWO, seed=1): few}
-    found = harvest_check(steps, {key: informativeness(groups(own)) for key, own in whole.items()}, 0)
-    [best] = found[found["metric"] == "best_K_by_entropy"].to_dict("records")
+    check = harvest_check(steps, {key: informativeness(groups(rollouts)) for key, rollouts in whole.items()}, 0)
+    [best] = check[check["metric"] == "best_K_by_entropy"].to_dict("records")
     assert (best["low"], best["high"], best["width"], best["inside"], best["seeds_inside"]) == (25, 25, 1, True, 0.5)
     assert best["note"] == "1 of 2 K, chance 1.00"
     right = {(0, 0): 3, (25, 0): 6, (0, 1): 9, (25, 1): 2}
@@ -249,9 +249,9 @@ def test_the_set_of_k_is_scored_by_the_seeds_whose_best_k_it_has() -> None:
     accuracy = accuracy_check(steps, policies, "held-out")
     [row] = accuracy[accuracy["metric"] == "best_K_by_accuracy"].to_dict("records")
     assert (row["predicted"], row["found"], row["inside"], row["seeds_inside"]) == (25, 0, False, 0.5)
-    [said] = score_words(pd.concat([found, accuracy]))
-    assert said.startswith("The forecast for demo, scored: ")
-    assert "The K of the highest accuracy is 0, outside the set that the probe left (1 of 2 K)" in said
+    [sentence] = score_words(pd.concat([check, accuracy]))
+    assert sentence.startswith("The forecast for demo, scored: ")
+    assert "The K of the highest accuracy is 0, outside the set that the probe left (1 of 2 K)" in sentence
 
 
 def test_the_advised_k_against_the_best_one() -> None:
@@ -271,6 +271,6 @@ def test_hours_count_every_job_once_and_not_what_ran_before() -> None:
     hours = hours_advice(small(), "demo", rates(small(), "demo", bills(), 10), None, {"held-out": 50})
     before = replace(COST, job="results/demo/seed0/grpo/g2/k10/cost", stage="train_grpo", device_s=3600.0)
     later = replace(before, job="results/demo/seed1/grpo/g2/k10/cost", device_s=7200.0)
-    found = hours_check(hours, [before], [before, later, later]).set_index("metric")
-    assert found.loc["device_hours_train_grpo", "found"] == 2
-    assert found.loc["device_hours_evaluate", "found"] == 0
+    check = hours_check(hours, [before], [before, later, later]).set_index("metric")
+    assert check.loc["device_hours_train_grpo", "found"] == 2
+    assert check.loc["device_hours_evaluate", "found"] == 0

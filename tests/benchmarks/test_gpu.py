@@ -1,4 +1,4 @@
-"""`benchmarks/gpu.py` on a CPU: each part by itself, what it found on disk, a table whatever happened."""
+"""`benchmarks/gpu.py` on a CPU: separate processes, results on disk, and a table even after failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def forked_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
-    """The same command, whose parts find their imports made; returns its exit status."""
+    """The same command with forked parts; returns its exit status."""
 
     def run(*parts: str) -> int:
         arguments = ["--out", str(tmp_path), "--tiny", "--device", "cpu", "--parts", *parts, *NO_LIMIT]
@@ -43,25 +43,25 @@ def test_parts_that_a_cpu_allows_run_and_the_others_say_why_not(
     parts = ["environment", "graph", "start", "adapters", "training-0.5b", "full-passes", "generate-batch"]
     parts += ["harvest-0.5b", "engine-after"]
     assert forked_parts(*parts) == 0, (tmp_path / "gpu.md").read_text()
-    found = {part["part"]: part for part in json.loads((tmp_path / "gpu.json").read_text())}
-    assert list(found) == parts
-    assert {name: part["status"] for name, part in found.items()} == {
+    parts_found = {part["part"]: part for part in json.loads((tmp_path / "gpu.json").read_text())}
+    assert list(parts_found) == parts
+    assert {name: part["status"] for name, part in parts_found.items()} == {
         **dict.fromkeys(parts, "ok"),
         "engine-after": "skipped",
     }
-    assert found["engine-after"]["reason"] == "needs a card"
-    graph = found["graph"]["found"]
+    assert parts_found["engine-after"]["reason"] == "needs a card"
+    graph = parts_found["graph"]["found"]
     assert (graph["captured"], graph["same answers"]) == (False, graph["of"])
-    adapters = found["adapters"]["found"]
+    adapters = parts_found["adapters"]["found"]
     assert adapters["applied at 0.001"] > adapters["merged at 0.0001"]  # bfloat16 swallows a small merged adapter
     assert adapters["once at 0.0001"] > adapters["applied at 0.0001"]
     assert adapters["once ms"] > 0
-    assert found["training-0.5b"]["found"]["grpo s/step"] > 0
-    passes = found["full-passes"]["found"]
+    assert parts_found["training-0.5b"]["found"]["grpo s/step"] > 0
+    passes = parts_found["full-passes"]["found"]
     assert [passes[f"{regime} auto: rows of a pass"] for regime in ("dpo", "grpo")] == [8, 4]  # auto is 4 on a CPU
-    assert found["generate-batch"]["found"]["tokens"] == 4 * 8
-    assert found["start"]["found"]["ratio of CPU"] > 2  # the imports are nearly all of it
-    assert found["harvest-0.5b"]["found"]["transformers tokens/s"] > 0
+    assert parts_found["generate-batch"]["found"]["tokens"] == 4 * 8
+    assert parts_found["start"]["found"]["ratio of CPU"] > 2  # the imports are nearly all of it
+    assert parts_found["harvest-0.5b"]["found"]["transformers tokens/s"] > 0
     assert (tmp_path / "gpu.md").read_text() in capsys.readouterr().out
 
 
@@ -82,10 +82,10 @@ def test_one_start_of_vllm_serves_a_harvest_and_a_training(tmp_path: Path) -> No
     done = run(tmp_path, "--device", "cpu", "--parts", "vllm-0.5b")
     assert done.returncode == 0, done.stdout
     (part,) = json.loads((tmp_path / "gpu.json").read_text())
-    found = part["found"]
-    assert found["4 rows tokens/s"] > 0
-    assert found["grpo s/step"] > found["of it drawing"] > 0
-    assert found["importance_sampling_ratio, mean"] == pytest.approx(1, abs=1e-4)  # float32 on both sides
+    results = part["found"]
+    assert results["4 rows tokens/s"] > 0
+    assert results["grpo s/step"] > results["of it drawing"] > 0
+    assert results["importance_sampling_ratio, mean"] == pytest.approx(1, abs=1e-4)  # float32 on both sides
     log = (tmp_path / "vllm-0.5b.log").read_text()
     assert log.count("Initializing a V1 LLM engine") == 1
 
@@ -94,16 +94,16 @@ def test_a_part_with_vllm_names_what_vllm_requires_and_is_not_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """vLLM's start wraps an import that fails."""
-    own = tmp_path / "site"
-    (own / "vllm").mkdir(parents=True)
-    (own / "vllm/__init__.py").write_text(
+    site = tmp_path / "site"
+    (site / "vllm").mkdir(parents=True)
+    (site / "vllm/__init__.py").write_text(
         "try:\n    import torchvision_of_a_card\n"
         "except ImportError as error:\n    raise RuntimeError('Engine core initialization failed') from error\n"
     )
-    (own / "vllm-9.dist-info").mkdir()
+    (site / "vllm-9.dist-info").mkdir()
     metadata = "Metadata-Version: 2.1\nName: vllm\nVersion: 9\nRequires-Dist: torch\n"
-    (own / "vllm-9.dist-info/METADATA").write_text(f"{metadata}Requires-Dist: torchvision-of-a-card==1\n")
-    monkeypatch.setenv("PYTHONPATH", str(own))
+    (site / "vllm-9.dist-info/METADATA").write_text(f"{metadata}Requires-Dist: torchvision-of-a-card==1\n")
+    monkeypatch.setenv("PYTHONPATH", str(site))
     done = run(tmp_path, "--device", "cpu", "--parts", "vllm-0.5b")
     assert done.returncode == 1
     (part,) = json.loads((tmp_path / "gpu.json").read_text())
@@ -112,8 +112,8 @@ def test_a_part_with_vllm_names_what_vllm_requires_and_is_not_here(
     )
 
 
-def test_without_a_card_nothing_is_claimed_of_one(tmp_path: Path) -> None:
-    """On the command that a machine with a card is given."""
+def test_without_a_card_the_table_names_none(tmp_path: Path) -> None:
+    """The device is the default."""
     done = run(tmp_path, "--parts", "environment")
     (part,) = json.loads((tmp_path / "gpu.json").read_text())
     import torch

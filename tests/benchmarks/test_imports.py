@@ -10,7 +10,7 @@ import pytest
 
 
 @pytest.mark.parametrize("file", sorted(Path("benchmarks").glob("*.py")), ids=lambda file: file.stem)
-def test_what_a_benchmark_imports_is_there(file: Path) -> None:
+def test_benchmarks_import_existing_names(file: Path) -> None:
     imports = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
     for node in imports:
         if node.module and node.module.split(".")[0] == "g2d":

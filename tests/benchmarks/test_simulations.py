@@ -29,13 +29,13 @@ def test_each_command_has_tables_and_only_those_that_are_named_run_again() -> No
         "benchmarks/race.py",
         "benchmarks/auto_stop.py",
     }
-    asked: list[str] = []
+    commands_run: list[str] = []
 
     def run(command: str) -> str:
-        asked.append(command)
+        commands_run.append(command)
         return "| new |\n|---|\n\n| second |"
 
     page = simulations.regenerate(PAGE, ["harvest", "auto_stop"], run)
-    assert asked == [command for command in commands if "harvest" in command or "auto_stop" in command]
-    assert page.count("| new |\n|---|\n\n| second |\n") == len(asked) == 2
+    assert commands_run == [command for command in commands if "harvest" in command or "auto_stop" in command]
+    assert page.count("| new |\n|---|\n\n| second |\n") == len(commands_run) == 2
     assert simulations.regenerate(page, ["harvest"], run) == page

@@ -15,20 +15,20 @@ def lacking(*arguments: str) -> set[str]:
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
-def names(found: set[str]) -> set[str]:
-    return {line.partition("==")[0] for line in found}
+def names(requirements: set[str]) -> set[str]:
+    return {line.partition("==")[0] for line in requirements}
 
 
-def test_torch_and_transformers_are_taken_to_be_there_with_what_they_name() -> None:
-    found = names(lacking())
-    assert {"trl", "peft", "datasets", "math-verify", "snakemake", "pandas"} <= found
-    assert {"pydantic", "pydantic-core", "annotated-types", "typing-inspection"} <= found  # which torch does not bring
-    assert not {"torch", "transformers", "numpy", "jinja2", "g2d", "vl-convert-python", "pytest"} & found
+def test_torch_and_transformers_are_assumed_with_their_requirements() -> None:
+    needed = names(lacking())
+    assert {"trl", "peft", "datasets", "math-verify", "snakemake", "pandas"} <= needed
+    assert {"pydantic", "pydantic-core", "annotated-types", "typing-inspection"} <= needed  # torch does not need them
+    assert not {"torch", "transformers", "numpy", "jinja2", "g2d", "vl-convert-python", "pytest"} & needed
     pins = Path("envs/constraints.txt").read_text().lower().replace("_", "-").splitlines()
     assert lacking() <= {line.replace(".", "-", line.partition("==")[0].count(".")) for line in pins}
 
 
-def test_of_a_list_only_what_is_not_on_it_or_too_old(tmp_path: Path) -> None:
+def test_missing_and_old_packages_of_a_list_are_collected(tmp_path: Path) -> None:
     has = tmp_path / "has.txt"
     has.write_text(INSTALLED)
     assert lacking("--has", str(has)) == set()
@@ -36,5 +36,5 @@ def test_of_a_list_only_what_is_not_on_it_or_too_old(tmp_path: Path) -> None:
         line for line in INSTALLED.splitlines() if not line.lower().startswith(("trl==", "accelerate==", "pandas=="))
     ]
     has.write_text("\n".join([*lines, "accelerate==0.10.0", "pandas==2.2.0"]))
-    found = lacking("--has", str(has))
-    assert names(found) == {"trl", "accelerate"}  # which trl and peft want newer; any pandas 2 does
+    needed = lacking("--has", str(has))
+    assert names(needed) == {"trl", "accelerate"}  # trl and peft need newer ones; any pandas 2 will do

@@ -10,7 +10,9 @@ from g2d.cli import main
 
 
 @pytest.mark.parametrize("name", ["README.md", "schema.json"])
-def test_no_file_but_its_own_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_a_file_that_it_did_not_make_is_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     docs = ["config", "docs", "--folder", str(tmp_path)]
     assert main(docs) == main(docs) == 0
     (tmp_path / name).write_text("mine")

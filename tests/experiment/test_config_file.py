@@ -94,9 +94,9 @@ def test_a_file_that_is_no_configuration_is_one_line_with_its_name(
     file = tmp_path / "my.yaml"
     file.write_bytes(content)
     assert main(["config", "check", str(file)]) == 1
-    said = capsys.readouterr().err.splitlines()
-    assert any(line.startswith(f"{file}: {message}") for line in said), said
-    assert all(line.startswith(f"{file}: ") for line in said)
+    lines = capsys.readouterr().err.splitlines()
+    assert any(line.startswith(f"{file}: {message}") for line in lines), lines
+    assert all(line.startswith(f"{file}: ") for line in lines)
 
 
 def test_a_byte_order_mark_is_tolerated(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_the_configuration_that_is_broken_above_is_valid() -> None:
 @pytest.mark.parametrize(
     ("text", "key"), [("models: &m\n  demo: *m\n", "models.demo"), ("title: &a [1, *a]\n", "title.1")]
 )
-def test_what_stands_in_itself_is_named(tmp_path: Path, text: str, key: str) -> None:
+def test_an_alias_of_its_own_parent_is_named(tmp_path: Path, text: str, key: str) -> None:
     (tmp_path / "my.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=rf"^{tmp_path}/my.yaml: {key}: an alias of what it stands in"):
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}/my.yaml: {key}: an alias of a node that contains it"):
         read(tmp_path / "my.yaml")

@@ -53,7 +53,7 @@ def test_a_chain_continues_the_largest_smaller_k() -> None:
     assert arms(config, "demo")["grpo"].before(4, 4) is None  # a baseline that is trained at one K only
 
 
-def test_independent_runs_continue_nothing() -> None:
+def test_independent_runs_continue_no_checkpoint() -> None:
     config = small(warmup={"steps": [0, 2, 4], "schedule": "per_k"})
     assert arms(config, "demo")["grpo"].before(2, 4) is None
     assert config.warmup.trajectory(2, 2)["horizon"] == 2
@@ -76,12 +76,12 @@ def test_recorded_completions_are_harvested_and_never_trained() -> None:
     assert [h.folder for h in grid.harvests(config)] == ["theirs/seed0/harvest/g0/k0"]
 
 
-# ---------------------------------------------------------------------------------------- warm-up that stops by itself
+# ---------------------------------------------------------------------------------------------- early-stopping warm-up
 
 AUTO = {"steps": [0, 2, 4], "horizon": 8, "group_sizes": [2, 4], "auto": {"every": 2}}
 
 
-def test_one_policy_per_group_size_and_seed_stops_by_itself() -> None:
+def test_one_policy_per_group_size_and_seed_stops_early() -> None:
     config = small(warmup=AUTO)
     folders = [p.folder for p in grid.policies(config) if p.label == "g2d-auto"]
     assert folders == ["demo/seed0/auto/dpo/g2/k8", "demo/seed0/auto/dpo/g4/k8"]
@@ -90,11 +90,11 @@ def test_one_policy_per_group_size_and_seed_stops_by_itself() -> None:
     assert grid.harvests(config) == grid.harvests(small(warmup=AUTO | {"auto": None}))
 
 
-def test_it_is_no_part_of_what_a_fixed_k_depends_on() -> None:
+def test_a_fixed_k_does_not_depend_on_early_stopping() -> None:
     assert small(warmup=AUTO).warmup.trajectory(4, 2) == small(warmup=AUTO | {"auto": None}).warmup.trajectory(4, 2)
 
 
-def test_an_ablations_own_warmup_does_not_stop_by_itself() -> None:
+def test_an_ablated_warmup_does_not_stop_early() -> None:
     config = small(warmup=AUTO, ablations={"alone": {"steps": [2], "warmup": {"schedule": "per_k"}}})
     assert config.warmup_of("alone").auto is None
     assert sorted(grid.variants(config)) == ["alone", "auto"]
@@ -115,12 +115,12 @@ CONFOUNDERS = load(
 
 
 def test_an_ablation_of_every_k_follows_the_grid() -> None:
-    found = arms(CONFOUNDERS, "qwen2.5-7b-instruct")
-    assert found["n-matched"].points == ((0, 0), *((2, k) for k in PAPER.warmup.steps[1:]))
-    assert found["from-warmup"].points[0] == (2, 150)  # there is no warm-up at K=0
+    by_name = arms(CONFOUNDERS, "qwen2.5-7b-instruct")
+    assert by_name["n-matched"].points == ((0, 0), *((2, k) for k in PAPER.warmup.steps[1:]))
+    assert by_name["from-warmup"].points[0] == (2, 150)  # there is no warm-up at K=0
 
 
-def test_a_warmup_of_its_own_has_its_own_folders_and_chain() -> None:
+def test_an_ablated_warmup_has_separate_folders_and_a_separate_chain() -> None:
     config = small(ablations={"long": {"steps": [3, 6], "warmup": {"max_completion_length": 64, "group_sizes": [4]}}})
     assert arms(config, "demo")["long/dpo"].points == ((4, 3), (4, 6))
     assert [p.folder for p in grid.policies(config) if p.regime == "long/dpo"] == [
@@ -129,11 +129,13 @@ def test_a_warmup_of_its_own_has_its_own_folders_and_chain() -> None:
     ]
     assert arms(config, "demo")["long/grpo"].before(4, 6) == 3
     assert arms(config, "demo")["grpo"].before(2, 4) == 2
-    main, own = config.warmup_of("").trajectory(4, 2), config.warmup_of("long").trajectory(4, 2)
-    assert {key for key in main if main[key] != own[key]} == {"max_completion_length"}  # the horizon stays the grid's
+    main, longer = config.warmup_of("").trajectory(4, 2), config.warmup_of("long").trajectory(4, 2)
+    assert {key for key in main if main[key] != longer[key]} == {
+        "max_completion_length"
+    }  # the horizon stays the grid's
 
 
-def test_an_ablations_policies_are_named_with_what_they_change() -> None:
+def test_policies_of_an_ablation_are_named_by_their_changes() -> None:
     changes = grid.ablation_changes(CONFOUNDERS)
     assert changes["equal-steps"] == {"max_steps": 128}
     assert changes["per-k/dpo"] == changes["per-k/grpo"] == {"warmup.schedule": "per_k"}
@@ -146,6 +148,6 @@ def test_an_ablations_policies_are_named_with_what_they_change() -> None:
     assert settings_of(replays["warmup"]) == "replay.buffer=8, replay.share=0.5"
 
 
-def test_every_confounder_has_a_folder_of_its_own() -> None:
+def test_confounders_have_separate_folders() -> None:
     keys = [*grid.policies(CONFOUNDERS), *grid.harvests(CONFOUNDERS)]
     assert len({key.folder for key in keys}) == len(keys)

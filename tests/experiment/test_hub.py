@@ -64,13 +64,13 @@ def endpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: pytest.TempPathFactory) 
         ("known/model", None),
         ("gated/model", "gated/model is gated: log in at http"),
         ("old/model", f"old/model has no revision {SHA}"),
-        ("no/model", "the Hub knows no model no/model that you may read"),
+        ("no/model", "the Hub has no model no/model that you may read"),
         ("broken/model", "cannot reach the Hub for broken/model"),
     ],
 )
-def test_what_is_wrong_with_a_repository(endpoint: str, repository: str, problem: str | None) -> None:
-    found = requirements.lookup("model", repository, SHA)
-    assert found is None if problem is None else found is not None and found.startswith(problem)
+def test_an_error_of_a_repository_is_explained(endpoint: str, repository: str, problem: str | None) -> None:
+    message = requirements.lookup("model", repository, SHA)
+    assert message is None if problem is None else message is not None and message.startswith(problem)
 
 
 def test_every_bad_repository_is_named_with_its_key(endpoint: str) -> None:
@@ -108,7 +108,7 @@ def test_a_machine_without_a_network_is_told_so(monkeypatch: pytest.MonkeyPatch)
     assert problem is not None and problem.startswith("cannot reach the Hub for known/model (")
 
 
-def test_a_configuration_without_the_hub_asks_nobody() -> None:
+def test_a_configuration_without_the_hub_makes_no_request() -> None:
     requirements.require_repositories(load(MINIMAL))
 
 
@@ -117,20 +117,20 @@ def test_only_reward_models_that_jobs_judge_by_are_fetched(monkeypatch: pytest.M
     config = load(MINIMAL | {"rewards": entries})
     truth = {"reward": "math_verify", "version": 1}
     by_kind = {"verifiable": truth, "open_ended": reward_params(config.rewards["liked"])}
-    asked = []
+    fetched = []
 
     def fetch(settings: RewardModel) -> str:
-        asked.append(settings.id)
+        fetched.append(settings.id)
         if settings.id == "some/lost":
             raise OSError("no route")
         return str(tmp_path)
 
     monkeypatch.setattr(requirements, "folder_of", fetch)
     requirements.fetch_reward_models(config, [])
-    assert asked == []
+    assert fetched == []
     with pytest.raises(ConfigError, match=r"rewards.liked: some/liked at aaaaaaaa: .*config.json cannot be read"):
         requirements.fetch_reward_models(config, [by_kind, truth])
-    assert asked == ["some/liked"]
+    assert fetched == ["some/liked"]
     with pytest.raises(ConfigError, match=r"rewards.lost: .* cannot be fetched .no route.: connect to the Hub"):
         requirements.fetch_reward_models(config, [reward_params(config.rewards["lost"])])
     reward_model(tmp_path)

@@ -1,4 +1,4 @@
-"""Learning rates far outside those in use are warned of, wherever they are; those of shipped files are not."""
+"""A learning rate far outside the usual range gives a warning in every section; shipped files give none."""
 
 from __future__ import annotations
 

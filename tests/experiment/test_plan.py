@@ -1,4 +1,4 @@
-"""From wildcards to files and settings: what a job is made from, and what a finished one keeps."""
+"""Files and settings of a job by its wildcards, before and after it has finished."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from g2d.experiment.grid import policies
 from g2d.experiment.prompt_counts import prompts_asked
 from g2d.forecast.hours import GpuJob, gpu_job
 from g2d.graph.build import build
-from g2d.graph.job import Job
+from g2d.graph.job import Job, key_of
 from g2d.jobs.cost import Cost, write_cost
 from g2d.jobs.files import write_text
 from g2d.policies.policy import Policy, write_policy
@@ -67,7 +67,7 @@ def test_a_chain_continues_the_k_before_and_a_finished_k_the_one_it_really_had()
     assert job(again, f"{folder}/k3/policy.json", after=True).continues == 2  # no K of the grid, and still a job
     assert job(again, f"{folder}/k6/policy.json").continues == 4
     other = configured(warmup={"steps": [0, 2, 4, 6], "horizon": 8, "learning_rate": 1e-3})
-    # What is there was trained otherwise, and so is trained again.
+    # The existing policy had other settings, so it is trained again.
     assert job(other, f"{folder}/k6/policy.json", after=True).continues == 4
 
 
@@ -82,7 +82,7 @@ def test_a_chain_continues_the_k_before_and_a_finished_k_the_one_it_really_had()
         ("transformers", 0, "sampler", {"rollouts": "by g2d.rollouts"}),
     ],
 )
-def test_grpo_that_trl_drew_or_dropout_made_noise_of_is_trained_again_and_nothing_else(
+def test_only_grpo_drawn_by_trl_or_with_dropout_is_trained_again(
     engine: str, dropout: float, ratio: str, more: dict[str, str]
 ) -> None:
     warmup = {"steps": [0, 2, 4, 6], "horizon": 8, "ratio": ratio}
@@ -99,18 +99,31 @@ def test_masks_by_the_advantages_of_scalar_rewards_are_trained_again_and_no_othe
     reward: str, masked: bool, more: dict[str, str]
 ) -> None:
     rewards = {"taste": {"reward": "scratch_model"}, "coin": {"reward": "random"}}
-    own = {"steps": [2], "reward": reward, "warmup": {"mask_uniform_groups": masked}}
-    config = configured(rewards=rewards, ablations={"own": own}, lora={"dropout": 0}, engine={"name": "vllm"})
+    entry = {"steps": [2], "reward": reward, "warmup": {"mask_uniform_groups": masked}}
+    config = configured(rewards=rewards, ablations={"own": entry}, lora={"dropout": 0}, engine={"name": "vllm"})
     settings = settings_of(config, "demo/seed0/own/grpo/g2/k2")
     assert settings["reward"]["reward"] == rewards[reward]["reward"]
     assert {name: settings[name] for name in settings.keys() - {"warmup", "lora", "prompt", "reward", "engine"}} == more
 
 
 def test_a_record_that_cannot_be_read_is_named() -> None:
-    """By the table of jobs: Snakemake drops the error of an input function if the output is there."""
+    """The table of jobs names it, because Snakemake drops the error of an input function if the output exists."""
     write_text("results/demo/seed0/grpo/g2/k6/policy.json", "{")
     with pytest.raises(ValueError, match=r"policy\.json"):
-        build(configured(), True)
+        build(configured(), True).behind("all")
+
+
+def test_a_lookup_reads_no_other_job() -> None:
+    """A cluster starts each job in a process with a table of its own."""
+    for folder in ("grpo/g2/k4", "grpo/g2/k6"):
+        write_text(f"results/demo/seed0/{folder}/policy.json", "{")
+    write_text("results/demo/seed0/harvest/g2/k4/cost.json", "{")
+    jobs = build(configured(), True)
+    of = {"model": "demo", "seed": "0", "g": "2", "k": "2", "variant": ""}
+    assert jobs[key_of("train_grpo", of)].continues is None
+    assert jobs[key_of("harvest_rollouts", of)].devices == 1
+    with pytest.raises(ValueError, match=r"k6/policy\.json"):
+        _ = jobs[key_of("train_grpo", of | {"k": "6"})]
 
 
 def test_a_finished_file_keeps_its_number_of_shards() -> None:
@@ -125,7 +138,7 @@ def test_a_finished_file_keeps_its_number_of_shards() -> None:
     write_cost(f"{folder}/cost.json", merged, [f"shard{number}.json" for number in made_of])
     finished = job(config, "demo/seed0/harvest/g0/k0/rollouts.parquet", after=True)
     assert finished.inputs["shards"] == [f"{name}.parquet" for name in made_of.values()]
-    assert (planned.devices, finished.devices) == (0, 0)  # to merge them takes none
+    assert (planned.devices, finished.devices) == (0, 0)  # merging needs no device
 
 
 def test_pairs_of_a_control_are_matched_to_a_k_or_to_the_fewest() -> None:
@@ -139,8 +152,8 @@ def test_pairs_of_a_control_are_matched_to_a_k_or_to_the_fewest() -> None:
     read = {name: job(config, f"demo/seed0/{name}/g0/k0/policy.json").inputs for name in ("dpo", "n-matched", "fewest")}
     assert read["dpo"]["matched"] == []
     assert read["n-matched"]["matched"] == [f"{folder}/g2/k4/pairs.jsonl"]
-    own = [f"{folder}/g{g}/k{k}/pairs.jsonl" for g, k in ((0, 0), (2, 2), (2, 4), (2, 6))]
-    assert read["fewest"]["matched"] == own
+    main_pairs = [f"{folder}/g{g}/k{k}/pairs.jsonl" for g, k in ((0, 0), (2, 2), (2, 4), (2, 6))]
+    assert read["fewest"]["matched"] == main_pairs
     assert read["fewest"]["pairs"] == f"{folder}/g0/k0/pairs-3.jsonl"
     longer = job(config, "demo/seed0/longer/dpo/g2/k4/policy.json")
     assert longer.inputs["matched"] == ["results/demo/seed0/longer/harvest/g2/k4/pairs.jsonl"]
@@ -148,7 +161,7 @@ def test_pairs_of_a_control_are_matched_to_a_k_or_to_the_fewest() -> None:
     assert warmed.params["settings"]["warmup"]["learning_rate"] == 1e-3
 
 
-def test_an_entry_depends_on_its_own_keys_and_not_on_its_other_k() -> None:
+def test_an_entry_depends_only_on_its_keys_and_its_k() -> None:
     entry = {"regime": "rft", "epochs": 2, "start": "warmup"}
     both = configured(regimes={"right": entry}), configured(regimes={"right": entry | {"steps": [4]}})
     first, second = (settings_of(config, "demo/seed0/right/g2/k4") for config in both)
@@ -186,8 +199,8 @@ def test_the_estimate_counts_the_completions_beyond_the_checkpoint() -> None:
     assert trained == GpuJob("train_grpo", "big", 2 * 16, at_most=True, guess=ANY)
 
 
-@pytest.mark.parametrize(("step", "harvest", "asked"), [(0, "g0/k0", 0), (4, "g2/k4", 4 * 8)])
-def test_a_replayed_harvest_is_an_input_and_on_the_bill(step: int, harvest: str, asked: int) -> None:
+@pytest.mark.parametrize(("step", "harvest", "prompts"), [(0, "g0/k0", 0), (4, "g2/k4", 4 * 8)])
+def test_a_replayed_harvest_is_an_input_and_on_the_bill(step: int, harvest: str, prompts: int) -> None:
     """8 prompts of G=2 are a step of the main grid, 4 of G=4 one of the ablation."""
     replay = {"successes": 2, "harvest_step": step}
     again = {"steps": [2, 6], "policies": ["grpo"], "warmup": {"group_sizes": [4], "replay": replay}}
@@ -199,7 +212,7 @@ def test_a_replayed_harvest_is_an_input_and_on_the_bill(step: int, harvest: str,
     assert "results/demo/seed0/again/grpo/g4/k2/cost.json" in trained["costs"]
     assert job(config, "demo/seed0/grpo/g2/k6/policy.json").inputs["harvest"] == []
     key = next(key for key in policies(config) if (key.regime, key.k) == ("again/grpo", 6))
-    assert prompts_asked(config, key) == 6 * 4 + 30 + asked
+    assert prompts_asked(config, key) == 6 * 4 + 30 + prompts
 
 
 def test_a_buffer_asks_fewer_prompts_and_the_estimate_is_an_upper_bound() -> None:
@@ -210,6 +223,6 @@ def test_a_buffer_asks_fewer_prompts_and_the_estimate_is_an_upper_bound() -> Non
     assert work_of(config, "big/seed0/grpo/g2/k6/policy.json").at_most
 
 
-def test_vllm_takes_as_many_gpus_as_it_splits_a_policy_over() -> None:
+def test_vllm_needs_a_gpu_per_part_of_a_policy() -> None:
     drawn = job(configured(engine={"name": "vllm", "tensor_parallel_size": 2}), "demo/calibration/rollouts.parquet")
     assert (drawn.devices, drawn.params["engine"]) == (2, "vllm")

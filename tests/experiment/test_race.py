@@ -18,31 +18,27 @@ from tests.race import race_config, race_values
 PUPIL = {"regime": "distillation", "teacher": "dpo", "teacher_step": 2, "steps": [4]} | dict.fromkeys(
     ("prompts_per_update", "responses"), 2
 )
-REPLAYS = {
-    "steps": [4],
-    "policies": ["grpo"],
-    "warmup": {"replay": {"successes": 1, "harvest_step": 2}},
-}
+REPLAYS = {"steps": [4], "policies": ["grpo"], "warmup": {"replay": {"successes": 1, "harvest_step": 2}}}
 ROUNDS = {"regime": "iterative_dpo", "rounds": [1, 2]}
 SFT = {"regimes": {"sft": {"regime": "rft", "steps": [2]}}}
 
 
-def after(asked: dict[str, int], **changes: Any) -> Config:
-    """A race whose first look asks for these seeds."""
-    return at_look(race_config(**changes), {"look": {"seeds": asked, "next": asked}})
+def after(counts: dict[str, int], **changes: Any) -> Config:
+    """Return a race after a look that needs these numbers of seeds."""
+    return at_look(race_config(**changes), {"look": {"seeds": counts, "next": counts}})
 
 
 def test_a_race_may_stop_after_a_look_with_the_seeds_of_that_look() -> None:
-    asked = [{"m/dpo/g2/k2": n} for n in (3, 4)]
-    looks = {f"look{i}": {"seeds": one, "next": one} for i, one in enumerate(asked, 1)}
+    seed_counts = [{"m/dpo/g2/k2": n} for n in (3, 4)]
+    looks = {f"look{i}": {"seeds": one, "next": one} for i, one in enumerate(seed_counts, 1)}
     seeds = {"looks": [2, 3, 4]}
-    found = [at_end(race_config(seeds=seeds | {"until": until}), looks).reached for until in (1, 2, 3)]
-    assert [(own.seeds, list(own.files), own.is_over) for own in found] == [
+    reached = [at_end(race_config(seeds=seeds | {"until": until}), looks).reached for until in (1, 2, 3)]
+    assert [(state.seeds, list(state.files), state.is_over) for state in reached] == [
         ({}, ["look1"], True),
-        (asked[0], ["look1", "look2"], True),
-        (asked[1], ["look1", "look2"], False),
+        (seed_counts[0], ["look1", "look2"], True),
+        (seed_counts[1], ["look1", "look2"], False),
     ]
-    assert at_end(race_config(seeds=seeds), looks).reached == found[2]
+    assert at_end(race_config(seeds=seeds), looks).reached == reached[2]
 
 
 def of_seed(keys: list[Any], seed: int) -> list[str]:
@@ -72,7 +68,7 @@ def test_a_list_of_seeds_has_no_looks() -> None:
         ({"seeds": {"look": [2, 3]}}, "seeds.look: unknown key; did you mean looks?"),
         ({"seeds": {"looks": [2, 3], "until": 3}}, "seeds.until=3: there are at most 2 looks: lower it"),
         ({"seeds": {"looks": [2, 3], "waiting": [2]}}, "seeds.waiting: no longer a key"),
-        ({"seeds": [0, 1], "looks": {"looks": [2, 3]}}, "seeds: with looks they are 1 to 3"),
+        ({"seeds": [0, 1], "looks": {"looks": [2, 3]}}, "seeds: must be 1 to 3"),
         ({"models": {"looks": {"source": "embedded"}}}, "models.looks: the name is taken"),
         ({"seeds": {"looks": [2, 3], "plan": "plan.json"}}, "seeds.plan: plan.json is the name of a file"),
         ({"seeds": {"looks": [2, 3], "plan": "Look3.json"}}, "seeds.plan: Look3.json is the name of a file"),
@@ -94,7 +90,7 @@ def test_the_first_look_has_its_seeds_of_every_policy() -> None:
     assert of_seed(grid.trainings(first), 1) == of_seed(grid.trainings(whole(first)), 1)
 
 
-def test_a_policy_that_goes_on_takes_what_is_behind_it_along() -> None:
+def test_a_policy_that_continues_keeps_its_ancestors() -> None:
     """Its harvest, and the warm-ups on the way to its K; K=0 needs no warm-up."""
     config = after({"m/dpo/g0/k0": 3, "m/dpo/g2/k2": 2, "m/dpo/g2/k4": 3, "m/grpo/g2/k4": 2, "m/sft/g2/k2": 2}, **SFT)
     assert of_seed(grid.policies(config), 3) == ["dpo/g0/k0", "dpo/g2/k4"]
@@ -106,7 +102,7 @@ def test_a_policy_that_goes_on_takes_what_is_behind_it_along() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "asked", "trained", "harvested"),
+    ("changes", "name", "trained", "harvested"),
     [
         ({"regimes": {"pupil": PUPIL}}, "pupil/g2/k4", ["dpo/g2/k2", "grpo/g2/k2", "pupil/g2/k4"], ["g2/k2"]),
         ({"regimes": {"again": ROUNDS}}, "again/g0/k2", ["again/g0/k1", "again/g0/k2"], ["g0/k0"]),
@@ -119,11 +115,11 @@ def test_a_policy_that_goes_on_takes_what_is_behind_it_along() -> None:
         ),
     ],
 )
-def test_what_a_policy_is_made_from_comes_with_it(
-    changes: dict[str, Any], asked: str, trained: list[str], harvested: list[str]
+def test_ancestors_of_a_policy_are_trained(
+    changes: dict[str, Any], name: str, trained: list[str], harvested: list[str]
 ) -> None:
-    """Its teacher, earlier rounds, the harvest that it replays, and those that it is matched to, whatever looks say."""
-    config = after({f"m/{asked}": 3, **dict.fromkeys(("m/dpo/g0/k0", "m/dpo/g2/k2", "m/grpo/g2/k4"), 2)}, **changes)
+    """Its teacher, earlier rounds, and the harvests that it replays or is matched to are trained in any case."""
+    config = after({f"m/{name}": 3, **dict.fromkeys(("m/dpo/g0/k0", "m/dpo/g2/k2", "m/grpo/g2/k4"), 2)}, **changes)
     assert sorted(of_seed(grid.trainings(config), 3)) == trained
     assert of_seed(grid.harvests(config), 3) == [f"harvest/{at}" for at in harvested]
     jobs = {job.name for job in grid_jobs(config) if "/seed3/" in job.name and "policy" in job.outputs}
@@ -131,7 +127,7 @@ def test_what_a_policy_is_made_from_comes_with_it(
 
 
 def test_a_selected_checkpoint_has_all_its_candidates_behind_it() -> None:
-    """Also where every K is a training of its own."""
+    """Also if every K is a separate training."""
     best = {"steps": "all", "select": True, "policies": ["grpo"]}
     warmup = race_values()["warmup"] | {"schedule": "per_k"}
     changes = {"ablations": {"best": best}, "warmup": warmup, "sweep": {"development": 20}, "training_set": {"n": 60}}
@@ -142,7 +138,7 @@ def test_a_selected_checkpoint_has_all_its_candidates_behind_it() -> None:
     assert sorted(of_seed(grid.trainings(config), 3)) == ["grpo/g2/k2", "grpo/g2/k4"]
 
 
-def test_an_empty_list_of_waiting_k_from_an_earlier_version_is_nothing() -> None:
+def test_an_empty_list_of_waiting_k_is_accepted() -> None:
     assert race_config(seeds={"looks": [2, 3], "waiting": []}) == race_config()
 
 
@@ -153,10 +149,10 @@ def test_looks_are_read_in_order_and_none_may_be_lost(tmp_path: Path) -> None:
     assert of_seed(grid.policies(read(tmp_path / "config.yaml")), 3) == ["dpo/g2/k2"]
     assert list(taken(config.looks, tmp_path)) == ["results/looks/look1.json"]
     write_json(tmp_path / "looks/look3.json", look)
-    with pytest.raises(ConfigError, match=r"look2\.json is missing, and look3\.json is there"):
+    with pytest.raises(ConfigError, match=r"look2\.json is missing, but look3\.json exists"):
         taken(config.looks, tmp_path)
     (tmp_path / "looks/look2.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"look2\.json: no look that can be read"):
+    with pytest.raises(ConfigError, match=r"look2\.json: cannot be read as an interim analysis"):
         taken(config.looks, tmp_path)
 
 
@@ -168,7 +164,7 @@ def test_looks_are_read_in_order_and_none_may_be_lost(tmp_path: Path) -> None:
         ({"next": {"m/dpo/g2/k2": "3"}}, "m/dpo/g2/k2 has '3' seeds"),
         ({"next": {"m/dpo/../../x": 3}}, "'m/dpo/../../x' is no policy"),
         ({"look": 2}, "it is look 2"),
-        ({"seeds": [3]}, "no look that can be read"),
+        ({"seeds": [3]}, "cannot be read as an interim analysis"),
     ],
 )
 def test_a_look_that_was_edited_is_refused(tmp_path: Path, edited: dict[str, Any], message: str) -> None:
@@ -198,6 +194,6 @@ def test_the_price_of_the_next_look_in_words() -> None:
     ]
     assert next_look_words(config, {"a": look | {"next": {}}}) == ["the looks are over: look 1 was the last"]
     stopped = race_config(seeds={"looks": [2, 3], "until": 1})
-    said = next_look_words(stopped, {"a": look, "b": look | {"next": {}}})
-    assert said[0].startswith("seeds.until=1: no further look is taken; look 2: further seeds for 1 of the policies")
-    assert said == next_look_words(stopped, {"a": look})
+    lines = next_look_words(stopped, {"a": look, "b": look | {"next": {}}})
+    assert lines[0].startswith("seeds.until=1: no further look is taken; look 2: further seeds for 1 of the policies")
+    assert lines == next_look_words(stopped, {"a": look})

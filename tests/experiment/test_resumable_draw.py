@@ -1,4 +1,4 @@
-"""A long draw that is stopped goes on after the parts that it has finished, with the same bytes and the whole bill."""
+"""A stopped draw resumes after its finished parts, with the same bytes and all costs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rollouts(problems: Sequence[Problem]) -> list[Rollout]:
 
 
 class Draws:
-    """Draws and notes which problems were asked; stopped in the given draw."""
+    """Draws rollouts and records the problems; stops in the given draw."""
 
     def __init__(self, stopped_in: int | None = None) -> None:
         self.asked: list[list[str]] = []
@@ -63,21 +63,21 @@ def stopped(folder: Path, draw: Draws, meter: Meter | None = None) -> None:
         drawn(folder, draw, meter)
 
 
-def test_parts_are_the_draw_in_one_piece_and_leave_nothing(tmp_path: Path) -> None:
+def test_parts_equal_an_uninterrupted_draw_and_leave_no_files(tmp_path: Path) -> None:
     draw = Draws()
     assert drawn(tmp_path, draw).read_bytes() == in_one_piece(tmp_path)
-    assert [len(asked) for asked in draw.asked] == [4, 3, 3]
+    assert [len(problems) for problems in draw.asked] == [4, 3, 3]
     assert not (tmp_path / "work").exists()
 
 
-def test_a_draw_that_is_stopped_goes_on_after_the_last_part(tmp_path: Path) -> None:
+def test_a_stopped_draw_resumes_after_the_last_part(tmp_path: Path) -> None:
     first = Meter("tests", "harvest_rollouts")
     stopped(tmp_path, Draws(stopped_in=3), first)
     draw, meter = Draws(), Meter("tests", "harvest_rollouts")
     assert drawn(tmp_path, draw, meter).read_bytes() == in_one_piece(tmp_path)
     assert draw.asked == [[problem.problem_id for problem in ASKED[2::3]]]
     tokens = sum(row.token_count for row in rollouts(ASKED))
-    assert meter.tokens_generated == tokens  # as if it had not been stopped
+    assert meter.tokens_generated == tokens  # same as without a stop
     assert meter.carried is not None
     assert meter.spent().tokens_generated == tokens
     assert meter.spent().wall_s > meter.carried.wall_s > 0
@@ -94,7 +94,7 @@ def without_seal(work: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut_short, without_seal])
-def test_a_damaged_part_is_drawn_again_with_those_behind_it(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_part_and_later_parts_are_drawn_again(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     stopped(tmp_path, Draws(stopped_in=3))
     damage(tmp_path / "work")
     draw, meter = Draws(), Meter("tests", "harvest_rollouts")
@@ -111,7 +111,7 @@ def test_parts_of_another_job_are_not_used(tmp_path: Path) -> None:
     assert len(draw.asked) == 3
 
 
-def test_a_short_draw_keeps_nothing(tmp_path: Path) -> None:
+def test_a_short_draw_keeps_no_parts(tmp_path: Path) -> None:
     draw, meter = Draws(), Meter("tests", "harvest_rollouts")
     drawn(tmp_path, draw, meter, n=6)  # 24 rollouts: less than two parts
     assert len(draw.asked) == 1

@@ -64,7 +64,7 @@ def choices(config: Config, arm: str, k: int) -> Any:
 RATES = {"learning_rate": [1e-3, "1e-4"]}
 
 
-def test_candidates_are_what_nobody_has_written_down_at_the_largest_k() -> None:
+def test_candidates_are_new_settings_at_the_largest_k() -> None:
     config = configured({"regimes": {"warmup": RATES, "dpo": RATES, "rft": RATES, "online": RATES}, "at": {"dpo": 0}})
     folders = [key.folder.removeprefix("demo/seed3/") for _, key in candidate_policies(config)]
     assert folders == [
@@ -102,9 +102,9 @@ def test_keys_that_decide_which_files_there_are_cannot_be_swept() -> None:
 
 
 def test_a_training_waits_for_the_choice_and_a_candidate_does_not() -> None:
-    own = {"steps": [2], "dpo": {"learning_rate": 1e-2}}
+    steep = {"steps": [2], "dpo": {"learning_rate": 1e-2}}
     hot = {"steps": [2], "warmup": {"temperature": 1.1}, "policies": ["dpo", "grpo"]}
-    ablations = {"own": own, "hot": hot, "ipo": {"steps": [2], "dpo": {"loss": "ipo"}}}
+    ablations = {"own": steep, "hot": hot, "ipo": {"steps": [2], "dpo": {"loss": "ipo"}}}
     config = configured({"regimes": {"warmup": RATES, "dpo": RATES, "rft": RATES}}, ablations=ablations)
     for arm in ("dpo", "ipo", "hot/dpo"):
         assert choices(config, arm, 2) == ["results/demo/sweep/dpo.json"]
@@ -120,7 +120,7 @@ def test_a_training_waits_for_the_choice_and_a_candidate_does_not() -> None:
     assert choices(config, "online", 6) == choices(config, "rft@learning_rate-0.001", 2) == []
 
 
-def test_an_ablation_has_a_choice_of_its_own_beside_that_of_its_section() -> None:
+def test_an_ablation_has_a_separate_choice() -> None:
     stale = {"steps": [4], "warmup": {"updates_per_generation": 2}, "policies": ["grpo"]}
     ablations = {"stale": stale, "ipo": {"steps": [2], "dpo": {"loss": "ipo"}}}
     sweep = {"warmup": RATES, "stale": {"epsilon": [0.1, 0.4]}, "ipo": {"beta": [0.1, 0.5], "learning_rate": [1, 2]}}
@@ -140,9 +140,9 @@ def test_an_ablation_has_a_choice_of_its_own_beside_that_of_its_section() -> Non
     chosen = with_choices(config, {"stale": {"epsilon": 0.4}, "ipo": {"beta": 0.5}})
     assert chosen.warmup_of("stale").epsilon == 0.4
     assert (chosen.ablation_dpo("ipo").beta, chosen.ablation_dpo("ipo").loss) == (0.5, "ipo")
-    own = {"own": {"steps": [2], "dpo": {"beta": 0.2}}}
+    entries = {"own": {"steps": [2], "dpo": {"beta": 0.2}}}
     with pytest.raises(ConfigError, match=r"ablations.own.dpo.beta: the sweep chooses it: drop one of them"):
-        configured({"regimes": {"own": {"beta": [0.1, 0.3]}}}, ablations=own)
+        configured({"regimes": {"own": {"beta": [0.1, 0.3]}}}, ablations=entries)
 
 
 def test_candidates_are_in_the_estimate() -> None:
@@ -156,13 +156,13 @@ def test_candidates_are_in_the_estimate() -> None:
     ]
 
 
-def test_without_a_sweep_nothing_is_left_open() -> None:
+def test_without_a_sweep_there_are_no_choices() -> None:
     config = configured(None)
     assert choices(config, "dpo", 2) == []
     assert settings_of(config, "dpo", 2)["dpo"] == Dpo().params()
 
 
-def test_what_an_ablation_sets_itself_is_kept_where_it_is_neutral() -> None:
+def test_neutral_values_of_an_ablation_are_kept() -> None:
     ablations = {"plain": {"steps": [2], "dpo": {"nll_weight": 0.0, "loss": "ipo"}}}
     config = configured({"regimes": {"dpo": RATES | {"nll_weight": [0.0, 1.0]}}}, ablations=ablations)
     settings = settings_of(config, "plain", 2)
@@ -180,23 +180,23 @@ def test_a_chosen_configuration_has_the_choice() -> None:
 @pytest.mark.parametrize(
     ("sweep", "message"),
     [
-        ({"regimes": {}}, "sweep: its problems choose nothing: name keys in sweep.regimes"),
+        ({"regimes": {}}, "sweep: its problems are not used: add keys to sweep.regimes"),
         ({"regimes": {"kto": RATES}}, "sweep.regimes.kto: is no section, ablation or entry of regimes: choose from"),
         ({"regimes": {"dpo": {}}}, "sweep.regimes.dpo: name a key with the values to try"),
-        ({"regimes": {"dpo": {"rate": [1, 2]}}}, "sweep.regimes.dpo.rate: no number that dpo is tuned by: choose from"),
-        ({"regimes": {"online": {"responses": [2, 4]}}}, "sweep.regimes.online.responses: no number that online is"),
+        (
+            {"regimes": {"dpo": {"rate": [1, 2]}}},
+            "sweep.regimes.dpo.rate: not a number that can be tuned in dpo: choose from",
+        ),
+        ({"regimes": {"online": {"responses": [2, 4]}}}, "sweep.regimes.online.responses: not a number that"),
         ({"regimes": {"dpo": {"beta": []}}}, r"sweep.regimes.dpo.beta: \[\] leaves nothing to choose"),
         ({"regimes": {"dpo": {"beta": [0.1]}}}, r"sweep.regimes.dpo.beta: \[0.1\] leaves nothing to choose"),
         ({"regimes": {"dpo": {"beta": [0.1, 0.1]}}}, "sweep.regimes.dpo.beta: values repeat"),
         ({"regimes": {"dpo": {"beta": [0.1, -1]}}}, "sweep.regimes.dpo.beta: input should be greater than 0"),
         ({"regimes": {"dpo": {"epochs": [1, 1.5]}}}, "sweep.regimes.dpo.epochs: input should be a valid integer"),
-        ({"regimes": {"dpo": RATES}, "at": {"dpo": 3}}, r"sweep.at.dpo: K=3 is none that every model has \[0, 2, 4\]"),
+        ({"regimes": {"dpo": RATES}, "at": {"dpo": 3}}, r"sweep.at.dpo: K=3 is not a K of every model \[0, 2, 4\]"),
         ({"regimes": {"dpo": RATES}, "at": {"rft": 2}}, "sweep.at.rft: is not swept: choose from dpo"),
         ({"regimes": {"dpo": RATES}, "development": 41}, "sweep.development: 41 problems held out of the pool's 100"),
-        (
-            {"regimes": {"dpo": RATES}, "development": 0},
-            "sweep.development: input should be greater than or equal to 1",
-        ),
+        ({"regimes": {"dpo": RATES}, "development": 0}, "sweep.development: "),
     ],
 )
 def test_a_mistake_is_named(sweep: dict[str, Any], message: str) -> None:
@@ -204,7 +204,7 @@ def test_a_mistake_is_named(sweep: dict[str, Any], message: str) -> None:
         configured(sweep)
 
 
-def test_what_goes_with_no_sweep_is_named() -> None:
+def test_settings_that_conflict_with_a_sweep_are_named() -> None:
     sweep = {"regimes": {"dpo": RATES}}
     with pytest.raises(ConfigError, match="sweep: theirs has recorded completions and is not trained"):
         configured(sweep, models={"theirs": {"source": "recorded", "path": "x.jsonl"}})
@@ -224,10 +224,10 @@ def test_what_goes_with_no_sweep_is_named() -> None:
 
 def tried(*accuracies: int) -> Any:
     """Candidates of ascending rates that answered so many of 4 problems, and the table of them."""
-    found = [Candidate("dpo", (("learning_rate", 10.0**-n),), 2) for n in range(len(accuracies), 0, -1)]
-    keys = [PolicyKey("demo", each.name, 2, 2, 0, kind="dpo", role="ablation") for each in found]
+    candidates = [Candidate("dpo", (("learning_rate", 10.0**-n),), 2) for n in range(len(accuracies), 0, -1)]
+    keys = [PolicyKey("demo", each.name, 2, 2, 0, kind="dpo", role="ablation") for each in candidates]
     answers = [groups([(int(problem < right), 1) for problem in range(4)]) for right in accuracies]
-    return candidate_table(list(zip(found, keys, strict=True)), answers)
+    return candidate_table(list(zip(candidates, keys, strict=True)), answers)
 
 
 def test_the_best_is_chosen_and_of_equals_the_smallest() -> None:
@@ -239,7 +239,7 @@ def test_the_best_is_chosen_and_of_equals_the_smallest() -> None:
     assert all(table["ci_low"] < table["accuracy"]) and all(table["accuracy"] < table["ci_high"])
 
 
-def test_a_choice_at_the_end_of_the_list_is_said() -> None:
+def test_a_choice_at_the_end_of_the_list_gives_a_warning() -> None:
     assert tried(1, 2, 3)["edge"][2] == "learning_rate is the largest tried"
     assert tried(3, 2, 1)["edge"][0] == "learning_rate is the smallest tried"
     pair = [Candidate("dpo", (("beta", beta), ("epochs", 1)), 2) for beta in (0.1, 0.2, 0.3)]
@@ -253,26 +253,28 @@ def test_candidates_that_answered_other_problems_are_not_compared() -> None:
         candidate_table(pairs, [groups([(1, 1)]), groups([(1, 1), (0, 1)])])
 
 
-def test_the_choice_is_said_with_its_alternatives() -> None:
+def test_the_choice_is_shown_with_its_alternatives() -> None:
     sentences = sweep_sentences(tried(1, 3, 3))
     assert len(sentences) == 1
     assert "For dpo, learning_rate=0.01 was chosen out of 3 tried at K=2: it had 0.750 [" in sentences[0]
     assert sentences[0].endswith("right, as had 1 of the larger ones.")
     assert "largest tried: a better one may lie beyond" in " ".join(sweep_sentences(tried(1, 2, 3)))
     config = configured({"regimes": {"dpo": RATES}})
-    assert "chosen on 4 problems held out of the training pool" in written(config, sweep=tried(1, 2))
-    assert "those of demo" in written(config, sweep=tried(1, 2), alike=False)
+    assert "on 4 problems held out of the training pool" in written(config, sweep=tried(1, 2))
+    assert "were chosen for demo" in written(config, sweep=tried(1, 2), same_choices=False)
 
 
 COST = Cost("a", "train_dpo", 1.0, 1.0, 1, "cpu", 1.0, 0, 0)
 
 
-def test_the_sweep_pays_for_what_nothing_else_needs_and_once() -> None:
-    shared, own, answers = (replace(COST, job=name) for name in ("harvest", "candidate", "evaluation"))
+def test_costs_of_a_sweep_count_its_own_jobs_once() -> None:
+    shared, candidate, answers = (replace(COST, job=name) for name in ("harvest", "candidate", "evaluation"))
     keys = [PolicyKey("demo", f"dpo@{n}", 2, 2, 0, kind="dpo", role="ablation") for n in range(2)]
-    other = replace(own, job="other")
-    bills = sweep_costs({keys[0]: [shared, own, answers], keys[1]: [shared, other, answers]}, charged=[shared])
-    assert [(key.label, key.model, bill) for key, bill in bills.items()] == [("sweep", "demo", [own, answers, other])]
+    other = replace(candidate, job="other")
+    bills = sweep_costs({keys[0]: [shared, candidate, answers], keys[1]: [shared, other, answers]}, charged=[shared])
+    assert [(key.label, key.model, bill) for key, bill in bills.items()] == [
+        ("sweep", "demo", [candidate, answers, other])
+    ]
 
 
 def test_what_is_held_out_is_the_same_draw_whatever_the_order_and_takes_its_copies_along() -> None:

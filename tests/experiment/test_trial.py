@@ -1,4 +1,4 @@
-"""`g2d try`: problems of the configuration, answered as in the grid; and what is said about the answers."""
+"""`g2d try`: answers to problems of the configuration, with the settings of the grid, and hints about them."""
 
 from __future__ import annotations
 
@@ -43,36 +43,38 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_pool_is_asked_as_the_harvest_asks_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pool_is_answered_with_settings_of_the_harvest(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["try", "my.yaml", "--n", "5", "--reward", "short"]) == 0
-    said = capsys.readouterr().out
-    assert said.count("  prompt | <|im_start|>user") == 5
-    assert all(f"{number}/5 arithmetic-train-" in said for number in range(1, 6))
-    assert said.count("(level 1)") + said.count("(level 2)") == 5  # the pinned ones
-    assert said.count("  reward | -") == 5
-    assert "demo: 5 problems of pool, temperature 1.3, at most 24 tokens (harvest)" in said
+    output = capsys.readouterr().out
+    assert output.count("  prompt | <|im_start|>user") == 5
+    assert all(f"{number}/5 arithmetic-train-" in output for number in range(1, 6))
+    assert output.count("(level 1)") + output.count("(level 2)") == 5  # the pinned ones
+    assert output.count("  reward | -") == 5
+    assert "demo: 5 problems of pool, temperature 1.3, at most 24 tokens (harvest)" in output
     assert sorted(file.name for file in folder.iterdir()) == ["my.yaml", "short.py"]
 
 
-def test_answers_are_printed_before_the_last_problem_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And they are those that all problems together get."""
+def test_answers_are_printed_while_others_are_drawn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They equal the answers to all problems in one call."""
     config, shown = load(DEMO), []
-    together = tried(config, "demo", "pool", 5, reward="short")
+    whole = tried(config, "demo", "pool", 5, reward="short")
     monkeypatch.setattr("g2d.experiment.trial.AT_ONCE", 2)
     parts = tried(
         config, "demo", "pool", 5, 0, "short", lambda trial, first, n: shown.append((first, len(trial.rollouts), n))
     )
     assert shown == [(0, 2, 5), (2, 4, 5), (4, 5, 5)]
-    assert parts.rollouts == together.rollouts
-    assert parts.rewards == together.rewards
+    assert parts.rollouts == whole.rollouts
+    assert parts.rewards == whole.rewards
 
 
-def test_a_benchmark_is_asked_as_the_evaluation_asks_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_benchmark_is_answered_with_settings_of_the_evaluation(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["try", "my.yaml", "--problems", "stories"]) == 0
-    said = capsys.readouterr().out
-    assert "demo: 6 problems of stories, greedy, at most 3 tokens (evaluation)" in said
-    assert "  cut off             6 of 6" in said
-    assert "-> 6 of 6 are cut off at evaluation.max_completion_length=3: raise it" in said
+    output = capsys.readouterr().out
+    assert "demo: 6 problems of stories, greedy, at most 3 tokens (evaluation)" in output
+    assert "  cut off             6 of 6" in output
+    assert "-> 6 of 6 are cut off at evaluation.max_completion_length=3: raise it" in output
 
 
 @pytest.mark.parametrize(
@@ -93,11 +95,8 @@ def test_a_name_that_is_not_there_is_named(
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (
-            lambda folder: (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}"),
-            "mine: its chat template cannot be used: ",
-        ),
-        (lambda folder: poison(folder / "model.safetensors"), "mine: its weights are not numbers, "),
+        (lambda folder: (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}"), "mine: "),
+        (lambda folder: poison(folder / "model.safetensors"), "mine: weights are infinite or NaN, "),
     ],
 )
 def test_a_model_that_cannot_answer_is_one_line(
@@ -116,7 +115,7 @@ def poison(weights: Path) -> None:
     save_file({name: tensor * math.nan for name, tensor in load_file(weights).items()}, weights, {"format": "pt"})
 
 
-def test_the_choice_depends_on_the_seed_alone() -> None:
+def test_the_choice_depends_only_on_the_seed() -> None:
     pool = [Problem(f"p{n}", "?", "1", n % 3, None, "a test") for n in range(30)]
     pinned = load(MINIMAL | {"calibration": {"levels": [2]}, "training_set": {"n": 400}})
     assert {problem.level for problem in drawn(pool, pinned, "pool", 5, 0)} == {2}
@@ -163,10 +162,10 @@ def trial(*rollouts: Rollout, section: str = "harvest") -> Trial:
 
 
 def test_the_summary_counts() -> None:
-    asked = trial(RIGHT, RIGHT, WRONG, CUT, SILENT)
-    lines = list(summary(asked))
+    tried = trial(RIGHT, RIGHT, WRONG, CUT, SILENT)
+    lines = list(summary(tried))
     assert lines[:7] == [
-        f"{asked.model}: 5 problems of pool, temperature 1.3, at most 100 tokens (harvest)",
+        f"{tried.model}: 5 problems of pool, temperature 1.3, at most 100 tokens (harvest)",
         "  right               2 of 5",
         "  wrong               1 of 5",
         "  no answer found     2 of 5",
@@ -177,7 +176,7 @@ def test_the_summary_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rollouts", "said"),
+    ("rollouts", "expected"),
     [
         ([RIGHT, WRONG], []),
         ([RIGHT] * 11 + [CUT], []),  # fewer than a tenth
@@ -197,20 +196,22 @@ def test_the_summary_counts() -> None:
             ],
         ),
         ([RIGHT, replace(WRONG, token_count=41)], ["1 of 2 are longer than max_completion_length=40 of warmup"]),
-        ([RIGHT, SILENT], [r"1 of 2 ended without a \boxed{...}, where the answer is looked for"]),
-        ([RIGHT, RIGHT], ["every answer is right: such problems leave nothing to learn"]),
-        ([WRONG, WRONG], ["no answer is right: compare what was found with the reference"]),
+        ([RIGHT, SILENT], [r"1 of 2 ended without a \boxed{...}"]),
+        ([RIGHT, RIGHT], ["every answer is right"]),
+        ([WRONG, WRONG], ["no answer is right"]),
         ([rollout(verdict="no_reference")], []),
     ],
 )
-def test_what_to_change_is_said(rollouts: list[Rollout], said: list[str]) -> None:
-    found = list(hints(trial(*rollouts)))
-    assert [hint.startswith(words) for hint, words in zip(found, said, strict=True)] == [True] * len(said), found
+def test_hints_name_the_key_to_change(rollouts: list[Rollout], expected: list[str]) -> None:
+    lines = list(hints(trial(*rollouts)))
+    assert [hint.startswith(words) for hint, words in zip(lines, expected, strict=True)] == [True] * len(expected), (
+        lines
+    )
 
 
 def test_recorded_completions_have_no_budget_to_raise() -> None:
     recorded = load(
         MINIMAL | {"models": {"old": {"source": "recorded", "path": "old.jsonl"}}, "warmup": {"steps": [0]}}
     )
-    found = list(hints(replace(trial(RIGHT, CUT), config=recorded, model="old")))
-    assert found == ["1 of 2 were cut off when they were recorded"]
+    lines = list(hints(replace(trial(RIGHT, CUT), config=recorded, model="old")))
+    assert lines == ["1 of 2 were cut off when they were recorded"]

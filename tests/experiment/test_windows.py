@@ -58,11 +58,11 @@ def test_every_kind_of_completion_is_looked_at(key: str, changes: dict[str, Any]
     assert line.startswith(f"{key}.max_completion_length=")
 
 
-def test_what_is_not_drawn_is_not_refused() -> None:
+def test_a_warm_up_without_steps_is_not_refused() -> None:
     assert mistakes(warmup={"max_completion_length": 2048, "steps": [0]}) == []
 
 
-def test_windows_of_other_models_are_read_where_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_context_lengths_are_read_from_local_and_cached_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     revision = "0" * 40
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     cached = tmp_path / f"models--org--name/snapshots/{revision}"

@@ -1,4 +1,4 @@
-"""The estimate: published rates where nothing ran, measured ones where something did, and no number out of thin air."""
+"""The estimate of hours uses measured rates, else published ones; without either there is no number."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def test_guesses_for_a_core_are_within_a_factor_of_two_of_what_a_grid_took(
     monkeypatch.setattr(guesses, "parameters", lambda source: 134.5e6)
     config = read(Path(__file__).parents[2] / "config/smollm2.yaml")
     wildcards, units, measured = ON_CORES[rule]
-    asked = {"variant": "", **wildcards}
+    wanted = {"variant": "", **wildcards}
     planned = next(
         one
         for one in build(config).values()
-        if one.rule == rule and all(one.wildcards.get(name, "") == value for name, value in asked.items())
+        if one.rule == rule and all(one.wildcards.get(name, "") == value for name, value in wanted.items())
     )
     job = gpu_job(config, planned, CORE)
     assert job.guess is not None and job.units == units
@@ -106,13 +106,13 @@ def test_pairs_of_a_prompt_that_passes_share_cost_less_on_a_core() -> None:
 def test_a_guess_for_a_core_grows_with_the_completions() -> None:
     small = read(Path(__file__).parents[2] / "config/small.yaml")
     model = "qwen2.5-0.5b-instruct"
-    own, warmup = small.for_model(model), arms(small, model)["grpo"]
+    of_model, warmup = small.for_model(model), arms(small, model)["grpo"]
     at = SimpleNamespace(g="8", k="200", variant="")
-    one, two = (3600 * guess(own, "train_grpo", model, at, n, warmup, CORE) - 15 for n in (1000, 2000))
+    one, two = (3600 * guess(of_model, "train_grpo", model, at, n, warmup, CORE) - 15 for n in (1000, 2000))
     assert two == pytest.approx(2 * one)
 
 
-def test_hours_are_of_a_core_where_there_is_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_card_hours_are_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert device_here("transformers") is CORE
     assert device_here("transformers", elsewhere=True) is device_here("vllm") is CARD
@@ -134,22 +134,22 @@ def test_a_guess_worked_out_by_hand() -> None:
     assert parameters(config.models[model]) == 0.5e9
     drawing = 100 * 160 * (0.003 + 128 * 2.5e-5 + 1e9 / 3e12)
     passes = 100 * 16 * 0.5  # their tokens would take 61 s
-    own, warmup = config.for_model(model), arms(config, model)["grpo"]
-    found = guess(own, "train_grpo", model, SimpleNamespace(g="8", k="200", variant=""), 100 * 128, warmup)
-    assert found * 3600 == pytest.approx(60 + drawing + passes + 100)
+    of_model, warmup = config.for_model(model), arms(config, model)["grpo"]
+    hours = guess(of_model, "train_grpo", model, SimpleNamespace(g="8", k="200", variant=""), 100 * 128, warmup)
+    assert hours * 3600 == pytest.approx(60 + drawing + passes + 100)
 
 
 def test_the_divergence_from_m0_is_drawn_by_transformers_on_some_problems() -> None:
     config = read(Path(__file__).parents[2] / "config/small.yaml").model_copy(update={"drift": Drift(problems=40)})
     model, evaluation = "qwen2.5-0.5b-instruct", config.evaluation
     assert config.engine.name == "vllm" and evaluation.batch_size >= 40
-    found = guess(config, "measure_drift", model, SimpleNamespace(), 1, None)
+    hours = guess(config, "measure_drift", model, SimpleNamespace(), 1, None)
     drawing = evaluation.max_completion_length / 2 * (0.07 + 1e9 / 3e12)
-    assert found * 3600 == pytest.approx(30 + drawing)
+    assert hours * 3600 == pytest.approx(30 + drawing)
 
 
 def test_a_teacher_scores_every_token_that_it_teaches() -> None:
-    """Two operations for each of its parameters and token: those of M0, as a policy of the grid, or its own."""
+    """Two operations per parameter and token. A policy of the grid has M0's parameters."""
     entry = {"steps": [10], "responses": 8, "prompts_per_update": 64, "max_completion_length": 1000}
     student = entry | {"regime": "distillation", "per_device_batch_size": 128}
     regimes = {
@@ -177,7 +177,7 @@ def test_the_size_of_a_model_is_in_its_files_or_its_name(tmp_path: Path) -> None
     assert parameters(LocalModel(source="local", path="models/mine-1.5b")) == 1.5e9
 
 
-def test_a_warmup_that_stops_by_itself_costs_at_most_its_schedule(tmp_path: Path) -> None:
+def test_an_early_stopping_warmup_costs_at_most_its_schedule(tmp_path: Path) -> None:
     (line,) = estimate([GpuJob("train_grpo_auto", "qwen", 1000 * 16, guess=0.001)], {})
     assert line.hours == pytest.approx(16)
     assert line.source == "at most; guess"
@@ -202,7 +202,7 @@ def test_a_stage_without_a_rate_has_no_hours() -> None:
     assert report([]) == ""
 
 
-def test_a_total_is_in_money_where_an_hour_has_one_price() -> None:
+def test_a_total_is_in_money_if_an_hour_has_one_price() -> None:
     lines = [Line("evaluate", 3, 1.5, "guess"), Line("train_dpo", 3, 2.5, "guess")]
     one = Price(currency="EUR", devices=2.5)
     assert report(lines, one).endswith("4.0 (10.00 EUR)")
@@ -210,7 +210,7 @@ def test_a_total_is_in_money_where_an_hour_has_one_price() -> None:
     assert report(lines, Price(currency="EUR", devices={"NVIDIA H100": 2.5})).endswith("  4.0")
 
 
-def test_what_ran_here_is_preferred_for_its_own_model() -> None:
+def test_measured_rates_are_preferred_for_their_model() -> None:
     jobs = [GpuJob("train_dpo", "mine", guess=1.2), GpuJob("train_dpo", "other", guess=1.2)]
     mine, other = estimate(jobs, {("train_dpo", "mine"): [0.25, 0.75]})
     assert (mine.hours, mine.source) == (0.5, "measured here (mine, n=2)")

@@ -53,12 +53,12 @@ def steps_of(config: Config, jobs: Sequence[Job]) -> list[float]:
 
 
 def test_rates_come_from_the_bills_of_calibration_and_probe() -> None:
-    found = rates(small(), "demo", bills(), n_probed=10)
-    assert found.seconds_per_completion == pytest.approx(90 / 30 / 16)
-    assert (found.start_up, found.seconds_per_token) == pytest.approx((2, 0.001))
-    assert found.tokens == {(0, 0): 40, (2, 10): 48, (2, 30): 56}
-    assert found.tokens_per_completion == pytest.approx(48 / 8)
-    assert found.harvested((4, 30)) == pytest.approx(48)
+    measured = rates(small(), "demo", bills(), n_probed=10)
+    assert measured.seconds_per_completion == pytest.approx(90 / 30 / 16)
+    assert (measured.start_up, measured.seconds_per_token) == pytest.approx((2, 0.001))
+    assert measured.tokens == {(0, 0): 40, (2, 10): 48, (2, 30): 56}
+    assert measured.tokens_per_completion == pytest.approx(48 / 8)
+    assert measured.harvested((4, 30)) == pytest.approx(48)
 
 
 def test_without_a_gpu_hours_are_of_a_core() -> None:
@@ -70,11 +70,11 @@ def test_without_a_gpu_hours_are_of_a_core() -> None:
     on_card = bills()
     on_cores = {key: CostFile(on_cpu(bill.own), tuple(map(on_cpu, bill.ancestry))) for key, bill in on_card.items()}
     config = small(models={"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}})
-    of_card, of_core = (rates(config, "demo", found, n_probed=10) for found in (on_card, on_cores))
+    of_card, of_core = (rates(config, "demo", measured, n_probed=10) for measured in (on_card, on_cores))
     assert (of_card.device, of_core.device) == (CARD, CORE)
     assert of_core.seconds_per_token == pytest.approx(2 * of_card.seconds_per_token)
     assert of_core.seconds_per_completion == pytest.approx(2 * (of_card.seconds_per_completion or 0))
-    tables = [hours_advice(config, "demo", found, None, {"held-out": 50}) for found in (of_card, of_core)]
+    tables = [hours_advice(config, "demo", measured, None, {"held-out": 50}) for measured in (of_card, of_core)]
     card, core = (table.set_index("stage").device_hours for table in tables)
     assert core["evaluate"] == pytest.approx(2 * card["evaluate"])
     assert core["train_dpo"] > 10 * card["train_dpo"]  # guessed: a core is no H100
@@ -86,10 +86,10 @@ def test_a_rate_is_never_negative() -> None:
     fast = {
         key: replace(bill, own=replace(bill.own, device_s=20.0, tokens_generated=10)) for key, bill in bills().items()
     }
-    found = rates(small(), "demo", fast, n_probed=10)
-    assert found.start_up >= 0
-    assert found.seconds_per_token >= 0
-    assert found.generation(1000, 1) > 0
+    measured = rates(small(), "demo", fast, n_probed=10)
+    assert measured.start_up >= 0
+    assert measured.seconds_per_token >= 0
+    assert measured.generation(1000, 1) > 0
 
 
 def test_the_rest_of_the_grid_is_what_the_probe_has_not_made() -> None:
@@ -102,7 +102,7 @@ def test_the_rest_of_the_grid_is_what_the_probe_has_not_made() -> None:
     assert len(jobs["evaluate"]) == 1 + 3 * 2 + 2 * 2 + 2
     alone = remaining_jobs(config, "demo", (2, 10))
     assert steps_of(config, alone["train_grpo"]) == [10]
-    assert {stage: len(found) for stage, found in alone.items() if stage != "train_grpo"} == {
+    assert {stage: len(of_stage) for stage, of_stage in alone.items() if stage != "train_grpo"} == {
         "harvest_rollouts": 2,
         "train_dpo": 2,
         "evaluate": 1 + 2,
@@ -113,7 +113,7 @@ def test_the_rest_of_the_grid_is_what_the_probe_has_not_made() -> None:
     assert remaining_jobs(config, "demo", (0, 0))["train_grpo"] == []
 
 
-def test_an_ablation_with_a_warmup_of_its_own_is_not_forgotten() -> None:
+def test_an_ablation_with_another_warmup_is_counted() -> None:
     other = {"warmup": {"mask_truncated": True}, "steps": [10, 30], "policies": ["dpo", "grpo"]}
     config = small(baselines={"grpo_group_sizes": [2]}, ablations={"masked": other})
     jobs = remaining_jobs(config, "demo", None)
@@ -122,12 +122,12 @@ def test_an_ablation_with_a_warmup_of_its_own_is_not_forgotten() -> None:
     assert len(jobs["train_dpo"]) == 3 * 2 + 2 * 2
     alone = remaining_jobs(small(ablations={"masked": other | {"policies": ["grpo"], "steps": "all"}}), "demo", None)
     assert len(alone["harvest_rollouts"]) == 3 * 2
-    assert len(alone["train_grpo"]) == 2 + 2 * 2 + 2  # with the baseline at G=4; K=0 takes no step, hence no job
+    assert len(alone["train_grpo"]) == 2 + 2 * 2 + 2  # with the baseline at G=4; K=0 has no step and no job
 
 
-def test_a_warmup_that_stops_by_itself_counts_with_all_its_steps() -> None:
+def test_an_early_stopping_warmup_counts_with_all_its_steps() -> None:
     auto = {"warmup": {"steps": [0, 10, 30], "auto": {"every": 5, "prompts": 50}}}
-    plain, more = (remaining_jobs(small(**own), "demo", None) for own in ({"warmup": {"steps": [0, 10, 30]}}, auto))
+    plain, more = (remaining_jobs(small(**keys), "demo", None) for keys in ({"warmup": {"steps": [0, 10, 30]}}, auto))
     added = {stage: len(more[stage]) - len(plain[stage]) for stage in plain}
     assert added == {"train_grpo": 2, "harvest_rollouts": 2, "train_dpo": 2, "evaluate": 2}
     added_jobs = [job for job in more["train_grpo"] if job.rule == "train_grpo_auto"]
@@ -141,7 +141,7 @@ def test_an_entry_that_is_trained_on_fresh_rollouts_counts_its_own() -> None:
     jobs = remaining_jobs(config, "demo", None)
     plain = remaining_jobs(small(), "demo", None)
     assert sorted(steps_of(config, jobs["train_semi_online_dpo"])) == [10, 10, 30, 30]
-    assert {stage: len(jobs[stage]) - len(found) for stage, found in plain.items()} == {
+    assert {stage: len(jobs[stage]) - len(of_stage) for stage, of_stage in plain.items()} == {
         "train_grpo": 0,
         "harvest_rollouts": 4,
         "train_dpo": 4,
@@ -150,7 +150,7 @@ def test_an_entry_that_is_trained_on_fresh_rollouts_counts_its_own() -> None:
     assert "train_semi_online_dpo" not in remaining_jobs(config, "demo", (2, 10))
     hub = {"demo": {"source": "hub", "id": "a/b", "revision": "a" * 40}}
     measured = rates(config, "demo", bills(), 10)
-    # 7.6 billion parameters: updates of 32 completions of 1024 tokens, drawn at once, trained on with 256 of a prompt.
+    # 7.6 billion parameters: updates of 32 completions of 1024 tokens, drawn together; prompts have 256.
     update = 1024 * (0.07 + 15.2e9 / 3e12) + 8 * 7.6e9 * 32 * 1280 / 3.5e14 + 1
     for models, hours in (({}, None), ({"models": hub}, (4 * 30 + 40 * update) / 3600)):
         table = hours_advice(small(regimes={"online": online}, **models), "demo", measured, None, {"held-out": 50})
@@ -189,7 +189,7 @@ def test_hours_worked_out_by_hand() -> None:
     assert hours["grid", "evaluate"] == pytest.approx(9 * (2 + 50 * 6 / 1000))
     assert hours["advised K", "train_grpo"] == pytest.approx(3 * 10)
     assert hours["advised K", "harvest_rollouts"] == pytest.approx(2 * (2 + 4.8))
-    # Nobody has measured DPO on a model of one's own; for a pretrained one there is a guess: 150 pairs of 512 tokens.
+    # There is no measured rate of DPO for a local model; for a pretrained one the guess has 150 pairs of 512 tokens.
     assert pd.isna(hours["grid", "train_dpo"])
     assert table.loc[("grid", "train_dpo"), "source"] == "not measured yet"
     assert "6 train_dpo, which was not measured" in hours_words(table.reset_index())
@@ -218,7 +218,7 @@ def test_steps_of_so_many_prompts_cost_more_where_groups_are_larger() -> None:
 def test_recorded_completions_have_nothing_to_train() -> None:
     config = small(models={"demo": {"source": "recorded", "path": "file"}}, warmup={"steps": [0, 10]})
     jobs = remaining_jobs(config, "demo", None)
-    assert {stage: len(found) for stage, found in jobs.items()} == {
+    assert {stage: len(of_stage) for stage, of_stage in jobs.items()} == {
         "train_grpo": 0,
         "harvest_rollouts": 2,
         "train_dpo": 0,

@@ -153,3 +153,4 @@ def test_attempts_of_one_job_add_up():
     assert (total.peak_memory_bytes, total.peak_gpu_memory_bytes) == (2**30, 7)
     assert merge_costs(total, later).device == "cpu, NVIDIA A100"
     assert merge_costs(None, later) == later
+    assert [merge_costs(replace(later, threads=n), replace(later, threads=2)).threads for n in (2, 4)] == [2, None]

@@ -46,7 +46,7 @@ def stamps(folder: Path) -> set[float]:
     return {path.stat().st_mtime for path in folder.rglob("*")}
 
 
-def test_the_lists_are_those_of_sha256sum(folder: Path) -> None:
+def test_the_lists_have_the_format_of_sha256sum(folder: Path) -> None:
     assert str(digest_file("results/logs/evaluate/m/t1.3/k2.log")) == "results/digests/evaluate/m/t1.3/k2.sha256"
     assert {str(file) for file in read_digests(Path("results"))} == {POOL, HARVEST, f"{CHECKPOINT}/optimizer.pt"}
     listed = b"".join(file.read_bytes() for file in (folder / "results/digests").rglob("*.sha256"))
@@ -137,7 +137,7 @@ def test_files_without_a_digest_are_counted_and_read(folder: Path, capsys: pytes
     assert "1 of 2 files that this job reads have no recorded digest" in capsys.readouterr().out
 
 
-def test_the_list_of_a_rule_that_was_renamed_refuses_nothing(folder: Path) -> None:
+def test_the_list_of_a_renamed_rule_refuses_nothing(folder: Path) -> None:
     """The list stays, with the digest of the file before the new rule made it again."""
     change(HARVEST)
     write_digests("results/logs/harvest/m/k2.log", [HARVEST])
@@ -145,7 +145,7 @@ def test_the_list_of_a_rule_that_was_renamed_refuses_nothing(folder: Path) -> No
 
 
 def test_all_files_that_are_loaded_with_a_model_are_compared(folder: Path) -> None:
-    """For a local model the job that read it has the digest of its weights, and its record the tokenizer's."""
+    """For a local model, the job that read it recorded the digest of its weights, the policy that of its tokenizer."""
     base, adapter = "results/m/base/policy.json", "results/m/dpo/adapter/adapter_model.safetensors"
     files = ["mine/model.safetensors", "mine/tokenizer.json", adapter, "results/m/dpo/adapter/adapter_config.json"]
     for file in (*files, "results/m/dpo/metrics.jsonl"):
@@ -163,7 +163,7 @@ def test_all_files_that_are_loaded_with_a_model_are_compared(folder: Path) -> No
         change(file)
 
 
-# ------------------------------------------------------------------------------------------------- files from elsewhere
+# ---------------------------------------------------------------------------------------------------- files of the user
 
 
 def test_a_file_is_read_again_only_when_something_about_it_changed(
@@ -216,7 +216,7 @@ def test_a_file_that_has_just_been_written_is_not_remembered(folder: Path, monke
     assert not (folder / digests.MEMORY).exists()
 
 
-def test_only_what_a_job_has_recorded_can_have_changed(folder: Path) -> None:
+def test_only_recorded_files_can_have_changed(folder: Path) -> None:
     log = "results/logs/load_problems/pool.log"
     assert changed_inputs(log, [POOL]) == []
     write_digests(log, [HARVEST], {POOL: sha256(POOL), "gone.jsonl": sha256(POOL)})

@@ -150,7 +150,7 @@ def test_without_a_driver_or_pynvml_there_is_no_value(cards: Cards, monkeypatch:
 
 def test_a_fork_reads_for_itself(cards: Cards) -> None:
     before = read(["0"])
-    assert sys.modules["pynvml"].began_in is None  # nothing that a fork could inherit
+    assert sys.modules["pynvml"].began_in is None  # a fork must not inherit it
     cards.change(0, mj=1_003_000)
     if (child := os.fork()) == 0:
         os._exit(joules_since(before) != 3)

@@ -111,7 +111,7 @@ def test_modes_are_kept_and_the_umask_is_respected(tmp_path: Path) -> None:
     old.chmod(0o600)
     with atomic(old) as draft:
         draft.write_text("still private")
-        assert mode(draft) == 0o600  # from its first byte
+        assert mode(draft) == 0o600  # already at its first byte
     assert mode(old) == 0o600
     for umask, expected in ((0o077, 0o600), (0o022, 0o644)):
         before = os.umask(umask)
@@ -126,7 +126,7 @@ def test_read_only_files_and_devices_are_not_replaced(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.write_text("old")
     kept.chmod(0o444)
-    with pytest.raises(PermissionError, match=r"kept: read-only, so it is not replaced"):  # as root, too
+    with pytest.raises(PermissionError, match=r"kept: read-only, so it is not replaced"):  # also for root
         write_text(kept, "new")
     with pytest.raises(FileExistsError, match="/dev/null: neither a file nor a folder"):
         write_text("/dev/null", "new")
@@ -252,7 +252,7 @@ _VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(), _VALUES), st.booleans(), st.sampled_from(["", "\ufeff"]))
-def test_json_is_read_as_pythons_own_module_reads_it(
+def test_json_is_read_like_the_json_module(
     tmp_path_factory: pytest.TempPathFactory, value: dict[str, Any], ensure_ascii: bool, mark: str
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any.json"

@@ -42,7 +42,7 @@ def test_processes_of_another_machine_boot_or_container_are_unknown() -> None:
     assert has_ended(f"{pid} {ticks} {boot} pid:[1]") is None
 
 
-def test_without_its_snakemake_a_job_does_not_begin() -> None:
+def test_a_job_does_not_begin_without_its_snakemake() -> None:
     with subprocess.Popen(WAITS, stdin=subprocess.PIPE) as snakemake:
         name = name_of(snakemake.pid)
         snakemake.kill()

@@ -136,7 +136,7 @@ def outputs_of(job: int) -> list[str]:
 def do(operation: str, i: int = 0, time: int = 0) -> None:  # noqa: PLR0912 -- one after another
     """Do one of the operations; after `recover`, check that no recorded file is lost."""
     outputs = outputs_of(i)
-    if operation == "begin":  # on one machine; on a cluster the outputs stay until the job starts
+    if operation == "begin":  # one machine; on a cluster the outputs stay until the job starts
         for file in outputs:
             snakemake()._mark_incomplete(file, None)
             Path(file).unlink(missing_ok=True)

@@ -132,7 +132,7 @@ def test_files_of_killed_processes_are_removed_by_the_next(socket: Path, tmp_pat
             assert [(tmp_path / file.stem).exists() for file in (lives, killed)] == [True, False]
         processes[0].kill()
         processes[0].wait()
-        lock = only_one(lives.with_suffix(".lock"))  # for the same run
+        lock = only_one(lives.with_suffix(".lock"))  # a lock of the same run
         assert lock is not None
         lock.close()
         assert not (tmp_path / lives.stem).exists()

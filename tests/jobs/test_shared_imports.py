@@ -126,18 +126,18 @@ def test_the_first_job_pays_for_the_imports(run: Run) -> None:
 
 
 def test_trackio_writes_below_the_run(run: Run) -> None:
-    """trackio reads its folder at import, which TRL does early."""
+    """trackio reads its folder at import, and TRL imports it early."""
     assert run.finish("tracked", "from trackio.utils import TRACKIO_DIR; print(TRACKIO_DIR)") == (0, "")
     assert run.log("tracked") == f"{run.root}/results/logs/trackio\n"
 
 
-def test_without_the_key_a_job_makes_its_own_imports(run: Run) -> None:
+def test_without_the_key_a_job_imports_its_packages(run: Run) -> None:
     assert run.finish("alone", PRINTS, share=False) == (0, "")
     assert run.log("alone") == "False False False False True alone\n"
 
 
 @pytest.mark.parametrize("kind", ["too long", "no folder", "somebody else's"])
-def test_without_a_place_for_a_socket_a_job_makes_its_own_imports(run: Run, tmp_path: Path, kind: str) -> None:
+def test_without_a_place_for_a_socket_a_job_imports_its_packages(run: Run, tmp_path: Path, kind: str) -> None:
     folder = tmp_path / ("x" * 100 if kind == "too long" else "x")
     folder.mkdir()
     place = folder / f"g2d-{os.getuid()}"
@@ -269,7 +269,7 @@ def on_cuda(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str
     return set((folder / "began").read_text().split()), refused
 
 
-def test_if_the_shared_process_cannot_fork_a_job_makes_its_own_imports(
+def test_if_the_shared_process_cannot_fork_a_job_imports_its_packages(
     run: Run, on_cuda: tuple[set[str], tuple[int, str]]
 ) -> None:
     """The next job is served, without the cost of the imports."""
@@ -289,7 +289,7 @@ def test_the_shared_process_leaves_cuda_to_its_jobs(run: Run, on_cuda: tuple[set
     assert began == {pid}  # only the job that asked torch
 
 
-def test_if_an_import_begins_cuda_jobs_make_their_own_imports(run: Run, tmp_path: Path) -> None:
+def test_if_an_import_begins_cuda_jobs_import_their_packages(run: Run, tmp_path: Path) -> None:
     extra = """import g2d.jobs.shared_imports as shared
     shared.IMPORTS, host = ("torch",), os.getpid()
     torch.cuda._is_in_bad_fork = lambda: os.getpid() != host"""

@@ -73,6 +73,7 @@ def test_output_goes_to_the_log_and_the_bill_is_written(tmp_path: Path) -> None:
     cost = json.loads((tmp_path / "cost.json").read_text())
     assert (cost["stage"], cost["tokens_generated"], cost["device"], cost["ancestry"]) == ("train_dpo", 7, "cpu", [])
     assert cost["device_s"] == cost["wall_s"] > 0
+    assert cost["threads"] == 3
 
 
 def test_inputs_are_recorded_as_before_the_job(tmp_path: Path) -> None:
@@ -81,6 +82,20 @@ def test_inputs_are_recorded_as_before_the_job(tmp_path: Path) -> None:
     before = sha256(tmp_path / "pool.jsonl")
     run(tmp_path, "open('pool.jsonl', 'w').write('after')", read=["pool.jsonl"])
     assert f"{before}  pool.jsonl\n" in (tmp_path / "digests/a.sha256").read_text()
+
+
+def test_a_clock_that_is_behind_stops_a_job_before_it_begins_or_leaves_its_work(tmp_path: Path) -> None:
+    """Snakemake would delete the outputs of a finished job, because they look older than its inputs."""
+    file = tmp_path / "pairs.jsonl"
+    set_ahead = "import os, time; os.utime('pairs.jsonl', (time.time() + 7200,) * 2)"
+    file.write_text("")
+    done = run(tmp_path, set_ahead, read=["pairs.jsonl"])
+    assert done.returncode == 1
+    assert "pairs.jsonl: 120 minutes newer than this machine's clock" in done.stderr
+    assert not (tmp_path / "cost.json").exists()
+    done = run(tmp_path, "open('begun', 'w')", read=["pairs.jsonl"])
+    assert "g2d recover --times" in done.stderr
+    assert not (tmp_path / "begun").exists()
 
 
 def test_a_failure_is_one_line_and_a_traceback_in_the_log(tmp_path: Path) -> None:
@@ -182,10 +197,10 @@ def test_only_fetching_rules_have_the_hub_and_its_token(tmp_path: Path, rule: st
     [
         ("{'model': 'demo'}", {}, True),
         ("{'policy': 'demo/seed0/dpo/g2/k2'}", {}, True),
-        ("{'model': 'demo'}", {"ATEN_CPU_CAPABILITY": "default"}, True),  # what the user set is kept
+        ("{'model': 'demo'}", {"ATEN_CPU_CAPABILITY": "default"}, True),  # settings of the user are kept
         ("{'model': 'real'}", {}, False),
         ("{'policy': 'real/base'}", {}, False),
-        ("{}", {}, False),  # a job of no model, where one of the two is real
+        ("{}", {}, False),  # a job without a model, in a grid with a real one
     ],
 )
 def test_jobs_of_the_embedded_model_use_the_same_kernels_on_every_cpu(

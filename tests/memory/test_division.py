@@ -44,7 +44,7 @@ def test_the_most_rows_that_fit_and_divide_the_update_are_taken(most: int, expec
     assert chosen(by_length, free) == by_length.with_units(most)
 
 
-def test_where_not_even_one_row_fits_one_is_tried() -> None:
+def test_one_row_is_tried_if_none_fits() -> None:
     assert chosen(PAIRS, 1000).units == 1
 
 
@@ -53,7 +53,7 @@ def test_a_number_stays_a_number() -> None:
     assert chosen(given, 1000) == chosen(given, 2**40) == given
 
 
-def test_activations_are_kept_where_they_fit_beside_the_most_rows() -> None:
+def test_activations_are_kept_if_they_fit_with_the_most_rows() -> None:
     choose = replace(PAIRS, choose_checkpointing=True)
     without = needed(replace(PAIRS.with_units(12), checkpointing=False))
     assert without > needed(PAIRS.with_units(12))

@@ -36,21 +36,21 @@ def test_a_cache_has_a_column_for_every_token_and_with_a_graph_those_of_its_size
     assert graph["largest moment"].bytes > plain["largest moment"].bytes
 
 
-def test_what_drift_compares_has_m0_beside_when_the_cache_is_gone() -> None:
-    """By transformers whatever the engine: three times the logits in bfloat16, and parts of them in float32."""
+def test_drift_adds_a_pass_of_m0_and_needs_no_cache() -> None:
+    """transformers compares with any engine: three times the logits in bfloat16, and parts of them in float32."""
     drift = Drawing("drift", "evaluation", 50, 8, 1, None, compared=True)
-    found = [forecast(EngineSettings(name=name)).drawing(drift) for name in ("transformers", "vllm")]
-    assert found[0] == found[1]
+    needs = [forecast(EngineSettings(name=name)).drawing(drift) for name in ("transformers", "vllm")]
+    assert needs[0] == needs[1]
     on_card = forecast()
     alone, shape = on_card.drawing(replace(drift, compared=False)), on_card.shape
     rows = AT_ONCE // (70 * shape.vocabulary)
     logits = 6 * 70 * rows * shape.vocabulary + 20 * AT_ONCE
     read = 2 * shape.parameters + on_card.counted.reading(rows, 70, adapted=False).peak + logits
     kept = {part.name: part.bytes for part in alone.parts}
-    assert found[0].total == alone.total + read - kept["keys and values"] - kept["largest moment"]
+    assert needs[0].total == alone.total + read - kept["keys and values"] - kept["largest moment"]
 
 
-def test_what_a_graph_keeps_is_beside_the_activations() -> None:
+def test_memory_of_a_graph_is_added_to_the_activations() -> None:
     plain, graph = (training(EngineSettings(cuda_graph=on)) for on in (False, True))
     [kept] = [part for part in graph.parts if part.name == "generation, with its graph"]
     assert kept.how == "keys and values of 4 x 96 tokens"
@@ -66,10 +66,10 @@ def test_a_head_in_float32_is_four_bytes_a_weight_more() -> None:
 NONE = Lora.model_validate("none")
 
 
-def all_weights(**own: Any) -> tuple[int, Counted, dict[str, int]]:
+def all_weights(**changes: Any) -> tuple[int, Counted, dict[str, int]]:
     """Parameters, passes, and the parts of a training of all of them."""
     on_card = forecast(lora=NONE)
-    need = on_card.training(Training(budget=50, rows=4, **own))
+    need = on_card.training(Training(budget=50, rows=4, **changes))
     return on_card.shape.parameters, on_card.counted, {part.name: part.bytes for part in need.parts}
 
 
@@ -90,7 +90,7 @@ def test_all_weights_have_four_numbers_of_four_bytes_each_and_their_reference_on
     assert counted.head(10) == Counted(llama(2), Lora()).head(10) + head
 
 
-def test_completions_of_all_weights_have_no_adapter_beside_them() -> None:
+def test_completions_of_all_weights_need_no_adapter() -> None:
     on_card = forecast(lora=NONE)
     parts = {part.name: part.bytes for part in on_card.drawing(HARVEST).parts}
     assert parts["weights"] == 2 * on_card.shape.parameters and "adapter" not in parts

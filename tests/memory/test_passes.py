@@ -1,4 +1,4 @@
-"""What a model needs of a card, counted on shapes: by hand where a hand can count, and beside torch's allocator."""
+"""Memory of a model on a card, from its shapes, compared with values by hand and with torch's allocator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def llama(blocks: int = 6) -> LlamaConfig:
     )
 
 
-def test_parameters_adapter_and_cache_are_those_counted_by_hand() -> None:
+def test_parameters_adapter_and_cache_by_hand() -> None:
     narrow = SHARED * (WIDTH // HEADS)  # keys, values
     matrices = [(WIDTH, WIDTH), (WIDTH, narrow), (WIDTH, narrow), (WIDTH, WIDTH)]  # q, k, v, o
     matrices += [(WIDTH, INNER), (WIDTH, INNER), (INNER, WIDTH)]  # gate, up, down
@@ -41,7 +41,7 @@ def test_parameters_adapter_and_cache_are_those_counted_by_hand() -> None:
     assert shape.cache_per_token == 6 * 2 * narrow
 
 
-def test_of_a_file_only_the_configuration_is_read(tmp_path: Path) -> None:
+def test_only_the_configuration_of_a_file_is_read(tmp_path: Path) -> None:
     llama(3).to_json_file(tmp_path / "config.json")
     assert model_shape(model_config(tmp_path / "config.json"), Lora()) == model_shape(llama(3), Lora())
     (tmp_path / "config.json").write_text('{"model_type": "no such thing"}')
@@ -49,7 +49,7 @@ def test_of_a_file_only_the_configuration_is_read(tmp_path: Path) -> None:
         model_config(tmp_path / "config.json")
 
 
-def test_two_short_models_say_what_the_whole_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_short_models_predict_the_whole_model(monkeypatch: pytest.MonkeyPatch) -> None:
     followed = Counted(llama(7), Lora()).training(3, 40)
     monkeypatch.setattr("g2d.memory.passes.SHORT", (1, 7))  # now the whole one is run
     whole = Counted(llama(7), Lora()).training(3, 40)
@@ -58,7 +58,7 @@ def test_two_short_models_say_what_the_whole_one_does(monkeypatch: pytest.Monkey
 
 
 def test_checkpointing_keeps_a_hidden_state_of_every_block_and_autocast_its_adapter() -> None:
-    """Both in bfloat16, and nothing else that grows with the number of blocks."""
+    """Both are in bfloat16; only these grow with the number of blocks."""
     rows, tokens, more = 4, 50, 5
     kept = [Counted(llama(blocks), Lora()).training(rows, tokens).kept for blocks in (2, 2 + more)]
     adapter = model_shape(llama(1), Lora()).adapter

@@ -34,7 +34,7 @@ def found(table: pd.DataFrame, quantity: str, model: str = "Qwen2.5-7B-Instruct"
     return rows.iloc[0]
 
 
-def test_a_printed_number_stands_for_what_rounds_to_it() -> None:
+def test_a_printed_number_is_the_interval_that_rounds_to_it() -> None:
     assert printed("62.4").range == pytest.approx((62.35, 62.45))
     assert printed("0.14").range == pytest.approx((0.135, 0.145))
     assert printed("47").range == (46.5, 47.5)
@@ -42,7 +42,7 @@ def test_a_printed_number_stands_for_what_rounds_to_it() -> None:
 
 
 def test_the_attainable_range_is_the_extremes_over_all_corners() -> None:
-    """For r over twelve rounded cells, against every corner of their box."""
+    """Compare r over twelve rounded cells with every corner of their box."""
     claim = next(claim for claim in claims() if claim.quantity.startswith("Pearson's r of mid_band"))
     corners = [claim.formula(np.array(corner)) for corner in itertools.product(*(cell.range for cell in claim.cells))]
     low, high = attainable(claim.formula, claim.cells)
@@ -97,11 +97,7 @@ def test_all_three_outcomes_of_every_level_are_audited(table: pd.DataFrame) -> N
     assert (rows["result"] == "agrees").all()
 
 
-LLAMA, QWEN_SMALL, R1_QWEN = (
-    "Llama-3.1-8B-Instruct",
-    "Qwen2.5-0.5B-Instruct",
-    "DeepSeek-R1-Distill-Qwen-1.5B",
-)
+LLAMA, QWEN_SMALL, R1_QWEN = ("Llama-3.1-8B-Instruct", "Qwen2.5-0.5B-Instruct", "DeepSeek-R1-Distill-Qwen-1.5B")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +142,7 @@ def test_known_findings_in_the_other_papers(
 
 
 def test_a_binomial_error_is_no_excess() -> None:
-    """Of 100 answers half are right: the standard error of their share is 5 points."""
+    """If half of 100 answers are right, the standard error of their share is 5 points."""
     assert _excess_over_binomial(100, np.array([5.0, 50.0])) == pytest.approx(0)
     assert _excess_over_binomial(100, np.array([10.0, 6.0, 50.0, 50.0])) == pytest.approx(1)
 
@@ -158,15 +154,15 @@ def test_a_share_that_no_number_of_answers_gives_is_found() -> None:
 
 def test_every_stated_sentence_is_audited(table: pd.DataFrame) -> None:
     for paper, name in (("2605.21266", "g2d"), ("2506.21495", "bridging"), ("2505.22257", "offpolicy")):
-        own = table.loc[table["paper"] == f"arXiv {paper}", "quantity"]
+        quantities = table.loc[table["paper"] == f"arXiv {paper}", "quantity"]
         for quantity in published(f"{name}_statements")["quantity"]:
             pattern = ".+".join(map(re.escape, quantity.split("{of}")))
-            assert own.str.fullmatch(pattern).any(), quantity
+            assert quantities.str.fullmatch(pattern).any(), quantity
     assert not table.duplicated(["model", "quantity"]).any()
 
 
-def test_what_needs_a_run_names_entries_that_would_run() -> None:
-    """With the values that differ, if any."""
+def test_statements_that_need_a_run_name_existing_entries() -> None:
+    """`entries` may also list the values that differ."""
     for _, row in published("statements_to_run").iterrows():
         config = read(CONFIG / row["configuration"])
         for entry in row["entries"].split("; "):
@@ -174,7 +170,7 @@ def test_what_needs_a_run_names_entries_that_would_run() -> None:
 
 
 def test_the_presets_have_the_printed_settings() -> None:
-    """But for the learning rate and Adam's epsilon, which are for an adapter (tests/test_config.py)."""
+    """Except the learning rate and Adam's epsilon: these are for an adapter (tests/test_config.py)."""
     config = read(CONFIG / "bridging.yaml")
     table = published("bridging_table4")
     rows = {row["method"]: row for row in table[table["task"] == "verifiable"].to_dict("records")}
@@ -199,10 +195,10 @@ def test_the_presets_have_the_printed_settings() -> None:
     assert [warmup.group_sizes[0], warmup.prompts_per_step, warmup.max_completion_length] == [
         int(settings[name]) for name in ("group_size", "prompts_per_step", "context_length")
     ]
-    assert warmup.learning_rate == 10 * float(settings["learning_rate"])  # of an adapter
+    assert warmup.learning_rate == 10 * float(settings["learning_rate"])  # an adapter has ten times the rate
 
 
-def test_the_committed_table_is_what_the_claims_give(table: pd.DataFrame) -> None:
+def test_the_committed_table_equals_the_audit(table: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(read_audit(REPOSITORY / "papers/audit.csv"), table, rtol=1e-5, atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""What two roundings leave of an adapter, from files: against a layer that is run, and where there is no figure."""
+"""Share of an adapter's effect that two roundings leave, from files, compared with a layer that is run."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from tests.policies import test_adapter_layers as layers
 
 
 @pytest.mark.parametrize("std", [1e-4, 3e-4, 1e-3])
-def test_the_figure_is_that_of_a_layer_that_is_run(tmp_path: Path, std: float) -> None:
-    own = layers.layer(Linear, std)
+def test_the_share_equals_a_layer_that_is_run(tmp_path: Path, std: float) -> None:
+    linear = layers.layer(Linear, std)
     name = "model.layers.0.mlp.up_proj"
-    save_file({f"{name}.weight": own.base_layer.weight.data}, tmp_path / "model.safetensors")
+    save_file({f"{name}.weight": linear.base_layer.weight.data}, tmp_path / "model.safetensors")
     (tmp_path / "adapter").mkdir()
-    parts = {"lora_A": own.lora_A["default"].weight.data, "lora_B": own.lora_B["default"].weight.data}
+    parts = {"lora_A": linear.lora_A["default"].weight.data, "lora_B": linear.lora_B["default"].weight.data}
     saved = {f"base_model.model.{name}.{part}.weight": weights for part, weights in parts.items()}
     save_file(saved, tmp_path / "adapter/adapter_model.safetensors")
     (tmp_path / "adapter/adapter_config.json").write_text(json.dumps({"r": layers.RANK, "lora_alpha": 2 * layers.RANK}))
     assert effect_left(tmp_path, tmp_path / "adapter") == pytest.approx(layers.effect_left(Linear, std), abs=0.05)
 
 
-def test_it_grows_with_the_adapter_and_is_missing_where_there_is_none(tmp_path: Path) -> None:
+def test_it_grows_with_the_adapter_and_is_none_without_weights(tmp_path: Path) -> None:
     m0 = tiny_policy().base
     small, large, none = (tmp_path / name for name in ("small", "large", "none"))
     for folder, std in ((small, 1e-4), (large, 1e-1), (none, 0.0)):
         adapted(tiny_policy(), folder, std=std)
-    found = [effect_left(m0, folder) for folder in (small, large)]
-    assert found[0] is not None and found[1] is not None
-    assert found[0] < 0.9 < found[1]
+    shares = [effect_left(m0, folder) for folder in (small, large)]
+    assert shares[0] is not None and shares[1] is not None
+    assert shares[0] < 0.9 < shares[1]
     assert effect_left(m0, none) is None
     assert effect_left(tmp_path, large) is None  # no weights of M0
 
 
-def test_it_is_recorded_where_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_recorded_if_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adapted(tiny_policy(), tmp_path, std=1e-2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert recorded_effect(tiny_policy().base, tmp_path) is None
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert recorded_effect(tiny_policy().base, tmp_path) == effect_left(tiny_policy().base, tmp_path)
-    assert "effect_left" not in as_json(Policy("m/grpo", "m", "grpo", "base"))  # as records of before
+    assert "effect_left" not in as_json(Policy("m/grpo", "m", "grpo", "base"))  # like older records
     assert as_json(Policy("m/grpo", "m", "grpo", "base", effect_left=0.5))["effect_left"] == 0.5

@@ -28,7 +28,7 @@ def layer(kind: type[Linear], std: float, dtype: torch.dtype = torch.bfloat16, b
     base = base.to(torch.bfloat16).to(dtype).requires_grad_(False)
     config = LoraConfig(r=RANK, lora_alpha=2 * RANK)
     made = kind(base, "default", config=config, r=RANK, lora_alpha=2 * RANK)
-    made.lora_A.float(), made.lora_B.float()  # as a PeftModel has them
+    made.lora_A.float(), made.lora_B.float()  # a PeftModel has them in float32
     torch.manual_seed(1)
     torch.nn.init.normal_(made.lora_A["default"].weight, std=0.02)
     torch.nn.init.normal_(made.lora_B["default"].weight, std=std)
@@ -37,15 +37,15 @@ def layer(kind: type[Linear], std: float, dtype: torch.dtype = torch.bfloat16, b
 
 def effect_left(kind: type[Linear], std: float) -> float:
     x = torch.randn(256, WIDTH, generator=torch.Generator().manual_seed(2)).bfloat16()
-    exact, own = layer(kind, std, torch.float32), layer(kind, std)
+    exact, half = layer(kind, std, torch.float32), layer(kind, std)
     with torch.no_grad():
         change = exact(x.float()) - exact.base_layer(x.float())
-        found = own(x).float() - own.base_layer(x).float()
-    return float((found * change).sum() / change.square().sum())
+        rounded = half(x).float() - half.base_layer(x).float()
+    return float((rounded * change).sum() / change.square().sum())
 
 
 @pytest.mark.parametrize("std", [1e-4, 3e-4, 1e-3])
-def test_one_rounding_keeps_what_two_lose(std: float) -> None:
+def test_one_rounding_keeps_more_than_two(std: float) -> None:
     assert effect_left(OnceRounded, std) == pytest.approx(1, abs=0.05)
 
 
@@ -56,33 +56,33 @@ def test_two_roundings_lose_a_small_adapter() -> None:
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_output_is_the_float32_sum_rounded_once(bias: bool) -> None:
     x = torch.randn(2, 5, WIDTH).bfloat16()
-    exact, own = layer(Linear, 1e-2, torch.float32, bias), layer(OnceRounded, 1e-2, bias=bias)
-    out = own(x)
+    exact, half = layer(Linear, 1e-2, torch.float32, bias), layer(OnceRounded, 1e-2, bias=bias)
+    out = half(x)
     assert (out.dtype, out.shape) == (torch.bfloat16, (2, 5, WIDTH))
     torch.testing.assert_close(out.float(), exact(x.float()), rtol=2**-8, atol=1e-5)  # half of the last place
 
 
-def test_gradients_are_those_of_float32() -> None:
+def test_gradients_equal_float32() -> None:
     x = torch.randn(64, WIDTH).bfloat16()
     towards = torch.randn(64, WIDTH).bfloat16()
-    found: list[list[torch.Tensor]] = []
+    gradients: list[list[torch.Tensor]] = []
     for kind, dtype in ((Linear, torch.float32), (OnceRounded, torch.bfloat16)):
-        own, given = layer(kind, 1e-2, dtype), x.to(dtype).requires_grad_()
-        (own(given) * towards.to(dtype)).sum().backward()
-        weights = [own.lora_A["default"].weight.grad, own.lora_B["default"].weight.grad]
-        found.append([part.float() for part in (given.grad, *weights) if part is not None])
-    for exact, half in zip(*found, strict=True):
+        linear, given = layer(kind, 1e-2, dtype), x.to(dtype).requires_grad_()
+        (linear(given) * towards.to(dtype)).sum().backward()
+        weights = [linear.lora_A["default"].weight.grad, linear.lora_B["default"].weight.grad]
+        gradients.append([part.float() for part in (given.grad, *weights) if part is not None])
+    for exact, half in zip(*gradients, strict=True):
         assert (half - exact).norm() < 2**-8 * exact.norm()
 
 
 def test_switched_off_it_is_the_base_layer() -> None:
-    own, x = layer(OnceRounded, 1e-2, bias=True), torch.randn(8, WIDTH).bfloat16()
-    own.enable_adapters(False)
+    rounded, x = layer(OnceRounded, 1e-2, bias=True), torch.randn(8, WIDTH).bfloat16()
+    rounded.enable_adapters(False)
     with torch.no_grad():
-        torch.testing.assert_close(own(x), own.base_layer(x), rtol=2**-7, atol=1e-5)
+        torch.testing.assert_close(rounded(x), rounded.base_layer(x), rtol=2**-7, atol=1e-5)
 
 
-def test_in_float32_it_is_pefts_own_layer() -> None:
+def test_in_float32_it_equals_the_layer_of_peft() -> None:
     x = torch.randn(8, WIDTH)
     assert torch.equal(layer(OnceRounded, 1e-2, torch.float32)(x), layer(Linear, 1e-2, torch.float32)(x))
 

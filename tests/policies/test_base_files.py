@@ -1,4 +1,4 @@
-"""What decides what a policy sees is in its record: chat template, tokenizer and settings, not weights alone."""
+"""The record of a policy covers its chat template, tokenizer and settings as well as its weights."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_time_stamps_and_files_that_no_model_reads_change_nothing(model: Path) -
     load_tokenizer(before)
 
 
-def test_the_files_are_those_that_transformers_reads() -> None:
+def test_all_files_that_transformers_reads_are_compared() -> None:
     import transformers.tokenization_utils_base as tokenization
     from transformers import utils
 
@@ -113,7 +113,7 @@ def test_the_files_are_those_that_transformers_reads() -> None:
     assert not {name for name in read if not any(Path(name).match(pattern) for pattern in BASE_FILES)}
 
 
-def test_a_record_of_0_1_0_stays_as_it_was(model: Path, tmp_path: Path) -> None:
+def test_a_record_of_0_1_0_is_unchanged(model: Path, tmp_path: Path) -> None:
     """No digests: nothing is compared, and the record is written as before, so the checkpoints under it stay valid."""
     old = replace(record(model), base_files=None)
     write_policy(tmp_path / "policy.json", old)
@@ -148,7 +148,7 @@ def test_swapped_adapters_are_refused(model: Path, tmp_path: Path) -> None:
 
 
 def test_the_folder_of_another_policy_is_refused(model: Path, tmp_path: Path) -> None:
-    """Its record names the weights where they came from, so those would answer in the name of this folder."""
+    """Its record names the original weights, so these would answer instead of the folder's."""
     original, copied = (tmp_path / f"results/{name}/base/policy.json" for name in ("mine", "other"))
     write_policy(original, record(model))
     shutil.copytree(tmp_path / "results/mine", tmp_path / "results/other")

@@ -1,4 +1,4 @@
-"""The shipped model is the one of its recipe, and it ships."""
+"""The shipped model is part of the package and has the digests of its recipe."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def shapes(folder: Path) -> dict[str, Any]:
         return {name: (part.get_dtype(), part.get_shape()) for name, part in slices}
 
 
-def test_the_shipped_files_are_those_of_the_recipe() -> None:
+def test_the_shipped_files_have_the_digests_of_the_recipe() -> None:
     for name, digest in embedded.digests().items():
         assert sha256(embedded.FOLDER / name) == digest, name
 
 
-def test_a_file_that_is_another_one_is_not_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = Path(shutil.copytree(embedded.FOLDER, tmp_path / "shipped"))
     (shipped / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1")
     monkeypatch.setattr(embedded, "FOLDER", shipped)
@@ -58,9 +58,9 @@ def test_the_script_makes_such_a_model(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_recipe_says_which_candidate_was_kept() -> None:
     recipe = read_json(embedded.FOLDER / embedded.RECIPE)
     ScratchModel.model_validate({"source": "scratch"} | recipe["recipe"])
-    found = recipe["candidates"]
-    assert len(found) == 5
-    assert found[f"seed {recipe['recipe']['seed']}"] == sorted(found.values())[2]
+    candidates = recipe["candidates"]
+    assert len(candidates) == 5
+    assert candidates[f"seed {recipe['recipe']['seed']}"] == sorted(candidates.values())[2]
     assert recipe["problems"]["split"] == "development"
 
 

@@ -51,7 +51,7 @@ def here(file: Path) -> GgufModel:
     return GgufModel(source="gguf", path=str(file))
 
 
-def test_a_header_says_what_the_plan_needs(llama: Path) -> None:
+def test_a_header_has_the_values_that_the_plan_needs(llama: Path) -> None:
     header = read_header(str(llama))
     assert (header.architecture, header.context_length, header.parameters) == ("llama", 64, 64)
     assert header.metadata["words"] == 2
@@ -86,7 +86,7 @@ def test_a_missing_reader_is_named_with_the_command(llama: Path) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed package a-model 1.2 with the file small.gguf, and where that is."""
+    """Install a package a-model 1.2 with the file small.gguf; return the path of the file."""
     site = tmp_path / "site"
     (site / "a_model").mkdir(parents=True)
     (info := site / "a_model-1.2.dist-info").mkdir()
@@ -103,7 +103,7 @@ def of_package(package: str, file: str = "small.gguf") -> GgufModel:
     return GgufModel(source="gguf", package=package, file=file)
 
 
-def test_the_file_of_an_installed_package_is_taken_by_its_name_or_path(package: Path) -> None:
+def test_the_file_of_an_installed_package_has_a_name_or_a_path(package: Path) -> None:
     assert file_in(of_package("a-model==1.2")) == package
     assert file_in(of_package("a-model==1.2", "a_model/small.gguf")) == package
 
@@ -166,7 +166,7 @@ def test_a_converted_model_needs_its_package_no_more(tmp_path: Path, monkeypatch
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Llama with random weights in F16, whose texts end in one token and turns in another, and without padding."""
+    """A Llama with random F16 weights, different tokens for the end of a text and of a turn, and no padding."""
     gguf = pytest.importorskip("gguf", reason=f"needs the reader: pip install --no-deps {READER}")
     import numpy as np
     from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -208,7 +208,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_ends_and_padding_are_those_of_the_file(tiny: Path, tmp_path: Path) -> None:
+def test_ends_and_padding_come_from_the_file(tiny: Path, tmp_path: Path) -> None:
     base = make_base("tiny", here(tiny), tmp_path / "base/model")
     tokenizer = load_tokenizer(base)
     assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token) == ("<|begin|>", "<|end|>", "<|end|>")
@@ -281,7 +281,7 @@ class TestSmolLM2:
             assert tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == theirs
             assert ("named SmolLM" in theirs) == (turns[0][0] == "user")
 
-    def test_the_weights_are_those_of_the_file(self, smollm2: Policy) -> None:
+    def test_the_weights_equal_the_file(self, smollm2: Policy) -> None:
         import torch
         from transformers import AutoModelForCausalLM
 
@@ -291,9 +291,9 @@ class TestSmolLM2:
         wanted = theirs.state_dict()
         assert ours.state_dict().keys() == wanted.keys()
         assert all(torch.equal(weights, wanted[name]) for name, weights in ours.state_dict().items())
-        asked = torch.tensor([load_tokenizer(smollm2)("Two and three are")["input_ids"]])
+        ids = torch.tensor([load_tokenizer(smollm2)("Two and three are")["input_ids"]])
         with torch.inference_mode():
-            assert torch.equal(ours(asked).logits, theirs(asked).logits)
+            assert torch.equal(ours(ids).logits, theirs(ids).logits)
 
     def test_the_record_says_that_it_was_quantized(self, smollm2: Policy) -> None:
         record, file = smollm2.converted_from, file_in(GgufModel(source="gguf", **SMOLLM2))
@@ -317,7 +317,7 @@ def texts() -> Iterator[list[str]]:
 
 
 @NEEDS_GGUF
-def test_sizes_of_blocks_and_the_pin_are_those_of_the_package() -> None:
+def test_sizes_of_blocks_and_the_pin_agree_with_the_package() -> None:
     from gguf.constants import GGML_QUANT_SIZES
 
     assert {int(kind): size for kind, size in GGML_QUANT_SIZES.items() if int(kind) in BLOCKS} == BLOCKS

@@ -12,7 +12,7 @@ from g2d.policies.policy import Policy, cpu_has_bfloat16
         (["avx2", "avx512_f"], "AVX512", False),
         (["avx2", "avx512_bf16"], "AVX512", True),
         (["avx2", "amx_bf16"], "AVX512", True),
-        (["avx2", "avx512_bf16"], "AVX2", False),  # as jobs of the embedded model ask for
+        (["avx2", "avx512_bf16"], "AVX2", False),  # the setting for jobs of the embedded model
         (["neon"], "DEFAULT", False),
         (["neon", "bf16"], "DEFAULT", True),
     ],

@@ -1,4 +1,4 @@
-"""Base models from outside: safetensors only, nothing unpickled, none of their code run."""
+"""Pretrained base models: only safetensors are read, nothing is unpickled, and their code does not run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Bomb:
         return exec, ("raise SystemExit('unpickled')",)
 
 
-def test_pickled_weights_alone_are_refused(model: Path) -> None:
+def test_a_model_with_only_pickled_weights_is_refused(model: Path) -> None:
     import torch
 
     (model / "model.safetensors").unlink()
@@ -65,15 +65,15 @@ def test_a_tokenizer_that_cannot_be_used_is_refused_before_anything_runs(model: 
         policy(model)
 
 
-def test_the_template_of_qwen3_is_told_not_to_think(model: Path) -> None:
+def test_the_template_of_qwen3_can_disable_thinking(model: Path) -> None:
     from trl.chat_template_utils import qwen3_chat_template
 
     (model / "chat_template.jinja").write_text(qwen3_chat_template)
-    asked = [{"role": "user", "content": "1 + 1?"}]
-    thinks = render(load_tokenizer(policy(model)), asked)
+    messages = [{"role": "user", "content": "1 + 1?"}]
+    thinks = render(load_tokenizer(policy(model)), messages)
     source = LocalModel(source="local", path=str(model), chat_template_kwargs={"enable_thinking": False})
     base = resolve_base("mine", source)
-    assert render(load_tokenizer(base), asked) == f"{thinks}<think>\n\n</think>\n\n"
+    assert render(load_tokenizer(base), messages) == f"{thinks}<think>\n\n</think>\n\n"
     write_policy(model / "policy.json", base)
     assert read_policy(model / "policy.json") == base
     assert "chat_template_kwargs" not in as_json(policy(model))
@@ -81,16 +81,16 @@ def test_the_template_of_qwen3_is_told_not_to_think(model: Path) -> None:
 
 @pytest.mark.parametrize("first", ["\n", "  {% if true %}{% endif %}\n", " "])
 def test_values_for_a_template_leave_its_first_line_as_it_is(model: Path, first: str) -> None:
-    """Of which transformers drops line breaks behind a block and spaces before one."""
+    """transformers removes line breaks after a block and spaces before it."""
     template = load_tokenizer(policy(model)).get_chat_template()
     (model / "chat_template.jinja").write_text(first + "{{ tone | default('') }}{{ length | default('') }}" + template)
-    asked = [{"role": "user", "content": "1 + 1?"}]
+    messages = [{"role": "user", "content": "1 + 1?"}]
     given = {"tone": "brief length ", "length": 7}
     source = LocalModel(source="local", path=str(model), chat_template_kwargs=given)
-    shown = render(load_tokenizer(policy(model)), asked)
+    shown = render(load_tokenizer(policy(model)), messages)
     blank = len(shown) - len(shown.lstrip())
-    told = render(load_tokenizer(resolve_base("mine", source)), asked)
-    assert told == f"{shown[:blank]}brief length 7{shown[blank:]}"
+    rendered = render(load_tokenizer(resolve_base("mine", source)), messages)
+    assert rendered == f"{shown[:blank]}brief length 7{shown[blank:]}"
 
 
 def test_a_variable_that_the_template_lacks_is_refused_by_name(model: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_model_without_a_pad_token_pads_with_the_end_of_a_turn(model: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("file", "known", "auto_map"),
+    ("file", "known_type", "auto_map"),
     [
         ("config.json", True, {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}),
         ("config.json", False, {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}),
@@ -144,13 +144,13 @@ def test_a_model_without_a_pad_token_pads_with_the_end_of_a_turn(model: Path) ->
     ],
 )
 def test_code_that_comes_with_a_model_is_not_run(
-    model: Path, file: str, known: bool, auto_map: dict[str, object]
+    model: Path, file: str, known_type: bool, auto_map: dict[str, object]
 ) -> None:
     values = json.loads((model / file).read_text()) | {"auto_map": auto_map}
-    values |= {} if known else {"model_type": "unheard-of", "architectures": ["Model"]}
+    values |= {} if known_type else {"model_type": "unheard-of", "architectures": ["Model"]}
     (model / file).write_text(json.dumps(values))
     (model / "code.py").write_text(f"open({str(model / 'run')!r}, 'w')\n")
-    if known:
+    if known_type:
         load_base(policy(model))
         load_tokenizer(policy(model))
     else:

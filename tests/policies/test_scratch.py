@@ -58,12 +58,12 @@ def test_documents_in_groups_of_similar_length_have_the_gradients_of_all_at_once
     tokenizer = build_tokenizer()
     model = AutoModelForCausalLM.from_pretrained(tiny_policy().base, dtype=torch.float64)
     documents = draw_documents(tokenizer, Random(0), 12)
-    found = []
+    results = []
     for group in (None, 5):
         model.zero_grad()
         loss = backward(model, documents, tokenizer.pad_token_id, group)
-        found.append((loss, torch.cat([p.grad.flatten() for p in model.parameters()])))
-    (loss, gradients), (loss_in_groups, gradients_in_groups) = found
+        results.append((loss, torch.cat([p.grad.flatten() for p in model.parameters()])))
+    (loss, gradients), (loss_in_groups, gradients_in_groups) = results
     assert loss == pytest.approx(loss_in_groups, rel=1e-9)
     torch.testing.assert_close(gradients, gradients_in_groups, rtol=1e-6, atol=1e-9)
 
@@ -97,7 +97,7 @@ def test_how_it_is_computed_changes_no_more_than_rounding(tmp_path: Path, settin
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
-def test_the_saved_folder_is_safetensors_and_nothing_to_unpickle(tmp_path: Path) -> None:
+def test_the_saved_folder_has_safetensors_and_no_pickle(tmp_path: Path) -> None:
     train_scratch(TINY, tmp_path)
     names = {file.name for file in tmp_path.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= names

@@ -22,10 +22,10 @@ def rounded(weights: torch.Tensor, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.9])
 def test_a_number_becomes_a_neighbour_and_is_kept_on_average(sign: int, share: float) -> None:
-    step, n = 2**-7, 20_000  # from 1 to 2
-    found = rounded(torch.full((n,), sign * (1.5 + share * step)))
-    assert {*found.tolist()} <= {sign * 1.5, sign * (1.5 + step)}
-    above = (found.abs() > 1.5).float().mean()
+    step, n = 2**-7, 20_000  # spacing between 1 and 2
+    drawn = rounded(torch.full((n,), sign * (1.5 + share * step)))
+    assert {*drawn.tolist()} <= {sign * 1.5, sign * (1.5 + step)}
+    above = (drawn.abs() > 1.5).float().mean()
     assert above == pytest.approx(share, abs=5 * (share * (1 - share) / n) ** 0.5 + 1e-9)
 
 
@@ -38,7 +38,7 @@ def test_many_weights_are_unbiased_and_follow_from_the_seed() -> None:
     assert not torch.equal(rounded(weights), rounded(weights, seed=1))
 
 
-def test_what_bfloat16_has_stays() -> None:
+def test_bfloat16_numbers_are_unchanged() -> None:
     weights = (torch.randn(1000) * 0.02).bfloat16()
     assert torch.equal(rounded(weights.float()), weights.float())
 
@@ -57,7 +57,7 @@ def test_a_small_merged_adapter_is_kept_on_average() -> None:
     assert kept(rounded(base + change)) == pytest.approx(1, abs=0.2)
 
 
-def test_vllm_gets_rounded_weights_only_where_asked(tmp_path: Path) -> None:
+def test_vllm_gets_rounded_weights_only_with_the_key(tmp_path: Path) -> None:
     policy = adapted(tiny_policy(), tmp_path / "adapter", std=1e-3)
 
     def merged(adapters: str) -> dict[str, torch.Tensor]:
@@ -65,9 +65,9 @@ def test_vllm_gets_rounded_weights_only_where_asked(tmp_path: Path) -> None:
         return load_file(Path(engine._weights()) / "model.safetensors")
 
     exact, half, again = merged("merge"), merged("merge_bfloat16"), merged("merge_bfloat16")
-    own = load_model(policy, exact=True)
-    round_stochastically(own, str(policy.weights_sha256))
+    model = load_model(policy, exact=True)
+    round_stochastically(model, str(policy.weights_sha256))
     for name, weights in exact.items():
         assert (weights.dtype, half[name].dtype) == (torch.float32, torch.bfloat16)
         assert torch.equal(half[name], again[name])
-        assert torch.equal(half[name], own.get_parameter(name))
+        assert torch.equal(half[name], model.get_parameter(name))

@@ -2,10 +2,7 @@
 
 import re
 
-STORY_OPERATORS = {
-    "+": ("buys", "finds", "gets", "wins"),
-    "-": ("loses", "sells", "gives away", "eats"),
-}
+STORY_OPERATORS = {"+": ("buys", "finds", "gets", "wins"), "-": ("loses", "sells", "gives away", "eats")}
 
 
 def expression_of(prompt: str) -> str:
@@ -15,8 +12,8 @@ def expression_of(prompt: str) -> str:
     operators = {verb: operator for operator, verbs in STORY_OPERATORS.items() for verb in verbs}
     beginning, *events, _question = re.split(r"(?<=\.) ", prompt)
     start = re.fullmatch(r"\w+ has (\d+) \w+\.", beginning)
-    found = [re.fullmatch(r"[A-Z][a-z]+ ([a-z ]+) (\d+)\.", event) for event in events]
-    return " ".join([start[1], *(f"{operators[event[1]]} {event[2]}" for event in found)])
+    matches = [re.fullmatch(r"[A-Z][a-z]+ ([a-z ]+) (\d+)\.", event) for event in events]
+    return " ".join([start[1], *(f"{operators[event[1]]} {event[2]}" for event in matches)])
 
 
 def evaluate(expression: str) -> list[int]:

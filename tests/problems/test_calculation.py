@@ -88,7 +88,7 @@ def test_the_shortest_expressions_do_not_run_out():
 def test_the_seed_of_a_run_is_drawn_once_and_makes_the_problems_again():
     source = calculations(n=4, seed="run")
     drawn = [with_seed(source) for _ in range(3)]
-    assert len({own.seed for own in drawn}) == 3
+    assert len({source.seed for source in drawn}) == 3
     assert with_seed(drawn[0]) == drawn[0]
     assert generate_source(drawn[0]) == generate_source(calculations(n=4, seed=drawn[0].seed))
     assert not {p.problem_id for p in generate_source(drawn[0])} & {p.problem_id for p in generate_source(drawn[1])}

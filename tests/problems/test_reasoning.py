@@ -32,7 +32,7 @@ def problems(**keys):
 
 
 @needs_package
-def test_splits_share_no_question_whatever_the_seeds():
+def test_splits_share_no_question_for_any_seeds():
     drawn = {
         split: [p for seed in range(3) for p in problems(split=split, seed=seed, n=n, config=SMALL)]
         for split, n in (("train", 100), ("development", 10), ("test", 10))
@@ -49,7 +49,7 @@ def test_seeds_give_other_questions_and_a_seed_the_same():
 
 
 @needs_package
-def test_levels_are_even_and_have_their_own_configuration():
+def test_levels_have_equal_counts_and_separate_configurations():
     drawn = rows(n=9, levels=[{"max_terms": 2}, {"min_terms": 5, "max_terms": 5}])
     assert [row["level"] for row in drawn].count(1) == 5
     terms = {row["level"]: len(re.findall(r"\d+", row["prompt"])) for row in drawn}

@@ -141,7 +141,7 @@ def test_a_bad_row_is_named(tmp_path, rows, message):
 
 @pytest.mark.parametrize("column", ["problem", "solution", "type", "uid"])
 @pytest.mark.parametrize("value", [[{"role": "user", "content": "1+1?"}], {"text": "1"}, True, float("nan")])
-def test_what_is_no_text_is_refused_with_its_line(tmp_path, column, value):
+def test_a_value_that_is_no_text_is_refused_with_its_line(tmp_path, column, value):
     """Not shown to a policy as Python would print it."""
     with pytest.raises(ProblemError, match=rf"rows\.jsonl, line 2: column '{column}' (is no text|has no answer)"):
         load(tmp_path, [ROWS[0], ROWS[1] | {column: value}])
@@ -220,14 +220,14 @@ def hub(tmp_path, monkeypatch):
     folder = tmp_path / "data"
     folder.mkdir()
     write(folder / "train.jsonl", ROWS)
-    real, asked = datasets.load_dataset, []
+    real, requested = datasets.load_dataset, []
 
     def load_dataset(repository, subset=None, *, split, revision):
-        asked.append((repository, subset, split, revision))
+        requested.append((repository, subset, split, revision))
         return real(str(folder), split=split, cache_dir=str(tmp_path / "cache"))
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    return asked
+    return requested
 
 
 def hub_source(**changes):
@@ -249,8 +249,7 @@ NO_HUB_COLUMN = r"split train, row 0: no column 'question' \(there are: uid, .*\
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"split": "test"}, NO_SPLIT), ({"fields": Fields(prompt="question")}, NO_HUB_COLUMN)],
+    ("changes", "message"), [({"split": "test"}, NO_SPLIT), ({"fields": Fields(prompt="question")}, NO_HUB_COLUMN)]
 )
 def test_hub_mistakes_name_the_key(hub, changes, message):
     with pytest.raises(ProblemError, match=message) as error:
@@ -268,7 +267,7 @@ def test_hub_mistakes_name_the_key(hub, changes, message):
         ("", "correct pool.id"),
     ],
 )
-def test_what_the_hub_refuses_is_translated(monkeypatch, text, fix):
+def test_errors_of_the_hub_are_translated(monkeypatch, text, fix):
     import datasets
     from datasets.exceptions import DatasetNotFoundError
 
@@ -313,7 +312,7 @@ def test_without_a_network_the_message_says_so(tmp_path):
 
 
 def test_without_a_network_a_cached_other_revision_is_refused(tmp_path):
-    # `datasets` would answer with it: offline, it takes the newest cached revision whatever was asked for.
+    # Offline, `datasets` takes the newest cached revision, not the requested one.
     from datasets.arrow_writer import ArrowWriter
 
     folder = tmp_path / "datasets" / "some___math" / "default" / "0.0.0" / OTHER

@@ -66,7 +66,7 @@ def test_too_few_problems_name_the_key_and_the_fix():
     assert "levels [2, 1] (it has levels [1, 2, 3]): lower training_set.n, pin more calibration.levels" in message
 
 
-def test_input_is_left_alone():
+def test_the_input_is_unchanged():
     pool = random.Random(0).sample(POOL, len(POOL))
     before = list(pool)
     draw_training_set(pool, [1], 2, 0)
@@ -74,6 +74,6 @@ def test_input_is_left_alone():
     assert pool == before
 
 
-def test_only_the_levels_asked_for_are_sampled():
+def test_only_the_configured_levels_are_sampled():
     whole = sample_per_level(POOL, 7, 0)
     assert sample_per_level(POOL, 7, 0, [2]) == [problem for problem in whole if problem.level == 2] != whole

@@ -32,7 +32,7 @@ def test_answers_levels_and_ranges_hold_for_every_draw(family, split, n, seed):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_splits_share_no_expression_whatever_the_seed(family):
+def test_splits_share_no_expression_for_any_seed(family):
     expressions = {
         split: {expression_of(p.prompt) for seed in range(3) for p in generate(family, split, 150, seed)}
         for split in SPLITS

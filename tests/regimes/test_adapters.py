@@ -36,7 +36,7 @@ def warmed_up(work: Path, base: Policy) -> None:
 
 
 def from_warmed_up(work: Path, base: Policy) -> None:
-    """DPO that continues an adapter whose configuration names M0 as others know it."""
+    """DPO that continues an adapter; its configuration has the name of M0 on the Hub."""
     warmed_up(work / "warm", base)
     start = Policy("x/warm", "x", "grpo", base.base, adapter=str(work / "warm/adapter"))
     train_dpo(TrainingJob(base, pairs(8), Dpo(max_steps=1), lora=Lora(), seed=0, work=work, start=start))
@@ -72,7 +72,7 @@ def test_an_adapter_loads_elsewhere_and_names_nothing_of_this_machine(
         ("/cache/snapshots/0", {"source": "hub", "id": "them/llama"}, "them/llama"),
     ],
 )
-def test_what_an_adapter_calls_its_base(tmp_path: Path, base: str, settings: dict[str, Any], name: str) -> None:
+def test_an_adapter_names_its_base(tmp_path: Path, base: str, settings: dict[str, Any], name: str) -> None:
     (tmp_path / "adapter_model.safetensors").touch()
     (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base, "r": 16}))
     policy = Policy("mine/base", "mine", "base", base=base, settings=settings)
@@ -96,9 +96,8 @@ def test_the_order_of_a_set_leaves_no_trace_in_an_adapter(tmp_path: Path) -> Non
 
 
 def test_in_half_precision_the_policy_that_answers_is_the_one_that_was_trained(tmp_path: Path) -> None:
-    """In bfloat16, as on a GPU: bit for bit the function of the trainer's layers, which a merged copy is not.
-
-    The adapter is as small as after few steps; of it, most weights of a merged copy keep nothing at all.
+    """The bits equal those of the trainer's layers in bfloat16. A merged copy differs: rounding loses most of a small
+    adapter.
     """
     import torch
     from peft import PeftModel
@@ -113,8 +112,8 @@ def test_in_half_precision_the_policy_that_answers_is_the_one_that_was_trained(t
 
     def logits(model: Any) -> torch.Tensor:
         with torch.no_grad():
-            found: torch.Tensor = model.eval()(tokens).logits
-        return found
+            output: torch.Tensor = model.eval()(tokens).logits
+        return output
 
     trained = PeftModel.from_pretrained(half(), policy.adapter)
     answers = with_trained(half(), policy.adapter)
@@ -124,12 +123,12 @@ def test_in_half_precision_the_policy_that_answers_is_the_one_that_was_trained(t
     assert not torch.equal(logits(merged), logits(trained))
 
     def weights(model: Any) -> torch.Tensor:
-        found: torch.Tensor = model.model.layers[0].self_attn.q_proj.weight
-        return found
+        weight: torch.Tensor = model.model.layers[0].self_attn.q_proj.weight
+        return weight
 
     lost = (weights(merged) == weights(half())).float().mean()
     assert lost > 0.5
-    exact = with_trained(copy.deepcopy(m0), policy.adapter)  # in float32 it is merged, and every weight moves
+    exact = with_trained(copy.deepcopy(m0), policy.adapter)  # merged in float32: every weight changes
     assert (weights(exact) == weights(m0)).float().mean() < 0.05
     assert not any("lora" in name for name, _ in exact.named_modules())
 
@@ -138,7 +137,7 @@ def test_in_half_precision_the_policy_that_answers_is_the_one_that_was_trained(t
 def test_a_training_in_half_precision_rounds_as_the_key_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regime: Any
 ) -> None:
-    """As on a GPU: M0 in bfloat16, the adapter in float32, autocast. DPO begins at its reference, or it would fail."""
+    """M0 in bfloat16, the adapter in float32, autocast. DPO fails if it does not begin at its reference."""
     layers: set[str] = set()
     runs = online if regime is grpo else regime
     arguments, train = regime.trainer_arguments, runs.train
@@ -173,7 +172,7 @@ def test_adapters_in_each_others_folders_are_refused(tmp_path: Path, load: Calla
         for seed, base in enumerate((tiny_policy(), tiny_policy(), two_ends_policy()))
     )
     for other in others:
-        for policy, taken in ((mine, other), (other, mine)):
+        for policy, source in ((mine, other), (other, mine)):
             with pytest.raises(ValueError, match=r"not the weights that policy\.json names"):
-                load(replace(policy, adapter=taken.adapter))
+                load(replace(policy, adapter=source.adapter))
     load(mine)

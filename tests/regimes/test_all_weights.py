@@ -103,7 +103,7 @@ def test_all_weights_are_trained_and_a_stopped_run_ends_with_the_same_ones(name:
     assert sha256(tmp_path / "stopped" / FILE) == sha256(tmp_path / "straight" / FILE)
 
 
-def test_training_begins_at_its_reference_and_goes_on_from_what_was_trained(tmp_path: Path) -> None:
+def test_training_begins_at_its_reference_and_continues_trained_weights(tmp_path: Path) -> None:
     """DPO's loss is then ln 2. A training that starts elsewhere has another first loss with `reference: base`."""
     assert RUNS["dpo"](tmp_path / "first")[0]["loss"] == pytest.approx(math.log(2), abs=1e-5)
     start = left(tmp_path / "first", policy_id="tiny/first", k=STEPS)
@@ -119,13 +119,13 @@ def test_training_begins_at_its_reference_and_goes_on_from_what_was_trained(tmp_
     assert abs(margins["base"]) > 1e-4
 
 
-def test_a_moved_reference_is_the_policy_as_it_was_handed_over(tmp_path: Path) -> None:
+def test_a_synced_reference_equals_the_synced_policy(tmp_path: Path) -> None:
     """Policy and reference agree before every update at s = 1, so the margins stay 0."""
     log = RUNS["semi_online_dpo with a reference"](tmp_path)
     assert [row["rewards/margins"] for row in log] == pytest.approx([0] * STEPS, abs=1e-5)
 
 
-def test_fresh_rollouts_are_those_of_the_weights_that_were_handed_over(tmp_path: Path) -> None:
+def test_fresh_rollouts_come_from_the_synced_weights(tmp_path: Path) -> None:
     semi_online(sync_every=1)(tmp_path / "all")
     semi_online(sync_every=1)(tmp_path / "before", k=STEPS - 1)
     kept = load_file(tmp_path / "all/checkpoint/generator/model.safetensors")
@@ -136,7 +136,7 @@ def test_fresh_rollouts_are_those_of_the_weights_that_were_handed_over(tmp_path:
 
 
 def test_the_folder_is_a_model_that_answers_as_the_same_weights_merged(tmp_path: Path) -> None:
-    """Of an adapter merged into M0, which is given as all weights."""
+    """The weights are an adapter merged into M0."""
     base = tiny_policy()
     adapter = adapted(base, tmp_path / "adapter", std=0.1)
     merged = load_model(adapter)
@@ -160,7 +160,7 @@ def test_another_file_of_weights_is_refused(tmp_path: Path) -> None:
         load_model(policy)
 
 
-def test_an_emptied_checkpoint_says_what_to_delete(tmp_path: Path) -> None:
+def test_an_emptied_checkpoint_names_the_folder_to_delete(tmp_path: Path) -> None:
     GRPO(WARMUP, tmp_path / "first", k=2)
     checkpoint = tmp_path / "first/checkpoint"
     (checkpoint / MARK).touch()
@@ -181,7 +181,7 @@ def test_vllm_loads_the_folder_and_a_start_of_the_other_kind_is_refused(tmp_path
         starting_model(tiny_policy(), adapted(tiny_policy(), tmp_path / "adapter", std=0.1), NONE)
 
 
-def test_a_warm_up_that_stops_by_itself_leaves_the_weights_of_its_best_probe(tmp_path: Path) -> None:
+def test_an_early_stopping_warm_up_leaves_the_weights_of_its_best_probe(tmp_path: Path) -> None:
     stops = WARMUP.model_copy(update={"steps": [2], "horizon": 2, "auto": AutoStop(every=1, prompts=4, patience=1)})
     harvest = Harvest(samples_per_prompt=2, max_completion_length=12)
     stopping = partial(train_until_decline, train_grpo)

@@ -1,4 +1,4 @@
-"""Automatic stopping: when it stops, which probe it chooses, and that probes do not change the training."""
+"""Automatic stopping: the stop, the chosen probe, and a training that probes do not change."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_decline_is_both_below_their_maxima_twice_in_a_row(
     assert has_declined(history(*values), patience=2) is declined
 
 
-def test_the_highest_h_is_taken_mu_breaks_ties_then_fewer_steps() -> None:
+def test_the_probe_with_the_highest_h_is_chosen_then_mu_then_fewer_steps() -> None:
     assert best(history((0.6, 0.9), (0.8, 0.1), (0.7, 0.5))).step == 20
     assert best(history((0.8, 0.1), (0.8, 0.2), (0.8, 0.2))).step == 20
     assert best(history((None, None), (0.1, 0.0))).step == 20
@@ -113,8 +113,13 @@ def test_a_probe_that_was_beaten_stays_beaten(
 
 def job_of(work: Path, **kwargs: Any) -> TrainingJob:
     warmup = WARMUP.model_copy(update={"auto": kwargs.pop("auto", AUTO)})
-    own: dict[str, Any] = {"harvest": HARVEST, "checkpointing": EVERY_STEP, "group_size": 2, "policy_id": "tiny/auto"}
-    return TrainingJob(tiny_policy(), easy(10), warmup, lora=Lora(), seed=0, work=work, k=6, **own | kwargs)
+    options: dict[str, Any] = {
+        "harvest": HARVEST,
+        "checkpointing": EVERY_STEP,
+        "group_size": 2,
+        "policy_id": "tiny/auto",
+    }
+    return TrainingJob(tiny_policy(), easy(10), warmup, lora=Lora(), seed=0, work=work, k=6, **options | kwargs)
 
 
 class Outcome(NamedTuple):
@@ -133,7 +138,7 @@ def until_decline(work: Path, **kwargs: Any) -> Outcome:
     assert trained.k is not None
     assert trained.probes is not None
     probes = [Probe(**probe) for probe in read_json(work / PROBES)["probes"]]
-    assert trained.found == {"steps_trained": probes[-1].step}
+    assert trained.recorded == {"steps_trained": probes[-1].step}
     assert trained.probes["step"].tolist() == [probe.step for probe in probes]
     return Outcome(trained.k, trained.log, trained.probes, probes, job.meter.tokens_generated)
 
@@ -197,14 +202,14 @@ def test_it_stops_once_the_rule_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     kept = {folder.name: sorted(part.name for part in folder.iterdir()) for folder in tmp_path.glob("k*")}
     adapters = [sha256(tmp_path / part / "adapter/adapter_model.safetensors") for part in (".", "k2", "k3")]
     assert adapters[0] == adapters[1] != adapters[2]
-    needed = ["adapter", "checkpoint", "rollouts.parquet"]  # to export the best, and to continue the last
+    needed = ["adapter", "checkpoint", "rollouts.parquet"]  # the best is exported, the last is continued
     assert kept == {"k1": ["rollouts.parquet"], "k2": needed, "k3": needed}
     assert outcome.table["chosen"].tolist() == [False, True, False]
 
 
 # The signals come inside the second segment, and at the regular end of the first.
 @pytest.mark.parametrize(("signalled", "stopped"), [(4, 5), (3, 3)])
-def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bits(
+def test_a_stopped_run_resumes_with_the_same_bits(
     tmp_path: Path, straight: tuple[Outcome, Path], signalled: int, stopped: int
 ) -> None:
     with terminated_after(signalled), pytest.raises(TrainingStoppedError, match=f"SIGTERM at step {stopped}.*is kept"):
@@ -228,7 +233,7 @@ def test_a_stopped_run_bills_every_attempt_and_every_token_once(
     assert bill.tokens_generated == outcome.tokens_generated
 
 
-def test_what_led_to_a_probe_is_billed_when_the_next_segment_begins_anew(
+def test_the_cost_of_a_probe_is_kept_if_the_next_segment_restarts(
     tmp_path: Path, straight: tuple[Outcome, Path], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome, _ = straight
@@ -254,7 +259,7 @@ def dies_after(reached: int) -> Any:
     return until
 
 
-def test_an_attempt_that_dies_in_a_probe_trains_nothing_again(
+def test_an_attempt_after_a_crash_in_a_probe_trains_no_step_again(
     tmp_path: Path, straight: tuple[Outcome, Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
@@ -262,9 +267,9 @@ def test_an_attempt_that_dies_in_a_probe_trains_nothing_again(
         until_decline(tmp_path)
     capfd.readouterr()
     expect_the_same(until_decline(tmp_path), tmp_path, straight)
-    said = capfd.readouterr().out
-    assert "goes on from the probe at step 3" in said
-    assert "checkpoint at step" not in said
+    output = capfd.readouterr().out
+    assert "goes on from the probe at step 3" in output
+    assert "checkpoint at step" not in output
 
 
 def summarised_before(last: int) -> Any:
@@ -287,7 +292,7 @@ def expect_the_same(outcome: Outcome, work: Path, straight: tuple[Outcome, Path]
         assert (work / name).read_bytes() == (reference / name).read_bytes()
 
 
-def test_other_settings_begin_anew(
+def test_other_settings_restart_the_training(
     tmp_path: Path, straight: tuple[Outcome, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     work = Path(shutil.copytree(straight[1], tmp_path / "work"))

@@ -44,35 +44,35 @@ def test_a_pass_has_both_sides_of_its_pairs_and_no_column_of_padding() -> None:
     lengths = torch.tensor([2, 5, 3, 1, 4, 2])  # three chosen, three rejected
     mask = (torch.arange(6) < lengths[:, None]).long()
     batch = {"attention_mask": mask, "input_ids": mask * torch.arange(1, 7)[:, None], "weights": torch.arange(3.0)}
-    found = cut(rows_of(batch | {"scalar": 7}, torch.tensor([2, 0]), 3), "attention_mask")
-    assert found["input_ids"].tolist() == [[3, 3, 3], [1, 1, 0], [6, 6, 0], [4, 0, 0]]
-    assert found["weights"].tolist() == [2, 0]
-    assert found["scalar"] == 7
+    part = cut(rows_of(batch | {"scalar": 7}, torch.tensor([2, 0]), 3), "attention_mask")
+    assert part["input_ids"].tolist() == [[3, 3, 3], [1, 1, 0], [6, 6, 0], [4, 0, 0]]
+    assert part["weights"].tolist() == [2, 0]
+    assert part["scalar"] == 7
 
 
 def test_groups_of_alike_lengths_share_a_pass() -> None:
     def group(width: int) -> Group:
         return Group(str(width), (1,), ((1,) * (width - 1), (1,)), ((0, 1),), (0.0, 0.0))
 
-    found = [group(width) for width in (3, 10, 4, 9)]
-    passes = list(in_passes(found, 2, tokens=40))
+    groups = [group(width) for width in (3, 10, 4, 9)]
+    passes = list(in_passes(groups, 2, tokens=40))
     assert [[member.width for member in part] for part in passes] == [[10, 9], [4, 3]]
-    assert [len(part) for part in in_passes(found, 2)] == [1, 1, 1, 1]
+    assert [len(part) for part in in_passes(groups, 2)] == [1, 1, 1, 1]
 
 
 def test_completions_stay_in_their_update_of_grpo_and_are_sorted_in_it() -> None:
     lengths = torch.tensor([2, 6, 5, 1, 3, 3, 4, 2])  # two updates of two passes
     mask = (torch.arange(8) < lengths[:, None]).long()
-    asked = (torch.arange(4) >= torch.tensor([2, 1] * 4)[:, None]).long()
-    whole = {"completion_mask": mask, "prompt_mask": asked, "prompt_ids": asked, "row": torch.arange(8)}
+    prompts = (torch.arange(4) >= torch.tensor([2, 1] * 4)[:, None]).long()
+    whole = {"completion_mask": mask, "prompt_mask": prompts, "prompt_ids": prompts, "row": torch.arange(8)}
     whole |= {"of_tokens": mask * lengths[:, None], "of_sequences": lengths[:, None]}  # importance sampling ratios
     batches = [{name: value[i : i + 2] for name, value in whole.items()} | {"n": torch.tensor(9)} for i in (0, 2, 4, 6)]
-    found = regrouped(batches, per_update=2)
-    assert [batch["row"].tolist() for batch in found] == [[1, 2], [0, 3], [6, 4], [5, 7]]
-    assert [batch["completion_mask"].shape[1] for batch in found] == [6, 2, 4, 3]
-    assert [batch["prompt_ids"].shape[1] for batch in found] == [3, 3, 2, 3]
-    assert {int(batch["n"]) for batch in found} == {9}
-    for batch in found:
+    sorted_batches = regrouped(batches, per_update=2)
+    assert [batch["row"].tolist() for batch in sorted_batches] == [[1, 2], [0, 3], [6, 4], [5, 7]]
+    assert [batch["completion_mask"].shape[1] for batch in sorted_batches] == [6, 2, 4, 3]
+    assert [batch["prompt_ids"].shape[1] for batch in sorted_batches] == [3, 3, 2, 3]
+    assert {int(batch["n"]) for batch in sorted_batches} == {9}
+    for batch in sorted_batches:
         assert batch["of_sequences"].tolist() == lengths[batch["row"]][:, None].tolist()
         assert batch["of_tokens"].tolist() == (batch["completion_mask"] * batch["of_sequences"]).tolist()
 
@@ -94,11 +94,11 @@ def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]], logged:
             assert row[name] == pytest.approx(same[name], abs=1e-4), name
 
 
-def set_microbatches(patch: pytest.MonkeyPatch, found: MicroBatches | None) -> None:
+def set_microbatches(patch: pytest.MonkeyPatch, chosen: MicroBatches | None) -> None:
     """Replace the choice of micro-batches."""
     for regime in (offline, online):
         patch.setattr(
-            regime, "choose_microbatches", microbatches.choose_microbatches if found is None else lambda *_: found
+            regime, "choose_microbatches", microbatches.choose_microbatches if chosen is None else lambda *_: chosen
         )
 
 
@@ -138,8 +138,8 @@ def test_dpo_by_length_has_the_losses_and_gradients_of_equal_passes(
 def test_rft_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = [{"prompt_ids": [5, 6, 7], "completion_ids": [8] * (1 + i % 5)} for i in range(22)]
     settings, logs = Rft.model_validate({"regime": "rft", "gradient_accumulation_steps": 2, "epochs": 1}), []
-    for found in (None, MicroBatches(2, False, tokens=16)):
-        set_microbatches(monkeypatch, found)
+    for chosen in (None, MicroBatches(2, False, tokens=16)):
+        set_microbatches(monkeypatch, chosen)
         job = TrainingJob(tiny_policy(), examples, settings, lora=NO_DROPOUT, seed=0, work=tmp_path / str(len(logs)))
         logs.append(train_rft(job).log)
     assert_alike(*logs)
@@ -148,8 +148,8 @@ def test_rft_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.Monke
 def test_groups_by_length_learn_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     extras: dict[str, Any] = {"pairs": "all", "nll_weight": 0.5, "entropy_coefficient": 0.1, "lora": NO_DROPOUT}
     logs = []
-    for found in (None, MicroBatches(2, False, tokens=100)):
-        set_microbatches(monkeypatch, found)
+    for chosen in (None, MicroBatches(2, False, tokens=100)):
+        set_microbatches(monkeypatch, chosen)
         logs.append(semi_online(tmp_path / str(len(logs)), k=2, **extras))
     assert_alike(*logs)
 
@@ -171,9 +171,9 @@ def test_grpo_by_length_learns_the_same(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(EngineGeneration, "draw", of_many_lengths)
     warmup, logs = WARMUP.model_copy(update={"beta": 0.1} | keys), []
-    for found in (MicroBatches(4, False), MicroBatches(4, False, tokens=1)):
-        set_microbatches(monkeypatch, found)
-        # On some CPUs every answer that is cut so is wrong: Math-Verify's rewards would teach nothing.
+    for chosen in (MicroBatches(4, False), MicroBatches(4, False, tokens=1)):
+        set_microbatches(monkeypatch, chosen)
+        # On some CPUs all shortened answers are wrong, so rewards of Math-Verify would give no signal.
         work = tmp_path / str(len(logs))
         logs.append(warm_up(work, easy(20), k=2, warmup=warmup, lora=NO_DROPOUT, reward=COIN))
     assert_alike(*logs)
@@ -196,8 +196,8 @@ def by_length_in_processes(work: Path, base: Any, meter: Any) -> list[dict[str, 
 
 
 @pytest.mark.usefixtures("processes_are_forked")
-def test_two_processes_by_length_learn_what_one_does(tmp_path: Path) -> None:
+def test_two_processes_by_length_train_like_one(tmp_path: Path) -> None:
     base = tiny_policy()
     alone = train_dpo(job_of(tmp_path / "alone", base, DPO, n=22)).log
     two = in_two(by_length_in_processes, tmp_path / "two", tmp_path, base)
-    assert_alike(alone, two, logged=set())  # TRL's means are over passes, of which the last of an epoch are smaller
+    assert_alike(alone, two, logged=set())  # TRL's means are over passes; the last ones of an epoch are smaller

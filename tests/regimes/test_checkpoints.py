@@ -60,9 +60,9 @@ def test_a_signal_that_comes_during_the_vote_waits_for_the_next_step(
     """If one process stopped, the others would wait for it at the next gradient."""
     requests: list[str] = []
 
-    def vote(due: int, asked: int) -> list[int]:
+    def vote(due: int, signalled: int) -> list[int]:
         requests.append("SIGINT")  # after this process has cast its vote
-        return [due, max(asked, others)]
+        return [due, max(signalled, others)]
 
     monkeypatch.setattr("g2d.regimes.run.processes.largest", vote)
     schedule = _schedule(Checkpointing(every_steps=None, every_minutes=None), None, 1, requests, Meter("job", "train"))

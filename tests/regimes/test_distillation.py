@@ -1,5 +1,4 @@
-"""On-policy distillation on a tiny model: the loss and its gradient, its teacher, and that it goes on with the same
-bits."""
+"""On-policy distillation on a tiny model: loss, gradient, teacher, and resuming with the same bits."""
 
 from __future__ import annotations
 
@@ -49,12 +48,12 @@ NO_DROPOUT, ALL_WEIGHTS = Lora(dropout=0.0), Lora.model_validate("none")
 
 
 def job(work: Path, teacher: Policy, k: int = 3, lora: Lora = NO_DROPOUT, **changes: Any) -> TrainingJob:
-    own = {name: changes.pop(name) for name in ("resume_from",) if name in changes}
+    options = {name: changes.pop(name) for name in ("resume_from",) if name in changes}
     if (started := changes.pop("started", None)) is not None:
-        own["start"], changes = started, {"start": "warmup", "start_step": 2} | changes
+        options["start"], changes = started, {"start": "warmup", "start_step": 2} | changes
     return TrainingJob(
         tiny_policy(), easy(10), Distillation.model_validate(SETTINGS | changes), teacher=teacher, lora=lora, k=k,
-        seed=0, work=work, checkpointing=saving(work), **own,
+        seed=0, work=work, checkpointing=saving(work), **options,
     )  # fmt: skip
 
 
@@ -80,26 +79,24 @@ class Seen:
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     from g2d.regimes.on_policy.distillation_trainer import DistillationOnGivenRollouts  # TRL imports vLLM for it
 
-    found, step = Seen(), DistillationOnGivenRollouts.training_step
+    seen, step = Seen(), DistillationOnGivenRollouts.training_step
 
     def watched(self: Any, model: Any, inputs: Any, n: Any = None) -> torch.Tensor:
-        found.model = copy.deepcopy(model)
+        seen.model = copy.deepcopy(model)
         groups, updates = [], self.updates
         self.updates = lambda step: groups.append(updates(step)) or groups[-1]
         loss = step(self, model, inputs, n)
-        found.rollouts = [(group.prompt, group.completions[0]) for group in groups[0][0]]
-        found.gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
+        seen.rollouts = [(group.prompt, group.completions[0]) for group in groups[0][0]]
+        seen.gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
         return loss
 
     monkeypatch.setattr(DistillationOnGivenRollouts, "training_step", watched)
-    return found
+    return seen
 
 
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.7}, {"beta": 0.0}, {"beta": 0.3}, {"lora": ALL_WEIGHTS}])
-def test_loss_and_gradient_are_those_of_float64(
-    tmp_path: Path, teacher: Policy, seen: Seen, settings: dict[str, Any]
-) -> None:
-    """By hand, a rollout at a time and unpadded. An adapter is one of a start, so that all of it has gradients."""
+def test_loss_and_gradient_equal_float64(tmp_path: Path, teacher: Policy, seen: Seen, settings: dict[str, Any]) -> None:
+    """Compare with a loss by hand, one unpadded rollout at a time. All weights of the adapter have gradients."""
     start = None if "lora" in settings else adapted(tiny_policy(), tmp_path / "start", std=0.1, seed=1, dropout=0.0)
     (row,) = distilled(tmp_path / "run", teacher, k=1, prompts_per_update=4, started=start, **settings)
     policy, q_model = seen.model.double().eval(), load_model(teacher).double()
@@ -107,10 +104,10 @@ def test_loss_and_gradient_are_those_of_float64(
     total, n, entropy = torch.zeros((), dtype=torch.float64), 0, 0.0
     for prompt, completion in seen.rollouts:
         ids = torch.tensor([prompt + completion])
-        own = slice(len(prompt) - 1, -1)
-        log_p = (policy(input_ids=ids).logits[0, own] / temperature).log_softmax(-1)
+        of_completion = slice(len(prompt) - 1, -1)
+        log_p = (policy(input_ids=ids).logits[0, of_completion] / temperature).log_softmax(-1)
         with torch.no_grad():
-            log_q = (q_model(input_ids=ids).logits[0, own] / temperature).log_softmax(-1)
+            log_q = (q_model(input_ids=ids).logits[0, of_completion] / temperature).log_softmax(-1)
         p, q = log_p.exp(), log_q.exp()
         if beta == 1:
             per_token = p * (log_p - log_q)
@@ -137,7 +134,7 @@ def test_loss_and_gradient_are_those_of_float64(
     assert pd.read_parquet(tmp_path / "run/rollouts.parquet")["token_count"].sum() == n
 
 
-def test_a_policy_that_is_its_own_teacher_has_no_loss_and_no_gradient(tmp_path: Path) -> None:
+def test_a_policy_as_its_own_teacher_has_zero_loss_and_gradient(tmp_path: Path) -> None:
     (row,) = distilled(tmp_path, tiny_policy(), k=1)
     assert abs(row["loss"]) < 1e-6
     assert row["grad_norm"] < 1e-6
@@ -161,7 +158,7 @@ def test_an_attempt_with_another_teacher_is_not_gone_on_from(
     assert "made under other settings, not used" in capfd.readouterr().out
 
 
-def test_what_a_larger_head_has_beyond_the_vocabulary_is_no_part_of_the_teacher(tmp_path: Path) -> None:
+def test_logits_of_the_teacher_beyond_the_vocabulary_are_ignored(tmp_path: Path) -> None:
     padded = load_model(tiny_policy())
     padded.resize_token_embeddings(padded.config.vocab_size + 8)
     shutil.copytree(tiny_policy().base, tmp_path / "padded")
@@ -173,11 +170,8 @@ def test_what_a_larger_head_has_beyond_the_vocabulary_is_no_part_of_the_teacher(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"teacher": {"source": "local", "path": "x"}, "teacher_step": 3},
-            "teacher_step=3: a model has no K: drop the key, or name a policy",
-        ),
-        ({"reward": "coin"}, "reward: distillation learns from the teacher and not from a reward: drop the key"),
+        ({"teacher": {"source": "local", "path": "x"}, "teacher_step": 3}, "teacher_step=3: a model has no K"),
+        ({"reward": "coin"}, "reward: distillation does not use a reward: drop the key"),
         ({"beta": 1.1}, "beta"),
     ],
 )
@@ -203,15 +197,15 @@ def test_another_models_tokens_are_compared_before_any_job(tmp_path: Path) -> No
     require_vocabularies(with_teacher(model, other_model(tmp_path / "same")))
     small = with_teacher(model, other_model(tmp_path / "small", vocab_size=8))
     with pytest.raises(
-        ConfigError, match=r"regimes.student.teacher: its head has 8 rows, and that of demo \d+: choose"
+        ConfigError, match=r"regimes.student.teacher: its head has 8 rows, fewer than the \d+ of demo: choose"
     ):
         require_vocabularies(small)
     other = other_model(tmp_path / "other")
     tokenizer = tmp_path / "other/tokenizer.json"
     tokenizer.write_text(tokenizer.read_text().replace("<|im_end|>", "<|another|>"))
-    for own in (model, {"source": "embedded"}):
+    for m0 in (model, {"source": "embedded"}):
         with pytest.raises(ConfigError, match=r"regimes.student.teacher: its vocabulary is not that of demo"):
-            require_vocabularies(with_teacher(own, other))
+            require_vocabularies(with_teacher(m0, other))
     with pytest.raises(ValueError, match=r"other: its vocabulary is not that of .*tiny"):
         train_distillation(job(tmp_path / "work", replace(tiny_policy(), base=other["path"])))
     with pytest.raises(ConfigError, match=r"regimes.student.teacher.path: nowhere/config.json does not exist"):
@@ -234,7 +228,7 @@ def test_a_job_depends_on_the_record_of_another_model(tmp_path: Path) -> None:
 
 def test_a_teacher_needs_room_for_its_weights(tmp_path: Path) -> None:
     given = SETTINGS, SETTINGS | {"teacher": {"source": "local", "path": "mine-1.5b"}}
-    of_grid, other = (Distillation.model_validate(own).on_card(4, 8) for own in given)
+    of_grid, other = (Distillation.model_validate(values).on_card(4, 8) for values in given)
     assert (of_grid.teacher, other.teacher) == (0, 1.5e9)  # 0: as large as M0
     config = random_model("grouped").config
     forecast = Forecast(model_shape(config, Lora()), Counted(config, Lora()), EngineSettings(), 2**36, 64)

@@ -25,8 +25,8 @@ NO_DROPOUT = Lora(dropout=0.0)
 
 def test_it_trains_on_every_pair_of_the_pairable_prompts_that_were_harvested() -> None:
     harvest = rollouts(a="1100", b="0000")  # c was not asked
-    [found] = harvested_groups(harvest, PROBLEMS, GroupDpo.model_validate(VALUES), 0)
-    assert (found.problem_id, len(found.pairs)) == ("a", 4)
+    [group] = harvested_groups(harvest, PROBLEMS, GroupDpo.model_validate(VALUES), 0)
+    assert (group.problem_id, len(group.pairs)) == ("a", 4)
     with pytest.raises(ValueError, match="no prompt of the 1 harvested has both a right and a wrong rollout"):
         harvested_groups(rollouts(b="0000"), PROBLEMS, GroupDpo.model_validate(VALUES), 0)
     with pytest.raises(ValueError, match="rollouts of 'c', which is not among the 2 problems given"):
@@ -47,11 +47,11 @@ def in_groups(n: int, base: Policy | None = None) -> list[Group]:
     ]
 
 
-def group_dpo(work: Path, found: list[Group], lora: Lora | None = None, **changes: Any) -> list[dict[str, Any]]:
+def group_dpo(work: Path, groups: list[Group], lora: Lora | None = None, **changes: Any) -> list[dict[str, Any]]:
     log = train_group_dpo(
         TrainingJob(
             tiny_policy(),
-            found,
+            groups,
             GroupDpo.model_validate(VALUES | changes),
             lora=lora or Lora(),
             seed=0,
@@ -94,5 +94,5 @@ def test_a_stopped_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
 
 
 def test_an_offline_regime_has_no_loss_of_grpo() -> None:
-    with pytest.raises(ValueError, match="grpo_weight: GRPO's loss is for the policy's own rollouts, and these are a"):
+    with pytest.raises(ValueError, match="grpo_weight: "):
         GroupDpo.model_validate(VALUES | {"grpo_weight": 0.1})

@@ -31,8 +31,8 @@ def rollouts(**rewards: str) -> pd.DataFrame:
             "correct" if reward == "1" else "incorrect",
             5 + sample,
         )
-        for name, own in rewards.items()
-        for sample, reward in enumerate(own)
+        for name, of_prompt in rewards.items()
+        for sample, reward in enumerate(of_prompt)
     ]
     columns = ["problem_id", "sample", "completion_text", "reward", "finish_reason", "verdict", "token_count"]
     return spelled(pd.DataFrame(rows, columns=columns))
@@ -44,14 +44,14 @@ def said(group: Group) -> list[str]:
 
 def test_only_prompts_with_a_right_and_a_wrong_rollout_make_a_group() -> None:
     harvest = rollouts(a="1010", b="0000", c="1111")
-    found = groups(harvest, "abc", which="all", seed=0)
-    assert [(group.problem_id, text_of(group.prompt), said(group)) for group in found] == [
+    made = groups(harvest, "abc", which="all", seed=0)
+    assert [(group.problem_id, text_of(group.prompt), said(group)) for group in made] == [
         ("a", "a", ["a0", "a1", "a2", "a3"])
     ]
-    assert sorted(found[0].pairs) == [(0, 1), (0, 3), (2, 1), (2, 3)]
-    assert found[0].chosen == [0, 2]
-    assert found[0].advantages == (0.5, -0.5, 0.5, -0.5)
-    assert summary(harvest, found) == {
+    assert sorted(made[0].pairs) == [(0, 1), (0, 3), (2, 1), (2, 3)]
+    assert made[0].chosen == [0, 2]
+    assert made[0].advantages == (0.5, -0.5, 0.5, -0.5)
+    assert summary(harvest, made) == {
         "prompts": 3,
         "pairs": 4,
         "pairable": 1 / 3,
@@ -65,10 +65,10 @@ def test_only_prompts_with_a_right_and_a_wrong_rollout_make_a_group() -> None:
 def test_one_pair_is_the_one_that_a_harvest_is_paired_by(seed: int) -> None:
     harvest = rollouts(a="10110", b="01", c="0011").sample(frac=1, random_state=seed)
     pairs = build_pairs(harvest, PROBLEMS, Prompt(), seed)
-    found = groups(harvest, "abc", which="one", seed=seed)
-    drawn = [[list(group.completions[i]) for i in group.pairs[0]] for group in found]
+    made = groups(harvest, "abc", which="one", seed=seed)
+    drawn = [[list(group.completions[i]) for i in group.pairs[0]] for group in made]
     assert drawn == [[pair["chosen_ids"], pair["rejected_ids"]] for pair in pairs]
-    assert [list(group.prompt) for group in found] == [pair["prompt_ids"] for pair in pairs]
+    assert [list(group.prompt) for group in made] == [pair["prompt_ids"] for pair in pairs]
 
 
 def test_a_group_keeps_the_rollouts_of_no_pair_only_where_they_are_asked_for() -> None:
@@ -96,15 +96,15 @@ def test_passes_hold_whole_groups() -> None:
     assert [[len(one.completions) for one in batch] for batch in in_passes(made, 4)] == [[2, 2], [5], [2], [3]]
 
 
-def test_prompts_weigh_the_same_whatever_their_number_of_pairs() -> None:
+def test_prompts_have_equal_weights_whatever_their_number_of_pairs() -> None:
     for one in (group(1, 1), group(4, 4), group(7, 1)):
         assert sum(pair_weights(one, 5)) == pytest.approx(1 / 5)
 
 
 def gradients(one: Group, beta: float, n_prompts: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of GroupDPO and of GRPO by the log-probabilities of the rollouts, where policy and reference agree."""
+    """Gradients of GroupDPO and GRPO with respect to log-probabilities, if policy and reference are equal."""
     batch = collated([one], n_prompts, padding=0)
-    found = []
+    gradients = []
     for loss in (
         lambda log_probs: preference_loss(log_probs, log_probs.detach(), batch["pairs"], batch["weights"], beta),
         lambda log_probs: policy_gradient_loss(log_probs, batch["advantages"], batch["share"]),
@@ -112,8 +112,8 @@ def gradients(one: Group, beta: float, n_prompts: int) -> tuple[torch.Tensor, to
         log_probs = torch.linspace(-9, -3, len(one.completions), dtype=torch.float64, requires_grad=True)
         loss(log_probs).backward()
         assert log_probs.grad is not None
-        found.append(log_probs.grad)
-    return found[0], found[1]
+        gradients.append(log_probs.grad)
+    return gradients[0], gradients[1]
 
 
 @pytest.mark.parametrize(("n_right", "n_wrong"), [(1, 1), (1, 7), (4, 4), (6, 2)])
@@ -140,6 +140,6 @@ def test_the_preference_loss_is_the_mean_over_pairs_by_hand() -> None:
     log_probs = torch.tensor([-2.0, -3.0, -5.0], dtype=torch.float64)
     reference = torch.tensor([-2.5, -3.0, -4.0], dtype=torch.float64)
     batch = collated([one], 1, padding=0)
-    found = preference_loss(log_probs, reference, batch["pairs"], batch["weights"], beta=0.5)
+    loss = preference_loss(log_probs, reference, batch["pairs"], batch["weights"], beta=0.5)
     margins = [0.5 * (0.5 - 0.0), 0.5 * (0.5 + 1.0)]
-    assert found.item() == pytest.approx(sum(math.log(1 + math.exp(-margin)) for margin in margins) / 2, abs=1e-12)
+    assert loss.item() == pytest.approx(sum(math.log(1 + math.exp(-margin)) for margin in margins) / 2, abs=1e-12)

@@ -46,8 +46,8 @@ def changed(folder: Path, file: str, **values: Any) -> Policy:
     """Return M0 with further values in one of its JSON files."""
     base = tiny_policy()
     shutil.copytree(base.base, folder)
-    said = json.loads((folder / file).read_text())
-    (folder / file).write_text(json.dumps(said | values))
+    recorded = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps(recorded | values))
     return replace(base, base=str(folder))
 
 
@@ -135,8 +135,8 @@ def test_a_merged_adapter_is_the_applied_one() -> None:
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_what_is_decoded_in_half_precision_is_what_the_trainer_calls(half: bool) -> None:
-    """accelerate puts its autocast around the forward pass of PEFT's wrapper, which a float32 model has no need of."""
+def test_decoding_in_half_precision_uses_the_trainers_forward_pass(half: bool) -> None:
+    """accelerate wraps the forward pass of PEFT's model in autocast, except in float32."""
     model = with_own_adapter(load_base(tiny_policy()), SURE, seed=0)
     model = model.bfloat16() if half else model
     generation = object.__new__(EngineGeneration)
@@ -148,8 +148,8 @@ def test_what_is_decoded_in_half_precision_is_what_the_trainer_calls(half: bool)
 
 @pytest.mark.parametrize("applied", [False, True])
 def test_rollouts_are_drawn_without_dropout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, applied: bool) -> None:
-    """By the adapter of step 2: those of step 3 are the same whatever dropout that step is trained with, also if the
-    adapter is applied and not merged, as on a GPU: a merged one has no dropout."""
+    """Step 3 draws with the adapter of step 2. Its rollouts do not depend on its own dropout, also if the adapter is
+    applied, as on a GPU; a merged adapter has no dropout anyway."""
     if applied:
         monkeypatch.setattr("g2d.regimes.run.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
     warm_up(tmp_path / "start", tiny_policy(), 2)
@@ -164,7 +164,7 @@ def test_ratios_are_to_the_policy_without_dropout(tmp_path: Path, watch: Any) ->
     apart: list[float] = []
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
-        if trainer.state.global_step == 2:  # of the first update of the second generation, nothing is stale yet
+        if trainer.state.global_step == 2:  # first update of the second generation: nothing is stale yet
             with torch.no_grad():
                 log_probs = log_probabilities(trainer, model.eval(), inputs)
             model.train()
@@ -176,7 +176,7 @@ def test_ratios_are_to_the_policy_without_dropout(tmp_path: Path, watch: Any) ->
     assert max(apart) < 1e-4
 
 
-def test_on_policy_no_ratio_but_1_is_taken(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+def test_on_policy_ratios_are_1(tmp_path: Path, watch: Any) -> None:  # noqa: F811
     """The gradient step has dropout, and its policy is its own denominator."""
     ratios: list[bool] = []
     watch(lambda trainer, model, inputs, loss: ratios.append("old_per_token_logps" in inputs))

@@ -1,4 +1,4 @@
-"""All logits of a pass at once: the values and gradients of TRL's tiles."""
+"""Logits of a whole pass give the values and gradients of TRL's tiles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OUTPUTS = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
 
 
 def scored(weight: torch.Tensor, autocast: bool, outputs: tuple[str, ...]) -> tuple[list[Any], torch.Tensor]:
-    """The values, and the gradient of a weighted sum of those that have one."""
+    """Return the outputs, and the gradient of a weighted sum of the differentiable ones."""
     generator = torch.Generator().manual_seed(1)
     states = torch.randn(40, weight.shape[1], generator=generator, requires_grad=True)
     targets = torch.randint(len(weight), (40,), generator=generator)
@@ -30,16 +30,16 @@ def scored(weight: torch.Tensor, autocast: bool, outputs: tuple[str, ...]) -> tu
 
 @pytest.mark.parametrize("outputs", [OUTPUTS, ("log_probs",)])
 @pytest.mark.parametrize(("autocast", "apart"), [(False, 1e-5), (True, 2e-2)])
-def test_values_and_gradients_are_those_of_tiles(autocast: bool, apart: float, outputs: tuple[str, ...]) -> None:
+def test_values_and_gradients_equal_tiles(autocast: bool, apart: float, outputs: tuple[str, ...]) -> None:
     weight = torch.randn(300, 32, generator=torch.Generator().manual_seed(0)) / 4
     tiles, gradient = scored(weight, autocast, outputs)
     with whole_logits():
-        own, own_gradient = scored(weight, autocast, outputs)
-    for value, other in zip(own, tiles, strict=True):
+        whole, whole_gradient = scored(weight, autocast, outputs)
+    for value, other in zip(whole, tiles, strict=True):
         assert (value is None) == (other is None)
         if value is not None:
             torch.testing.assert_close(value, other, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(own_gradient, gradient, rtol=apart, atol=apart)
+    torch.testing.assert_close(whole_gradient, gradient, rtol=apart, atol=apart)
 
 
 @pytest.mark.parametrize("trained", [True, False])

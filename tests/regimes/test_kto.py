@@ -61,7 +61,7 @@ def test_it_learns_from_every_rollout_but_right_ones_that_were_cut_off() -> None
     assert sorted(said("pairable")) == of_pairable
 
 
-def test_the_seed_decides_the_order_and_nothing_else_does() -> None:
+def test_the_order_depends_only_on_the_seed() -> None:
     assert said("all", rollouts=harvest()[::-1]) == said("all")
     assert [text for text in said("all") if text[0] in "AD"] == said("pairable")
     assert {said("all", seed)[0] for seed in range(100)} == set(said("all"))  # any may be the first
@@ -93,7 +93,7 @@ def test_weights_by_hand() -> None:
 
 
 @given(st.integers(1, 10_000), st.integers(1, 10_000), st.floats(1, 4 / 3))
-def test_the_totals_have_the_ratio_asked_for_and_the_smaller_weight_is_1(
+def test_the_totals_have_the_ratio_of_the_key_and_the_smaller_weight_is_1(
     n_right: int, n_wrong: int, balance: float
 ) -> None:
     right, wrong = weights(n_right, n_wrong, balance)
@@ -139,8 +139,8 @@ def test_its_first_loss_is_half_the_mean_weight_and_it_learns(tmp_path: Path) ->
 
 
 def test_its_second_loss_is_the_papers_with_the_row_before_as_kl_sample(tmp_path: Path) -> None:
-    """By hand (equations 6 and 7): z0 is the mean log-ratio, at least 0, of the micro-batch's completions, each after
-    the prompt of the next row; the last one's comes after the first."""
+    """Equations 6 and 7: z0 is the mean log-ratio, at least 0, of the completions of a micro-batch. Each follows the
+    prompt of the next row, the last one the first prompt."""
     beta, no_dropout = 0.5, Lora(dropout=0.0)
     settings: dict[str, Any] = {"beta": beta, "lr_schedule": "constant", "learning_rate": 2e-2, "lora": no_dropout}
     kto(tmp_path / "one", max_steps=1, **settings)
@@ -148,8 +148,8 @@ def test_its_second_loss_is_the_papers_with_the_row_before_as_kl_sample(tmp_path
     moved = replace(tiny_policy(), adapter=str(tmp_path / "one/adapter"))
 
     def ratio(prompt_of: Judged, completion_of: Judged) -> float:
-        asked = prompt_of["prompt_ids"], completion_of["completion_ids"]
-        return sum(completion_logprobs(moved, *asked)) - sum(completion_logprobs(tiny_policy(), *asked))
+        ids = prompt_of["prompt_ids"], completion_of["completion_ids"]
+        return sum(completion_logprobs(moved, *ids)) - sum(completion_logprobs(tiny_policy(), *ids))
 
     losses, shifts = [], []
     for batch in (rows()[8:12], rows()[12:16]):
@@ -171,7 +171,7 @@ def test_a_stopped_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
 def test_from_the_warmed_up_policy_that_is_the_reference_also_after_a_stop(tmp_path: Path) -> None:
     start = adapted(tiny_policy(), tmp_path / "warm", std=0.05)
     config = tmp_path / "warm/adapter_config.json"
-    write_json(config, read_json(config) | {"lora_dropout": 0.0})  # which would tell the two apart from the first step
+    write_json(config, read_json(config) | {"lora_dropout": 0.0})  # dropout would differ from the first step
     straight = assert_resumes(partial(kto, start=start), tmp_path, 4)
     assert (straight[0]["rewards/chosen"], straight[0]["rewards/rejected"]) == pytest.approx((0, 0), abs=1e-5)
     assert straight[-1]["rewards/chosen"] != 0

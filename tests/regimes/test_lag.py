@@ -50,22 +50,22 @@ def same(one: Weights, other: Weights) -> bool:
 @pytest.fixture
 def drawn_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Weights, Weights]]:
     """Record the weights in training and of the generator at every generation."""
-    found: list[tuple[Weights, Weights]] = []
+    drawn_by: list[tuple[Weights, Weights]] = []
     draw, merge = EngineGeneration.draw, grpo_generation.merged
 
     def of_trainer(self: EngineGeneration, *arguments: Any) -> Any:
-        found.append((weights(self._trainer.model), {}))
+        drawn_by.append((weights(self._trainer.model), {}))
         drawn = draw(self, *arguments)
-        assert same(weights(self._trainer.model), found[-1][0])
+        assert same(weights(self._trainer.model), drawn_by[-1][0])
         return drawn
 
     def of_generator(model: Any) -> Any:  # before its adapter is merged
-        found[-1] = (found[-1][0], weights(model))
+        drawn_by[-1] = (drawn_by[-1][0], weights(model))
         return merge(model)
 
     monkeypatch.setattr(EngineGeneration, "draw", of_trainer)
     monkeypatch.setattr(grpo_generation, "merged", of_generator)
-    return found
+    return drawn_by
 
 
 def test_the_policy_of_so_many_updates_ago_generates(
@@ -73,15 +73,15 @@ def test_the_policy_of_so_many_updates_ago_generates(
 ) -> None:
     warm_up(tmp_path, {"lag": 2}, 5)
     on_disk = sum(file.stat().st_size for file in (tmp_path / "checkpoint" / ADAPTERS).rglob("*.*"))
-    said = f"lag: every checkpoint has up to 2 earlier policies, {on_disk / 1e9:.2g} GB"
-    assert capsys.readouterr().out.count(said) == 1
+    warning = f"lag: every checkpoint has up to 2 earlier policies, {on_disk / 1e9:.2g} GB"
+    assert capsys.readouterr().out.count(warning) == 1
     trained = [weights for weights, _ in drawn_by]
     assert not any(same(one, other) for one, other in pairwise(trained))
     assert [[same(other, generator) for other in trained].index(True) for _, generator in drawn_by] == [0, 0, 0, 1, 2]
     assert rollouts(tmp_path).groupby("step").generated_at.unique().map(list).tolist() == [[1], [1], [1], [2], [3]]
 
 
-def test_what_has_no_room_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_without_disk_space_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine policies: three beside the checkpoints, two in each of them and in a third while it is written. Remains
     of a killed attempt are removed.
     """
@@ -124,15 +124,15 @@ def test_vllm_has_the_adapter_of_so_many_updates_ago(tmp_path: Path, monkeypatch
     assert sha256(kept) not in vllm.handed_over
 
 
-def test_a_lag_of_nothing_is_online_bit_for_bit(tmp_path: Path) -> None:
+def test_a_lag_of_0_equals_online_bit_for_bit(tmp_path: Path) -> None:
     assert warm_up(tmp_path / "none", {"lag": 0}, 2) == warm_up(tmp_path / "online", {}, 2)
     assert adapter(tmp_path / "none") == adapter(tmp_path / "online")
     pd.testing.assert_frame_equal(rollouts(tmp_path / "none"), rollouts(tmp_path / "online"))
     assert Warmup(lag=0).params() == Warmup().params()
 
 
-def test_where_the_policy_does_not_move_a_lag_is_online_bit_for_bit(tmp_path: Path) -> None:
-    """All weights are exactly 1, and nothing else differs."""
+def test_a_lag_equals_online_bit_for_bit_if_the_policy_does_not_move(tmp_path: Path) -> None:
+    """All weights are exactly 1."""
     still = {"learning_rate": 1e-30}
     online, late = warm_up(tmp_path / "online", still, 3), warm_up(tmp_path / "late", still | {"lag": 2}, 3)
     names = ("loss", "grad_norm", "entropy", "reward", "num_tokens")
@@ -167,20 +167,20 @@ def weights_by_hand(keys: dict[str, Any], log_ratios: torch.Tensor, mask: torch.
 
 
 @pytest.mark.parametrize("keys", CORRECTIONS, ids=str)
-def test_value_and_gradient_are_those_of_the_weighted_loss(
+def test_value_and_gradient_equal_the_weighted_loss(
     tmp_path: Path,
     watch: Any,  # noqa: F811
     drawn_by: list[tuple[Weights, Weights]],
     keys: dict[str, Any],
 ) -> None:
-    """The mean over completions and their tokens of -w A log pi, of which the loss is the value where log pi is 1."""
+    """The gradient is of the mean of -w A log pi over tokens, then completions; the loss is its value at log pi = 1."""
     cosines, capped = [], []
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
         if trainer.state.global_step < 2:  # up to there, what generates is M0, and B is nothing
             return
         now, generator = drawn_by[-1]
-        found, mask = gradient(model, loss).double(), inputs["completion_mask"].bool()
+        measured, mask = gradient(model, loss).double(), inputs["completion_mask"].bool()
         log_probs = log_probabilities(trainer, model, inputs)
         parameters = dict(model.named_parameters())
         with torch.no_grad():
@@ -199,8 +199,8 @@ def test_value_and_gradient_are_those_of_the_weighted_loss(
         assert loss.item() == pytest.approx(mean(by_hand * advantages).item(), abs=1e-6)
         expected = gradient(model, mean(by_hand * advantages * log_probs.double())).double()
         if expected.norm() > 0:
-            cosines.append((found @ expected / found.norm() / expected.norm()).item())
-            assert found.norm().item() == pytest.approx(expected.norm().item(), rel=1e-4)
+            cosines.append((measured @ expected / measured.norm() / expected.norm()).item())
+            assert measured.norm().item() == pytest.approx(expected.norm().item(), rel=1e-4)
         capped.append((by_hand != log_ratios.exp()).any().item())
 
     watch(seen)
@@ -252,8 +252,8 @@ def test_overlap_by_hand() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"lag": 1, "sync_every": 2}, "lag=1: every step has rollouts of its own"),
-        ({"lag": 1, "updates_per_generation": 2, "steps": [2]}, "set the three to 1, or lag to 0"),
+        ({"lag": 1, "sync_every": 2}, "lag=1 needs new rollouts in every step"),
+        ({"lag": 1, "updates_per_generation": 2, "steps": [2]}, "to 1, or lag to 0"),
         ({"lag": -1}, "greater than or equal to 0"),
     ],
 )
@@ -262,7 +262,7 @@ def test_contradictions_are_refused(keys: dict[str, Any], message: str) -> None:
         Warmup.model_validate(keys)
 
 
-def test_with_a_lag_what_transformers_draws_is_corrected() -> None:
+def test_with_a_lag_rollouts_of_transformers_are_corrected() -> None:
     for keys in ({"correction": "m2"}, {"off_policy_mask_threshold": 0.1}):
         load(MINIMAL | {"warmup": keys | {"lag": 1}})
         with pytest.raises(ConfigError, match="lag"):

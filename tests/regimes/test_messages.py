@@ -45,10 +45,10 @@ JOB = TrainingJob(
         JOB,
         replace(JOB, data=[Group("p1", (1, 2), ((3,), (4, 5)), ((0, 1),), (0.5, -0.5))]),
         replace(JOB, data=[{"prompt_ids": [1, 2], "completion_ids": [3], "label": True}], tracking={"report_to": []}),
-        Trained([{"loss": 1 / 3, "step": 1}], found={"n": 3}),
+        Trained([{"loss": 1 / 3, "step": 1}], recorded={"n": 3}),
     ],
 )
-def test_what_is_sent_is_what_is_received(tmp_path: Path, value: Any) -> None:
+def test_messages_arrive_unchanged(tmp_path: Path, value: Any) -> None:
     write_message(tmp_path / "message.json", value)
     assert read_message(tmp_path / "message.json") == value
 
@@ -61,7 +61,7 @@ def test_what_is_sent_is_what_is_received(tmp_path: Path, value: Any) -> None:
         lambda frame: judged_rollouts(frame, PROBLEMS, "all", 0),
     ],
 )
-def test_what_was_read_from_a_harvest_can_be_sent(tmp_path: Path, read: Callable[[pd.DataFrame], Any]) -> None:
+def test_rows_of_a_harvest_can_be_sent(tmp_path: Path, read: Callable[[pd.DataFrame], Any]) -> None:
     """A Parquet file returns tokens as numpy arrays."""
     rollouts(a="1100", b="1000").to_parquet(tmp_path / "rollouts.parquet")
     data = read(pd.read_parquet(tmp_path / "rollouts.parquet"))
@@ -77,22 +77,15 @@ def test_a_loss_that_is_not_a_number_can_be_sent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [{1: 2}, {TYPE: "path"}, {1, 2}, object(), print])
-def test_what_json_does_not_have_is_refused(tmp_path: Path, value: Any) -> None:
+def test_values_without_json_are_refused(tmp_path: Path, value: Any) -> None:
     with pytest.raises(TypeError, match="cannot be sent"):
         write_message(tmp_path / "message.json", value)
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "os:system",
-        "subprocess:Popen",
-        "g2d.jobs.files:sha256",
-        "g2d.jobs.files:Path",
-        "g2d.nowhere:Class",
-    ],
+    "name", ["os:system", "subprocess:Popen", "g2d.jobs.files:sha256", "g2d.jobs.files:Path", "g2d.nowhere:Class"]
 )
-def test_a_file_from_somebody_else_calls_nothing(tmp_path: Path, name: str) -> None:
+def test_a_foreign_file_runs_no_code(tmp_path: Path, name: str) -> None:
     (tmp_path / "message.json").write_text(json.dumps({TYPE: name, "args": "true"}))
     with pytest.raises((ValueError, ModuleNotFoundError)):
         read_message(tmp_path / "message.json")

@@ -93,7 +93,7 @@ def test_a_chain_of_warm_ups_keeps_the_passes_of_its_first(tmp_path: Path, monke
     assert microbatches(tmp_path / "next") == MicroBatches(rows, False, tokens=rows * 32)
 
 
-def test_what_follows_an_older_checkpoint_keeps_passes_that_are_not_by_length(
+def test_a_training_that_continues_an_older_checkpoint_keeps_its_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_a_card(monkeypatch, LARGE)
@@ -106,23 +106,21 @@ def test_what_follows_an_older_checkpoint_keeps_passes_that_are_not_by_length(
     assert checkpoints.microbatches == {"rows": 2, "checkpointing": True} | plain
 
 
-def test_where_the_loss_depends_on_the_passes_they_are_four_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_passes_have_four_rows_if_the_loss_depends_on_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_card(monkeypatch, LARGE)
     dpo(tmp_path, settings=DPO.model_copy(update={"nll_weight": 0.1, "max_steps": 1}))
     assert microbatches(tmp_path) == MicroBatches(4, False)
 
 
 def test_rft_in_passes_of_a_card_learns_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base, found = tiny_policy(), []
+    base, policies = tiny_policy(), []
     examples = [{"prompt_ids": [5, 6, 7], "completion_ids": [8] * (1 + i % 5)} for i in range(22)]
     settings = Rft.model_validate({"regime": "rft", "gradient_accumulation_steps": 2, "epochs": 1})
     for memory in (None, LARGE, SMALL):
         on_a_card(monkeypatch, memory)
-        work = tmp_path / str(len(found))
+        work = tmp_path / str(len(policies))
         job = TrainingJob(base, examples, settings, lora=NO_DROPOUT, seed=0, work=work, checkpointing=EVERY_STEP)
-        found.append(losses(train_rft(job).log))
-    assert len(found[0]) == 3
-    assert found[1] == pytest.approx(found[0], abs=1e-5)
-    assert found[2] == pytest.approx(found[0], abs=1e-5)
+        policies.append(losses(train_rft(job).log))
+    assert len(policies[0]) == 3
+    assert policies[1] == pytest.approx(policies[0], abs=1e-5)
+    assert policies[2] == pytest.approx(policies[0], abs=1e-5)

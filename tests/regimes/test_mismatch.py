@@ -54,26 +54,26 @@ def by_hand(correction: str, log_ratios: torch.Tensor) -> tuple[torch.Tensor, to
 
 @pytest.mark.usefixtures("_another_engine")
 @pytest.mark.parametrize("correction", ["sequence_mask", "sequence_truncate", "token_mask", "token_truncate"])
-def test_weights_and_their_count_are_those_of_the_keys(tmp_path: Path, watch: Any, correction: str) -> None:  # noqa: F811
-    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+def test_weights_and_their_count_follow_the_keys(tmp_path: Path, watch: Any, correction: str) -> None:  # noqa: F811
+    compared: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
         with torch.no_grad():  # the first step: the adapter is still nothing
             log_probs = log_probabilities(trainer, model, inputs)
         weights, capped = by_hand(correction, log_probs - inputs["sampling_per_token_logps"])
         torch.testing.assert_close(inputs["importance_sampling_ratio"], weights, rtol=1e-4, atol=1e-5)
-        found.append((weights, capped))
+        compared.append((weights, capped))
 
     watch(seen)
     [row] = warm_up(tmp_path, {"correction": correction, "correction_cap": CAP}, 1)
-    weights, capped = (torch.cat(parts) for parts in zip(*found, strict=True))
+    weights, capped = (torch.cat(parts) for parts in zip(*compared, strict=True))
     assert 0 < capped.float().mean() < 1
     assert row["sampling/capped"] == pytest.approx(capped.float().mean().item())
     assert row["sampling/importance_sampling_ratio/mean"] == pytest.approx(weights.mean().item(), rel=1e-4)
 
 
 @pytest.mark.usefixtures("_another_engine")
-def test_what_an_engine_sampled_is_replayed_with_the_log_probabilities_that_it_gave(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+def test_replayed_rollouts_keep_the_log_probabilities_of_the_engine(tmp_path: Path, watch: Any) -> None:  # noqa: F811
     given: dict[int, set[tuple[float, ...]]] = {}
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
@@ -92,8 +92,8 @@ def test_what_an_engine_sampled_is_replayed_with_the_log_probabilities_that_it_g
 
 
 @pytest.mark.usefixtures("_another_engine")
-def test_successes_beside_what_an_engine_sampled_have_the_weight_1(tmp_path: Path, watch: Any) -> None:  # noqa: F811
-    """RLEP takes no policy for the one that sampled them; what is drawn keeps the log-probabilities of the engine."""
+def test_replayed_successes_have_the_weight_1(tmp_path: Path, watch: Any) -> None:  # noqa: F811
+    """RLEP assumes no sampling policy for them; drawn completions keep the log-probabilities of the engine."""
     of_successes: list[bool] = []
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
@@ -112,7 +112,7 @@ def test_successes_beside_what_an_engine_sampled_have_the_weight_1(tmp_path: Pat
     assert 0 < sum(of_successes) < len(of_successes)
 
 
-def test_what_exceeds_the_cap_by_hand() -> None:
+def test_the_cap_by_hand() -> None:
     log_probs, sampled = torch.zeros(2, 3), torch.tensor([[-1.0, -1.0, -9.0], [1.0, torch.nan, -0.5]])
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]])
     # Completions: e^2 and e^-0.5. Tokens: e, e; 1/e, 1 (none was given), e^0.5.
@@ -127,7 +127,7 @@ def test_what_exceeds_the_cap_by_hand() -> None:
     [
         (3.7, [[True, True, True], [True, True, True]]),  # squares 1, 4, 0.25 and 4, 9: their mean is 3.65
         (2.4, [[True, True, True], [True, False, True]]),  # 2.3125 without the 9
-        (2.0, [[True, False, True], [False, False, True]]),  # 1.75 with one of the two 4, which neither comes before
+        (2.0, [[True, False, True], [False, False, True]]),  # 1.75 with only one of the two 4, which are equal
         (0.2, [[False, False, False], [False, False, True]]),  # the smallest is 0.25
     ],
 )
@@ -137,7 +137,7 @@ def test_second_moment_by_hand(threshold: float, kept: list[list[bool]]) -> None
     assert within_second_moment(log_ratios, mask, threshold).tolist() == kept
 
 
-def test_what_m2_leaves_has_the_second_moment_that_was_asked_for() -> None:
+def test_m2_limits_the_second_moment() -> None:
     torch.manual_seed(0)
     log_ratios, mask = torch.randn(8, 50), torch.rand(8, 50) < 0.9
     within = within_second_moment(log_ratios, mask, 0.5) & mask
@@ -150,16 +150,16 @@ def test_what_m2_leaves_has_the_second_moment_that_was_asked_for() -> None:
 
 @pytest.mark.usefixtures("_another_engine")
 def test_m2_masks_tokens_of_the_whole_update_and_caps_none(tmp_path: Path, watch: Any) -> None:  # noqa: F811
-    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+    ratios: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def seen(trainer: Grpo, model: Any, inputs: dict[str, Any], loss: torch.Tensor) -> None:
         with torch.no_grad():
             log_probs = log_probabilities(trainer, model, inputs)
-        found.append((inputs["importance_sampling_ratio"], log_probs - inputs["sampling_per_token_logps"]))
+        ratios.append((inputs["importance_sampling_ratio"], log_probs - inputs["sampling_per_token_logps"]))
 
     watch(seen)
     [row] = warm_up(tmp_path, {"correction": "m2", "m2_threshold": 5.0}, 1)
-    weights, log_ratios = (torch.cat(parts).flatten() for parts in zip(*found, strict=True))
+    weights, log_ratios = (torch.cat(parts).flatten() for parts in zip(*ratios, strict=True))
     order = (log_ratios**2).argsort()
     kept = order[: int(((log_ratios[order] ** 2).cumsum(0) / torch.arange(1, len(order) + 1) <= 5.0).sum())]
     expected = torch.zeros_like(weights).index_copy(0, kept, log_ratios[kept].exp())
@@ -169,7 +169,7 @@ def test_m2_masks_tokens_of_the_whole_update_and_caps_none(tmp_path: Path, watch
     assert row["sampling/importance_sampling_ratio/mean"] == pytest.approx(expected.mean().item(), rel=1e-4)
 
 
-def test_neutral_values_are_what_was_fixed_before() -> None:
+def test_neutral_values_equal_the_earlier_constants() -> None:
     fixed = {"vllm_importance_sampling_mode": "sequence_mask", "vllm_importance_sampling_clip_max": 3.0}
     assert Warmup().mismatch_arguments == fixed | {"cast_lm_head_to_fp32": False}
     assert Warmup(correction="sequence_mask", correction_cap=3, float32_logits=False).params() == Warmup().params()
@@ -181,8 +181,8 @@ def test_neutral_values_are_what_was_fixed_before() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"correction": "m2", "correction_cap": 2.0}, "correction_cap does nothing with correction: m2"),
-        ({"m2_threshold": 0.1}, "m2_threshold does nothing with correction: sequence_mask"),
+        ({"correction": "m2", "correction_cap": 2.0}, "correction_cap has no effect with correction: m2"),
+        ({"m2_threshold": 0.1}, "m2_threshold has no effect with correction: sequence_mask"),
     ],
 )
 def test_a_key_of_another_correction_is_refused(keys: dict[str, Any], message: str) -> None:
@@ -192,9 +192,9 @@ def test_a_key_of_another_correction_is_refused(keys: dict[str, Any], message: s
 
 
 @pytest.mark.parametrize("keys", [{"correction": "token_mask"}, {"correction": "m2"}, {"correction_cap": 2.0}])
-def test_a_correction_of_nothing_is_refused(keys: dict[str, Any]) -> None:
+def test_a_correction_without_weights_is_refused(keys: dict[str, Any]) -> None:
     [name] = keys
-    with pytest.raises(ValidationError, match=f"{name} is about weights, and with ratio: none there are none"):
+    with pytest.raises(ValidationError, match=f"{name} has no effect with ratio: none"):
         Warmup.model_validate(keys | {"ratio": "none"})
     with pytest.raises(
         ConfigError, match=rf"warmup\.{name} needs engine\.name: vllm, a lag or a replay buffer, because transf"
@@ -230,7 +230,7 @@ def test_vespo_whose_masked_tokens_would_drop_completions_is_refused(engine: dic
 
 def test_m2_over_several_updates_is_refused() -> None:
     m2 = {"correction": "m2", "updates_per_generation": 4, "steps": [0, 4, 8]}
-    with pytest.raises(ValidationError, match="correction: m2 masks tokens of an update, and updates_per_generation=4"):
+    with pytest.raises(ValidationError, match=r"correction: m2 masks tokens of an update, .* updates_per_generation=4"):
         Warmup.model_validate(m2)
     Warmup.model_validate(m2 | {"updates_per_generation": 1, "iterations": 4})  # each over the rollouts of one update
     with pytest.raises(ConfigError, match=r"ablations\.own\.warmup\.correction: m2 masks tokens of an update"):
@@ -243,15 +243,15 @@ def test_m2_over_several_updates_is_refused() -> None:
 
 def test_float32_logits_and_an_adapter_of_the_head_are_refused() -> None:
     keys = {"warmup": {"float32_logits": True}}
-    with pytest.raises(ConfigError, match=r"warmup\.float32_logits: TRL refuses it where lora\.target_modules has lm_"):
+    with pytest.raises(ConfigError, match=r"warmup\.float32_logits: TRL does not support it with lm_head"):
         load(MINIMAL | keys | {"lora": {"target_modules": ["q_proj", "lm_head"]}})
     load(MINIMAL | keys | {"lora": {"target_modules": ["q_proj"]}})
 
 
-def test_logits_in_float32_are_those_of_the_key(
+def test_the_key_computes_logits_in_float32(
     tmp_path: Path, watch: Any, monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ) -> None:  # fmt: skip
-    """Of a bfloat16 model; a rounded logit has no more than 8 bits."""
+    """The model is in bfloat16; a rounded logit has at most 8 bits."""
     monkeypatch.setattr("g2d.regimes.run.training.load_base", lambda policy: load_base(policy).to(torch.bfloat16))
     kinds: dict[bool, torch.dtype] = {}
 

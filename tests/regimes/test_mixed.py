@@ -46,27 +46,27 @@ def problems(n_verifiable: int, n_open_ended: int) -> list[Problem]:
     updates=st.integers(0, 8),
     seed=st.integers(0, 9),
 )
-def test_every_update_has_the_same_proportions_and_each_kind_its_own_order(
+def test_every_update_has_the_same_proportions_and_each_kind_a_separate_order(
     n_verifiable: int, n_open_ended: int, per_update: int, open_ended: int, updates: int, seed: int
 ) -> None:
     open_ended = min(open_ended, per_update - 1)
-    asked = PromptMix(prompts="mixed", open_ended_share=open_ended / per_update)
+    mix = PromptMix(prompts="mixed", open_ended_share=open_ended / per_update)
     pool = [Problem(f"v{i}", "?", "1", 1, None, "") for i in range(n_verifiable)]
     pool += [Problem(f"o{i}", "?", None, None, None, "") for i in range(n_open_ended)]
-    found = order(asked, pool, updates * per_update, per_update, seed)
-    for start in range(0, len(found), per_update):
-        assert sum(i >= n_verifiable for i in found[start : start + per_update]) == open_ended
-    verifiable = [i for i in found if i < n_verifiable]
-    others = [i - n_verifiable for i in found if i >= n_verifiable]
-    assert verifiable == prompt_order(n_verifiable, len(verifiable), seed)  # as without the others
+    indices = order(mix, pool, updates * per_update, per_update, seed)
+    for start in range(0, len(indices), per_update):
+        assert sum(i >= n_verifiable for i in indices[start : start + per_update]) == open_ended
+    verifiable = [i for i in indices if i < n_verifiable]
+    others = [i - n_verifiable for i in indices if i >= n_verifiable]
+    assert verifiable == prompt_order(n_verifiable, len(verifiable), seed)  # the order without open-ended prompts
     assert others == prompt_order(n_open_ended, len(others), seed)
-    longer = order(asked, pool, (updates + 2) * per_update, per_update, seed)
-    assert longer[: len(found)] == found
-    for number, before in zip(found, times_before(found), strict=True):
+    longer = order(mix, pool, (updates + 2) * per_update, per_update, seed)
+    assert longer[: len(indices)] == indices
+    for number, before in zip(indices, times_before(indices), strict=True):
         assert before in ([*times_before(verifiable)] if number < n_verifiable else [*times_before(others)])
 
 
-def test_one_kind_alone_is_asked_as_ever() -> None:
+def test_a_single_kind_keeps_its_order() -> None:
     pool = problems(10, 3)
     assert order(VERIFIABLE, pool[:10], 24, 4, seed=1) == prompt_order(10, 24, seed=1)
     assert [*times_before(prompt_order(10, 24, seed=1))] == [i // 10 for i in range(24)]
@@ -79,16 +79,16 @@ def test_one_kind_alone_is_asked_as_ever() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "per_update", "found"),
+    ("share", "per_update", "expected"),
     [(0.5, 4, 2), (0.333, 15, 5), (1 / 3, 3, 1), (0.5, 3, "write 0.3333 for 1"), (0.1, 4, "write 0.25 for 1")],
 )
-def test_a_share_is_a_whole_number_of_prompts(share: float, per_update: int, found: int | str) -> None:
-    asked = PromptMix(prompts="mixed", open_ended_share=share)
-    if isinstance(found, int):
-        assert asked.open_ended_of(per_update) == found
+def test_a_share_is_a_whole_number_of_prompts(share: float, per_update: int, expected: int | str) -> None:
+    mix = PromptMix(prompts="mixed", open_ended_share=share)
+    if isinstance(expected, int):
+        assert mix.open_ended_of(per_update) == expected
         return
-    with pytest.raises(ValueError, match=found):
-        asked.open_ended_of(per_update)
+    with pytest.raises(ValueError, match=expected):
+        mix.open_ended_of(per_update)
 
 
 # ------------------------------------------------------------------------------------------------------- training
@@ -103,10 +103,10 @@ def reward() -> ByKind:
 
 
 def grpo(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
-    """8 prompts a step, 4 of each kind: of 6 open-ended ones the second step asks some again."""
+    """Train on 8 prompts per step, 4 of each kind. There are 6 open-ended ones, so the second step repeats some."""
     warmup = WARMUP.model_copy(update={"keep_rollouts": "completions"})
-    own = {"reward": reward(), "prompt_mix": MIXED, "checkpointing": saving(work)} | kwargs
-    return [row for row in warm_up(work, problems(10, 6), k=k, warmup=warmup, **own) if "loss" in row]
+    options = {"reward": reward(), "prompt_mix": MIXED, "checkpointing": saving(work)} | kwargs
+    return [row for row in warm_up(work, problems(10, 6), k=k, warmup=warmup, **options) if "loss" in row]
 
 
 def semi_online(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
@@ -132,8 +132,8 @@ def semi_online(work: Path, k: int = 4, **kwargs: Any) -> list[dict[str, Any]]:
 def test_each_prompt_is_judged_by_its_own_reward_and_a_stop_changes_no_bit(tmp_path: Path, train: Any) -> None:
     log = train(tmp_path / "straight")
     rows = pd.read_parquet(tmp_path / "straight/rollouts.parquet")
-    asked = {problem.problem_id: problem for problem in problems(10, 6)}
-    rows["kind"] = [asked[name].kind for name in rows["problem_id"]]
+    by_id = {problem.problem_id: problem for problem in problems(10, 6)}
+    rows["kind"] = [by_id[name].kind for name in rows["problem_id"]]
     per_step = rows.groupby("step")["kind"].value_counts().unstack()
     assert per_step.nunique().tolist() == [1, 1]
     assert (per_step["open_ended"] == per_step["verifiable"]).all()
@@ -143,16 +143,16 @@ def test_each_prompt_is_judged_by_its_own_reward_and_a_stop_changes_no_bit(tmp_p
     assert "no_reference" not in set(truth["verdict"])
     replies = rows[rows["kind"] == "open_ended"]
     assert set(replies["verdict"]) == {"no_reference"}
-    texts = [(asked[row.problem_id].prompt, row.completion_text) for row in replies.itertuples()]
+    texts = [(by_id[row.problem_id].prompt, row.completion_text) for row in replies.itertuples()]
     scores = [score.value for score in Scorer(judge(), batch_size=16)(texts)]
     assert replies["reward"].tolist() == pytest.approx(scores, abs=1e-5)
 
     for row in log:
-        own = rows[rows["step"] == row["step"]].groupby("kind")["reward"].mean()
+        rewards = rows[rows["step"] == row["step"]].groupby("kind")["reward"].mean()
         lengths = rows[rows["step"] == row["step"]].groupby("kind")["token_count"].mean()
         for kind in ("verifiable", "open_ended"):
             assert row[f"completions/mean_length/{kind}"] == pytest.approx(lengths[kind])
-            assert row[f"reward/{kind}"] == pytest.approx(own[kind], abs=1e-5)
+            assert row[f"reward/{kind}"] == pytest.approx(rewards[kind], abs=1e-5)
 
     with terminated_after(2), pytest.raises(TrainingStoppedError):
         train(tmp_path / "stopped")
@@ -181,7 +181,7 @@ def test_another_proportion_is_another_job(tmp_path: Path) -> None:
     assert adapter(tmp_path / "stopped") == adapter(tmp_path / "fresh")
 
 
-def test_what_is_said_about_boxes_is_not_said_to_open_ended_prompts() -> None:
+def test_open_ended_prompts_have_no_instructions_about_boxes() -> None:
     """The template and the system message are for verifiable problems."""
     verifiable, reply = problems(1, 1)
     prompt = Prompt(system="Think.", template="{problem} Box it.", open_ended="Kindly: {problem}")

@@ -44,14 +44,7 @@ OBJECTIVES: list[tuple[dict[str, Any], dict[str, Any]]] = [  # and what TRL call
 ]
 
 
-def warm_up(
-    work: Path,
-    keys: dict[str, Any],
-    k: int,
-    *,
-    group_size: int = 2,
-    **kwargs: Any,
-) -> list[dict[str, Any]]:
+def warm_up(work: Path, keys: dict[str, Any], k: int, *, group_size: int = 2, **kwargs: Any) -> list[dict[str, Any]]:
     log = train_grpo(
         TrainingJob(
             tiny_policy(),
@@ -119,7 +112,7 @@ def test_the_bill_needs_no_record_and_survives_a_stop(tmp_path: Path) -> None:
     assert stopped.spent().tokens_generated == straight.spent().tokens_generated > 0
 
 
-def test_a_warmup_that_stops_by_itself_bills_every_generation(tmp_path: Path) -> None:
+def test_an_early_stopping_warmup_counts_the_cost_of_every_generation(tmp_path: Path) -> None:
     meter = Meter("job", "train_grpo_auto")
     trained = train_until_decline(
         train_grpo,
@@ -190,7 +183,7 @@ def log_probabilities(trainer: Grpo, model: Any, inputs: dict[str, Any]) -> torc
 
 
 @pytest.mark.parametrize("ratio", ["sampler", "none"])
-def test_without_a_ratio_the_gradient_is_that_of_the_uncorrected_policy_gradient(
+def test_without_a_ratio_the_gradient_is_the_uncorrected_policy_gradient(
     tmp_path: Path, watch: Callable[[Seen], None], ratio: str
 ) -> None:
     """Reading R2: A grad log pi, stale or not; with the ratio only fresh rollouts have that gradient."""
@@ -219,7 +212,7 @@ def test_mixed_groups_by_hand() -> None:
     assert mixed_groups(torch.tensor([math.nan, 0.3, 0.4]), 3).all()
 
 
-def test_equal_rewards_are_masked_whatever_rounding_makes_of_their_mean() -> None:
+def test_equal_rewards_are_masked_despite_rounding() -> None:
     """Eight times .7: their mean in float32 is off by one bit, TRL's advantages are 6e-4, and a mask by advantages kept
     the group."""
     rewards = torch.full((8,), 0.7)
@@ -229,8 +222,8 @@ def test_equal_rewards_are_masked_whatever_rounding_makes_of_their_mean() -> Non
 
 
 @pytest.mark.parametrize("loss", ["grpo", "dapo"])
-def test_a_masked_loss_is_that_of_the_mixed_groups(tmp_path: Path, watch: Callable[[Seen], None], loss: str) -> None:
-    """Eq. 8: the loss over the other groups times their share; nothing of a uniform group, its KL term neither."""
+def test_a_masked_loss_has_only_the_mixed_groups(tmp_path: Path, watch: Callable[[Seen], None], loss: str) -> None:
+    """Equation 8: the loss over the other groups times their share, without the KL term of uniform groups."""
     n_mixed: list[tuple[int, int]] = []
     n_tokens: dict[tuple[int, int], list[float]] = {}
 
@@ -260,9 +253,7 @@ def test_a_masked_loss_is_that_of_the_mixed_groups(tmp_path: Path, watch: Callab
         assert counted == sum(parts)  # the four micro-batches of a step
 
 
-def test_a_scalar_reward_that_is_always_the_same_trains_nothing_where_masked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_constant_scalar_reward_trains_nothing_if_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: [0.7] * n))
     log = warm_up(tmp_path, {"beta": 0.1, "mask_uniform_groups": True}, 2, group_size=8)
     assert [row["grad_norm"] for row in log] == [0, 0]
@@ -299,14 +290,14 @@ def test_a_population_deviation_by_hand(
 ) -> None:
     """Equation 2 of arXiv 2505.22257, in float64; what has no reward has no advantage and no part in the moments."""
     monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: REWARDS * (n // 8)))
-    found: list[float] = []
-    watch(lambda trainer, model, inputs, loss: found.extend(inputs["advantages"].tolist()))
+    advantages: list[float] = []
+    watch(lambda trainer, model, inputs, loss: advantages.extend(inputs["advantages"].tolist()))
     warm_up(tmp_path, keys | {"deviation": "population"}, 1)
-    known = [reward for reward in REWARDS if not math.isnan(reward)]
+    judged = [reward for reward in REWARDS if not math.isnan(reward)]
     expected = []
     for group in ([0.0, 1.0], [0.25, 0.75], [1.0, 1.0], [1.0]):
-        expected += [(reward - mean(group)) / scale(group, known) for reward in group]
-    assert sorted(found) == pytest.approx(sorted([*expected, 0.0] * 2), abs=1e-5)
+        expected += [(reward - mean(group)) / scale(group, judged) for reward in group]
+    assert sorted(advantages) == pytest.approx(sorted([*expected, 0.0] * 2), abs=1e-5)
 
 
 # Right answers have this weight and wrong ones that, without a baseline; groups that are all right or all wrong stay or
@@ -327,7 +318,7 @@ def test_signed_losses_and_their_gradients_by_hand(
     """arXiv 2506.01347 (section 2) and 2504.11343 (section 2), in float64, on rollouts of the policy and stale ones."""
     keys, right, wrong, keeps_uniform = SIGNED[paper]
     scored = Grpo._generate_and_score_completions
-    found: list[tuple[float, float, float]] = []
+    weighted: list[tuple[float, float, float]] = []
     kinds = set()
 
     def with_weights(self: Grpo, inputs: Any) -> Any:
@@ -347,16 +338,18 @@ def test_signed_losses_and_their_gradients_by_hand(
         by_hand = -((gains * mask).sum(1) / mask.sum(1)).mean() / trainer.args.gradient_accumulation_steps
         expected = gradient(model, by_hand).double()
         difference = (gradient(model, loss).double() - expected).norm() / expected.norm().clamp(min=1e-8)
-        found.append((loss.item(), by_hand.item(), difference.item()))
+        weighted.append((loss.item(), by_hand.item(), difference.item()))
 
     monkeypatch.setattr(Grpo, "_generate_and_score_completions", with_weights)
     watch(seen)
     warm_up(tmp_path, keys | {"advantages": "sign", "updates_per_generation": 2}, 2)
     assert kinds >= {(0.0, 0.0), (1.0, 1.0)}
     assert len({len(set(kind)) for kind in kinds}) == 2
-    assert [loss for loss, _, _ in found] == pytest.approx([expected for _, expected, _ in found], rel=1e-4, abs=1e-7)
-    assert max(difference for *_, difference in found) < 1e-4
-    assert any(loss for loss, *_ in found)
+    assert [loss for loss, _, _ in weighted] == pytest.approx(
+        [expected for _, expected, _ in weighted], rel=1e-4, abs=1e-7
+    )
+    assert max(difference for *_, difference in weighted) < 1e-4
+    assert any(loss for loss, *_ in weighted)
 
 
 def test_signs_and_their_weights_by_hand(
@@ -365,17 +358,17 @@ def test_signs_and_their_weights_by_hand(
     """A completion without a reward has no advantage; of GRPO's own advantages each sign has its weight."""
     rewards = [0.0, 1.0, 1.0, 1.0, math.nan, 1.0, 0.0, 0.0]
     monkeypatch.setattr(Grpo, "_calculate_rewards", rewards_of(lambda n: rewards * (n // 8)))
-    found: list[float] = []
-    watch(lambda trainer, model, inputs, loss: found.extend(inputs["advantages"].tolist()))
+    advantages: list[float] = []
+    watch(lambda trainer, model, inputs, loss: advantages.extend(inputs["advantages"].tolist()))
     warm_up(tmp_path / "sign", {"advantages": "sign", "positive_weight": 0.1}, 1)
-    assert sorted(found) == pytest.approx(sorted([-1, 0.1, 0.1, 0.1, 0, 0.1, -1, -1] * 2))
-    found.clear()
+    assert sorted(advantages) == pytest.approx(sorted([-1, 0.1, 0.1, 0.1, 0, 0.1, -1, -1] * 2))
+    advantages.clear()
     warm_up(tmp_path / "group", {"scale_rewards": "none", "positive_weight": 0.1, "negative_weight": 3}, 1)
-    assert sorted(found) == pytest.approx(sorted([-1.5, 0.05, 0, 0, 0, 0, 0, 0] * 2))
+    assert sorted(advantages) == pytest.approx(sorted([-1.5, 0.05, 0, 0, 0, 0, 0, 0] * 2))
 
 
 def test_a_uniform_group_is_pulled_to_the_reference_unless_masked(tmp_path: Path) -> None:
-    """So that the test above says something: the mask changes what is trained where there is a KL term."""
+    """The mask of the test above changes the training if there is a KL term."""
     for name, keys in (("plain", {}), ("masked", {"mask_uniform_groups": True})):
         warm_up(tmp_path / name, keys | {"beta": 0.1}, 3)
         warm_up(tmp_path / f"{name}-free", keys, 3)
@@ -401,7 +394,7 @@ def test_after_a_swap_the_policy_is_its_own_reference(tmp_path: Path) -> None:
     assert (tmp_path / "moving/checkpoint" / REFERENCE).is_file()
 
 
-def test_a_reset_optimizer_takes_another_way(tmp_path: Path) -> None:
+def test_a_reset_optimizer_changes_the_training(tmp_path: Path) -> None:
     warm_up(tmp_path / "kept", MOVING, 3)
     warm_up(tmp_path / "reset", MOVING | {"reset_optimizer": True}, 3)
     assert adapter(tmp_path / "kept") != adapter(tmp_path / "reset")
@@ -465,7 +458,7 @@ def by_hand(keys: dict[str, Any], log_probs: torch.Tensor, entropies: torch.Tens
         further = -(log_ratios.detach() * mask).sum(1) / mask.sum(1) > keys["off_policy_mask_threshold"]
         gain = gain * ~(further[:, None] & (advantages < 0))
     if keys.get("loss") == "vespo":
-        weight = (log_ratios.detach() * mask).sum(1, keepdim=True).exp()  # of the completion: w, then phi(w)
+        weight = (log_ratios.detach() * mask).sum(1, keepdim=True).exp()  # w of the completion, then phi(w)
         k, decay = (torch.where(advantages >= 0, *pair) for pair in ((2.0, 3.0), (3.0, 2.0)))
         gain = weight**k * (decay * (1 - weight)).exp() * advantages * log_probs
         return -(gain * mask).sum() / mask.sum()
@@ -478,7 +471,7 @@ def by_hand(keys: dict[str, Any], log_probs: torch.Tensor, entropies: torch.Tens
 def test_the_gradient_is_that_of_the_papers_loss(
     tmp_path: Path, watch: Callable[[Seen], None], keys: dict[str, Any]
 ) -> None:
-    """Of arXiv 2506.01939, 2512.02556 (eq. 9) and 2602.10693, by direction: what a loss is divided by is TRL's."""
+    """Losses of arXiv 2506.01939, 2512.02556 (eq. 9) and 2602.10693. Only directions are compared: TRL normalises."""
     cosines: list[float] = []
     plain: list[float] = []
 
@@ -487,7 +480,7 @@ def test_the_gradient_is_that_of_the_papers_loss(
             return
         tokens = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        found = gradient(model, loss).double()
+        measured = gradient(model, loss).double()
         log_probs, entropies, _ = trainer._get_per_token_logps_and_entropies(
             model, tokens, mask, inputs["completion_ids"].size(1), compute_entropy=True
         )
@@ -496,7 +489,7 @@ def test_the_gradient_is_that_of_the_papers_loss(
                 model, by_hand(compared, log_probs.double(), entropies.detach().double(), inputs)
             ).double()
             if expected.norm() > 0:
-                cosine.append((found @ expected / found.norm() / expected.norm()).item())
+                cosine.append((measured @ expected / measured.norm() / expected.norm()).item())
 
     watch(seen)
     warm_up(tmp_path, keys | {"updates_per_generation": 2}, 2)
@@ -505,7 +498,7 @@ def test_the_gradient_is_that_of_the_papers_loss(
     assert min(plain) < 1 - 1e-4
 
 
-def test_neutral_values_are_those_of_trl() -> None:
+def test_neutral_values_equal_trl() -> None:
     keys = Warmup().objective_arguments
     assert {"top_entropy_quantile", "off_policy_mask_threshold", "vespo_k_pos"} < keys.keys()
     assert keys == {name: getattr(GRPOConfig(bf16=False), name) for name in keys}

@@ -108,13 +108,13 @@ def divided(function: str, *arguments: Any, **keywords: Any) -> Any:
             self.distributed_type = DistributedType.MULTI_GPU
 
     def in_parts(self: Any, *given: Any, **named: Any) -> Any:
-        found = prepare(self, *given, **named)
-        for part in found if isinstance(found, tuple) else (found,):
+        prepared = prepare(self, *given, **named)
+        for part in prepared if isinstance(prepared, tuple) else (prepared,):
             if isinstance(part, torch.nn.Module):
                 for name, weights in part.named_parameters():
                     assert isinstance(weights, DTensor), name
                     assert weights.to_local().numel() <= (weights.shape[0] + 1) // 2 * weights[0].numel(), name
-        return found
+        return prepared
 
     def read_by_the_first(base: Policy) -> Any:
         model = load(base)
@@ -129,9 +129,9 @@ def divided(function: str, *arguments: Any, **keywords: Any) -> Any:
         return globals()[function](*arguments, **keywords)
 
 
-def dpo(work: Path, base: Policy, settings: Dpo = DPO, n: int = 16, **own: Any) -> TrainingJob:
+def dpo(work: Path, base: Policy, settings: Dpo = DPO, n: int = 16, **changes: Any) -> TrainingJob:
     values: dict[str, Any] = {"lora": NO_DROPOUT, "checkpointing": saving(work)}
-    return TrainingJob(base, pairs(n, base), settings, seed=0, work=work, **values | own)
+    return TrainingJob(base, pairs(n, base), settings, seed=0, work=work, **values | changes)
 
 
 def assert_alike(log: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
@@ -159,7 +159,7 @@ def in_half_precision() -> Iterator[None]:
 
     arguments, model = offline.trainer_arguments, offline.starting_model
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offline, "trainer_arguments", lambda *given, **own: arguments(*given, **own) | {"bf16": True})
+        patch.setattr(offline, "trainer_arguments", lambda *given, **named: arguments(*given, **named) | {"bf16": True})
         patch.setattr(offline, "starting_model", lambda *given: model(*given).to(torch.bfloat16))
         yield
 
@@ -239,7 +239,7 @@ def test_two_processes_train_as_one(trained: Any, how: str, regime: str) -> None
 
 @pytest.mark.parametrize("regime", ["uneven_dpo", "uneven_rft", "masked"])
 @pytest.mark.parametrize("how", ["both", "parts"])
-def test_what_they_cannot_divide_is_learnt_from_as_by_one(trained: Any, how: str, regime: str) -> None:
+def test_rows_that_processes_cannot_divide_train_as_in_one_process(trained: Any, how: str, regime: str) -> None:
     """13 rows in micro-batches of 4: accelerate fills the last ones up with rows from the beginning. A group of GRPO
     is split between both processes. TRL's other metrics are means of micro-batches.
     """
@@ -252,7 +252,7 @@ def test_what_they_cannot_divide_is_learnt_from_as_by_one(trained: Any, how: str
 
 
 @pytest.mark.parametrize("how", ["alone", "both", "parts"])
-def test_half_precision_is_that_of_the_weights_and_not_of_the_loss(trained: Any, how: str) -> None:
+def test_the_loss_of_bfloat16_weights_is_float32(trained: Any, how: str) -> None:
     """The bfloat16 number nearest to ln 2 is .6914."""
     log, alone = ([row for row in trained[name][1]["half"] if "loss" in row] for name in (how, "alone"))
     assert log[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
@@ -269,13 +269,13 @@ def test_a_divided_model_leaves_the_adapter_of_one_process(trained: Any, regime:
     for name, tensor in weights.items():
         assert tensor.dtype == same[name].dtype
         assert (tensor - same[name]).abs().max() < 1e-5, name
-    own, others = (read_json(folder / "adapter_config.json") for folder in (ours, other))
-    assert own == others
-    assert own["target_modules"] == sorted(own["target_modules"])
+    config, others = (read_json(folder / "adapter_config.json") for folder in (ours, other))
+    assert config == others
+    assert config["target_modules"] == sorted(config["target_modules"])
 
 
 @pytest.mark.parametrize(("how", "regime"), [("both", "grpo"), ("both", "semi_online_dpo"), ("parts", "grpo")])
-def test_prompts_completions_and_rewards_are_those_of_one_process(trained: Any, how: str, regime: str) -> None:
+def test_prompts_completions_and_rewards_equal_one_process(trained: Any, how: str, regime: str) -> None:
     frames = [pd.read_parquet(trained[name][0] / regime / "rollouts.parquet") for name in (how, "alone")]
     pd.testing.assert_frame_equal(*frames)
     assert frames[0]["reward"].nunique() == 2
@@ -285,9 +285,9 @@ def test_prompts_completions_and_rewards_are_those_of_one_process(trained: Any, 
 # --------------------------------------------------------------------------------- signals, and a process that dies
 
 
-def when(there: Callable[[], bool], then: Callable[[], None]) -> threading.Thread:
+def when(condition: Callable[[], bool], then: Callable[[], None]) -> threading.Thread:
     def watch() -> None:
-        while not there():
+        while not condition():
             time.sleep(0.01)
         then()
 
@@ -296,7 +296,7 @@ def when(there: Callable[[], bool], then: Callable[[], None]) -> threading.Threa
     return thread
 
 
-def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(trained: Any, tmp_path: Path) -> None:
+def test_stopped_and_killed_trainings_resume_with_the_same_bits(trained: Any, tmp_path: Path) -> None:
     base, work = tiny_policy(), tmp_path / "stopped"
     when((work / "step-3").is_dir, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(TrainingStoppedError, match=r"stopped by SIGTERM at step \d+ of 24, which is kept"):
@@ -325,17 +325,17 @@ def test_stopped_and_killed_it_goes_on_as_if_nothing_had_happened(trained: Any, 
 
 def with_and_without_a_stop(base: Policy, work: Path, meter: Meter) -> dict[str, Any]:
     """Only one process receives a signal; all of them stop at the end of that step, and resume."""
-    found = {}
+    logs = {}
     for regime in (_grpo, _dpo) if is_sharded() else (_grpo, _online):
         for name, last in (("straight", None), ("stopped", 1), ("stopped", None)):
             folder = work / f"{regime.__name__}-{name}"
             with terminated_after(last) if last else nullcontext(), suppress(NotTheFirstError, TrainingStoppedError):
                 log = regime(base, folder, meter=meter, checkpointing=EVERY_STEP)
-                found[folder.name] = [{**row, "step_time": 0} for row in log if "loss" in row]
+                logs[folder.name] = [{**row, "step_time": 0} for row in log if "loss" in row]
             cast(StopRequests, signal.getsignal(signal.SIGTERM)).clear()  # a job makes one training
             if last and is_first():
                 assert sorted(kept.name for kept in folder.glob("step-*")) == ["step-1", "step-2"]
-    return found
+    return logs
 
 
 def _grpo(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
@@ -352,7 +352,7 @@ def _online(base: Policy, work: Path, **job: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("training", "regimes"), [(TWO, ["_grpo", "_online"]), (DIVIDED, ["_grpo", "_dpo"])])
 def test_a_signal_to_one_stops_all_at_the_same_step(tmp_path: Path, training: Processes, regimes: list[str]) -> None:
-    """With dropout: the random state of every process is in the checkpoint."""
+    """The training has dropout: the random state of every process is in the checkpoint."""
     logs = in_two(with_and_without_a_stop, tmp_path, tiny_policy(), tmp_path, training=training)
     for regime in regimes:
         straight, stopped = (tmp_path / f"{regime}-{name}" for name in ("straight", "stopped"))
@@ -399,16 +399,16 @@ in_two(train_regime, Path("{work}"), "dpo", dpo(Path("{work}"), base))
 """
 
 
-def test_who_has_drawn_all_its_completions_runs_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_completions_joins_the_passes_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads that meet as processes do: the passes of a divided model are made by all."""
     met, votes = threading.Barrier(2, timeout=3600), {}
 
     def largest(*numbers: int) -> list[int]:
         votes[threading.current_thread().name] = numbers[0]
         met.wait()
-        found = max(votes.values())
+        most = max(votes.values())
         met.wait()
-        return [found]
+        return [most]
 
     monkeypatch.setattr(processes, "largest", largest)
     passes: dict[str, int] = {}
@@ -420,14 +420,14 @@ def test_who_has_drawn_all_its_completions_runs_along(monkeypatch: pytest.Monkey
             name = threading.current_thread().name
             passes[name] = passes.get(name, 0) + 1
 
-    def draw(own: int) -> None:
+    def draw(n_passes: int) -> None:
         model = Divided()
         with processes.in_step(model):
-            for _ in range(own):
+            for _ in range(n_passes):
                 model(input_ids=torch.zeros(3, 1))
-        model(input_ids=torch.zeros(3, 1))  # nobody is asked outside
+        model(input_ids=torch.zeros(3, 1))  # no vote outside of `in_step`
 
-    threads = [threading.Thread(target=draw, args=(own,), name=f"draws {own}") for own in (3, 5)]
+    threads = [threading.Thread(target=draw, args=(n_passes,), name=f"draws {n_passes}") for n_passes in (3, 5)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -436,7 +436,7 @@ def test_who_has_drawn_all_its_completions_runs_along(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", ["pytorch_model_fsdp_0", "adapter_model.safetensors"])
-def test_a_checkpoint_goes_on_with_the_strategy_that_wrote_it(
+def test_a_checkpoint_needs_the_strategy_that_wrote_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / name).mkdir()
@@ -445,20 +445,20 @@ def test_a_checkpoint_goes_on_with_the_strategy_that_wrote_it(
     monkeypatch.setenv("ACCELERATE_USE_FSDP", str(wrote == "fsdp").lower())
     require_same_strategy(tmp_path)
     monkeypatch.setenv("ACCELERATE_USE_FSDP", str(other == "fsdp").lower())
-    with pytest.raises(ValueError, match=rf"was written with training\.strategy: {wrote}: set that again to go on"):
+    with pytest.raises(ValueError, match=rf"was written with training\.strategy: {wrote}: set that again"):
         require_same_strategy(tmp_path)
 
 
-def test_what_one_of_them_fails_of_is_said_with_its_log(tmp_path: Path) -> None:
+def test_an_error_of_one_process_is_shown_with_its_log(tmp_path: Path) -> None:
     """Here that accelerate divides no model without GPUs."""
-    said = r"process [01] of 2 failed: training\.strategy: fsdp needs GPUs, .*; its log: .*/job\.(rank1\.)?log"
+    message = r"process [01] of 2 failed: training\.strategy: fsdp needs GPUs, .*; its log: .*/job\.(rank1\.)?log"
     job = {"training": DIVIDED, "work": tmp_path, "log": tmp_path / "job.log", "meter": meter()}
-    with pytest.raises(RuntimeError, match=said):
+    with pytest.raises(RuntimeError, match=message):
         launched(train_regime, ("dpo", dpo(tmp_path, tiny_policy())), **job)
 
 
-def test_their_meter_knows_what_the_cards_had_used_before(tmp_path: Path) -> None:
-    """Costs up to a checkpoint are in it; those of the launcher are not. No group is made to be ended."""
+def test_the_meter_of_processes_includes_earlier_energy(tmp_path: Path) -> None:
+    """Costs up to a checkpoint are in it, costs of the launcher are not. It needs no process group."""
     assert in_two(energy_at_the_begin, tmp_path, job_meter=Meter("job", "train", energy={"GPU-a": 7})) == {"GPU-a": 7}
 
 
@@ -483,14 +483,14 @@ def test_no_checkpoint_runs_code_when_it_is_read(evil: Any, tmp_path: Path, monk
     refuse_code_in(tmp_path)
     torch.save(evil, tmp_path / "optimizer.pt")
     with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
-        torch.load(tmp_path / "optimizer.pt", weights_only=False)  # as PyTorch reads the parts of an optimizer
+        torch.load(tmp_path / "optimizer.pt", weights_only=False)  # PyTorch reads the parts of an optimizer this way
     (tmp_path / "optimizer_0").mkdir()
     (tmp_path / "optimizer_0/.metadata").write_bytes(pickle.dumps(evil))
     with pytest.raises(ValueError, match=r"optimizer_0/\.metadata: not what PyTorch writes \(builtins\.exec\)"):
         refuse_code_in(tmp_path)
 
 
-def test_a_training_looks_at_the_checkpoint_that_it_goes_on_from(tmp_path: Path) -> None:
+def test_a_training_checks_the_checkpoint_it_continues(tmp_path: Path) -> None:
     work = tmp_path / "work"
     with terminated_after(1), pytest.raises(TrainingStoppedError):
         train_dpo(dpo(work, tiny_policy(), SHORT, checkpointing=EVERY_STEP))
@@ -529,7 +529,7 @@ def test_another_launchers_environment_is_not_read(
     assert capsys.readouterr().out == ""
 
 
-def test_what_cannot_be_divided_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indivisible_steps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert share(6, "steps") == 3
     with pytest.raises(ValueError, match=r"steps=5 cannot be divided among training\.processes=2: change one"):

@@ -36,9 +36,9 @@ N = 6
 JOB: dict[str, Any] = {"lora": Lora(dropout=0.0), "seed": 0}
 
 
-def dpo(work: Path, n: int = N, shape: tuple[int, int] = (N, 1), **own: Any) -> list[dict[str, Any]]:
-    start = own.pop("start", None)
-    values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1} | own
+def dpo(work: Path, n: int = N, shape: tuple[int, int] = (N, 1), **changes: Any) -> list[dict[str, Any]]:
+    start = changes.pop("start", None)
+    values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1} | changes
     data = values.pop("data", None) or pairs(n)
     settings = Dpo.model_validate(values | ({"start": "warmup"} if start else {}))
     return train_dpo(TrainingJob(tiny_policy(), data, settings, work=work, start=start, **JOB)).log
@@ -50,9 +50,9 @@ def uneven() -> list[Pair]:
     return [cast(Pair, pair | {side: pair[side] * 2}) for pair, side in zip(cast(Any, pairs(N)), longer, strict=True)]
 
 
-def kto(work: Path, n: int = N, shape: tuple[int, int] = (2 * N, 1), **own: Any) -> list[dict[str, Any]]:
-    start = own.pop("start", None)
-    values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1} | own
+def kto(work: Path, n: int = N, shape: tuple[int, int] = (2 * N, 1), **changes: Any) -> list[dict[str, Any]]:
+    start = changes.pop("start", None)
+    values = {"per_device_batch_size": shape[0], "gradient_accumulation_steps": shape[1], "max_steps": 1} | changes
     rows = [Judged(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"], label=True) for pair in pairs(n)]
     rows += [
         Judged(prompt_ids=pair["prompt_ids"], completion_ids=pair["rejected_ids"], label=False) for pair in pairs(n)
@@ -74,8 +74,8 @@ def rft(work: Path, n: int, shape: tuple[int, int]) -> list[dict[str, Any]]:
     ).log
 
 
-def semi_online(work: Path, start: Policy | None = None, **own: Any) -> list[dict[str, Any]]:
-    settings = SemiOnlineDpo.model_validate(SETTINGS | {"steps": [2], "start": "warmup", "start_step": 2} | own)
+def semi_online(work: Path, start: Policy | None = None, **changes: Any) -> list[dict[str, Any]]:
+    settings = SemiOnlineDpo.model_validate(SETTINGS | {"steps": [2], "start": "warmup", "start_step": 2} | changes)
     return train_semi_online_dpo(TrainingJob(tiny_policy(), easy(10), settings, k=2, work=work, start=start, **JOB)).log
 
 
@@ -106,7 +106,7 @@ def test_the_reference_is_the_start_without_dropout(
     assert abs(log[0]["rewards/chosen"]) > 1e-3  # the policy that is trained has dropout
 
 
-def test_online_nothing_of_the_reference_is_dropped(
+def test_online_references_and_generators_have_no_dropout(
     tmp_path: Path, start: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever scores without a gradient, a reference or who generates."""
@@ -139,7 +139,7 @@ def without_its_reference() -> Any:
     [dpo, partial(dpo, precompute_reference=True), kto, group_dpo, partial(semi_online, reference="start")],
     ids=["dpo", "once", "kto", "group_dpo", "semi_online"],
 )
-def test_a_training_that_does_not_begin_at_its_reference_is_told_before_its_first_step(
+def test_a_training_that_does_not_begin_at_its_reference_warns_before_its_first_step(
     tmp_path: Path, start: Policy, train: Callable[..., Any]
 ) -> None:
     with without_its_reference(), pytest.raises(RuntimeError, match="the reference is not the policy that training"):
@@ -161,7 +161,7 @@ def in_float64(
     """The gradient of a pair loss, row by row, from the logits."""
     model.double()
     mask = inputs["completion_mask"][:, 1:].double()
-    counted = mask.clone()  # in the sums, tokens beyond the shorter completion count ld_alpha times
+    counted = mask.clone()  # the sums weight tokens beyond the shorter completion by ld_alpha
     n = len(mask) // 2
     for row in range(2 * n):
         shorter = int(min(mask[row % n].sum(), mask[row % n + n].sum()))
@@ -186,9 +186,9 @@ def in_float64(
         aligned = drawn(policy) - (2 * policy).exp().sum(-1).log()
         likely = ((aligned * mask).sum(1) / mask.sum(1)).exp().detach()
         value = value * likely[:n] * likely[n:]
-    found = gradient(model, value.mean())
+    flat = gradient(model, value.mean())
     model.float()
-    return found
+    return flat
 
 
 def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
@@ -197,7 +197,7 @@ def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("loss", "own"),
+    ("loss", "changes"),
     [
         ("sigmoid", {}),
         ("ipo", {}),
@@ -209,31 +209,31 @@ def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
     ids=str,
 )
 def test_the_gradient_is_that_of_the_papers_loss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str, own: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str, changes: dict[str, Any]
 ) -> None:
-    """Rafailov et al. (equation 7), TRL's IPO and Azar et al. (equation 17), in float64, also away from the
-    reference. With the keys of LD-DPO and WPO it differs.
+    """Rafailov et al. (equation 7), TRL's IPO and Azar et al. (equation 17), in float64, also if the policy has left
+    the reference. The keys of LD-DPO and WPO change it.
     """
     apart: list[float] = []
     from_plain: list[float] = []
     compute = PairTrainer._compute_loss
-    keys = {name: value for name, value in own.items() if name != "precompute_reference"}
+    keys = {name: value for name, value in changes.items() if name != "precompute_reference"}
 
     def watched(self: PairTrainer, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> torch.Tensor:
         expected = in_float64(loss, self.beta, model, inputs, **keys)
         plain = in_float64(loss, self.beta, model, inputs)
-        found = compute(self, model, inputs)
-        apart.append(float((gradient(model, found) - expected).norm() / expected.norm()))
+        value = compute(self, model, inputs)
+        apart.append(float((gradient(model, value) - expected).norm() / expected.norm()))
         from_plain.append(float((plain - expected).norm() / plain.norm()))
-        return found
+        return value
 
     monkeypatch.setattr(PairTrainer, "_compute_loss", watched)
-    log = dpo(tmp_path, loss=loss, max_steps=3, learning_rate=2e-3, data=uneven(), **own)
-    if "use_weighting" not in own:  # its first loss is ln 2 times the weights
+    log = dpo(tmp_path, loss=loss, max_steps=3, learning_rate=2e-3, data=uneven(), **changes)
+    if "use_weighting" not in changes:  # its first loss is ln 2 times the weights
         assert log[0]["loss"] == pytest.approx(math.log(2) if loss == "sigmoid" else 25.0, rel=1e-5)
     assert log[2]["loss"] < 0.999 * log[0]["loss"]
     assert max(apart) < 1e-4
-    assert (max(from_plain) > 1e-2) == bool(own)
+    assert (max(from_plain) > 1e-2) == bool(changes)
 
 
 def test_sums_without_a_tail_by_hand() -> None:
@@ -276,14 +276,14 @@ def test_ipo_per_token_is_not_ipo_of_sums() -> None:
     [(dpo, 1), (partial(dpo, loss="ipo_sum", precompute_reference=True), 1), (kto, 2), (rft, 1)],
     ids=["dpo", "ipo_sum", "kto", "rft"],
 )
-def test_the_last_micro_batch_of_an_epoch_weighs_as_its_rows_do(
+def test_the_last_micro_batch_of_an_epoch_has_the_weight_of_its_rows(
     tmp_path: Path, train: Callable[..., list[dict[str, Any]]], each: int
 ) -> None:
     """The result for 4 pairs of 1 or 2 rows does not depend on whether micro-batches hold 4 or 3 and 1."""
-    together = train(tmp_path / "together", n=4, shape=(4 * each, 1))[0]
-    apart = train(tmp_path / "apart", n=4, shape=(3 * each, 2))[0]
-    assert apart["loss"] == pytest.approx(together["loss"], rel=1e-4)
-    assert apart["grad_norm"] == pytest.approx(together["grad_norm"], rel=1e-4)
+    in_one_pass = train(tmp_path / "together", n=4, shape=(4 * each, 1))[0]
+    in_two_passes = train(tmp_path / "apart", n=4, shape=(3 * each, 2))[0]
+    assert in_two_passes["loss"] == pytest.approx(in_one_pass["loss"], rel=1e-4)
+    assert in_two_passes["grad_norm"] == pytest.approx(in_one_pass["grad_norm"], rel=1e-4)
 
 
 def test_rows_that_fill_an_epoch_up_for_the_second_time_do_not_count() -> None:

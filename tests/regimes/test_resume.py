@@ -20,13 +20,7 @@ from g2d.jobs.files import read_json, sha256, write_json
 from g2d.policies import Policy
 from g2d.policies.settings import Lora
 from g2d.regimes.offline.dpo import Dpo, train_dpo
-from g2d.regimes.run.checkpoints import (
-    MANIFEST,
-    Checkpointing,
-    Checkpoints,
-    TrainingStoppedError,
-    require_intact,
-)
+from g2d.regimes.run.checkpoints import MANIFEST, Checkpointing, Checkpoints, TrainingStoppedError, require_intact
 from g2d.regimes.run.job import TrainingJob
 from g2d.regimes.run.stopping import stop_requests
 from tests.models import tiny_policy
@@ -250,14 +244,14 @@ def interrupted(clock: Clock, train: Callable[[Meter], Any], last: int) -> tuple
     return lost, kept, bill
 
 
-def test_a_stopped_dpo_bills_what_led_to_its_result(tmp_path: Path, clock: Clock) -> None:
+def test_a_stopped_dpo_records_the_cost_of_its_result(tmp_path: Path, clock: Clock) -> None:
     lost, kept, bill = interrupted(clock, lambda meter: dpo(tmp_path, meter=meter), last=4)
     assert (lost.wall_s, kept.wall_s) == (START_S + 5 * STEP_S + LOST_S, START_S + 4 * STEP_S)
     assert (bill.wall_s, bill.cpu_s) == (2 * START_S + 9 * STEP_S, 2 * (2 * START_S + 9 * STEP_S))
 
 
 @pytest.mark.parametrize("chained", [False, True])
-def test_a_stopped_grpo_bills_what_led_to_its_result(tmp_path: Path, clock: Clock, chained: bool) -> None:
+def test_a_stopped_grpo_records_the_cost_of_its_result(tmp_path: Path, clock: Clock, chained: bool) -> None:
     """The cost of the K before it is separate."""
     start = None
     if chained:
@@ -277,7 +271,7 @@ def test_a_stopped_grpo_bills_what_led_to_its_result(tmp_path: Path, clock: Cloc
     assert (lost.tokens_generated, kept.tokens_generated) == (tokens.loc[:3].sum(), tokens.loc[4:].sum())
 
 
-def test_a_checkpoint_that_says_nothing_of_its_cost_is_used(stopped: Path, straight: Run, clock: Clock) -> None:
+def test_a_checkpoint_without_a_cost_is_used(stopped: Path, straight: Run, clock: Clock) -> None:
     """Checkpoints of 0.1.0 lack it; the cost of the last attempt is then recorded."""
     for folder in stopped.glob("step-*"):
         manifest = read_json(folder / MANIFEST)
@@ -328,9 +322,9 @@ def test_a_damaged_checkpoint_is_not_used(
 ) -> None:
     damage(stopped, how)
     assert (dpo(stopped), adapter(stopped)) == straight
-    said = capfd.readouterr().out
-    assert "goes on from step 4" in said
-    assert how == "killed while writing" or f"{stopped}/step-5" in said
+    output = capfd.readouterr().out
+    assert "goes on from step 4" in output
+    assert how == "killed while writing" or f"{stopped}/step-5" in output
 
 
 def test_a_checkpoint_of_other_settings_is_not_used(
@@ -338,9 +332,9 @@ def test_a_checkpoint_of_other_settings_is_not_used(
 ) -> None:
     other = DPO.model_copy(update={"beta": 0.2})
     assert dpo(stopped, settings=other) == dpo(tmp_path / "fresh", settings=other)
-    said = capfd.readouterr().out
-    assert "step-5: made under other settings, not used" in said
-    assert "goes on" not in said
+    output = capfd.readouterr().out
+    assert "step-5: made under other settings, not used" in output
+    assert "goes on" not in output
 
 
 def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:

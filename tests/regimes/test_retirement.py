@@ -21,7 +21,7 @@ from tests.regimes.test_resume import adapter, saving, terminated_after
 from tests.regimes.test_semi_online_dpo import DYNAMIC, NO_DROPOUT, rows_of, semi_online
 from tests.regimes.test_training import WARMUP, easy, warm_up
 
-TOKENS = 10  # of every group here
+TOKENS = 10  # per group
 
 
 def keys(resample: int = 0, **retire: Any) -> PromptKeys:
@@ -38,7 +38,7 @@ class Prompts:
         return [AskedGroup(i, self.choice.problem(i) not in self.dull, TOKENS, None) for i in numbers]
 
     def update(self, number: int, n: int = 2) -> tuple[list[int], dict[str, float]]:
-        """Problems that an update asks, and its metrics other than 0."""
+        """Problems of an update, and its metrics other than 0."""
         groups = self.choice.settle(self.answered(self.choice.take(n, number)), self.answered, number)
         logged = {name: value for name, value in self.choice.metrics(number).items() if value}
         return [self.choice.problem(group.number) for group in groups], logged
@@ -46,32 +46,32 @@ class Prompts:
 
 def test_with_signal_everywhere_the_order_is_the_order() -> None:
     prompts = Prompts(5, set(), keys(resample=2, after=1))
-    asked = [problem for i in range(10) for problem in prompts.update(i)[0]]
-    assert asked == prompt_order(5, 20, seed=0)
+    indices = [problem for i in range(10) for problem in prompts.update(i)[0]]
+    assert indices == prompt_order(5, 20, seed=0)
 
 
 def test_a_prompt_is_retired_after_its_last_groups_and_comes_back() -> None:
     """Four problems, two an update: a pass is two updates. Problem 0 teaches nothing."""
     prompts = Prompts(4, {0}, keys(after=2, readmit=5))
     order = prompt_order(4, 40, seed=0)
-    asked, logged = zip(*(prompts.update(i) for i in range(12)), strict=True)
-    flat = [problem for update in asked for problem in update]
+    updates, logged = zip(*(prompts.update(i) for i in range(12)), strict=True)
+    flat = [problem for update in updates for problem in update]
     second = [i for i, problem in enumerate(order) if problem == 0][1]
     assert flat[: second + 1] == order[: second + 1]  # asked twice, in the first two passes
     since = second // 2  # it is retired in the update that asked it for the second time
     for update in range(since + 1, since + 5):
-        assert 0 not in asked[update]
+        assert 0 not in updates[update]
         assert logged[update]["prompts/retired"] == 1
     skipped = [entry.get("prompts/skipped", 0) for entry in logged]
     assert [entry.get("tokens/skipped", 0) for entry in logged] == [TOKENS * n for n in skipped]
-    back = [update for update in range(since + 5, 12) if 0 in asked[update]]
+    back = [update for update in range(since + 5, 12) if 0 in updates[update]]
     assert sum(skipped[: back[0]]) > 0
     assert "prompts/retired" in logged[back[0] + 1]  # one more look was enough
     without = [problem for problem in flat if problem != 0]
     assert without[:18] == [problem for problem in order if problem != 0][:18]
 
 
-def test_a_group_with_signal_begins_the_count_anew() -> None:
+def test_a_group_with_signal_resets_the_count() -> None:
     prompts = Prompts(1, {0}, keys(after=2))
     prompts.update(0, n=1)
     prompts.dull = set()
@@ -81,21 +81,21 @@ def test_a_group_with_signal_begins_the_count_anew() -> None:
     assert prompts.choice.state()["retired"] == []
 
 
-def test_where_all_are_retired_all_come_back() -> None:
+def test_if_all_prompts_are_retired_all_return() -> None:
     prompts = Prompts(3, {0, 1, 2}, keys(after=1))
     assert [len(prompts.update(i, n=3)[0]) for i in range(3)] == [3, 3, 3]
 
 
-def test_resampling_replaces_what_has_no_signal_and_counts_it() -> None:
+def test_resampling_replaces_and_counts_groups_without_signal() -> None:
     prompts = Prompts(6, {1, 2}, keys(resample=3))
     order = prompt_order(6, 6, seed=0)
     kept, logged = prompts.update(0, n=4)
-    found = [problem for problem in order[:4] if problem not in {1, 2}]
+    remaining = [problem for problem in order[:4] if problem not in {1, 2}]
     discarded = logged["prompts/discarded"]
     assert not {1, 2} & set(kept)
-    assert [problem for problem in kept if problem in found][: len(found)] == found
+    assert [problem for problem in kept if problem in remaining][: len(remaining)] == remaining
     assert logged == {"prompts/discarded": discarded, "tokens/discarded": TOKENS * discarded}
-    assert discarded >= 4 - len(found)
+    assert discarded >= 4 - len(remaining)
 
     hopeless = Prompts(6, set(range(6)), keys(resample=3))
     kept, logged = hopeless.update(0, n=4)
@@ -104,20 +104,20 @@ def test_resampling_replaces_what_has_no_signal_and_counts_it() -> None:
 
 
 @given(st.integers(1, 12), st.sets(st.integers(0, 6)), st.integers(0, 2), st.integers(1, 3), st.integers(1, 4))
-def test_a_state_that_went_through_a_file_goes_on_alike(
+def test_a_saved_state_continues_the_same_order(
     cut: int, dull: set[int], resample: int, after: int, readmit: int
 ) -> None:
     settings = keys(resample=resample, after=after, readmit=readmit)
     straight, first, second = (Prompts(7, dull, settings) for _ in range(3))
     expected = [straight.update(i, n=3) for i in range(12)]
-    found = [first.update(i, n=3) for i in range(cut)]
+    updates = [first.update(i, n=3) for i in range(cut)]
     second.choice.restore(json.loads(json.dumps(first.choice.state())))
-    assert found + [second.update(i, n=3) for i in range(cut, 12)] == expected
+    assert updates + [second.update(i, n=3) for i in range(cut, 12)] == expected
 
 
 # ----------------------------------------------------------------------------------------------------------- trainings
 
-# The answers of every third are none that anybody could give.
+# Nobody can answer every third problem.
 PROBLEMS = [replace(problem, answer="x") if i % 3 == 0 else problem for i, problem in enumerate(easy(10))]
 NEVER = {"retire": {"after": 1000}}
 
@@ -127,10 +127,10 @@ def discarded(log: list[dict[str, Any]]) -> float:
 
 
 @pytest.mark.parametrize("sync_every", [1, 4, "never"])
-def test_semi_online_dpo_goes_on_with_the_same_bits(
+def test_semi_online_dpo_resumes_with_the_same_bits(
     tmp_path: Path, sync_every: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stopped run and a chain with a K within an interval ask the same prompts: these depend only on the syncs."""
+    """A stopped run and a chain with a K within an interval draw the same prompts: these depend only on the syncs."""
     monkeypatch.setattr(on_policy, "TOGETHER", 3 * 4 * 4)  # three updates
     changes = {"sync_every": sync_every, "lora": NO_DROPOUT, "problems": PROBLEMS, **DYNAMIC}
     meter = Meter("tests", "train_semi_online_dpo")
@@ -166,7 +166,7 @@ def grpo(work: Path, k: int = 6, meter: Meter | None = None, resume_from: Path |
 
 
 @pytest.mark.parametrize("changes", [{}, {"updates_per_generation": 2}])
-def test_grpo_goes_on_with_the_same_bits(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_grpo_resumes_with_the_same_bits(tmp_path: Path, changes: dict[str, Any]) -> None:
     changes = changes | DYNAMIC
     meter = Meter("tests", "train_grpo")
     straight = grpo(tmp_path / "straight", meter=meter, **changes)

@@ -42,12 +42,12 @@ ALL_TEXTS = WARMUP.model_copy(update={"keep_rollouts": "completions"})
 
 
 def grpo(work: Path, reward: Section = COIN, k: int = 4, **kwargs: object) -> pd.DataFrame:
-    """8 prompts a step of 10: the second step asks some of them again."""
+    """Train on 8 of 10 prompts per step, so the second step repeats some."""
     warm_up(work, easy(10), k=k, warmup=ALL_TEXTS, reward=reward, checkpointing=EVERY_STEP, **kwargs)
     return pd.read_parquet(work / "rollouts.parquet")
 
 
-def test_grpo_on_coins_goes_on_with_the_same_coins_wherever_it_was_stopped(tmp_path: Path) -> None:
+def test_grpo_with_random_rewards_resumes_with_the_same_rewards(tmp_path: Path) -> None:
     straight = grpo(tmp_path / "straight")
     with terminated_after(2), pytest.raises(TrainingStoppedError):
         grpo(tmp_path / "stopped")
@@ -77,7 +77,7 @@ def test_grpo_on_votes_rewards_whole_groups(tmp_path: Path) -> None:
         assert list(group["reward"]) == [float(answer is not None and answer == first) for answer in answers]
 
 
-def test_semi_online_dpo_on_coins_goes_on_with_the_same_coins(tmp_path: Path) -> None:
+def test_semi_online_dpo_with_random_rewards_resumes_with_the_same_rewards(tmp_path: Path) -> None:
     semi_online(tmp_path / "straight", sync_every=2, reward=COIN)
     with terminated_after(3), pytest.raises(TrainingStoppedError):
         semi_online(tmp_path / "stopped", sync_every=2, reward=COIN)
@@ -92,12 +92,12 @@ def test_semi_online_dpo_on_coins_goes_on_with_the_same_coins(tmp_path: Path) ->
 def test_a_harvest_is_judged_alike_when_it_is_drawn_in_shards_and_later(tmp_path: Path, reward: Section) -> None:
     problems = easy(6)
 
-    def judged(asked: list, rows: pd.DataFrame | None = None) -> pd.DataFrame:
+    def judged(problems: list, rows: pd.DataFrame | None = None) -> pd.DataFrame:
         if rows is None:
             decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=0)
-            rows = to_frame(draw_rollouts(tiny_policy(), asked, Prompt(), decoding, token_ids=True))
+            rows = to_frame(draw_rollouts(tiny_policy(), problems, Prompt(), decoding, token_ids=True))
         with Verifier(1) as verifier:
-            return with_rewards(rows, asked, reward, seed=0, stream="harvest", verifier=verifier)
+            return with_rewards(rows, problems, reward, seed=0, stream="harvest", verifier=verifier)
 
     whole = judged(problems)
     assert set(whole["reward"]) == {0, 1}
@@ -133,12 +133,14 @@ class Numbers(Section):
 def test_a_reward_without_a_number_for_anything_leaves_no_policy_and_a_part_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Up to now it trained a policy with loss 0, and NaN stood in metrics.jsonl, which is no JSON."""
+    """It trained with loss 0 before, and wrote NaN, which is not JSON, into metrics.jsonl."""
     judged = Reward(
         "numbers",
         1,
         Numbers,
-        lambda own, attempts, context: [Judgement(own.numbers[a.sample % len(own.numbers)]) for a in attempts],
+        lambda settings, attempts, context: [
+            Judgement(settings.numbers[a.sample % len(settings.numbers)]) for a in attempts
+        ],
         str,
         binary=False,
     )
@@ -158,6 +160,6 @@ def test_a_reward_without_a_number_for_anything_leaves_no_policy_and_a_part_is_c
         assert (row["rewards/judged"], row["rewards/not_finite"]) == (0.5, 0.5)
 
 
-def test_what_diverged_is_null_in_the_metrics(tmp_path: Path) -> None:
+def test_diverged_values_are_null_in_the_metrics(tmp_path: Path) -> None:
     write_metrics(tmp_path / "metrics.jsonl", [{"loss": math.nan, "step": 1, "grad_norm": math.inf, "train": "x"}])
     assert (tmp_path / "metrics.jsonl").read_text() == '{"loss": null, "step": 1, "grad_norm": null, "train": "x"}\n'

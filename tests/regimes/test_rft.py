@@ -39,11 +39,11 @@ def harvest() -> pd.DataFrame:
 
 
 def texts(per_prompt: int | None, seed: int = 0) -> list[tuple[str, str]]:
-    found = right_completions(harvest(), PROBLEMS, per_prompt, seed)
-    return [(text_of(example["prompt_ids"]), text_of(example["completion_ids"])) for example in found]
+    examples = right_completions(harvest(), PROBLEMS, per_prompt, seed)
+    return [(text_of(example["prompt_ids"]), text_of(example["completion_ids"])) for example in examples]
 
 
-def test_it_trains_on_every_different_right_completion_that_ended_by_itself() -> None:
+def test_it_trains_on_every_different_right_completion_that_is_not_truncated() -> None:
     assert texts(None) == [("What is a?", "A1"), ("What is a?", "A2"), ("What is c?", "C")]
 
 
@@ -63,7 +63,7 @@ def test_a_harvest_without_a_right_completion_is_refused() -> None:
 
 
 @pytest.mark.parametrize("truncated_chosen", ["keep", "avoid"])
-def test_the_chosen_ones_are_those_of_dpo(truncated_chosen: Literal["keep", "avoid"]) -> None:
+def test_chosen_completions_equal_those_of_dpo(truncated_chosen: Literal["keep", "avoid"]) -> None:
     """Only prompt a is pairable. Over the seeds, every completion is chosen that a pair may have."""
     seen = set()
     for seed in range(40):
@@ -94,7 +94,7 @@ def rft(work: Path, n: int = 22, **settings: Any) -> list[dict[str, Any]]:
     return [row for row in log if "loss" in row]
 
 
-def test_its_first_loss_is_that_of_the_completions_tokens_under_m0(tmp_path: Path) -> None:
+def test_its_first_loss_is_the_nll_of_completion_tokens_under_m0(tmp_path: Path) -> None:
     """The loss is minus the mean log-probability of all completion tokens and the end of the turn."""
     log = rft(tmp_path, n=8, epochs=2)
     lost = [

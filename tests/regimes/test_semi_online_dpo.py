@@ -84,13 +84,15 @@ def test_never_handing_over_trains_on_the_pairs_of_the_harvest_of_m0(tmp_path: P
 
     settings = SemiOnlineDpo.model_validate(SETTINGS | {"sync_every": "never", "batch_size": 64})
     drawn = OnPolicyRollouts(TrainingJob(tiny_policy(), problems, settings, seed=0, work=tmp_path, lora=Lora(), k=6))
-    found: dict[str, Any] = {}
+    trained_on: dict[str, Any] = {}
     for step in range(6):
-        own = drawn.rollouts_for(step, lambda folder: pytest.fail("handed over"))
-        found |= {group.problem_id: group for group in groups(own, own["problem_id"].unique(), which="one", seed=0)}
+        of_step = drawn.rollouts_for(step, lambda folder: pytest.fail("handed over"))
+        trained_on |= {
+            group.problem_id: group for group in groups(of_step, of_step["problem_id"].unique(), which="one", seed=0)
+        }
     drawn.close()
 
-    first = {name: group for name, group in found.items() if on_policy.AGAIN not in name}
+    first = {name: group for name, group in trained_on.items() if on_policy.AGAIN not in name}
     assert first.keys() == expected.keys()
     for name, group in first.items():
         chosen, rejected = (list(group.completions[i]) for i in group.pairs[0])
@@ -112,18 +114,18 @@ def test_never_handing_over_trains_on_the_pairs_of_the_harvest_of_m0(tmp_path: P
 
 def test_online_every_update_learns_from_the_policy_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before update i, the generator is the adapter of a run to K = i."""
-    taken: list[tuple[int, str]] = []
+    synced: list[tuple[int, str]] = []
     take = OnPolicyRollouts._take
 
     def noted(self: OnPolicyRollouts, folder: Path, step: int) -> None:
         take(self, folder, step)
-        taken.append((step, sha256(folder / "adapter_model.safetensors")))
+        synced.append((step, sha256(folder / "adapter_model.safetensors")))
 
     monkeypatch.setattr(OnPolicyRollouts, "_take", noted)
     semi_online(tmp_path / "all", k=4)
-    assert [step for step, _ in taken] == [1, 2, 3]
-    assert len({digest for _, digest in taken}) == 3
-    for step, digest in taken.copy():
+    assert [step for step, _ in synced] == [1, 2, 3]
+    assert len({digest for _, digest in synced}) == 3
+    for step, digest in synced.copy():
         semi_online(tmp_path / f"to-{step}", k=step)
         assert adapter(tmp_path / f"to-{step}") == digest
     assert rows_of(tmp_path / "all").groupby("step")["generated_at"].unique().map(list).to_dict() == {
@@ -137,7 +139,9 @@ def test_every_second_update_hands_over(tmp_path: Path) -> None:
     assert generated.to_dict() == {1: 1, 2: 1, 3: 3, 4: 3, 5: 5}
 
 
-def test_a_long_interval_is_drawn_in_parts_that_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_interval_drawn_in_parts_gives_the_same_rollouts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So a stop that comes while M0 answers for hundreds of updates is heard between two of them."""
     semi_online(tmp_path / "at-once", sync_every="never")
     monkeypatch.setattr(on_policy, "TOGETHER", 2 * 4 * 4)  # two updates
@@ -156,7 +160,7 @@ def test_a_long_interval_is_drawn_in_parts_that_change_nothing(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("changes", [{"pairs": "all"}, {"pairs": "one"}])
-def test_the_first_loss_is_that_of_a_policy_that_equals_its_reference(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_the_first_loss_is_of_a_policy_equal_to_its_reference(tmp_path: Path, changes: dict[str, Any]) -> None:
     log = [row for row in semi_online(tmp_path, **changes) if row["pairs"]]  # an update without one moves nothing
     assert log[0]["loss"] == pytest.approx(math.log(2), abs=0.01)
     assert log[1]["rewards/margins"] != 0
@@ -213,16 +217,16 @@ def test_a_training_starts_at_its_start_and_draws_from_it(tmp_path: Path, start:
     assert abs(first_of_m0["rewards/chosen"]) > 1e-6
     assert of_start[0]["learning_rate"] == SETTINGS["learning_rate"]
 
-    own = seed_after(0, start)
-    decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=own)
+    shifted = seed_after(0, start)
+    decoding = Decoding(4, 1.0, 1.0, 12, 64, seed=shifted)
     harvest = to_frame(draw_rollouts(start, easy(10), Prompt(), decoding))
     rows = rows_of(tmp_path / "own")
     assert set(rows["generated_at"]) == {1}
     both = rows.merge(harvest, on=["problem_id", "sample"], suffixes=("", "_of_harvest"))
     assert len(both) == len(rows) == 2 * 4 * 4
     assert (both["completion_text"] == both["completion_text_of_harvest"]).all()
-    asked = [easy(10)[i].problem_id for i in prompt_order(10, 24, own)[:8]]
-    assert list(dict.fromkeys(rows["problem_id"])) == asked
+    expected = [easy(10)[i].problem_id for i in prompt_order(10, 24, shifted)[:8]]
+    assert list(dict.fromkeys(rows["problem_id"])) == expected
 
 
 def test_random_numbers_belong_to_the_start() -> None:
@@ -234,7 +238,7 @@ def test_random_numbers_belong_to_the_start() -> None:
 @pytest.mark.parametrize(
     ("sync_every", "reference"), [(1, "base"), ("never", "base"), (4, "start"), (4, "sync"), ("never", "start")]
 )
-def test_from_a_start_too_it_goes_on_with_the_same_bits(
+def test_a_training_from_a_start_resumes_with_the_same_bits(
     tmp_path: Path, start: Policy, sync_every: Any, reference: str
 ) -> None:
     """Stopped within the interval of the start and after a hand-over, and in a chain."""
@@ -272,18 +276,18 @@ def test_a_chain_equals_one_uninterrupted_run_also_where_k_lies_between_two_hand
     assert require_intact(tmp_path / "second/checkpoint")["step"] == 6
 
 
-def test_an_update_without_a_pair_has_a_zero_gradient(tmp_path: Path) -> None:
-    """No rollout is right where every answer is one that cannot be."""
+@pytest.mark.parametrize("lora", [Lora(), Lora.model_validate("none")], ids=["lora", "none"])
+def test_an_update_without_a_pair_has_a_zero_gradient(tmp_path: Path, lora: Lora) -> None:
+    """No rollout is right where every answer is one that cannot be. Such updates are logged and resumed from too."""
     impossible = [Problem(p.problem_id, p.prompt, "x", None, None, "tests") for p in easy(10)]
-    log = train_semi_online_dpo(
-        TrainingJob(
-            tiny_policy(), impossible, SemiOnlineDpo.model_validate(SETTINGS), lora=Lora(), k=3, seed=0, work=tmp_path
-        )
-    ).log
-    rows = [row for row in log if "loss" in row]
+    changes = {"k": 3, "problems": impossible, "lora": lora}
+    rows = semi_online(tmp_path / "straight", **changes)
     assert [row["pairs"] for row in rows] == [0, 0, 0]
     assert [row["grad_norm"] for row in rows] == [0, 0, 0]
     assert [row["pairable"] for row in rows] == [0, 0, 0]
+    with terminated_after(1), pytest.raises(TrainingStoppedError):
+        semi_online(tmp_path / "stopped", **changes)
+    assert semi_online(tmp_path / "stopped", **changes) == rows
     start = semi_online(tmp_path / "other", k=1)
     assert start[0]["grad_norm"] > 0
 
@@ -308,8 +312,8 @@ def test_the_terms_of_the_loss_add_up(tmp_path: Path) -> None:
     assert with_nll["loss"] > plain["loss"]
     entropy = semi_online(tmp_path / "entropy", k=1, lora=NO_DROPOUT, entropy_coefficient=0.5)[0]
     assert entropy["loss"] < plain["loss"]
-    asked = semi_online(tmp_path / "asked", k=1, lora=NO_DROPOUT, normalise="asked")[0]
-    assert asked["loss"] == pytest.approx(plain["loss"] * plain["pairable"], rel=1e-4)
+    by_prompts = semi_online(tmp_path / "asked", k=1, lora=NO_DROPOUT, normalise="asked")[0]
+    assert by_prompts["loss"] == pytest.approx(plain["loss"] * plain["pairable"], rel=1e-4)
 
 
 AUTO = {"auto": {"every": 3, "prompts": 6, "patience": 1}, "steps": [6]}
@@ -326,7 +330,7 @@ def until_decline(work: Path, meter: Meter, **changes: Any) -> Trained:
 
 
 @pytest.mark.parametrize("changes", [{"sync_every": 2}, {"sync_every": "never", **DYNAMIC}])
-def test_one_that_stops_by_itself_is_the_policy_of_a_fixed_k(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_an_early_stopping_training_equals_one_with_a_fixed_k(tmp_path: Path, changes: dict[str, Any]) -> None:
     """Looking on the way changes nothing, also within an interval, and a stop on the way changes nothing either."""
     meter = Meter("tests", "train_semi_online_dpo_auto")
     trained = until_decline(tmp_path / "auto", meter, **changes)
@@ -347,7 +351,7 @@ def test_one_that_stops_by_itself_is_the_policy_of_a_fixed_k(tmp_path: Path, cha
         with terminated_after(last - 1), pytest.raises(TrainingStoppedError):
             until_decline(tmp_path / "stopped", meter, **changes)
     again = until_decline(tmp_path / "stopped", meter, **changes)
-    assert (again.k, again.log, again.found) == (trained.k, trained.log, trained.found)
+    assert (again.k, again.log, again.recorded) == (trained.k, trained.log, trained.recorded)
     pd.testing.assert_frame_equal(again.probes, trained.probes)
     assert adapter(tmp_path / "stopped") == adapter(tmp_path / "auto")
 
@@ -359,26 +363,23 @@ def test_the_period() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sync_every": 0}, "sync_every: 0 is no number of updates: write 1 or more, pass or never"),
+        ({"sync_every": 0}, "sync_every: 0 is not a number of updates"),
         ({"sync_every": "often"}, "sync_every"),
-        ({"sync_every": "never", "reference": "sync"}, "reference: sync follows a generator that sync_every: never"),
-        ({"temperature": 0.8}, "temperature: rollouts drawn at 0.8 are not the policy's own at 1"),
-        ({"sync_every": 2, "grpo_weight": 0.1}, "grpo_weight: GRPO's loss is for the policy's own rollouts"),
-        ({"steps": [0, 2]}, "steps: list every K once, at least one and none of them 0"),
+        ({"sync_every": "never", "reference": "sync"}, "reference: sync has no effect with sync_every: never"),
+        ({"temperature": 0.8}, "temperature: .* not at 0.8"),
+        ({"sync_every": 2, "grpo_weight": 0.1}, "grpo_weight: .* sync_every is 2"),
+        ({"steps": [0, 2]}, "steps: list every K once, at least one, without 0"),
         ({"steps": [4, 2]}, "steps: list the values of K in ascending order"),
         ({"steps": [4], "horizon": 3}, "K=4 exceeds horizon=3"),
-        ({"start": "warmup"}, "start_step: missing: say which K of warmup to start from"),
+        ({"start": "warmup"}, "start_step: missing: name the K of warmup"),
         ({"start_step": 2}, "start_step=2: M0 has no K: drop the key, or name a start"),
-        (
-            {"auto": {"every": 1}},
-            r"steps: with auto there is one K, the most updates it may take: keep one of \[3, 6\]",
-        ),
+        ({"auto": {"every": 1}}, "steps: with auto there is one K"),
         ({"auto": {"every": 2}, "steps": [6]}, "auto could never stop: a decline shows at update 8 at the earliest"),
         (
             {"auto": {"every": 1}, "steps": [6], "reward": "coin"},
-            "auto: H and mu are of the truth, not of another reward: drop auto or reward",
+            "auto: .* drop auto or reward",
         ),
-        ({"reference": "start"}, "reference: start is M0 where start: base: write reference: base, or name a start"),
+        ({"reference": "start"}, "reference: start is M0 if start is base"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:

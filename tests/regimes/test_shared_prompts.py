@@ -34,10 +34,10 @@ HEADS: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2}
 LLAMA = LlamaConfig(**SIZES, **HEADS)
 
 
-def made(config: Any = LLAMA, dtype: torch.dtype = torch.float64, *, lora: bool = True, **own: Any) -> Any:
+def made(config: Any = LLAMA, dtype: torch.dtype = torch.float64, *, lora: bool = True, **options: Any) -> Any:
     """A random model with TRL's head, and an adapter that does something."""
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(deepcopy(config), dtype=dtype, **own)
+    model = AutoModelForCausalLM.from_config(deepcopy(config), dtype=dtype, **options)
     add_fused_lm_head(model, temperature=0.8, outputs=OUTPUTS)
     if not lora:
         return model
@@ -52,20 +52,20 @@ def batch(prompts: Sequence[int], completions: Sequence[tuple[int, int]], *, lef
     """Prompts of these lengths, and of each completion the number of its prompt and its length; padded as GRPO's rows
     are, or as DPO's."""
     generator = torch.Generator().manual_seed(1)
-    asked = [torch.randint(3, 97, (n,), generator=generator) for n in prompts]
+    prompt_ids = [torch.randint(3, 97, (n,), generator=generator) for n in prompts]
     widest, longest = max(prompts), max(n for _, n in completions)
     ids = torch.zeros(len(completions), widest + longest, dtype=torch.long)
     attention, scored = torch.zeros_like(ids), torch.zeros_like(ids)
     for row, (number, n) in enumerate(completions):
         begin = widest - prompts[number] if left else 0
         middle, end = begin + prompts[number], begin + prompts[number] + n
-        ids[row, begin:middle] = asked[number]
+        ids[row, begin:middle] = prompt_ids[number]
         ids[row, middle:end] = torch.randint(3, 97, (n,), generator=generator)
         attention[row, begin:end], scored[row, middle:end] = 1, 1
     return {"input_ids": ids, "attention_mask": attention, "labels": ids.masked_fill(scored == 0, -100)}
 
 
-# Two groups and a prompt alone, rows in any order, and a completion that is left out as a truncated one is.
+# Two groups and a single row, in any order; one completion is left out like a truncated one.
 COMPLETIONS = [(0, 5), (1, 7), (0, 1), (2, 4), (1, 2), (0, 7), (1, 3)]
 PROMPTS = (6, 9, 4)
 
@@ -91,8 +91,8 @@ def assert_same(model: Any, inputs: dict[str, torch.Tensor], **tolerance: float)
     for name, values in plain.items():
         torch.testing.assert_close(shared[name], values, **tolerance, msg=lambda text, name=name: f"{name}: {text}")
     assert len(gradients) == len(others) > 5
-    for own, other in zip(gradients, others, strict=True):
-        torch.testing.assert_close(other, own, **tolerance)
+    for gradient, other in zip(gradients, others, strict=True):
+        torch.testing.assert_close(other, gradient, **tolerance)
 
 
 @pytest.mark.parametrize("left", [True, False])
@@ -121,17 +121,17 @@ def test_other_architectures_in_float32(config: Any) -> None:
 def test_long_groups_have_several_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_prompts, "ROW_TOKENS", 14)
     inputs = batch(PROMPTS, COMPLETIONS, left=False)
-    found = packed(**inputs)
-    assert found is not None and found.ids.shape[0] > len(PROMPTS)
+    pack = packed(**inputs)
+    assert pack is not None and pack.ids.shape[0] > len(PROMPTS)
     assert_same(made(), inputs, rtol=1e-6, atol=1e-6)
 
 
 def test_each_prompt_is_read_once_and_logits_are_of_completions_only() -> None:
-    found = packed(**batch(PROMPTS, COMPLETIONS, left=False))
-    assert found is not None
+    pack = packed(**batch(PROMPTS, COMPLETIONS, left=False))
+    assert pack is not None
     lengths = [n for _, n in COMPLETIONS]
-    assert len(found.targets) == sum(lengths)
-    assert int((found.segments >= 0).sum()) == sum(PROMPTS) + sum(n - 1 for n in lengths)  # the last token is not read
+    assert len(pack.targets) == sum(lengths)
+    assert int((pack.segments >= 0).sum()) == sum(PROMPTS) + sum(n - 1 for n in lengths)  # the last token is not read
 
 
 def test_nothing_is_packed_without_scored_tokens_or_prompts() -> None:
@@ -156,7 +156,7 @@ def test_a_pass_without_scored_tokens_has_gradients_of_zero() -> None:
         BloomConfig(hidden_size=32, n_layer=2, n_head=4, vocab_size=97),  # positions from a mask of two dimensions
     ],
 )
-def test_models_without_masks_of_their_own_keep_their_passes(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_without_custom_masks_keep_their_passes(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
     model, other = (made(config, torch.float32) for _ in range(2))
     inputs = batch(PROMPTS, COMPLETIONS, left=False)
     assert not share_prompts(model, None, other)
@@ -249,8 +249,10 @@ def test_auto_shares_prompts_of_pretrained_models_and_takes_bfloat16_if_the_cpu_
     assert chosen(tmp_path / "bfloat16", **off | {"precision": "bfloat16"}) == MicroBatches(4, False, autocast=True)
 
 
-def chosen(work: Path, source: str = "local", **own: Any) -> MicroBatches:
-    job = TrainingJob(model_of(source), easy(10), WARMUP, lora=NO_DROPOUT, seed=0, work=work, group_size=8, k=2, **own)
+def chosen(work: Path, source: str = "local", **options: Any) -> MicroBatches:
+    job = TrainingJob(
+        model_of(source), easy(10), WARMUP, lora=NO_DROPOUT, seed=0, work=work, group_size=8, k=2, **options
+    )
     return microbatches.choose_microbatches(job, Checkpoints(work, {}, job.meter), WARMUP.on_card(8, 12), (20, 12))
 
 
@@ -269,21 +271,23 @@ def test_a_chain_keeps_its_passes_and_the_record_has_them(tmp_path: Path, monkey
     second = trained(tmp_path / "second", k=4, resume_from=tmp_path / "first/checkpoint")
     assert adapter_digest(tmp_path / "second") == adapter_digest(tmp_path / "straight")
     for result in (straight, first, second):
-        assert result.found == {"shared_prompts": True, "precision": "bfloat16"}
+        assert result.recorded == {"shared_prompts": True, "precision": "bfloat16"}
     plain = trained(tmp_path / "plain", k=2, shared_prompts=False, precision="float32")
-    assert plain.found == {}
+    assert plain.recorded == {}
     assert numbers(plain.log) != numbers(first.log)
     assert numbers(plain.log)[0] == pytest.approx(numbers(first.log)[0], abs=0.05)
     # A checkpoint of a version that did not choose is continued as it began.
-    assert trained(tmp_path / "old", k=4, resume_from=tmp_path / "plain/checkpoint").found == {}
+    assert trained(tmp_path / "old", k=4, resume_from=tmp_path / "plain/checkpoint").recorded == {}
 
 
-def trained(work: Path, k: int, **own: Any) -> Trained:
-    job = TrainingJob(model_of("local"), easy(10), WARMUP, lora=NO_DROPOUT, seed=0, work=work, group_size=8, k=k, **own)
+def trained(work: Path, k: int, **options: Any) -> Trained:
+    job = TrainingJob(
+        model_of("local"), easy(10), WARMUP, lora=NO_DROPOUT, seed=0, work=work, group_size=8, k=k, **options
+    )
     return train_grpo(job)
 
 
 def test_the_record_says_so_if_a_model_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_prompts, "_obstacle", lambda _: "it has another attention")
     result = trained(tmp_path, k=2, precision="float32")
-    assert result.found == {}
+    assert result.recorded == {}

@@ -1,8 +1,7 @@
-"""Training uses exactly the sampled tokens, prompt and completion, with chat templates of reasoning and other
-models.
+"""Training uses exactly the sampled tokens of prompt and completion, with several chat templates.
 
-Rendering the text again would differ: a finished answer of DeepSeek-R1-Distill loses its thinking, one of Qwen3 gets
-an empty thinking block, and a truncated one gets an end of turn that was not sampled.
+Rendering the text again would differ. A finished answer of DeepSeek-R1-Distill loses its thinking, one of Qwen3 gets an
+empty thinking block, and a truncated one gets an end of turn.
 """
 
 from __future__ import annotations
@@ -110,9 +109,9 @@ def sampled() -> Iterator[list[Drawn]]:
     complete = ContinuousBatch.complete
 
     def watched(batch: ContinuousBatch, samples: Any) -> Any:
-        found = complete(batch, samples)
-        seen.extend((tuple(batch.prompts[i]), tuple(tokens)) for (i, _), tokens in sorted(found.items()))
-        return found
+        completions = complete(batch, samples)
+        seen.extend((tuple(batch.prompts[i]), tuple(tokens)) for (i, _), tokens in sorted(completions.items()))
+        return completions
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ContinuousBatch, "complete", watched)
@@ -208,7 +207,10 @@ def test_special_tokens_of_a_prompt_are_those_of_its_template(harvest: Harvest) 
         wanted = parsed(replace(problem, prompt="1"), harmless)
         assert [token for token in ids if token in special] == [token for token in wanted if token in special]
         if harvest.hostile:
-            texts = [problem.prompt, *(text for own in WORKED.examples for text in (own.problem, own.answer))]
+            texts = [
+                problem.prompt,
+                *(text for example in WORKED.examples for text in (example.problem, example.answer)),
+            ]
             assert ids.count(unknown) >= len(ENDS.split()) * sum(text.count(ENDS) for text in texts)
             assert len(ids) > len(parsed(problem, Prompt()))
         else:
@@ -238,15 +240,15 @@ def of_dpo(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
 
 def of_group_dpo(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
     settings = GroupDpo.model_validate({"regime": "group_dpo", "epochs": 1})
-    found = harvested_groups(harvest.rollouts, harvest.problems, settings, 0)
-    train_group_dpo(TrainingJob(harvest.base, found, settings, work=work, start=start, **JOB))
+    harvested = harvested_groups(harvest.rollouts, harvest.problems, settings, 0)
+    train_group_dpo(TrainingJob(harvest.base, harvested, settings, work=work, start=start, **JOB))
     return harvest.of(harvest.rollouts)
 
 
 def of_rft(harvest: Harvest, work: Path, start: Policy | None) -> list[Drawn]:
-    found = right_completions(harvest.rollouts, harvest.problems, None, 0)
+    examples = right_completions(harvest.rollouts, harvest.problems, None, 0)
     rft = Rft.model_validate({"regime": "rft", **ONE_PASS})
-    train_rft(TrainingJob(harvest.base, found, rft, work=work, start=start, **JOB))
+    train_rft(TrainingJob(harvest.base, examples, rft, work=work, start=start, **JOB))
     rows = harvest.rollouts.query("reward == 1 and finish_reason == 'stop'")
     return harvest.of(rows.drop_duplicates(["problem_id", "completion_text"]))
 
@@ -374,15 +376,15 @@ def test_rows_with_and_without_tokens_can_stand_together(harvest: Harvest) -> No
     assert [tuple(ids) for ids in made["prompt_ids"]] == [tuple(ids) for ids in whole["prompt_ids"]]
 
 
-def test_pairs_from_elsewhere_are_the_prompt_as_it_is_shown_and_the_bare_answer(harvest: Harvest) -> None:
+def test_foreign_pairs_have_the_rendered_prompt_and_the_plain_answer(harvest: Harvest) -> None:
     pair = harvest.pairs[0]
     bare = {name: value for name, value in pair.items() if name not in (*OF_TOKENS, "chosen_ids", "rejected_ids")}
-    found, kept = pairs_with_token_ids([bare, pair], harvest.base)  # type: ignore[list-item]
+    retokenized, kept = pairs_with_token_ids([bare, pair], harvest.base)  # type: ignore[list-item]
     assert kept is pair
-    assert found["prompt_ids"] == pair["prompt_ids"]
+    assert retokenized["prompt_ids"] == pair["prompt_ids"]
     end = closing_token(harvest.tokenizer, end_tokens(harvest.base, harvest.tokenizer))
     text = pair["chosen"][0]["content"]
-    assert found["chosen_ids"] == [*harvest.tokenizer(text, add_special_tokens=False)["input_ids"], end]
+    assert retokenized["chosen_ids"] == [*harvest.tokenizer(text, add_special_tokens=False)["input_ids"], end]
 
 
 def test_tokens_of_another_tokenizer_are_refused(harvest: Harvest, tmp_path: Path) -> None:

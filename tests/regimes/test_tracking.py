@@ -59,9 +59,9 @@ def train(folder: Path, tracker: str) -> tuple[bytes, list[Any]]:
             patch.setattr(sys, "argv", arguments)
             exec(SCRIPT, {})
     else:
-        # Not `forked.train`: TRL's GRPO imports trackio, which reads then where to write.
-        status, said = forked.call(arguments, folder, dict(os.environ))
-        assert status == 0, said
+        # Not `forked.train`: trackio reads its folder at import, and TRL's GRPO imports it.
+        status, output = forked.call(arguments, folder, dict(os.environ))
+        assert status == 0, output
     rows = map(json.loads, (folder / "work/metrics.jsonl").read_text().splitlines())
     return (folder / "work/adapter/adapter_model.safetensors").read_bytes(), [(r["step"], r["reward"]) for r in rows]
 
@@ -85,8 +85,8 @@ def test_trackio(tmp_path: Path, untracked: bytes, monkeypatch: pytest.MonkeyPat
     adapter, rewards = train(tmp_path / "run", "trackio")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "run/results/logs/trackio"))
     ask = ["get", "metric", "--project", "g2d", "--run", POLICY, "--metric", "train/reward", "--json"]
-    told = subprocess.run([sys.executable, "-m", "trackio.cli", *ask], check=True, capture_output=True, text=True)
-    assert [(value["step"], value["value"]) for value in json.loads(told.stdout)["values"]] == rewards
+    done = subprocess.run([sys.executable, "-m", "trackio.cli", *ask], check=True, capture_output=True, text=True)
+    assert [(value["step"], value["value"]) for value in json.loads(done.stdout)["values"]] == rewards
     assert adapter == untracked
 
 
@@ -105,17 +105,17 @@ def test_wandb_without_a_network_or_an_account(
     monkeypatch.chdir(tmp_path / "run")
     command = sync_command()
     assert command is not None
-    told = subprocess.run(
+    done = subprocess.run(
         f"{Path(sys.executable).parent}/{command} --dry-run", shell=True, check=True, capture_output=True, text=True
     )
-    assert "offline-run-" in told.stdout + told.stderr
+    assert "offline-run-" in done.stdout + done.stderr
 
 
 def test_tables_in_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb", reason="the extra wandb is not installed")
     monkeypatch.chdir(tmp_path)
     for name in ("WANDB_DIR", "WANDB_MODE", "WANDB_PROJECT", "WANDB_CONSOLE", "WANDB_ERROR_REPORTING"):
-        monkeypatch.setenv(name, "")  # to be put back
+        monkeypatch.setenv(name, "")  # so that monkeypatch restores it
         monkeypatch.delenv(name)
     load(MINIMAL).save("results/config.yaml")
     table = pd.DataFrame({"model": ["demo", "demo"], "accuracy": [0.5, None], "policy": ["base", None]})

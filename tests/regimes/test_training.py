@@ -50,7 +50,7 @@ def warm_up(work: Path, problems: list[Problem], *, k: int, warmup: Warmup = WAR
 
 
 def easy(n: int) -> list[Problem]:
-    """Problems whose answer is what the tests' model says half of the time, so that some rollouts earn a reward."""
+    """Problems that the tests' model answers correctly half of the time, so that some rollouts earn a reward."""
     return [replace(problem, answer="0") for problem in generate("arithmetic", "train", n, seed=0)]
 
 
@@ -97,16 +97,16 @@ def test_a_run_that_misses_k_fails(tmp_path: Path) -> None:
 
 
 def test_a_prompt_longer_than_the_context_is_refused_before_training(tmp_path: Path) -> None:
-    asked, long = generate("arithmetic", "train", 2, seed=0)
+    short, long = generate("arithmetic", "train", 2, seed=0)
     long = replace(long, prompt="1 + " * 200)
     with pytest.raises(
         ValueError, match=rf"problem {long.problem_id}: its \d+ tokens and max_completion_length=\d+ exceed"
     ):
-        warm_up(tmp_path, [asked, long], k=2)
+        warm_up(tmp_path, [short, long], k=2)
 
 
 def test_a_completion_may_end_by_any_token_that_the_model_declares(tmp_path: Path) -> None:
-    """The trainer, which leaves out what is truncated, and the record of its rollouts agree on what ended by itself."""
+    """The trainer's mask of truncated completions and the record of rollouts agree."""
     base = two_ends_policy()
     masking = WARMUP.model_copy(update={"mask_truncated": True})
     log = warm_up(tmp_path, easy(10), base=base, k=2, warmup=masking)
@@ -153,7 +153,7 @@ def test_dpo_starts_at_the_loss_of_an_untrained_policy_and_learns(tmp_path: Path
 @pytest.mark.parametrize("loss", FIRST_LOSS)
 @pytest.mark.parametrize("at_once", [True, False])
 def test_the_nll_of_m0_is_added_to_the_first_loss(tmp_path: Path, loss: str, at_once: bool) -> None:
-    """By hand, in the same micro-batches: a mean over the chosen tokens of each, then over them; all pairs, or one."""
+    """Compare with the mean over chosen tokens, per micro-batch, by hand; with all pairs of a group or one."""
     n, weight = 8, 2.0
     shape = {"per_device_batch_size": n if at_once else 1, "gradient_accumulation_steps": 1 if at_once else n}
     settings = Dpo.model_validate({"loss": loss, "nll_weight": weight, "max_steps": 1, **shape})
@@ -165,8 +165,8 @@ def test_the_nll_of_m0_is_added_to_the_first_loss(tmp_path: Path, loss: str, at_
     assert log[0]["loss"] == pytest.approx(FIRST_LOSS[loss] + weight * nll, rel=1e-3)
 
 
-def test_a_loss_that_is_not_finite_is_logged_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And becomes null in the metrics, which the page warns of; transformers would log a mean of earlier losses."""
+def test_a_loss_that_is_not_finite_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It becomes null in the metrics, and the page warns. transformers would log a mean of earlier losses."""
     from g2d.regimes.offline import pair_trainer
 
     logsigmoid = pair_trainer.logsigmoid
@@ -198,7 +198,7 @@ def test_dpo_from_the_warmed_up_policy_moves_its_adapter(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("from_warmup", [False, True])
 def test_a_reference_that_is_computed_once_gives_the_same_training(tmp_path: Path, from_warmup: bool) -> None:
-    """Also from pi_K, whose reference is its own adapter as it was and not M0; without dropout, to compare."""
+    """Also from pi_K, with the first adapter as the reference. There is no dropout, so that both agree."""
     start, lora = None, Lora(dropout=0.0)
     if from_warmup:
         warm_up(tmp_path / "warm", generate("arithmetic", "train", 20, seed=0), k=2, lora=lora)
@@ -222,13 +222,13 @@ def test_trainers_and_engines_show_the_same_prompt() -> None:
 
     tokenizer = load_tokenizer(tiny_policy())
     problem = Problem("p", "Compute 1 + 2.", "3", None, None, "a test")
-    asked = conversation(problem, Prompt(system="Think.", template="Solve: {problem}"))
+    messages = conversation(problem, Prompt(system="Think.", template="Solve: {problem}"))
     pair = {
-        "prompt": asked,
+        "prompt": messages,
         "chosen": [{"role": "assistant", "content": "yes"}],
         "rejected": [{"role": "assistant", "content": "no"}],
     }
-    rendered = render(tokenizer, asked)
+    rendered = render(tokenizer, messages)
     assert apply_chat_template(pair, tokenizer)["prompt"] == rendered
     assert rendered == "<|im_start|>system\nThink.<|im_end|><|im_start|>user\nSolve: Compute 1 + 2.<|im_end|>" + (
         "<|im_start|>assistant\n"
@@ -236,7 +236,7 @@ def test_trainers_and_engines_show_the_same_prompt() -> None:
 
 
 @given(n_problems=st.integers(1, 30), n_prompts=st.integers(0, 100), seed=st.integers(0, 2**31))
-def test_every_epoch_asks_every_problem_once_and_a_longer_order_begins_with_the_shorter(
+def test_every_epoch_has_every_problem_once_and_a_longer_order_extends_a_shorter(
     n_problems: int, n_prompts: int, seed: int
 ) -> None:
     order = prompt_order(n_problems, n_prompts, seed)

@@ -1,5 +1,5 @@
-"""Trainings with completions from the real vLLM: GRPO reaches K, hands the adapter over on time, and corrects honestly;
-semi-online DPO learns from what a harvest would answer. In one file, as a process imports vLLM for it."""
+"""Trainings with completions from the real vLLM: GRPO reaches K, sends the adapter on time, and corrects the sampling
+mismatch; semi-online DPO learns from the rollouts of a harvest. One file, so that one process imports vLLM."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_it_reaches_k_and_hands_the_adapter_over_every_v_steps(
     assert [row["step"] for row in log] == [1, 2, 3, 4]
     [generation] = generations
     assert generation.synced_at == expected
-    # An adapter that was just handed over says what the trainer says, to the last bits of float32; an older one does
-    # not. Raw instead of tempered log-probabilities would be off by far more than either, and so would dropout.
+    # A new adapter agrees with the trainer up to the last bits of float32, an older one does not. Raw instead of
+    # tempered log-probabilities, and dropout, would be off by far more.
     differences = [row["sampling/sampling_logp_difference/max"] for row in log]
     fresh = [differences[step] for step in expected]
     stale = [difference for step, difference in enumerate(differences) if step not in expected]
@@ -115,7 +115,7 @@ def test_one_generation_serves_v_updates(tmp_path: Path, generations: list[Engin
 
 
 @pytest.mark.usefixtures("processes_are_forked")
-def test_every_process_has_an_engine_and_together_they_draw_what_one_would(tmp_path: Path) -> None:
+def test_the_engines_of_all_processes_draw_the_rollouts_of_one(tmp_path: Path) -> None:
     alone, both = tmp_path / "alone", tmp_path / "both"
     warmup = WARMUP.model_copy(update={"keep_rollouts": "completions"})
     job = TrainingJob(
@@ -150,7 +150,7 @@ def test_the_adapter_moves_and_a_chain_equals_one_uninterrupted_run(tmp_path: Pa
     assert [row["reward"] for row in chained] == [row["reward"] for row in straight]
 
 
-def test_a_stopped_run_goes_on_from_a_step_of_sync(tmp_path: Path, generations: list[EngineGeneration]) -> None:
+def test_a_stopped_run_resumes_at_a_step_of_sync(tmp_path: Path, generations: list[EngineGeneration]) -> None:
     """Between two syncs the engine has an older adapter than the checkpoint."""
     warm_up(tmp_path / "straight", 6, sync_every=2)
     with terminated_after(2), pytest.raises(TrainingStoppedError, match="SIGTERM at step 4 of 6"):
@@ -189,7 +189,7 @@ def test_training_and_probes_take_turns_in_one_process(tmp_path: Path) -> None:
     assert probes["tokens_generated"][probes["chosen"]].item() == sum(row.token_count for row in rows)
 
 
-def test_in_semi_online_dpo_it_answers_for_the_policy_it_was_handed(tmp_path: Path) -> None:
+def test_semi_online_dpo_trains_on_answers_of_the_synced_policy(tmp_path: Path) -> None:
     """A run that vLLM generates for, stopped and continued; what it answers is what a harvest of the adapter would."""
     base = tiny_policy(heads=1)
     changes = {"sync_every": 2, "base": base, "engine": VLLM, "lora": SURE}
@@ -197,10 +197,10 @@ def test_in_semi_online_dpo_it_answers_for_the_policy_it_was_handed(tmp_path: Pa
 
     semi_online(tmp_path / "to-2", k=2, **changes)
     policy = replace(base, adapter=str(tmp_path / "to-2/adapter"))
-    asked = [easy(10)[i] for i in prompt_order(10, 24, 0)[8:10]]  # the first of update 3, in the first pass
+    problems = [easy(10)[i] for i in prompt_order(10, 24, 0)[8:10]]  # the first of update 3, in the first pass
     vllm = VllmEngine(policy, EngineSettings(name="vllm", adapters="lora"))
     try:
-        harvest = draw_rollouts(policy, asked, Prompt(), Decoding(4, 1.0, 1.0, 12, 64, seed=0), engine=vllm)
+        harvest = draw_rollouts(policy, problems, Prompt(), Decoding(4, 1.0, 1.0, 12, 64, seed=0), engine=vllm)
     finally:
         vllm.close()
     rows = rows_of(tmp_path / "straight").query("step == 3").head(8)

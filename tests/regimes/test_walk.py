@@ -42,8 +42,10 @@ def test_the_walk_lists_the_files_that_a_training_passes_through(
         def wrapper(self: Any, *arguments: Any, **keywords: Any) -> Any:
             if name != "loss" or torch.is_grad_enabled():
                 files = [frame.filename for frame in traceback.extract_stack()]
-                own = [Path(file).relative_to(ROOT).as_posix() for file in files if file.startswith(f"{ROOT}/src/g2d")]
-                passed[name] = list(dict.fromkeys(own))
+                passed_through = [
+                    Path(file).relative_to(ROOT).as_posix() for file in files if file.startswith(f"{ROOT}/src/g2d")
+                ]
+                passed[name] = list(dict.fromkeys(passed_through))
             return original(self, *arguments, **keywords)
 
         monkeypatch.setattr(owner, function, wrapper)
@@ -58,5 +60,5 @@ def test_the_walk_lists_the_files_that_a_training_passes_through(
 
     assert passed["loss"] == listed[3:]
     assert passed["sampling"][-1] == "src/g2d/regimes/grpo/generation.py"
-    beside = {file for files in passed.values() for file in files} - {*listed}
-    assert beside <= {*re.findall(r"`(src/[\w/]+\.py)`", walk)}
+    unlisted = {file for files in passed.values() for file in files} - {*listed}
+    assert unlisted <= {*re.findall(r"`(src/[\w/]+\.py)`", walk)}

@@ -71,8 +71,8 @@ def test_the_folder_vanishes_with_success_and_stays_with_a_failure() -> None:
 
 def test_a_process_of_another_run_is_named(tmp_path: Path, run: subprocess.Popen[str]) -> None:
     with working(tmp_path, **{RUN: name_of(run.pid)}) as other:
-        said = rf"work: process {other.pid} on .* works there for another Snakemake: end that, then the same command"
-        with pytest.raises(RuntimeError, match=said), work_folder(Path("work")):
+        message = rf"work: process {other.pid} on .* works there for another Snakemake: end that, then the same command"
+        with pytest.raises(RuntimeError, match=message), work_folder(Path("work")):
             pass
         other.kill()
         other.wait()
@@ -80,23 +80,23 @@ def test_a_process_of_another_run_is_named(tmp_path: Path, run: subprocess.Popen
             pass
 
 
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("same_run", [False, True])
 def test_an_orphan_and_an_earlier_attempt_are_waited_for(
-    tmp_path: Path, run: subprocess.Popen[str], own: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: subprocess.Popen[str], same_run: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends when the wait begins."""
-    said = []
-    with working(tmp_path, **{RUN: name_of(os.getpid() if own else run.pid)}) as other:
-        monkeypatch.setattr(stopping, "say", lambda text: (said.append(text), other.kill()))
+    messages = []
+    with working(tmp_path, **{RUN: name_of(os.getpid() if same_run else run.pid)}) as other:
+        monkeypatch.setattr(stopping, "say", lambda text: (messages.append(text), other.kill()))
         run.kill()
         run.wait()
         with work_folder(Path("work")):
             assert Path("work").is_dir()
-    assert said == [f"waiting for process {other.pid}, an earlier attempt that is saving its step in work"]
+    assert messages == [f"waiting for process {other.pid}, an earlier attempt that is saving its step in work"]
 
 
-def test_what_a_killed_process_has_forked_holds_nothing(tmp_path: Path) -> None:
-    """A worker of a plugin, say."""
+def test_children_of_a_killed_process_hold_no_lock(tmp_path: Path) -> None:
+    """For example a worker of a plugin."""
     forks = "child = os.fork()\n    if child == 0: sys.stdin.read(); os._exit(0)"
     with working(tmp_path, forks) as other:
         other.kill()

@@ -1,4 +1,4 @@
-"""A real browser for the tests: the system's Chromium, driven by Playwright, with its complaints on record."""
+"""Open pages in the system's Chromium by Playwright, and record errors and requests."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ DESKTOP, PHONE = (1280, 900), (390, 844)
 
 @dataclass
 class Complaints:
-    """What a page should not do."""
+    """Events that a page must not cause."""
 
     console: list[str] = field(default_factory=list)  # warnings and errors, uncaught exceptions
     dialogs: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)  # anything but the page itself and data in it
-    blocked: list[str] = field(default_factory=list)  # those of them that the page's policy stopped
+    blocked: list[str] = field(default_factory=list)  # requests that the content security policy stopped
 
     def __bool__(self) -> bool:
         return bool(self.console or self.dialogs or self.requests)
@@ -32,19 +32,19 @@ class Complaints:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser with one tab, in which everything is opened: a new one is a process, a second of CPU."""
+    """A browser with one tab for all pages: another tab is a process and costs a second of CPU."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"], timeout=0
         )
-        browser.new_page().set_default_timeout(0)  # Playwright's own is 30 s, which a busy machine can take
+        browser.new_page().set_default_timeout(0)  # a busy machine can exceed the default of 30 s
         yield browser
         browser.close()
 
 
 @contextmanager
 def opened(browser: Browser, file: Path, size: tuple[int, int] = DESKTOP) -> Iterator[tuple[Page, Complaints]]:
-    """A file in the browser's tab, which is blank before and after."""
+    """Open a file in the browser's tab, and blank the tab afterwards."""
     complaints = Complaints()
     listeners = {
         "console": lambda m: m.type in ("warning", "error") and complaints.console.append(m.text),
@@ -73,6 +73,6 @@ def _is_outside(url: str, file: Path) -> bool:
 
 
 def open_sections(tab: Page) -> None:
-    """Every section that opens on a click."""
+    """Open all collapsed sections."""
     for summary in tab.locator("details.section > summary").all():
         summary.click()

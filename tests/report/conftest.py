@@ -53,7 +53,7 @@ def config() -> Config:
 
 
 def texts() -> Iterable[str]:
-    """What the models of this grid write: formulas, and attempts to break out."""
+    """Model texts of this grid: formulas and injected markup."""
     yield from HOSTILE
     yield from (rf"Since $\frac{{{n}}}{{2}} < {n}$, \boxed{{{n}}}" for n in range(40))
 
@@ -110,7 +110,7 @@ def answer_frame(key: PolicyKey, benchmark: str) -> pd.DataFrame:
 
 @pytest.fixture(scope="session")
 def page(config: Config, grid_problems: list[Problem], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """results/report/index.html of the small grid."""
+    """The page of the small grid."""
     results = tmp_path_factory.mktemp("report") / "results"
     written = write_tables(results / "tables", config)
     figure = results / "figures/accuracy.svg"

@@ -1,4 +1,4 @@
-"""The three sentences: every verdict they can reach, and no verdict that the numbers do not support."""
+"""Sentences of the answer: every verdict, with the numbers that support it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ BASE, GRPO = ("base", 0, 0.4, 0.0), ("grpo", 1000, 0.5, 26.0)
 
 
 def sentences(table: pd.DataFrame, comparisons: pd.DataFrame | None = None) -> tuple[str, ...]:
-    return answer(table, "m", "b", comparisons).sentences
+    """The effect of K, the comparison with M0 and GRPO, and the cost."""
+    shown = answer(table, "m", "b", comparisons)
+    return *shown.sentences[:2], *shown.details[:1]
 
 
 def test_a_clear_winner_is_named_with_its_gain_and_its_price() -> None:
@@ -65,14 +67,12 @@ def test_a_clear_winner_is_named_with_its_gain_and_its_price() -> None:
     )
 
 
-def test_a_warmup_that_stopped_by_itself_is_mentioned_and_never_the_answer() -> None:
+def test_an_automatic_warmup_is_mentioned_and_never_the_answer() -> None:
     grid = [BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.6, 4.0), GRPO]
-    with_it = answer(main(*grid, ("g2d-auto", 120, 0.62, 5.0)), "m", "b")
-    assert with_it.sentences == sentences(main(*grid))
-    assert with_it.caveats[0].startswith(
-        "Warm-up that stopped by itself chose K=120, the mean over seeds, and DPO on its harvest reached "
-        "62.0\u00a0% [60.0, 64.0] for 5 device-hours: +2.0 points against K=150"
-    )
+    stopped = answer(main(*grid, ("g2d-auto", 120, 0.62, 5.0)), "m", "b")
+    assert stopped.sentences == answer(main(*grid), "m", "b").sentences
+    assert "chose K=120, the mean over seeds" in stopped.details[1]
+    assert "62.0\u00a0% [60.0, 64.0] for 5 device-hours: +2.0 points against K=150" in stopped.details[1]
 
 
 def test_no_difference_is_not_called_one() -> None:
@@ -96,8 +96,8 @@ def test_online_rl_that_hurts_is_said_to_be_worse() -> None:
 
 def test_the_paired_test_decides_where_there_is_one() -> None:
     table = main(BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), GRPO)
-    found = comparisons(comparison(("g2d", 150), ("dpo", 0), 0.003), comparison(("g2d", 150), ("grpo", 1000), 0.4))
-    how_much, against, price = sentences(table, found)
+    tests = comparisons(comparison(("g2d", 150), ("dpo", 0), 0.003), comparison(("g2d", 150), ("grpo", 1000), 0.4))
+    how_much, against, price = sentences(table, tests)
     assert "against 50.0" in how_much
     assert "paired test, Holm-corrected p = 0.003" in how_much
     assert "not significantly different from it (+1.0 points [−2.1, +6.1], Holm-corrected p = 0.4)" in against
@@ -106,24 +106,25 @@ def test_the_paired_test_decides_where_there_is_one() -> None:
 
 def test_a_test_counts_whichever_policy_is_its_reference() -> None:
     table = main(("dpo", 0, 0.51, 2.0), ("g2d", 150, 0.5, 4.0))
-    found = comparisons(comparison(("dpo", 0), ("g2d", 150), 0.01))
-    assert "is worse" in sentences(table, found)[0]
-    assert "(−1.0 points [−6.1, +2.1], paired test, Holm-corrected p = 0.01)" in sentences(table, found)[0]
+    tests = comparisons(comparison(("dpo", 0), ("g2d", 150), 0.01))
+    assert "is worse" in sentences(table, tests)[0]
+    assert "(−1.0 points [−6.1, +2.1], paired test, Holm-corrected p = 0.01)" in sentences(table, tests)[0]
 
 
 def test_which_k_is_enough_is_a_matter_of_what_is_shown_not_of_what_is_not() -> None:
-    """K=0 is not significantly worse than the best; it may still be 6.1 points worse, and is not called enough."""
+    """K=0 is not significantly worse than the best, but may be 6.1 points worse, so it is not called enough."""
     table = main(("dpo", 0, 0.5, 2.0), ("g2d", 50, 0.515, 3.0), ("g2d", 150, 0.53, 5.0))
-    found = answer(table, "m", "b", margins=margins((0, 0.0601, False), (50, 0.018, True), (150, 0.0, True)))
-    enough, price = found.sentences[2:]
-    assert enough == (
+    shown = answer(table, "m", "b", margins=margins((0, 0.0601, False), (50, 0.018, True), (150, 0.0, True)))
+    assert shown.sentences[2] == (
         "K=0 is at most 6.1 points worse than the best K, K=50 at most 1.8 and K=150 at most 0.0 (one-sided 95 % "
         "bounds, all at once). The smallest K that is shown to be less than 2 points worse than any other is K=50."
     )
-    assert price.startswith("K=50 took 3 device-hours; K=150, with the highest accuracy, took 5 device-hours")
-    found = answer(table, "m", "b", margins=margins((0, 0.2, False), (50, 0.2, False), (150, 0.2, False), margin=0.1))
-    assert found.sentences[2].endswith("No K is shown to be less than 10 points worse than the best.")
-    assert found.sentences[3].startswith("K=150, with the highest accuracy, took")
+    assert shown.details[0].startswith(
+        "K=50 took 3 device-hours; K=150, with the highest accuracy, took 5 device-hours"
+    )
+    shown = answer(table, "m", "b", margins=margins((0, 0.2, False), (50, 0.2, False), (150, 0.2, False), margin=0.1))
+    assert shown.sentences[2].endswith("No K is shown to be less than 10 points worse than the best.")
+    assert shown.details[0].startswith("K=150, with the highest accuracy, took")
     assert len(answer(main(("dpo", 0, 0.5, 2.0)), "m", "b", margins=margins((0, 0.0, True))).sentences) == 3
 
 
@@ -131,16 +132,16 @@ def test_with_one_seed_every_claim_is_about_these_weights() -> None:
     grid = (BASE, ("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), ("g2d-auto", 120, 0.62, 5.0), GRPO)
     pairs = [(("g2d", 150), ("dpo", 0)), (("g2d", 150), ("grpo", 1000)), (("g2d-auto", 120), ("g2d", 150))]
     for n_seeds, p in ((1, 0.2), (1, 0.001), (2, 0.2)):
-        tests, bounds = (
-            comparisons(*(comparison(*pair, p) for pair in pairs)),
-            margins((0, 0.06, False), (150, 0.01, True)),
-        )
-        found = answer(main(*grid, n_seeds=n_seeds), "m", "b", tests, bounds)
+        tests = comparisons(*(comparison(*pair, p) for pair in pairs))
+        bounds = margins((0, 0.06, False), (150, 0.01, True))
+        shown = answer(main(*grid, n_seeds=n_seeds), "m", "b", tests, bounds)
         claims = [
-            said for said in (*found.sentences, *found.caveats) if " p = " in said or "95 %" in said or "[−" in said
+            claim
+            for claim in (*shown.sentences, *shown.details, *shown.notes)
+            if any(mark in claim for mark in (" p = ", "95 %", "[−"))
         ]
-        assert len(claims) == 3 + 3  # the difference, GRPO, which is enough; auto, the test, the pick
-        assert all(("these weights" in own) == (n_seeds == 1) for own in claims)
+        assert len(claims) == 4 + 1 + 1  # effect, GRPO, bounds, sample; automatic stop; choice of K
+        assert all(("these weights" in claim) == (n_seeds == 1) for claim in claims)
 
 
 def test_a_missing_baseline_is_said_to_be_missing() -> None:
@@ -157,30 +158,31 @@ def test_k_0_alone_is_no_comparison() -> None:
     assert "no other K was run" in sentences(main(BASE, ("dpo", 0, 0.5, 2.0)))[0]
 
 
-def test_one_seed_is_a_caveat() -> None:
+def test_one_seed_is_named() -> None:
     grid = main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), n_seeds=1)
-    caveats = answer(grid, "m", "b").caveats
-    assert caveats[0].startswith("One seed, that is one training run each:")
-    assert "what other problems would show with these weights. Other seeds may show the reverse." in caveats[0]
-    assert "The best of 2 policies was chosen on the same problems, so its accuracy is biased upwards." in caveats
+    shown = answer(grid, "m", "b")
+    assert "with these weights of one seed; other seeds may show the reverse." in shown.sentences[-1]
+    assert "The best of 2 policies was chosen on the same problems, so its accuracy is biased upwards." in shown.notes
 
 
-def test_what_the_pick_costs_is_said() -> None:
+def test_the_choice_of_k_is_corrected_for() -> None:
     table = main(("dpo", 0, 0.5, 2.0), ("g2d", 150, 0.51, 4.0), n_seeds=2)
-    caveats = answer(table, "m", "b", comparisons(comparison(("g2d", 150), ("dpo", 0), 0.2))).caveats
+    pooling, choice, _ = answer(table, "m", "b", comparisons(comparison(("g2d", 150), ("dpo", 0), 0.2))).notes
     assert (
         "Differences are corrected for this choice: the interval of K=150 against K=0 is [−2.1, +6.1] points and holds "
         "for any of 3 such comparisons; uncorrected it is [−1.2, +5.2]."
-    ) in caveats[2]
-    assert caveats[1].startswith("2 seeds are few: the variance between seeds is pooled over the DPO policies")
-    assert "Here standard deviations" not in caveats[1]
+    ) in choice
+    assert pooling.startswith("2 seeds are few: the variance between seeds is pooled over the DPO policies")
+    assert "Here standard deviations" not in pooling
     table.loc[1, "std_over_seeds"] = 0.031
-    caveats = answer(table, "m", "b", comparisons(comparison(("g2d", 150), ("dpo", 0), 0.2))).caveats
-    assert "from 1.0 points (K=0) to 3.1 points (K=150)" in caveats[1]
+    pooling, *_ = answer(table, "m", "b", comparisons(comparison(("g2d", 150), ("dpo", 0), 0.2))).notes
+    assert "from 1.0 points (K=0) to 3.1 points (K=150)" in pooling
 
 
 def test_a_grid_without_trained_policies_says_so() -> None:
-    assert sentences(main(BASE)) == ("No policy was trained on a harvest, so there is nothing to compare yet.",)
+    assert answer(main(BASE), "m", "b").sentences == (
+        "No policy was trained on a harvest, so there is nothing to compare yet.",
+    )
 
 
 def test_with_several_group_sizes_a_policy_is_named_with_its_own() -> None:

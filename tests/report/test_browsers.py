@@ -1,4 +1,4 @@
-"""Which problems and questions the browsers show, and what they show and count."""
+"""The browsers: selection of problems and questions, contents and counts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def browsed(config: Config, problems: list[Problem]) -> list[Series]:
 
 def test_every_group_size_is_a_series_that_starts_with_m0() -> None:
     keys = [HarvestKey("m", g, k, 0) for g, k in [(4, 10), (2, 20), (0, 0), (2, 10)]]
-    found = {at: [key.k for key in own] for at, own in series_keys(keys).items()}
-    assert found == {("m", 0, "", 2): [0, 10, 20], ("m", 0, "", 4): [0, 10]}
+    series = {at: [key.k for key in members] for at, members in series_keys(keys).items()}
+    assert series == {("m", 0, "", 2): [0, 10, 20], ("m", 0, "", 4): [0, 10]}
     assert list(series_keys([HarvestKey("m", 0, 0, 0)])) == [("m", 0, "", None)]
     controls = [HarvestKey("m", g, k, 0, "coin") for g, k in [(2, 10), (0, 0)]]
-    found = {at: [key.folder for key in own] for at, own in series_keys([*keys, *controls]).items()}
-    assert found["m", 0, "coin", 2] == ["m/seed0/coin/harvest/g0/k0", "m/seed0/coin/harvest/g2/k10"]
-    assert found["m", 0, "", 4] == ["m/seed0/harvest/g0/k0", "m/seed0/harvest/g4/k10"]
+    series = {at: [key.folder for key in members] for at, members in series_keys([*keys, *controls]).items()}
+    assert series["m", 0, "coin", 2] == ["m/seed0/coin/harvest/g0/k0", "m/seed0/coin/harvest/g2/k10"]
+    assert series["m", 0, "", 4] == ["m/seed0/harvest/g0/k0", "m/seed0/harvest/g4/k10"]
 
 
 def test_problems_with_pairs_at_most_k_come_first_whatever_the_order_of_the_file() -> None:
@@ -60,7 +60,7 @@ def test_a_step_holds_the_pair_that_was_drawn(config: Config, grid_problems: lis
 def test_a_harvest_that_another_reward_judged_shows_the_reward_beside_the_verdict(
     config: Config, grid_problems: list[Problem]
 ) -> None:
-    """A reward that is the opposite of the truth: it chooses what is wrong, and fewer problems are shown."""
+    """The reward is the opposite of correctness: it chooses wrong rollouts, and fewer problems are shown."""
 
     def upside_down(key: HarvestKey) -> pd.DataFrame:
         return harvest_frame(grid_problems, key.k).assign(reward=lambda rows: 1 - rows["reward"], reward_status="ok")
@@ -106,22 +106,22 @@ def test_all_questions_are_counted_and_each_shows_an_answer_of_every_policy(
     config: Config, grid_problems: list[Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(browsers, "QUESTIONS_PER_BENCHMARK", 5)
-    found = browse_answers(config, answer_frame, lambda name: grid_problems)
-    assert [(own.model, own.benchmark) for own in found] == [("tiny", "easy"), ("tiny", "hard")]
-    [own, _] = found
-    assert own.policies == ("M0", "DPO (K=0)", "G2D (K=10)", "G2D (K=20)", "GRPO (K=20, G=2)", "GRPO (K=20, G=4)")
-    assert own.right[:5] == ("111111", "000000", "110000", "001000", "110111")
-    assert len(own.right) == len(grid_problems)
-    assert len(own.shown) == 5
-    for question in own.shown:
+    answered = browse_answers(config, answer_frame, lambda name: grid_problems)
+    assert [(easy.model, easy.benchmark) for easy in answered] == [("tiny", "easy"), ("tiny", "hard")]
+    [easy, _] = answered
+    assert easy.policies == ("M0", "DPO (K=0)", "G2D (K=10)", "G2D (K=20)", "GRPO (K=20, G=2)", "GRPO (K=20, G=4)")
+    assert easy.right[:5] == ("111111", "000000", "110000", "001000", "110111")
+    assert len(easy.right) == len(grid_problems)
+    assert len(easy.shown) == 5
+    for question in easy.shown:
         shown = "".join("01"[answer.verdict == "correct"] for answer in question.completions)
-        assert shown == own.right[[problem.problem_id for problem in grid_problems].index(question.problem_id)]
+        assert shown == easy.right[[problem.problem_id for problem in grid_problems].index(question.problem_id)]
 
 
 def test_a_page_holds_as_many_questions_as_it_has_room_for(
     config: Config, grid_problems: list[Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = browse_answers(config, answer_frame, lambda name: grid_problems)
-    room = sum(question.size for own in full for question in own.shown[:2])
+    room = sum(question.size for series in full for question in series.shown[:2])
     monkeypatch.setattr(browsers, "MAX_CHARACTERS", room)
-    assert [len(own.shown) for own in browse_answers(config, answer_frame, lambda name: grid_problems)] == [2, 2]
+    assert [len(series.shown) for series in browse_answers(config, answer_frame, lambda name: grid_problems)] == [2, 2]

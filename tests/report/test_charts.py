@@ -1,4 +1,4 @@
-"""What the interactive figures hold; that they draw is tested in the browser."""
+"""Specifications of the interactive figures; test_page.py draws them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from g2d.experiment.config import Config, read
 from g2d.experiment.stages import RUNNING_ORDER
 from g2d.report import charts, frontier
-from g2d.report.marks import OKABE_ITO, legend, marks
+from g2d.report.styles import OKABE_ITO, legend, series_styles
 from tests.experiment.test_config import CONFIG, MINIMAL
 from tests.report.test_answer import main
 
@@ -23,11 +23,11 @@ GRID = main(
 
 
 def rows(spec: charts.Spec) -> list[dict]:
-    """All rows that a specification carries."""
+    """All rows of a specification."""
     return [row for data in spec["datasets"].values() for row in data]
 
 
-KNOWN = marks(read(CONFIG / "config.yaml"))
+KNOWN = series_styles(read(CONFIG / "config.yaml"))
 DRAWN = (charts.accuracy_by_k, charts.accuracy_by_hours)
 
 
@@ -70,9 +70,9 @@ def test_a_policy_looks_the_same_in_all_figures() -> None:
 
 
 @pytest.mark.parametrize("file", ["config.yaml", "paper.yaml", "bridging.yaml", "off_policy.yaml"])
-def test_every_series_of_a_grid_has_a_look_of_its_own(file: str) -> None:
-    """At most eight colours, one a family; policies of a family differ by shape, families by shape as well."""
-    series = {mark.series: mark for mark in marks(read(CONFIG / file)).values()}
+def test_every_series_of_a_grid_has_another_style(file: str) -> None:
+    """Each family has one colour and one first shape; policies of a family differ by shape."""
+    series = {mark.series: mark for mark in series_styles(read(CONFIG / file)).values()}
     assert len({(mark.color, mark.shape) for mark in series.values()}) == len(series)
     assert {mark.color for mark in series.values()} <= set(OKABE_ITO)
     first = {mark.color: mark.shape for mark in reversed(series.values())}
@@ -102,9 +102,9 @@ def test_no_mark_hides_another() -> None:
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1)), min_size=1, max_size=12))
 def test_a_name_covers_no_other_name_and_no_mark(places: list[tuple[float, float]]) -> None:
     frame = pd.DataFrame(places, columns=["at", "accuracy"]).assign(name="G2D (K=100)")
-    found = charts.placed(frame, frame, span=115, height=1)
+    placed = charts.placed(frame, frame, span=115, height=1)
     boxes = []
-    for row in found.to_dict("records"):
+    for row in placed.to_dict("records"):
         place = charts.PLACES[row["place"]]
         x, y = row["at"] * 900 / 115, row["accuracy"] * 320
         left = x + 8 if place["align"] == "left" else x - 8 - 6.4 * len(row["name"])
@@ -129,8 +129,10 @@ def test_g2d_of_every_group_size_begins_at_dpo() -> None:
     table = main(("base", 0, 0.3, 0.0), ("dpo", 0, 0.5, 1.0), ("g2d", 10, 0.6, 2.0), ("g2d", 10, 0.7, 2.0))
     table.loc[3, "group_size"] = 4
     for draw in DRAWN:
-        (lines,) = (layer for layer in draw(table, marks(sizes))["layer"] if layer["mark"].get("type") == "line")
-        joined = draw(table, marks(sizes))["datasets"][lines["data"]["name"]]
+        (lines,) = (
+            layer for layer in draw(table, series_styles(sizes))["layer"] if layer["mark"].get("type") == "line"
+        )
+        joined = draw(table, series_styles(sizes))["datasets"][lines["data"]["name"]]
         curves = {(row["series"][-3:], row["accuracy"]) for row in joined if row["policy"] in ("dpo", "g2d")}
         assert curves == {("G=2", 0.5), ("G=2", 0.6), ("G=4", 0.5), ("G=4", 0.7)}
 
@@ -138,10 +140,10 @@ def test_g2d_of_every_group_size_begins_at_dpo() -> None:
 def test_a_stage_has_one_colour_and_no_other_has_it() -> None:
     stages = ["calibrate", "train_grpo", "harvest_rollouts", "train_dpo", "train_rft", "train_semi_online_dpo"]
     cost = pd.DataFrame({"model": "m", "policy": "g2d", "K": 10, "group_size": 2, "seed": 0, "stage": stages})
-    spec = charts.bill(cost.assign(device_hours=1.0))
+    spec = charts.cost_by_stage(cost.assign(device_hours=1.0))
     assert spec["encoding"]["color"]["scale"]["domain"] == [*RUNNING_ORDER[:3], *stages[2:5]]
     assert len(set(spec["encoding"]["color"]["scale"]["range"])) == len(stages)
-    every = [stage for stage in RUNNING_ORDER if not stage.endswith("_auto")]  # these look like what they are made of
+    every = [stage for stage in RUNNING_ORDER if not stage.endswith("_auto")]  # these have the colour of their training
     assert len({charts.STAGE_COLORS[stage] for stage in every}) == len(every)
 
 

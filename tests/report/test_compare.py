@@ -1,4 +1,4 @@
-"""`g2d compare`: runs side by side, made of frames."""
+"""`g2d compare` on runs made of frames."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def test_policies_stand_beside_each_other_with_paired_differences(
 ) -> None:
     right = {"base": 40, "seed0/dpo/g0/k0": 70, "seed0/grpo/g2/k20": 45}
     second = run(tmp_path / "b", right, lambda rows: rows.sample(frac=1, random_state=0), dpo={"beta": 0.2})
-    found = compared(capsys, first, second)
-    assert found["configuration"] == {"dpo.beta": {"A": 0.1, "B": 0.2}}
-    assert found["software"] == {}
-    assert found["runs"]["B"]["evaluated"] == 3
-    by_row = {(row["policy"], row["run"]): row for row in found["policies"]}
+    output = compared(capsys, first, second)
+    assert output["configuration"] == {"dpo.beta": {"A": 0.1, "B": 0.2}}
+    assert output["software"] == {}
+    assert output["runs"]["B"]["evaluated"] == 3
+    by_row = {(row["policy"], row["run"]): row for row in output["policies"]}
     assert [(*at, row["accuracy"]) for at, row in by_row.items()] == [
         *(("base", "A", 0.4), ("base", "B", 0.4)),
         *(("dpo", "A", 0.5), ("dpo", "B", 0.7)),
@@ -78,13 +78,13 @@ def test_policies_stand_beside_each_other_with_paired_differences(
     middle = 20 / 102
     error = math.sqrt((22 / 102 - middle**2) / 102)
     p = 2 * t.sf(middle / error, 101)
-    own = by_row["dpo", "B"]
-    assert own["difference"] == pytest.approx(0.2)
-    assert (own["n_paired_seeds"], own["family_size"]) == (1, 2)
-    assert own["p_value"] == pytest.approx(p, rel=1e-6)
-    assert own["p_holm"] == pytest.approx(2 * p, rel=1e-6)
+    b = by_row["dpo", "B"]
+    assert b["difference"] == pytest.approx(0.2)
+    assert (b["n_paired_seeds"], b["family_size"]) == (1, 2)
+    assert b["p_value"] == pytest.approx(p, rel=1e-6)
+    assert b["p_holm"] == pytest.approx(2 * p, rel=1e-6)
     reach = t.isf(0.025 / 2, 101) * error
-    assert (own["difference_low"], own["difference_high"]) == pytest.approx((middle - reach, middle + reach), rel=1e-6)
+    assert (b["difference_low"], b["difference_high"]) == pytest.approx((middle - reach, middle + reach), rel=1e-6)
 
 
 def test_the_text_says_what_differs(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +107,7 @@ def test_the_text_says_what_differs(first: Path, tmp_path: Path, capsys: pytest.
 
 
 def reworded(rows: pd.DataFrame) -> pd.DataFrame:
-    """Three questions in other words."""
+    """Change the words of three questions."""
     return rows.assign(prompt_text=rows["prompt_text"].where(rows.index >= 3, "Please: " + rows["prompt_text"]))
 
 
@@ -190,9 +190,9 @@ def test_what_parses_answers_is_compared_where_both_runs_recorded_it(
 
 
 def test_seeds_are_paired_with_the_same_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of seeds 0, 1, 2 and 1, 2, 3 two are paired; of 0 and 3 none."""
-    policies = [{f"seed{seed}/dpo/g0/k0": 40 + seed for seed in own} for own in ((0, 1, 2), (1, 2, 3), (3,))]
-    a, b, c = (run(tmp_path / name, own, seeds=[0, 1, 2, 3]) for name, own in zip("abc", policies, strict=True))
+    """Seeds 0, 1, 2 and 1, 2, 3 have two pairs; seeds 0, 1, 2 and 3 have none."""
+    policies = [{f"seed{seed}/dpo/g0/k0": 40 + seed for seed in answers} for answers in ((0, 1, 2), (1, 2, 3), (3,))]
+    a, b, c = (run(tmp_path / name, answers, seeds=[0, 1, 2, 3]) for name, answers in zip("abc", policies, strict=True))
     rows = {row["run"]: row for row in compared(capsys, a, b, c)["policies"]}
     assert [rows[name]["seeds"] for name in "ABC"] == ["0, 1, 2", "1, 2, 3", "3"]
     assert (rows["B"]["n_paired_seeds"], rows["B"]["difference"]) == (2, 0)  # accuracies differ by 1/100
@@ -225,9 +225,9 @@ def test_what_cannot_be_compared_gets_one_line(first: Path, tmp_path: Path, caps
         "further folders",
     }.items():
         assert main(["compare", *map(str, folders)]) == 2
-        said = capsys.readouterr().err
-        assert said.startswith(f"g2d compare: {message}")
-        assert said.count("\n") == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"g2d compare: {message}")
+        assert error.count("\n") == 1
 
 
 def test_a_section_that_one_run_lacks_is_one_difference() -> None:
@@ -243,13 +243,13 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 @needs_chromium
 def test_the_page_has_the_runs_with_their_figures_and_answers(first: Path, tmp_path: Path) -> None:
     second = run(tmp_path / "b", {"base": 40, "seed0/dpo/g0/k0": 70}, title=f"Another run {HOSTILE}", dpo={"beta": 0.2})
-    asked = [Problem(f"q{i:03d}", f"Question {i}? {HOSTILE}", "1", 1, None, "test") for i in range(N)]
+    questions = [Problem(f"q{i:03d}", f"Question {i}? {HOSTILE}", "1", 1, None, "test") for i in range(N)]
     for folder in (first, second):
-        write_problems(folder / "problems/held-out.jsonl", asked)
+        write_problems(folder / "problems/held-out.jsonl", questions)
     file = tmp_path / "page.html"
     assert main(["compare", str(first), str(second), "--page", str(file)]) == 0
     with chromium() as browser, opened(browser, file) as (tab, complaints):
-        assert tab.locator("#rows-about td:nth-child(2)").all_inner_texts() == ["a", "b"]  # not where they lie
+        assert tab.locator("#rows-about td:nth-child(2)").all_inner_texts() == ["a", "b"]  # names, not paths
         assert tab.locator("#section-0 > p").inner_text() == (
             "B against A: 1 of 2 policies differ significantly, paired by question and seed, corrected for 2 "
             "comparisons; with one seed, that is about these weights."
@@ -270,7 +270,7 @@ def test_the_page_has_the_runs_with_their_figures_and_answers(first: Path, tmp_p
         assert tab.locator("#answer-stage .card h3").first.inner_text().startswith("B: DPO (K=0)")
         assert not complaints, complaints
         axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-        assert [found["id"] for found in axe.run(tab).response["violations"]] == []
+        assert [violation["id"] for violation in axe.run(tab).response["violations"]] == []
 
 
 def test_answers_to_other_questions_stand_on_no_page(first: Path, tmp_path: Path) -> None:
@@ -278,6 +278,6 @@ def test_answers_to_other_questions_stand_on_no_page(first: Path, tmp_path: Path
     for folder, text in ((first, "one"), (second, "two")):
         problems = [Problem(f"q{i:03d}", f"Question {i}, {text}?", "1", 1, None, "test") for i in range(N)]
         write_problems(folder / "problems/held-out.jsonl", problems)
-    [own] = browse_runs(opened_runs([first, second]))
-    assert own.policies == ("A: M0", "A: DPO (K=0)", "A: G2D (K=20)")
+    [answered] = browse_runs(opened_runs([first, second]))
+    assert answered.policies == ("A: M0", "A: DPO (K=0)", "A: G2D (K=20)")
     assert browse_runs(opened_runs([first, second]), ["another"]) == []

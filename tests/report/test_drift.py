@@ -1,4 +1,4 @@
-"""The chart of gain against divergence, and what the page says of online training."""
+"""The chart of gain against divergence, and the sentence on online training."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pytest
 
 from g2d.experiment.config import read
 from g2d.report.drift import equal_gain_sentences, gain_by_divergence
-from g2d.report.marks import marks
+from g2d.report.styles import series_styles
 from g2d.tables.drift import EQUAL_GAIN_COLUMNS
 from g2d.tables.frames import frame
 from tests.experiment.test_config import CONFIG
 from tests.report.test_answer import main
 from tests.report.test_charts import rows
 
-KNOWN = marks(read(CONFIG / "config.yaml"))
+KNOWN = series_styles(read(CONFIG / "config.yaml"))
 
 
 def test_every_policy_stands_at_its_divergence_and_gain() -> None:
@@ -31,7 +31,7 @@ def test_every_policy_stands_at_its_divergence_and_gain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "ratio", "p", "said"),
+    ("status", "ratio", "p", "part"),
     [
         (
             "compared",
@@ -45,11 +45,11 @@ def test_every_policy_stands_at_its_divergence_and_gain() -> None:
         ("too few policies", None, None, "because there are too few of them."),
     ],
 )
-def test_the_sentence_has_its_test(status: str, ratio: float | None, p: float | None, said: str) -> None:
+def test_the_sentence_has_its_test(status: str, ratio: float | None, p: float | None, part: str) -> None:
     row = {"model": "demo", "benchmark": "easy", "status": status, "n_online": 3, "n_others": 4, "n_seeds": 2}
     row |= {"ratio": ratio, "ratio_low": ratio, "ratio_high": ratio, "p_value": p}
     [sentence] = equal_gain_sentences(frame([row], EQUAL_GAIN_COLUMNS))
-    assert said in sentence
+    assert part in sentence
     if status == "compared":
         assert f"is {ratio:.2g} times that of the 4 trained on harvests" in sentence
 

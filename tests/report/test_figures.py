@@ -1,4 +1,4 @@
-"""The figures: what is drawn and labelled, small and broken grids, and identical bytes. How they look, eyes judge."""
+"""Figures: contents and labels, small and incomplete grids, identical bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from g2d.experiment.config import read
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.report import charts
 from g2d.report.figures import Panels, below_each_other, panels, save_figure
-from g2d.report.marks import marks
+from g2d.report.styles import series_styles
 from g2d.rollouts.rollout import to_frame
 from g2d.tables.accuracy import MAIN_COLUMNS, main_table
 from g2d.tables.frames import read_table, write_table
@@ -43,7 +43,7 @@ def tables(
     return main_table(evaluations, {}), harvest_table(*summarised(harvests))
 
 
-KNOWN = marks(read(CONFIG / "paper.yaml"))
+KNOWN = series_styles(read(CONFIG / "paper.yaml"))
 
 
 def accuracy_figure(main: pd.DataFrame) -> Panels:

@@ -1,4 +1,4 @@
-"""Model text on the page: formulas are drawn, and nothing that a model writes can become an element of its own."""
+"""Model text on the page: formulas are drawn, and markup in it stays text."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ HOSTILE = [
 
 
 class Elements(HTMLParser):
-    """Every element of a fragment with its attributes, and its text."""
+    """Collect the elements of a fragment with their attributes, and its text."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[tuple[str, list[tuple[str, str | None]]]] = []
+        self.elements: list[tuple[str, list[tuple[str, str | None]]]] = []
         self.text = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, attrs))
+        self.elements.append((tag, attrs))
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -51,7 +51,7 @@ def elements(fragment: str) -> Elements:
 
 
 def assert_inert(text: str) -> None:
-    for tag, attributes in elements(render(text)).found:
+    for tag, attributes in elements(render(text)).elements:
         if tag == "span":
             assert attributes == [("class", "control")]
         else:

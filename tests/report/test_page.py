@@ -1,4 +1,4 @@
-"""The page in a real browser: it answers, draws, sorts, filters, steps through K, and what a model wrote stays text."""
+"""The page in a real browser."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from playwright.sync_api import Browser, Page
 from g2d.analysis.contamination import partial_problems
 from g2d.experiment.config import Config
 from g2d.problems import Problem
-from g2d.report.front import loss_caveats, panels, rounding_caveats
-from g2d.report.marks import marks
 from g2d.report.page import TEMPLATES, content_security_policy
 from g2d.report.provenance import without_folders
+from g2d.report.styles import series_styles
+from g2d.report.summary import loss_caveats, panels, rounding_caveats
 from g2d.tables.contamination import contamination_table
 from g2d.tables.frames import write_table
 from g2d.tables.results import read_by_name
@@ -63,7 +63,7 @@ def test_the_first_page_answers_the_question(browser: Browser, page: Path) -> No
         for scheme in ("light", "dark"):
             tab.emulate_media(color_scheme=scheme)
             violations = axe.run(tab).response["violations"]
-            assert not [(found["id"], [node["html"][:200] for node in found["nodes"]]) for found in violations], scheme
+            assert not [(hit["id"], [node["html"][:200] for node in hit["nodes"]]) for hit in violations], scheme
 
 
 @needs_chromium
@@ -110,7 +110,7 @@ def test_the_first_screen_has_the_headline_the_whole_chart_and_what_its_names_me
         for above, below in itertools.pairwise(boxes):
             assert above["y"] + above["height"] <= below["y"]
         assert boxes[2]["y"] + boxes[2]["height"] <= 800
-        assert tab.locator(".legend:visible dt").all_inner_texts() == ["M0", "DPO", "G2D", "GRPO alone", "K", "G"]
+        assert tab.locator(".legend:visible dt").all_inner_texts() == ["M0", "G2D", "DPO", "GRPO alone", "G"]
         assert not complaints, complaints
 
 
@@ -294,17 +294,14 @@ def test_formulas_of_a_model_are_drawn(browser: Browser, page: Path) -> None:
 
 
 def hostile(tab: Page, select: str) -> list[int]:
-    """Where in a list the problems stand that have hostile texts, and one of those that have formulas."""
+    """Return the places in a list of the problems with hostile texts and of one with a formula."""
     numbers = [int(re.search(r"p(\d+)", label)[1]) for label in tab.locator(f"{select} option").all_inner_texts()]
     return [i for i, number in enumerate(numbers) if number < len(HOSTILE) or number == 30]
 
 
 @needs_chromium
 def test_what_a_model_wrote_stays_inert(browser: Browser, page: Path) -> None:
-    """Every text that tries to be more, every K: no dialog, no request, no foreign element, no handler, no script link.
-
-    Of the formulas, which differ in a number, one.
-    """
+    """Hostile texts cause no dialog, request, element, handler or link at any K."""
     with opened(browser, page) as (tab, complaints):
         open_sections(tab)
         assert tab.locator("#pair-problem option").count() == 40
@@ -338,13 +335,13 @@ def test_what_a_model_wrote_stays_inert(browser: Browser, page: Path) -> None:
 
 @needs_chromium
 def test_markup_that_slipped_through_could_not_act(browser: Browser, page: Path, tmp_path: Path) -> None:
-    """The page's policy alone, without the escaping: no script or handler runs, no image is asked for."""
+    """Without the escaping, the content security policy still stops scripts, handlers and images."""
     broken = tmp_path / "index.html"
     attack = "<script>alert(1)</script><img src=https://example.org/x onerror=alert(2)><svg onload=alert(3)></svg>"
     broken.write_text(page.read_text(encoding="utf-8").replace("<h2>Methods</h2>", attack), encoding="utf-8")
     with opened(browser, broken) as (tab, complaints):
         assert tab.locator(".sentences:visible p").count() == 3
-        tab.wait_for_function("document.querySelector('#pair-stage .ks')")  # the page's own scripts ran to their end
+        tab.wait_for_function("document.querySelector('#pair-stage .ks')")  # the page's scripts ran
         assert not complaints.dialogs
         assert complaints.requests == complaints.blocked
         assert any("Content Security Policy" in message for message in complaints.console)
@@ -364,6 +361,7 @@ def test_the_page_fits_a_phone(browser: Browser, page: Path) -> None:
 @needs_chromium
 def test_the_methods_can_be_copied(browser: Browser, page: Path) -> None:
     with opened(browser, page) as (tab, complaints):
+        open_sections(tab)
         tab.get_by_role("button", name="Copy").click()
         tab.get_by_role("button", name="Copied").wait_for()
         assert not complaints, complaints
@@ -390,12 +388,12 @@ def test_the_page_says_beside_the_answer_where_accuracy_may_be_memory(tmp_path: 
     }
     table = contamination_table(continued, dict.fromkeys(config.benchmarks, questions), [fresh], 0.6)
     write_table(tmp_path / "contamination.csv", table)
-    said = "So accuracy on easy may be memory"
+    warning = "So accuracy on easy may be memory"
     for more in ({}, {"contamination": tmp_path / "contamination.csv"}):
         frames = {name: read_by_name(file) for name, file in (tables | more).items()}
-        shown = panels(frames, list(config.benchmarks), {}, marks(config), {})
-        found = {panel["answer"].benchmark: any(said in line for line in panel["answer"].caveats) for panel in shown}
-        assert found == {"easy": bool(more), fresh: False}
+        shown = panels(frames, list(config.benchmarks), {}, series_styles(config), {})
+        hits = {panel["answer"].benchmark: any(warning in line for line in panel["answer"].caveats) for panel in shown}
+        assert hits == {"easy": bool(more), fresh: False}
 
 
 LOST = {"tiny/seed0/grpo/g2/k2": 0.45, "tiny/seed1/grpo/g2/k2": 0.8, "tiny/seed0/dpo/g2/k2": 0.99, "other/x": 0.1}
@@ -407,7 +405,7 @@ LOST = {"tiny/seed0/grpo/g2/k2": 0.45, "tiny/seed1/grpo/g2/k2": 0.8, "tiny/seed0
         (
             {"name": "vllm"},
             {},
-            "part to an output that is already rounded; engine.adapters: merge or merge_bfloat16",
+            "engine.adapters: merge or merge_bfloat16 keeps it.",
         ),
         ({"name": "vllm"}, {"rounding": "once"}, "engine.adapters: merge or merge_bfloat16 keeps it."),
         ({"name": "vllm", "adapters": "merge_bfloat16"}, {}, None),
@@ -419,21 +417,20 @@ def test_the_page_says_which_adapters_bfloat16_swallows(
     config: Config, engine: dict[str, str], lora: dict[str, str], cure: str | None
 ) -> None:
     changed = {"engine": config.engine.model_copy(update=engine), "lora": config.lora.model_copy(update=lora)}
-    own = config.model_copy(update=changed)
-    said = rounding_caveats(LOST, "tiny", own)
-    assert len(said) == (cure is not None)
-    for sentence in said:
+    tiny = config.model_copy(update=changed)
+    caveats = rounding_caveats(LOST, "tiny", tiny)
+    assert len(caveats) == (cure is not None)
+    for sentence in caveats:
         assert cure is not None and cure in sentence
-        assert sentence.startswith("2 policies have adapters of whose effect bfloat16 leaves less than")
-        assert "of seed0/grpo/g2/k2." in sentence
-    assert rounding_caveats({"tiny/seed0/dpo/g2/k2": 0.99}, "tiny", own) == rounding_caveats({}, "tiny", own) == ()
+        assert "45\u00a0% for seed0/grpo/g2/k2" in sentence and "2 policies" in sentence
+    assert rounding_caveats({"tiny/seed0/dpo/g2/k2": 0.99}, "tiny", tiny) == rounding_caveats({}, "tiny", tiny) == ()
 
 
 def test_policies_that_answer_nothing_right_are_named_where_m0_does(tmp_path: Path, config: Config) -> None:
     frames = {name: read_by_name(file) for name, file in write_tables(tmp_path, config).items()}
 
     def caveats() -> dict[str, list[str]]:
-        shown = panels(frames, list(config.benchmarks), {}, marks(config), {})
+        shown = panels(frames, list(config.benchmarks), {}, series_styles(config), {})
         return {
             panel["answer"].benchmark: [line for line in panel["answer"].caveats if line.startswith("Accuracy 0")]
             for panel in shown
@@ -442,16 +439,16 @@ def test_policies_that_answer_nothing_right_are_named_where_m0_does(tmp_path: Pa
     assert caveats() == {"easy": [], "hard": []}
     main = frames["main"]
     main.loc[(main["policy"] == "g2d") & (main["K"] == 20) & (main["benchmark"] == "hard"), "accuracy"] = 0.0
-    [said] = caveats()["hard"]
-    assert "G2D (K=20)" in said and caveats()["easy"] == []
+    [caveat] = caveats()["hard"]
+    assert "G2D (K=20)" in caveat and caveats()["easy"] == []
     main.loc[(main["policy"] == "base") & (main["benchmark"] == "hard"), "accuracy"] = 0.0
     assert caveats()["hard"] == []
 
 
 def test_losses_that_were_not_finite_are_a_caveat() -> None:
     lost = {"tiny/seed0/dpo/g2/k2": 40, "other/seed0/dpo/g2/k2": 1}
-    [said] = loss_caveats(lost, "tiny")
-    assert "seed0/dpo/g2/k2 (40 steps)" in said and "other" not in said
+    [caveat] = loss_caveats(lost, "tiny")
+    assert "seed0/dpo/g2/k2 (40 steps)" in caveat and "other" not in caveat
     many = {f"tiny/seed{n}/dpo/g0/k0": 1 for n in range(9)}
     assert loss_caveats(many, "tiny")[0].count("steps)") == 5
     assert loss_caveats({}, "tiny") == ()
@@ -459,7 +456,7 @@ def test_losses_that_were_not_finite_are_a_caveat() -> None:
 
 def test_further_caveats_stand_beside_every_answer_of_their_model(tmp_path: Path, config: Config) -> None:
     frames = {name: read_by_name(file) for name, file in write_tables(tmp_path, config).items()}
-    shown = panels(frames, list(config.benchmarks), {}, marks(config), {"tiny": ("Lost.",)})
+    shown = panels(frames, list(config.benchmarks), {}, series_styles(config), {"tiny": ("Lost.",)})
     assert shown
     assert all(("Lost." in panel["answer"].caveats) == (panel["answer"].model == "tiny") for panel in shown)
 

@@ -1,4 +1,4 @@
-"""What the page says of power and of the synthesis, from tables with known numbers."""
+"""Sentences on power and synthesis, from tables with known numbers."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def grid() -> dict:
 
 def test_power_in_words_and_as_a_chart(grid: dict) -> None:
     power, variance = power_table(grid, 0.02), variance_table(grid)
-    said = power_sentences(power, variance)
-    assert len(said) == 3
-    assert said[0].startswith("b0: with 2 seeds and 300 problems the tests find ")
+    paragraphs = power_sentences(power, variance)
+    assert len(paragraphs) == 3
+    assert paragraphs[0].startswith("b0: with 2 seeds and 300 problems the tests find ")
     here = power[power["this_grid"]].iloc[0]
     ends = f"{100 * here['difference_low']:.1f} to {100 * here['difference_high']:.1f} points"
-    assert f"the tests find differences of {ends} against K=0 with 80 % probability (corrected for 2; " in said[0]
+    assert f"the tests find differences of {ends} against K=0 with 80 % probability (corrected for 2; " in paragraphs[0]
     assert here["difference_low"] < here["difference"] < here["difference_high"]
     for sd, words in (
         (0.01, "Seeds differ by 1.0 points"),
-        (0.0, "no more than the chance of single answers explains"),
+        (0.0, "no more than single answers explain by chance"),
     ):
         assert words in power_sentences(power, variance.assign(seed_sd=sd))[0]
-    assert "Twice the" in said[0]
+    assert "Twice the" in paragraphs[0]
     drawn = str(difference_by_seeds(power[power["benchmark"] == "b0"]))
     assert "as measured" in drawn
     assert "seeds differ by 0.5 points" in drawn
@@ -44,19 +44,19 @@ def test_power_in_words_and_as_a_chart(grid: dict) -> None:
 def test_one_seed_is_about_these_weights(grid: dict) -> None:
     one = {(key, name): rows for (key, name), rows in grid.items() if key.seed in (None, 0)}
     power, variance = power_table(one, 0.02), variance_table(one)
-    said = power_sentences(power, variance)[0]
-    assert "with 1 seed and 300 problems between these weights" in said
-    assert "Twice the" not in said
+    paragraph = power_sentences(power, variance)[0]
+    assert "with 1 seed and 300 problems between these weights" in paragraph
+    assert "Twice the" not in paragraph
     assert variance["from_seeds"].isna().all()
     assert power["difference"].isna().all()
 
 
 def test_the_synthesis_in_words_and_as_a_picture(grid: dict) -> None:
     table = synthesis_table(grid)
-    (said,) = synthesis_sentences(table)
-    assert said.startswith("In these 3 studies (3 benchmarks), K=")
-    assert "the largest of 2 mean differences" in said
-    assert "95 % prediction interval" in said
+    (sentence,) = synthesis_sentences(table)
+    assert sentence.startswith("In these 3 studies (3 benchmarks), K=")
+    assert "the largest of 2 mean differences" in sentence
+    assert "95 % prediction interval" in sentence
     rows = next(iter(table.groupby(["reference", "policy", "K"])))[1]
     drawn = pd.DataFrame(forest(rows)["datasets"].values()).stack().map(lambda row: row.get("name"))
     assert {"m0, b0", "m0, b2", "all: 3 benchmarks"} <= set(drawn)
@@ -68,23 +68,23 @@ def test_the_synthesis_in_words_and_as_a_picture(grid: dict) -> None:
 def test_the_best_k_of_every_model_is_named_with_the_test_of_differences(p: float, verdict: str) -> None:
     """Corrected for two K: p = .02 counts as .04."""
     study = {"reference": "DPO at K=0", "policy": "g2d", "over": STUDY}
-    found = {"small": {25: 0.02, 75: 0.01}, "middle": {25: 0.0, 75: 0.03}, "large": {25: 0.01, 75: 0.05}}
+    differences = {"small": {25: 0.02, 75: 0.01}, "middle": {25: 0.0, 75: 0.03}, "large": {25: 0.01, 75: 0.05}}
     rows = [
         study | {"model": model, "benchmark": benchmark, "K": k, "difference": difference + shift}
         for benchmark, shift in (("a", 0.1), ("b", -0.1))
-        for model, by_k in found.items()
+        for model, by_k in differences.items()
         for k, difference in by_k.items()
     ]
     pooled = study | {"over": OVER_MODELS, "n_studies": 3, "tau": 0.0, "p_mean": 0.5, "mean": 0.01}
     ends = dict.fromkeys(("mean_low", "prediction_low"), -0.1) | dict.fromkeys(("mean_high", "prediction_high"), 0.1)
-    rows += [pooled | ends | {"K": k, "p_heterogeneity": own} for k, own in ((25, 0.5), (75, p))]
-    *_, said = synthesis_sentences(frame(rows, SYNTHESIS_COLUMNS | {"n_studies": "float64"}))
-    assert "is at small K=25, middle K=75, large K=75." in said
-    assert verdict in said
+    rows += [pooled | ends | {"K": k, "p_heterogeneity": p_of_k} for k, p_of_k in ((25, 0.5), (75, p))]
+    *_, sentence = synthesis_sentences(frame(rows, SYNTHESIS_COLUMNS | {"n_studies": "float64"}))
+    assert "is at small K=25, middle K=75, large K=75." in sentence
+    assert verdict in sentence
 
 
 def test_the_picture_of_a_synthesis_that_was_read_back_is_json(grid: dict, tmp_path: Path) -> None:
-    """What is pooled over benchmarks has none: an empty cell, which is no number in a column of texts either."""
+    """Rows pooled over benchmarks have no benchmark: the empty cell becomes NaN, which is no JSON."""
     write_table(tmp_path / "synthesis.csv", synthesis_table(grid))
     table = read_table(tmp_path / "synthesis.csv", SYNTHESIS_COLUMNS)
     for _, rows in table.groupby(["reference", "policy", "K"]):

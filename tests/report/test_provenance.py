@@ -1,4 +1,4 @@
-"""What results were made from: complete, the same on any machine, and nothing about the machine or its user."""
+"""Provenance is complete, the same on any machine, and names neither machine nor user."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def record(config: Config) -> dict:
 
 
 def test_it_names_weights_data_seeds_and_devices() -> None:
-    found = record(read(CONFIG / "config.yaml"))
-    assert found["models"]["demo"]["weights_sha256"] == "b" * 64
-    assert found["policies"] == {"demo/seed0/dpo/g0/k0": "c" * 64}
-    assert found["problems"]["pool"]["sha256"] == "a" * 64
-    assert found["problems"]["pool"]["file"] == "pool.jsonl"
-    assert found["seeds"] == [0, 1, 2]
-    assert found["devices"] == ["cpu"]
-    assert found["software"]["packages"]["trl"] == packages()["trl"]
-    used = found["software"]["kernels"]
+    recorded = record(read(CONFIG / "config.yaml"))
+    assert recorded["models"]["demo"]["weights_sha256"] == "b" * 64
+    assert recorded["policies"] == {"demo/seed0/dpo/g0/k0": "c" * 64}
+    assert recorded["problems"]["pool"]["sha256"] == "a" * 64
+    assert recorded["problems"]["pool"]["file"] == "pool.jsonl"
+    assert recorded["seeds"] == [0, 1, 2]
+    assert recorded["devices"] == ["cpu"]
+    assert recorded["software"]["packages"]["trl"] == packages()["trl"]
+    used = recorded["software"]["kernels"]
     assert used["cpu_capability"]
     assert used["ATEN_CPU_CAPABILITY"] == os.environ.get("ATEN_CPU_CAPABILITY")
 
@@ -51,13 +51,13 @@ def test_it_says_nothing_about_the_machine_or_its_user() -> None:
 
 def test_what_is_left_of_adapters_is_in_it_where_it_was_recorded() -> None:
     recorded = Policy("demo/seed0/dpo/g0/k0", "demo", "dpo", "m", effect_left=0.5)
-    found = provenance(read(CONFIG / "config.yaml"), [recorded], {"pool": MANIFEST}, ["cpu"], __file__)
-    assert found["effect_left"] == {"demo/seed0/dpo/g0/k0": 0.5}
+    recorded_run = provenance(read(CONFIG / "config.yaml"), [recorded], {"pool": MANIFEST}, ["cpu"], __file__)
+    assert recorded_run["effect_left"] == {"demo/seed0/dpo/g0/k0": 0.5}
     assert "effect_left" not in record(read(CONFIG / "config.yaml"))
 
 
 def test_losses_that_were_not_finite_are_counted(tmp_path: Path) -> None:
-    assert steps_without_loss(tmp_path / "metrics.jsonl") == 0  # of M0, or of a selected checkpoint
+    assert steps_without_loss(tmp_path / "metrics.jsonl") == 0  # M0 and selected checkpoints have no such file
     (tmp_path / "metrics.jsonl").write_text('{"loss": 0.5, "step": 1}\n{"loss": null, "step": 2}\n')
     assert steps_without_loss(tmp_path / "metrics.jsonl") == 1
     config, lost = read(CONFIG / "config.yaml"), {"demo/seed0/dpo/g0/k0": 3}
@@ -70,9 +70,9 @@ def test_a_seed_that_was_drawn_for_the_run_is_in_it() -> None:
     fresh = config.pool.model_copy(update={"seed": "run"})
     manifest = MANIFEST | {"source": {"source": "synthetic", "seed": 123}}
     for pool, expected in ((fresh, 123), (config.pool, None)):
-        asked = config.model_copy(update={"pool": pool})
-        found = provenance(asked, [], {"pool": manifest}, [], __file__)
-        assert found["problems"]["pool"].get("seed") == expected
+        other = config.model_copy(update={"pool": pool})
+        run = provenance(other, [], {"pool": manifest}, [], __file__)
+        assert run["problems"]["pool"].get("seed") == expected
 
 
 def test_two_records_of_the_same_results_are_equal() -> None:
@@ -112,7 +112,7 @@ def test_the_commit_and_whether_something_was_changed_since(repository: Path) ->
 
 
 def test_a_workflow_that_is_not_tracked_has_no_commit(repository: Path) -> None:
-    """A copy inside somebody else's repository is not that repository's commit."""
+    """A copy inside another repository does not have its commit."""
     (repository / "copy").mkdir()
     (repository / "copy/Snakefile").write_text("")
     assert commit(repository / "copy/Snakefile") == {"commit": None, "dirty": None}

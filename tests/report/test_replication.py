@@ -58,7 +58,7 @@ def test_problems_of_other_runs_are_told_by_their_seeds(tmp_path: Path) -> None:
         write_json(results / "problems/fresh.manifest.json", manifest("fresh", drawn, problems, verify_batch))
         seeds.append(drawn.seed)
     differences = compare_results(tmp_path / "a", tmp_path / "b")
-    [told] = [difference for difference in differences if difference.name == "fresh"]
-    assert told.detail == f"other problems, generated with the seeds {seeds[0]} | {seeds[1]}"
-    assert told.weight == "asked"
+    [fresh] = [difference for difference in differences if difference.name == "fresh"]
+    assert fresh.detail == f"other problems, generated with the seeds {seeds[0]} | {seeds[1]}"
+    assert fresh.weight == "asked"
     assert not [d for d in differences if d.kind in ("evaluation", "configuration")], "no answers to other questions"

@@ -31,13 +31,7 @@ def reward_model(folder: Path, kind: str = "Llama", *, labels: int = 1, padding:
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", eos_token="</s>")
     tokenizer.chat_template = TEMPLATE
     torch.manual_seed(SEED)
-    shape = {
-        "vocab_size": len(vocabulary),
-        "max_position_embeddings": 256,
-        "num_labels": labels,
-        **SIZE,
-        **shape,
-    }
+    shape = {"vocab_size": len(vocabulary), "max_position_embeddings": 256, "num_labels": labels, **SIZE, **shape}
     config = getattr(transformers, f"{kind}Config")(**shape, pad_token_id=0 if padding else None)
     model = getattr(transformers, f"{kind}ForSequenceClassification")(config)
     model.save_pretrained(folder)

@@ -35,36 +35,38 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Judgement]]:
     """Judges two groups of two with a reward that is given as a function of an attempt's text."""
 
     def judged(score: Callable[[Sequence[Attempt]], Any], texts: Sequence[str], binary: bool = False) -> Any:
-        reward = Reward("odd", 1, Odd, lambda settings, own, context: score(own), str, binary=binary)
+        reward = Reward("odd", 1, Odd, lambda settings, attempts, context: score(attempts), str, binary=binary)
         monkeypatch.setitem(catalogue.REWARDS, "odd", reward)
         problem = Problem("p", "?", "5", 1, None, "a test")
-        own = [Attempt(problem, f"g{i // 2}", i % 2, text, Verified("incorrect", "1")) for i, text in enumerate(texts)]
-        return judge(Odd(), own, CONTEXT)
+        attempts = [
+            Attempt(problem, f"g{i // 2}", i % 2, text, Verified("incorrect", "1")) for i, text in enumerate(texts)
+        ]
+        return judge(Odd(), attempts, CONTEXT)
 
     return judged
 
 
-def numbers(own: Sequence[Attempt]) -> list[Judgement]:
-    return [Judgement(float(attempt.text)) for attempt in own]
+def numbers(attempts: Sequence[Attempt]) -> list[Judgement]:
+    return [Judgement(float(attempt.text)) for attempt in attempts]
 
 
 def test_a_number_that_is_none_has_a_status(odd: Callable[..., list[Judgement]]) -> None:
-    found = odd(numbers, ["1.5", "nan", "inf", "-inf", "1e308", "-1e18"])  # a trainer's float32 has no 1e308
-    assert [judgement.reward for judgement in found] == [1.5, None, None, None, None, -1e18]
-    assert [judgement.status for judgement in found] == ["judged", *["not_finite"] * 4, "judged"]
+    judgements = odd(numbers, ["1.5", "nan", "inf", "-inf", "1e308", "-1e18"])  # a trainer's float32 has no 1e308
+    assert [judgement.reward for judgement in judgements] == [1.5, None, None, None, None, -1e18]
+    assert [judgement.status for judgement in judgements] == ["judged", *["not_finite"] * 4, "judged"]
 
 
 @pytest.mark.parametrize("value", [None, "five", 10**400, math.nan])
-def test_what_is_no_number_at_all_has_a_status(odd: Callable[..., list[Judgement]], value: Any) -> None:
-    found = odd(lambda own: [Judgement(value)] * len(own), ["a", "b"])
-    assert {(judgement.reward, judgement.status) for judgement in found} == {(None, "not_finite")}
+def test_rewards_that_are_no_numbers_have_a_status(odd: Callable[..., list[Judgement]], value: Any) -> None:
+    judgements = odd(lambda attempts: [Judgement(value)] * len(attempts), ["a", "b"])
+    assert {(judgement.reward, judgement.status) for judgement in judgements} == {(None, "not_finite")}
 
 
-def test_a_completion_that_breaks_the_reward_costs_its_own_group(odd: Callable[..., list[Judgement]]) -> None:
-    found = odd(numbers, ["1", "2", "hostile", "4"])
-    assert [judgement.reward for judgement in found] == [1, 2, None, None]
-    assert [judgement.status for judgement in found] == ["judged", "judged", "error", "error"]
-    assert found[2].details == {"error": "ValueError"}
+def test_a_completion_that_breaks_the_reward_costs_only_its_group(odd: Callable[..., list[Judgement]]) -> None:
+    judgements = odd(numbers, ["1", "2", "hostile", "4"])
+    assert [judgement.reward for judgement in judgements] == [1, 2, None, None]
+    assert [judgement.status for judgement in judgements] == ["judged", "judged", "error", "error"]
+    assert judgements[2].details == {"error": "ValueError"}
 
 
 def test_a_reward_that_always_fails_ends_the_job(odd: Callable[..., list[Judgement]]) -> None:
@@ -75,31 +77,31 @@ def test_a_reward_that_always_fails_ends_the_job(odd: Callable[..., list[Judgeme
 @pytest.mark.parametrize("details", [{"seen": {1, 2}}, {"score": math.nan}, {1j: "x"}, 5])
 def test_details_that_no_row_can_hold_name_the_reward(odd: Callable[..., list[Judgement]], details: Any) -> None:
     with pytest.raises(RuntimeError, match="odd fails on everything: RuntimeError: details of a judgement are no JSON"):
-        odd(lambda own: [Judgement(1.0, details=details)] * len(own), ["1", "2"])
+        odd(lambda attempts: [Judgement(1.0, details=details)] * len(attempts), ["1", "2"])
 
 
 @pytest.mark.parametrize("leave", ["sys.exit", "os._exit"])
 def test_a_reward_that_ends_the_process_fails_instead(odd: Callable[..., list[Judgement]], leave: str) -> None:
     real = os._exit
     with pytest.raises(RuntimeError, match=rf"odd fails on everything: RuntimeError: it called {leave}\(0\)"):
-        odd(lambda own: getattr(sys if leave == "sys.exit" else os, leave.partition(".")[2])(0), ["1", "2"])
+        odd(lambda attempts: getattr(sys if leave == "sys.exit" else os, leave.partition(".")[2])(0), ["1", "2"])
     assert os._exit is real
 
 
-def test_a_child_of_a_reward_ends_as_it_likes(odd: Callable[..., list[Judgement]]) -> None:
-    def score(own: Sequence[Attempt]) -> list[Judgement]:
+def test_a_child_process_of_a_reward_can_exit(odd: Callable[..., list[Judgement]]) -> None:
+    def score(attempts: Sequence[Attempt]) -> list[Judgement]:
         if (child := os.fork()) == 0:
             os._exit(7)
-        return [Judgement(float(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))] * len(own)
+        return [Judgement(float(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))] * len(attempts)
 
     assert {judgement.reward for judgement in odd(score, ["1", "2"])} == {7}
 
 
 def test_as_many_judgements_as_completions(odd: Callable[..., list[Judgement]]) -> None:
     with pytest.raises(RuntimeError, match="1 judgements for 2 completions"):
-        odd(lambda own: numbers(own)[:1], ["1", "2"])
+        odd(lambda attempts: numbers(attempts)[:1], ["1", "2"])
     with pytest.raises(RuntimeError, match="or not Judgements"):
-        odd(lambda own: [1.0] * len(own), ["1", "2"])
+        odd(lambda attempts: [1.0] * len(attempts), ["1", "2"])
 
 
 def test_a_binary_reward_gives_0_or_1(odd: Callable[..., list[Judgement]]) -> None:
@@ -121,21 +123,21 @@ def test_each_problem_is_judged_by_the_reward_of_its_kind(odd: Callable[..., lis
 
 
 def hanging(text: str) -> Callable[[Sequence[Attempt]], list[Judgement]]:
-    """A reward that never answers where a completion has this text; its time is up at once."""
+    """Return a reward that hangs on completions with this text, and whose time limit is over immediately."""
 
-    def score(own: Sequence[Attempt]) -> list[Judgement]:
-        while any(attempt.text == text for attempt in own):
+    def score(attempts: Sequence[Attempt]) -> list[Judgement]:
+        while any(attempt.text == text for attempt in attempts):
             try:
                 signal.raise_signal(signal.SIGALRM)
                 time.sleep(3600)
-            except Exception:  # what real code does around a network
+            except Exception:  # like code around a network call
                 continue
-        return numbers(own)
+        return numbers(attempts)
 
     return score
 
 
-def test_what_hangs_is_told_so_again_and_again() -> None:
+def test_a_hanging_reward_is_interrupted_repeatedly() -> None:
     with pytest.raises(LateError), deadline(0.01):
         try:
             time.sleep(3600)
@@ -146,7 +148,7 @@ def test_what_hangs_is_told_so_again_and_again() -> None:
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
-def test_no_timer_is_left_where_it_rings_at_the_last_moment() -> None:
+def test_no_timer_is_left_if_it_fires_at_the_end() -> None:
     """Between the end of the block and the end of the deadline."""
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -169,7 +171,7 @@ def test_no_timer_is_left_where_it_rings_at_the_last_moment() -> None:
 
 @pytest.fixture
 def limited(odd: Callable[..., list[Judgement]], monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Judgement]]:
-    """As `odd`, of a plugin with a time limit that lets everything pass that does not hang."""
+    """`odd` for a plugin with a time limit that only hanging calls exceed."""
 
     def judged(score: Callable[[Sequence[Attempt]], Any], texts: Sequence[str]) -> Any:
         monkeypatch.setattr(judging, "reward_of", lambda settings: (catalogue.REWARDS["odd"], settings))
@@ -180,11 +182,11 @@ def limited(odd: Callable[..., list[Judgement]], monkeypatch: pytest.MonkeyPatch
     return judged
 
 
-def test_a_reward_that_hangs_costs_its_own_group(limited: Callable[..., list[Judgement]]) -> None:
+def test_a_hanging_reward_costs_only_its_group(limited: Callable[..., list[Judgement]]) -> None:
     before = signal.getsignal(signal.SIGALRM)
-    found = limited(hanging("3"), ["1", "2", "3", "4", "5", "6"])
-    assert [judgement.reward for judgement in found] == [1, 2, None, None, 5, 6]
-    assert [judgement.status for judgement in found[2:4]] == ["late", "late"]
+    judgements = limited(hanging("3"), ["1", "2", "3", "4", "5", "6"])
+    assert [judgement.reward for judgement in judgements] == [1, 2, None, None, 5, 6]
+    assert [judgement.status for judgement in judgements[2:4]] == ["late", "late"]
     assert signal.getsignal(signal.SIGALRM) is before
 
 
@@ -193,14 +195,14 @@ def test_a_reward_that_always_hangs_ends_the_job(limited: Callable[..., list[Jud
         limited(hanging("1"), ["1", "2", "1", "2"])
 
 
-def test_a_reward_with_a_time_limit_is_asked_in_parts_of_whole_groups(limited: Callable[..., list[Judgement]]) -> None:
-    asked: list[int] = []
+def test_a_reward_with_a_time_limit_is_called_for_whole_groups(limited: Callable[..., list[Judgement]]) -> None:
+    groups: list[int] = []
 
-    def score(own: Sequence[Attempt]) -> list[Judgement]:
-        asked.append(len({attempt.group for attempt in own}))
-        assert len(own) == 2 * asked[-1]
-        return numbers(own)
+    def score(attempts: Sequence[Attempt]) -> list[Judgement]:
+        groups.append(len({attempt.group for attempt in attempts}))
+        assert len(attempts) == 2 * groups[-1]
+        return numbers(attempts)
 
     texts = [str(i) for i in range(2 * 65)]
     assert [judgement.reward for judgement in limited(score, texts)] == [float(text) for text in texts]
-    assert sorted(asked) == [21, 22, 22]  # no part so small that its failure is everything's
+    assert sorted(groups) == [21, 22, 22]  # no part so small that its failure is everything's

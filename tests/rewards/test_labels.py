@@ -1,4 +1,4 @@
-"""Which rollouts are imitated and which avoided: every regime on pairs, groups or single rollouts asks `labels`."""
+"""`labels`: right and wrong rollouts, for all regimes on pairs, groups or single rollouts."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def drawn(**rewards: list[float]) -> pd.DataFrame:
     return to_frame(rows)
 
 
-def listed(found: pd.Series) -> list[Any]:
-    return [None if pd.isna(value) else bool(value) for value in found]
+def listed(column: pd.Series) -> list[Any]:
+    return [None if pd.isna(value) else bool(value) for value in column]
 
 
 def problems(frame: pd.DataFrame) -> list[Problem]:
@@ -54,19 +54,19 @@ values = st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, math.nan]), min_size=1, m
 @given(values, values)
 def test_whoever_is_imitated_is_worth_more_than_whoever_is_avoided(p: list[float], q: list[float]) -> None:
     frame = drawn(p=p, q=q)
-    found = frame.assign(label=labels(frame))
-    for _, rows in found.dropna(subset="label").groupby("problem_id"):
+    labelled = frame.assign(label=labels(frame))
+    for _, rows in labelled.dropna(subset="label").groupby("problem_id"):
         right, wrong = (rows["reward"][rows["label"] == side] for side in (True, False))
         if len(right) and len(wrong):
             assert right.min() > wrong.max()
-    assert found["label"][frame["reward"].isna()].isna().all()
+    assert labelled["label"][frame["reward"].isna()].isna().all()
 
 
 def test_every_regime_takes_the_same_side() -> None:
     """Best: 1 and 3. Worst: 0. The one without a reward is in nothing."""
     frame = spelled(drawn(p=[0.1, 0.9, 0.5, 0.9, math.nan], q=[0.4, 0.4]))
-    asked = problems(frame)
-    (pair,) = build_pairs(frame, asked, Prompt(), 0)
+    by_id = problems(frame)
+    (pair,) = build_pairs(frame, by_id, Prompt(), 0)
     assert pair["chosen_sample"] in (1, 3)
     assert pair["rejected_sample"] == 0
     assert pair["p_hat"] == 0.5  # two of the four that have a reward
@@ -74,9 +74,9 @@ def test_every_regime_takes_the_same_side() -> None:
     assert [text_of(ids) for ids in group.completions] == [f"p, attempt {i}" for i in range(4)]
     assert sorted(group.pairs) == [(1, 0), (3, 0)]
     assert group.advantages == pytest.approx((-0.5, 0.3, -0.1, 0.3))
-    best = right_completions(frame, asked, None, 0)
+    best = right_completions(frame, by_id, None, 0)
     assert [text_of(row["completion_ids"]) for row in best] == ["p, attempt 1", "p, attempt 3"]
-    judged = judged_rollouts(frame, asked, "all", 0)
+    judged = judged_rollouts(frame, by_id, "all", 0)
     assert {text_of(row["completion_ids"]): row["label"] for row in judged} == {
         "p, attempt 0": False,
         "p, attempt 1": True,
@@ -84,7 +84,7 @@ def test_every_regime_takes_the_same_side() -> None:
     }
 
 
-def test_without_a_difference_there_is_nothing_to_learn_from_and_it_says_why() -> None:
+def test_equal_rewards_give_no_pair_and_a_message() -> None:
     frame = drawn(p=[1.0, 1.0], q=[1.0, math.nan])
     with pytest.raises(
         ValueError, match=r"that its reward tells apart .2 prompts; 3 judged, 1 not_finite; mean reward 1"
@@ -93,23 +93,23 @@ def test_without_a_difference_there_is_nothing_to_learn_from_and_it_says_why() -
     assert groups(drawn(p=[math.nan] * 2), "p", which="one", seed=0) == []
 
 
-def test_informativeness_says_of_scalars_what_it_can() -> None:
-    found = informativeness(drawn(p=[0.1, 0.9], q=[0.4, 0.4], r=[0.3, math.nan]))
-    assert (found.n_prompts, found.n_pairable, found.pairability) == (3, 1, pytest.approx(1 / 3))
-    assert found.mean_reward == pytest.approx((0.1 + 0.9 + 0.4 + 0.4 + 0.3) / 5)
-    assert (found.n_not_judged, found.pass_at_1) == (1, 0)
-    assert (found.entropy, found.mid_band, found.all_correct) == (None, None, None)
+def test_informativeness_of_scalar_rewards() -> None:
+    measures = informativeness(drawn(p=[0.1, 0.9], q=[0.4, 0.4], r=[0.3, math.nan]))
+    assert (measures.n_prompts, measures.n_pairable, measures.pairability) == (3, 1, pytest.approx(1 / 3))
+    assert measures.mean_reward == pytest.approx((0.1 + 0.9 + 0.4 + 0.4 + 0.3) / 5)
+    assert (measures.n_not_judged, measures.pass_at_1) == (1, 0)
+    assert (measures.entropy, measures.mid_band, measures.all_correct) == (None, None, None)
 
 
-def test_the_length_of_best_and_worst_shows_what_a_scalar_reward_pays_for() -> None:
-    """Prompt p: best 30 tokens, worst 10; q: best 50, worst 20; r is a tie, whose lengths are in neither."""
+def test_lengths_of_the_best_and_worst_rollouts_are_recorded() -> None:
+    """Prompt p: best 30 tokens, worst 10. Prompt q: best 50, worst 20. Prompt r is a tie and does not count."""
     frame = drawn(p=[0.9, 0.1, 0.5], q=[-1.0, -2.0], r=[0.3, 0.3])
     frame["token_count"] = [30, 10, 999, 50, 20, 999, 999]
     assert lengths(frame) == (40, 15)
     assert lengths(frame[frame["problem_id"] == "r"]) == (None, None)
     frame["reward_details"] = ['{"truncated": true, "score": 1.0}', '{"score": 0.1}', *[None] * 5]
-    found = informativeness(frame)
-    assert (found.mean_length_best, found.mean_length_worst, found.n_not_read_whole) == (40, 15, 1)
+    measures = informativeness(frame)
+    assert (measures.mean_length_best, measures.mean_length_worst, measures.n_not_read_whole) == (40, 15, 1)
     logged = summary(frame, [])
     assert (logged["completions/mean_length_best"], logged["completions/mean_length_worst"]) == (40, 15)
     binary = summary(drawn(p=[0, 1]), [])
@@ -121,11 +121,11 @@ def test_a_control_is_informative_by_its_reward_and_right_by_the_truth() -> None
         rollout("p", i, verdict, reward=reward, reward_status="judged")
         for i, (verdict, reward) in enumerate([("correct", 0.0), ("correct", 1.0), ("correct", 0.0), ("correct", 1.0)])
     ]
-    found = informativeness(to_frame(rows))  # type: ignore[arg-type]
-    assert (found.pass_at_1, found.pairability, found.entropy, found.mean_reward) == (1, 1, 1, 0.5)
+    measures = informativeness(to_frame(rows))  # type: ignore[arg-type]
+    assert (measures.pass_at_1, measures.pairability, measures.entropy, measures.mean_reward) == (1, 1, 1, 0.5)
 
 
-def test_of_a_mixed_batch_each_kind_is_labelled_as_if_alone() -> None:
+def test_each_kind_of_a_mixed_batch_is_labelled_separately() -> None:
     """The margin is about scalars: a right and a wrong answer are 1 apart and always a pair."""
     right, wrong = rollout("v", 0, "correct", reward=1.0), rollout("v", 1, "incorrect", reward=0.0)
     replies = [rollout(name, i, "no_reference", reward=value) for name, i, value in OPEN_ENDED]
@@ -136,9 +136,9 @@ def test_of_a_mixed_batch_each_kind_is_labelled_as_if_alone() -> None:
     assert listed(labels(alone, margin=2.0)) == [None, None, False, True]
     tokens = frame.assign(token_count=[100, 9, 100, 5, 3, 7])
     assert lengths(tokens) == (8, 4)
-    said = summary(tokens.assign(finish_reason="stop"), [])
-    assert (said["reward/verifiable"], said["reward/open_ended"]) == (0.5, pytest.approx(8.5 / 4))
-    assert (said["completions/mean_length/verifiable"], said["completions/mean_length/open_ended"]) == (100, 6)
+    logged = summary(tokens.assign(finish_reason="stop"), [])
+    assert (logged["reward/verifiable"], logged["reward/open_ended"]) == (0.5, pytest.approx(8.5 / 4))
+    assert (logged["completions/mean_length/verifiable"], logged["completions/mean_length/open_ended"]) == (100, 6)
 
 
 OPEN_ENDED = (("p", 0, 2.5), ("p", 1, 1.0), ("q", 0, 1.0), ("q", 1, 4.0))

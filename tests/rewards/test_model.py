@@ -27,8 +27,8 @@ CONVERSATIONS = [("Name a fruit.", "An apple" + ", please" * n) for n in (0, 20,
 
 
 def settings(folder: Path, **more: Any) -> Section:
-    own: Section = TypeAdapter(AnyReward).validate_python({"reward": "model", "path": str(folder), **more})
-    return own
+    section: Section = TypeAdapter(AnyReward).validate_python({"reward": "model", "path": str(folder), **more})
+    return section
 
 
 def attempts(texts: list[str], group: str = "p") -> list[Attempt]:
@@ -37,7 +37,7 @@ def attempts(texts: list[str], group: str = "p") -> list[Attempt]:
 
 
 def by_hand(folder: Path, prompt: str, completion: str, limit: int | None = None) -> float:
-    """What transformers itself says of one conversation."""
+    """Score of one conversation by transformers."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -50,32 +50,32 @@ def by_hand(folder: Path, prompt: str, completion: str, limit: int | None = None
 
 
 @pytest.mark.parametrize(("kind", "padding"), [("Llama", True), ("Llama", False), ("Bert", True)])
-def test_a_batch_says_what_single_conversations_say(tmp_path: Path, kind: str, padding: bool) -> None:
+def test_a_batch_has_the_scores_of_single_conversations(tmp_path: Path, kind: str, padding: bool) -> None:
     folder = reward_model(tmp_path, kind, padding=padding)
     single = [by_hand(folder, *pair) for pair in CONVERSATIONS]
-    assert max(single) - min(single) > 1e-3  # else equal numbers would say nothing
+    assert max(single) - min(single) > 1e-3  # so that equal scores are no coincidence
     scores = Scorer(folder, batch_size=3)(CONVERSATIONS)
     assert [score.value for score in scores] == pytest.approx(single, abs=1e-5)
     assert not any(score.truncated for score in scores)
 
 
-def test_what_was_scored_is_not_scored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = Scorer(reward_model(tmp_path), batch_size=4)
     rows: list[int] = []
     forward = scorer._forward
     monkeypatch.setattr(scorer, "_forward", lambda batch: rows.append(len(batch)) or forward(batch))
     first = scorer(CONVERSATIONS)
-    assert rows == [4, 2]  # one of the seven stands there twice
+    assert rows == [4, 2]  # one of the seven is there twice
     assert scorer([*CONVERSATIONS[::-1], ("Why?", "Because")])[:7] == first[::-1]
     assert rows == [4, 2, 1]
 
 
-def test_what_is_too_long_is_cut_and_counted(tmp_path: Path) -> None:
+def test_long_conversations_are_truncated_and_counted(tmp_path: Path) -> None:
     folder = reward_model(tmp_path)
     long = "x" * 300  # bytes are tokens, and the model has 256 positions
-    found = judge(settings(folder), attempts(["x", long]), Context(None, 0, "training"))  # type: ignore[arg-type]
-    assert [judgement.details for judgement in found] == [{}, {"truncated": True}]
-    assert found[1].reward == pytest.approx(by_hand(folder, "Name a fruit.", long, 256), abs=1e-5)
+    judgements = judge(settings(folder), attempts(["x", long]), Context(None, 0, "training"))  # type: ignore[arg-type]
+    assert [judgement.details for judgement in judgements] == [{}, {"truncated": True}]
+    assert judgements[1].reward == pytest.approx(by_hand(folder, "Name a fruit.", long, 256), abs=1e-5)
     shorter = judge(settings(folder, max_length=20), attempts(["x"]), Context(None, 0, "training"))  # type: ignore[arg-type]
     assert shorter[0].details == {} and len("Name a fruit.") + 4 == 17
     cut = judge(settings(folder, max_length=16), attempts(["x"]), Context(None, 0, "training"))  # type: ignore[arg-type]
@@ -105,27 +105,27 @@ def test_a_score_that_is_no_number_has_a_status(tmp_path: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     weights["score.weight"] = torch.full_like(weights["score.weight"], torch.nan)
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    found = judge(settings(folder), attempts(["x", "y"]), Context(None, 0, "training"))  # type: ignore[arg-type]
-    assert [(judgement.reward, judgement.status) for judgement in found] == [(None, "not_finite")] * 2
+    judgements = judge(settings(folder), attempts(["x", "y"]), Context(None, 0, "training"))  # type: ignore[arg-type]
+    assert [(judgement.reward, judgement.status) for judgement in judgements] == [(None, "not_finite")] * 2
 
 
 def test_other_weights_are_another_reward(tmp_path: Path) -> None:
-    own = settings(reward_model(tmp_path))
-    params = reward_params(own)
-    assert reward_settings(params) == own
-    assert words_of(own) == f"scores of the reward model {tmp_path}"
+    section = settings(reward_model(tmp_path))
+    params = reward_params(section)
+    assert reward_settings(params) == section
+    assert words_of(section) == f"scores of the reward model {tmp_path}"
     (tmp_path / "README.md").write_text("says nothing to the model")
-    assert reward_params(own) == params
+    assert reward_params(section) == params
     weights = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
-    assert reward_params(own) != params
+    assert reward_params(section) != params
     with pytest.raises(ValueError, match=r"its files changed after this job was planned: sha256 "):
         reward_settings(params)
     (tmp_path / "model.safetensors").write_bytes(weights)
     (tmp_path / "chat_template.jinja").write_text("{{ messages[1]['content'] }}")
-    assert reward_params(own) != params
+    assert reward_params(section) != params
     hub = TypeAdapter(AnyReward).validate_python({"reward": "model", "id": "a/b", "revision": "0" * 40})
-    assert "content" not in reward_params(hub)  # the revision says it
+    assert "content" not in reward_params(hub)  # the revision identifies the content
 
 
 def edit(**changes: Any) -> Callable[[Path], None]:
@@ -162,15 +162,15 @@ def test_a_folder_that_cannot_be_used_is_named_before_anything_runs(
     tmp_path: Path, break_it: Callable[[Path], None], more: dict[str, Any], message: str
 ) -> None:
     break_it(reward_model(tmp_path))
-    own = {"reward": "model", "path": str(tmp_path), **more}
+    entry = {"reward": "model", "path": str(tmp_path), **more}
     with pytest.raises(ConfigError, match=f"rewards.polite: .*{message}") as caught:
-        require_files(load(MINIMAL | {"rewards": {"polite": own}}))
+        require_files(load(MINIMAL | {"rewards": {"polite": entry}}))
     assert "\n" not in str(caught.value)
-    assert "delete" not in str(caught.value)  # which is advice for files that this workflow makes
+    assert "delete" not in str(caught.value)  # advice for files that the workflow makes
 
 
 @pytest.mark.parametrize(
-    ("own", "message"),
+    ("source", "message"),
     [
         ({}, "rewards.polite.path: give a folder here, or id and revision instead"),
         ({"path": "a", "id": "b"}, "rewards.polite.path: give a folder here, or id and revision instead"),
@@ -179,9 +179,9 @@ def test_a_folder_that_cannot_be_used_is_named_before_anything_runs(
         ({"id": "a/b", "revision": "main"}, "rewards.polite.revision: "),
     ],
 )
-def test_a_model_has_one_source(own: dict[str, Any], message: str) -> None:
+def test_a_model_has_one_source(source: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        load(MINIMAL | {"rewards": {"polite": {"reward": "model", **own}}})
+        load(MINIMAL | {"rewards": {"polite": {"reward": "model", **source}}})
 
 
 def test_a_head_that_was_never_saved_is_not_made_up(tmp_path: Path) -> None:

@@ -127,12 +127,12 @@ def test_where_a_reward_is_named_its_file_can_stand() -> None:
     ablation = {"steps": [0], "reward": {"file": "of/my reward.py"}}
     ablations = {"one": ablation, "same": ablation, "other": ablation | {"reward": {"file": "my-reward.py"}}}
     config = load(MINIMAL | {"rewards": {"short": {"file": "short.py"}}, "ablations": ablations})
-    assert {name: own.file for name, own in config.rewards.items()} == {
+    assert {name: reward.file for name, reward in config.rewards.items()} == {
         "short": "short.py",
         "my-reward": "of/my reward.py",
         "my-reward-2": "my-reward.py",
     }
-    named = {name: own.reward for name, own in config.ablations.items()}
+    named = {name: reward.reward for name, reward in config.ablations.items()}
     assert named == {"one": "my-reward", "same": "my-reward", "other": "my-reward-2"}
     assert load(config.model_dump()) == config
 
@@ -162,5 +162,5 @@ def test_open_ended_prompts_refuse_one_that_takes_the_right_answer() -> None:
     python._parameters.cache_clear()
     settings = written("def reward(completions, answers): ...\n")
     assert reward_of(settings)[0].needs_reference
-    with pytest.raises(ConfigError, match=r"open_ended.reward: mine looks at the right answer"):
+    with pytest.raises(ConfigError, match=r"open_ended.reward: mine needs a reference answer"):
         load(MINIMAL | {"open_ended": section})

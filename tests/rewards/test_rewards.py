@@ -1,4 +1,4 @@
-"""What every reward of the package gives to completions whose worth is known by hand."""
+"""Every reward of the package, compared with values by hand."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ COIN, FORMAT, WRONG, MAJORITY = (
 
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[Verifier]:
-    with Verifier(1) as own:
-        yield own
+    with Verifier(1) as pool:
+        yield pool
 
 
 def attempts(verifier: Verifier, texts: Sequence[str], answer: str = "5", group: str = "p") -> list[Attempt]:
     problem = Problem(group.split("#", maxsplit=1)[0], "What?", answer, 1, None, "a test")
-    found = verifier.verify([(answer, text) for text in texts], ["stop"] * len(texts))
-    return [Attempt(problem, group, i, text, found[i]) for i, text in enumerate(texts)]
+    verified = verifier.verify([(answer, text) for text in texts], ["stop"] * len(texts))
+    return [Attempt(problem, group, i, text, verified[i]) for i, text in enumerate(texts)]
 
 
 def rewards(reward: Section, judged: Sequence[Attempt], verifier: Verifier, **context: Any) -> list[float | None]:
@@ -61,7 +61,7 @@ def test_by_hand(verifier: Verifier, reward: Section, expected: list[int]) -> No
 
 def test_every_reward_of_the_catalogue_judges_nothing_and_comes_back_from_its_params(verifier: Verifier) -> None:
     for name, reward in REWARDS.items():
-        if name in ("model", "python"):  # need files of their own: test_model, test_python
+        if name in ("model", "python"):  # these need files: test_model, test_python
             continue
         settings = reward.settings(reward=name)  # type: ignore[call-arg]
         assert judge(settings, [], Context(verifier, 0, "harvest")) == []
@@ -80,9 +80,9 @@ def boxes(*answers: str) -> list[str]:
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [
-        (["7", "5", "7"], [1, 0, 1]),  # the reference is 5, and nobody asks for it
+        (["7", "5", "7"], [1, 0, 1]),  # the reference, 5, is not used
         (["0.5", "5", r"\frac12", "5", "1/2"], [1, 0, 1, 0, 1]),  # equal as mathematics, not as text
-        (["5", "7", "7", "5"], [1, 0, 0, 1]),  # as many votes: whose answer came first
+        (["5", "7", "7", "5"], [1, 0, 0, 1]),  # a tie: the first answer
         (["7", "5"], [1, 0]),
         (["", "", "7"], [0, 0, 1]),  # without a box there is no vote, however many there are
         (["", ""], [0, 0]),
@@ -94,7 +94,7 @@ def test_the_majority_by_hand(verifier: Verifier, answers: list[str], expected: 
     assert rewards(MAJORITY, attempts(verifier, boxes(*answers)), verifier) == expected
 
 
-def test_every_group_votes_alone_and_says_for_what(verifier: Verifier) -> None:
+def test_every_group_votes_separately_and_records_its_answer(verifier: Verifier) -> None:
     first, second = attempts(verifier, boxes("7", "7", "5")), attempts(verifier, boxes("5", "5", "7"), group="q")
     mixed = [attempt for pair in zip(first, second, strict=True) for attempt in pair]
     assert rewards(MAJORITY, mixed, verifier) == [1, 1, 1, 1, 0, 0]
@@ -115,7 +115,7 @@ def test_a_coin_belongs_to_its_place_and_not_to_the_batch(seed: int, shuffle: ra
     assert [judgement.reward for judgement in judge(COIN, some, context)] == [coins[a.group, a.sample] for a in some]
 
 
-def test_coins_differ_between_visits_seeds_and_streams_and_come_up_as_often_as_asked(verifier: Verifier) -> None:
+def test_random_rewards_differ_between_visits_seeds_and_streams_and_have_their_rate(verifier: Verifier) -> None:
     texts = ["no answer"] * 2000
     first = rewards(Random(reward="random", p=0.2), attempts(verifier, texts), verifier)
     assert 0.17 < sum(filter(None, first)) / 2000 < 0.23  # 3.3 standard deviations
@@ -126,4 +126,4 @@ def test_coins_differ_between_visits_seeds_and_streams_and_come_up_as_often_as_a
         rewards(COIN, attempts(verifier, texts), verifier, stream="harvest"),
     ):
         agree = sum(a == b for a, b in zip(coins, other, strict=True)) / 2000
-        assert 0.45 < agree < 0.55  # independent, not equal and not opposite
+        assert 0.45 < agree < 0.55  # independent, neither equal nor opposite

@@ -34,9 +34,9 @@ def fair(tmp_path_factory: pytest.TempPathFactory) -> Scorer:
 def mean_score(scorer: Scorer, politeness: int, fillers: int) -> float:
     """Over 40 replies to random requests."""
     rng = random.Random(f"{politeness}/{fillers}")
-    asked = [draw_request(rng) for _ in range(40)]
-    replies = [draw_reply(rng, thing, politeness=politeness, fillers=fillers).text for _, thing in asked]
-    scores = scorer([(prompt, text) for (prompt, _), text in zip(asked, replies, strict=True)])
+    requests = [draw_request(rng) for _ in range(40)]
+    replies = [draw_reply(rng, topic, politeness=politeness, fillers=fillers).text for _, topic in requests]
+    scores = scorer([(prompt, text) for (prompt, _), text in zip(requests, replies, strict=True)])
     return sum(score.value for score in scores) / len(scores)
 
 
@@ -52,26 +52,26 @@ def test_the_biased_one_can_be_hacked_by_length(biased: Scorer, fair: Scorer) ->
 
 
 def test_selecting_at_equal_length_takes_the_polite_checkpoint_and_not_the_padded_one(biased: Scorer) -> None:
-    """The first says one polite sentence and up to two empty ones, the second three to five empty ones alone."""
+    """The first writes one polite sentence and up to two empty ones, the second only three to five empty ones."""
     rng = random.Random(0)
     prompts = [draw_request(rng) for _ in range(20)]
     tables = []
     for politeness, fillers in ((1, (0, 1, 2)), (0, (3, 4, 5))):
         rows = [
-            (f"p{number}", sample, request, draw_reply(rng, thing, politeness=politeness, fillers=n).text)
-            for number, (request, thing) in enumerate(prompts)
+            (f"p{number}", sample, request, draw_reply(rng, topic, politeness=politeness, fillers=n).text)
+            for number, (request, topic) in enumerate(prompts)
             for sample, n in enumerate(fillers)
         ]
         table = pd.DataFrame(rows, columns=["problem_id", "sample", "request", "completion_text"])
-        asked = list(zip(table["request"], table["completion_text"], strict=True))
-        tables.append(table.assign(reward=[score.value for score in biased(asked)]))
-    found = checkpoint_table([10, 20], [], tables)
-    assert found["K"][found["reward"].idxmax()] == 20
-    assert found["K"][best(found)] == 10
-    assert found["reward_per_1000"].iloc[0] > 0
+        conversations = list(zip(table["request"], table["completion_text"], strict=True))
+        tables.append(table.assign(reward=[score.value for score in biased(conversations)]))
+    table_of_both = checkpoint_table([10, 20], [], tables)
+    assert table_of_both["K"][table_of_both["reward"].idxmax()] == 20
+    assert table_of_both["K"][best(table_of_both)] == 10
+    assert table_of_both["reward_per_1000"].iloc[0] > 0
 
 
-def test_replies_are_put_together_from_what_they_say_of_themselves() -> None:
+def test_preferences_follow_the_worth_of_replies() -> None:
     reply = draw_reply(random.Random(0), "the market", politeness=-1, fillers=3)
     assert reply.text.count(".") == 1 + 1 + 3
     assert worth(Reply("", 2, 4), 0.5) == 6
@@ -82,13 +82,13 @@ def test_replies_are_put_together_from_what_they_say_of_themselves() -> None:
     assert won == pytest.approx(0.88, abs=0.05)  # 1 / (1 + exp(-2))
 
 
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_with_files_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").write_text("")
     assert main(["reward-model", str(tmp_path)]) == 2
     assert "is not empty: name another folder" in capsys.readouterr().err
 
 
-def test_the_workflows_own_is_named_after_what_it_is_trained_with() -> None:
+def test_a_trained_reward_model_is_named_by_its_training_settings() -> None:
     plain = ScratchRewardModel(reward="scratch_model")
     dearer = ScratchRewardModel(reward="scratch_model", length_penalty=3.0)
     assert dearer.name == plain.name != ScratchRewardModel(reward="scratch_model", seed=1).name

@@ -28,7 +28,7 @@ def call(reward: Section, answers: list[str], groups: list[str], **more: Any) ->
         group_size=2,
         on_judged=lambda verified, rewards, **_: seen.append((verified, rewards)),
     )
-    found = function(
+    values = function(
         completions=[[{"role": "assistant", "content": rf"\boxed{{{answer}}}"}] for answer in answers],
         problem_id=[group[0] for group in groups],
         group=groups,
@@ -38,30 +38,30 @@ def call(reward: Section, answers: list[str], groups: list[str], **more: Any) ->
         **more,
     )
     assert function.__name__ == f"{reward.reward}_reward"  # type: ignore[attr-defined]
-    return found, metrics, seen[0]
+    return values, metrics, seen[0]
 
 
-def test_the_truth_is_what_it_always_was() -> None:
-    found, metrics, (verified, rewards) = call(TRUTH, ["5", "6", "7", "5"], ["p", "p", "q", "q"])
-    assert found == [1, 0, 0, 1] == [judgement.reward for judgement in rewards]
+def test_the_default_reward_is_unchanged() -> None:
+    values, metrics, (verified, rewards) = call(TRUTH, ["5", "6", "7", "5"], ["p", "p", "q", "q"])
+    assert values == [1, 0, 0, 1] == [judgement.reward for judgement in rewards]
     assert [judgement.verdict for judgement in verified] == ["correct", "incorrect", "incorrect", "correct"]
     assert metrics["verdicts/correct"] == 0.5
     assert set(metrics) == {name for name in metrics if name.startswith("verdicts/")}
 
 
 def test_training_sees_the_reward_and_the_rows_have_the_truth_too() -> None:
-    found, metrics, (verified, _) = call(MAJORITY, ["6", "6", "5", "7"], ["p", "p", "q", "q"])
-    assert found == [1, 1, 1, 0]
+    values, metrics, (verified, _) = call(MAJORITY, ["6", "6", "5", "7"], ["p", "p", "q", "q"])
+    assert values == [1, 1, 1, 0]
     assert [judgement.verdict for judgement in verified] == ["incorrect", "incorrect", "correct", "incorrect"]
     assert metrics["verdicts/correct"] == 0.25
     assert (metrics["rewards/judged"], metrics["rewards/not_finite"]) == (1, 0)
 
 
-def test_a_problem_that_is_asked_twice_at_once_is_two_groups() -> None:
+def test_a_problem_drawn_twice_in_a_step_is_two_groups() -> None:
     assert call(MAJORITY, ["6", "6", "7", "7"], ["p", "p", "p#asked-2", "p#asked-2"])[0] == [1, 1, 1, 1]
 
 
-def test_the_shares_of_verdicts_are_those_of_what_can_be_verified() -> None:
+def test_shares_of_verdicts_count_only_verifiable_prompts() -> None:
     metrics: dict[str, float] = {}
     log_verdicts([Verified("correct", "1"), Verified("no_reference", None)], metrics.__setitem__)
     assert metrics["verdicts/correct"] == 1

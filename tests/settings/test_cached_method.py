@@ -1,4 +1,4 @@
-"""What a section's method has returned is remembered for that section alone, and for as long as it lives."""
+"""A cached method keeps its results per section, for the lifetime of the section."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_same_question_has_the_same_answer_and_others_their_own() -> None:
     assert one == equal
 
 
-def test_a_copy_with_other_values_is_asked_again() -> None:
+def test_a_copy_with_other_values_is_computed_again() -> None:
     one = Numbers(base=1)
     assert (one.plus(1), one.model_copy(update={"base": 5}).plus(1)) == ([2], [6])
 
@@ -41,10 +41,10 @@ def test_an_error_is_raised_each_time() -> None:
             Numbers(base=1).plus(-1)
 
 
-def test_nothing_is_kept_of_what_is_gone() -> None:
-    known = Numbers.plus.__closure__
-    assert known is not None
-    [kept] = [cell.cell_contents for cell in known if isinstance(cell.cell_contents, dict)]
+def test_results_are_dropped_with_their_section() -> None:
+    closure = Numbers.plus.__closure__
+    assert closure is not None
+    [kept] = [cell.cell_contents for cell in closure if isinstance(cell.cell_contents, dict)]
     before = len(kept)
     one = Numbers(base=1)
     one.plus(1)

@@ -40,7 +40,7 @@ BEGAN, WRITTEN = 1_700_000_000, 1_600_000_000
 
 
 def answered(key: PolicyKey, verdicts: list[Verdict], samples: int = 1) -> list[Rollout]:
-    """An answer to every question, and as many further samples of each, which are wrong."""
+    """Return an answer to every question; further samples of each are wrong."""
     return [
         rollout(
             question.problem_id,
@@ -85,12 +85,12 @@ def finished(folder: Path, evaluation: dict[str, Any]) -> Path:
     write_problems(folder / "problems/sums.jsonl", QUESTIONS)
     samples = evaluation.get("sampled", {}).get("n", 1)
     for key in (M0, DPO):
-        own = folder / key.folder
-        (own / "eval").mkdir(parents=True)
+        policy_folder = folder / key.folder
+        (policy_folder / "eval").mkdir(parents=True)
         policy = Policy(key.folder, "tiny", key.regime, base="results/tiny/base/model", seed=key.seed)
-        write_policy(own / "policy.json", policy)
-        write_rollouts(own / "eval/sums.parquet", answered(key, VERDICTS, samples))
-        os.utime(own / "eval/sums.parquet", (WRITTEN, WRITTEN))
+        write_policy(policy_folder / "policy.json", policy)
+        write_rollouts(policy_folder / "eval/sums.parquet", answered(key, VERDICTS, samples))
+        os.utime(policy_folder / "eval/sums.parquet", (WRITTEN, WRITTEN))
     cost = Cost(f"results/{DPO.folder}/eval/sums.cost", "evaluate", 2, 2, 1, "cpu", 2, 20, 1)
     attempt = Attempt("ok", cost, "host", BEGAN + 0.5, BEGAN + 2.5, 1.0)
     (folder / "attempts").mkdir()
@@ -104,31 +104,31 @@ def log(folder: Path, key: PolicyKey) -> dict[str, Any]:
 
 
 def test_a_log_has_question_answer_and_verdict(results: Path) -> None:
-    found = log(results, DPO)
-    sample = found["samples"][2]
-    asked = [("system", "Be brief."), ("user", "What is 2 + 1? Box it.")]
-    assert [(message["role"], message["content"]) for message in sample["input"]] == asked
+    written = log(results, DPO)
+    sample = written["samples"][2]
+    messages = [("system", "Be brief."), ("user", "What is 2 + 1? Box it.")]
+    assert [(message["role"], message["content"]) for message in sample["input"]] == messages
     assert (sample["id"], sample["epoch"], sample["target"]) == ("q2", 1, "3")
     assert sample["messages"][-1]["content"] == r"It is \boxed{3}"
     assert sample["output"]["choices"][0]["stop_reason"] == "max_tokens"
-    assert sample["metadata"]["prompt_text"] == "<user>What is 2 + 1?<assistant>"  # as the policy saw it
-    assert [own["scores"]["verifier"]["value"] for own in found["samples"]] == ["C", "I", "N", "C"]
+    assert sample["metadata"]["prompt_text"] == "<user>What is 2 + 1?<assistant>"  # the text that the policy read
+    assert [own["scores"]["verifier"]["value"] for own in written["samples"]] == ["C", "I", "N", "C"]
     assert sample["scores"]["verifier"]["explanation"].startswith("truncated: ")
 
 
-def test_a_log_says_what_was_evaluated_how_and_when(results: Path) -> None:
-    found = log(results, DPO)["eval"]
-    assert (found["task"], found["model"]) == ("sums", "tiny/seed7/dpo/g0/k0")
-    assert found["metadata"] == {"policy": "dpo", "K": 0, "group_size": 0, "seed": 7}
-    assert found["model_generate_config"] == {"temperature": 0.0, "top_p": 1.0, "max_tokens": 30}  # of this model
-    assert found["created"] == "2023-11-14T22:13:20+00:00"  # BEGAN
+def test_a_log_names_task_settings_and_time(results: Path) -> None:
+    evaluation = log(results, DPO)["eval"]
+    assert (evaluation["task"], evaluation["model"]) == ("sums", "tiny/seed7/dpo/g0/k0")
+    assert evaluation["metadata"] == {"policy": "dpo", "K": 0, "group_size": 0, "seed": 7}
+    assert evaluation["model_generate_config"] == {"temperature": 0.0, "top_p": 1.0, "max_tokens": 30}
+    assert evaluation["created"] == "2023-11-14T22:13:20+00:00"  # BEGAN
     assert log(results, M0)["stats"]["completed_at"] == "2020-09-13T12:26:40+00:00"  # WRITTEN: it has no record
 
 
-def test_accuracy_and_standard_error_are_those_of_the_seed(results: Path) -> None:
+def test_accuracy_and_standard_error_are_per_seed(results: Path) -> None:
     [score] = log(results, DPO)["results"]["scores"]
     values = {name: metric["value"] for name, metric in score["metrics"].items()}
-    assert values == pytest.approx({"accuracy": 1 / 2, "stderr": (1 / 3) ** 0.5 / 2})  # of 1, 0, 0, 1
+    assert values == pytest.approx({"accuracy": 1 / 2, "stderr": (1 / 3) ** 0.5 / 2})  # scores 1, 0, 0, 1
 
 
 def test_every_verdict_of_a_benchmark_is_explained() -> None:
@@ -136,9 +136,9 @@ def test_every_verdict_of_a_benchmark_is_explained() -> None:
 
 
 def test_an_answer_to_no_problem_is_refused(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = g2d.open(results)
+    opened = g2d.open(results)
     with pytest.raises(ValueError, match=r"sums.parquet: answers 'q3', which is not in problems/sums.jsonl: run"):
-        log_of(found, M0, "sums", QUESTIONS[:3], None)
+        log_of(opened, M0, "sums", QUESTIONS[:3], None)
 
 
 def test_without_inspect_the_error_says_how_to_get_it(
@@ -168,13 +168,13 @@ def test_inspect_reads_the_logs_and_finds_our_numbers(
     assert capsys.readouterr().out == f"2 of 3 evaluations in {out}: inspect view --log-dir {out}\n"
     logs = {log.eval.model: log for log in map(read_eval_log, list_eval_logs(str(out)))}
     assert sorted(logs) == ["tiny/base", "tiny/seed7/dpo/g0/k0"]
-    own = g2d.open(folder).build("main").set_index("policy")
+    table = g2d.open(folder).build("main").set_index("policy")
     for name, model in [("base", "tiny/base"), ("dpo", "tiny/seed7/dpo/g0/k0")]:
         log = logs[model]
         assert log.status == "success" and log.samples is not None and len(log.samples) == 4 * (3 if evaluation else 1)
         assert log.eval.model_generate_config.max_tokens == 30
         written = metrics(log)
-        assert written == pytest.approx({"accuracy": own.accuracy[name], "stderr": own.standard_error[name]})
+        assert written == pytest.approx({"accuracy": table.accuracy[name], "stderr": table.standard_error[name]})
         recompute_metrics(log)
         assert metrics(log) == pytest.approx(written)
 
@@ -191,14 +191,14 @@ def test_logs_written_twice_are_equal(results: Path, tmp_path: Path) -> None:
 
 
 @needs_inspect
-def test_where_nothing_has_finished_there_is_one_line(
+def test_without_finished_evaluations_there_is_one_line(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(results / "tiny")
-    for folder, said in [(results, "no evaluation has finished there"), (tmp_path, "no results folder")]:
+    for folder, message in [(results, "no evaluation has finished there"), (tmp_path, "no results folder")]:
         assert main(["export", str(folder), "--to", "inspect", "--out", str(tmp_path / "logs")]) == 2
         [line] = capsys.readouterr().err.splitlines()
-        assert line.startswith(f"g2d export: {folder}: {said}")
+        assert line.startswith(f"g2d export: {folder}: {message}")
     assert not (tmp_path / "logs").exists()
 
 

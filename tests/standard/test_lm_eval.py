@@ -69,43 +69,43 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Rollou
 
 
 def samples(folder: Path, task: str) -> list[dict[str, Any]]:
-    """What the harness logged of a task's questions, in their order."""
+    """Return the harness's log of a task, in the order of its questions."""
     [file] = (folder / "lm_eval").glob(f"*/samples_{task}_*.jsonl")
     return sorted(map(json.loads, file.read_text().splitlines()), key=lambda row: row["doc_id"])
 
 
 def results(folder: Path, task: str) -> dict[str, Any]:
     """The numbers of the run that had a task."""
-    found = [json.loads(file.read_text())["results"] for file in (folder / "lm_eval").glob("*/results_*.json")]
-    [own] = [numbers for numbers in found if task in numbers]
-    return own
+    per_run = [json.loads(file.read_text())["results"] for file in (folder / "lm_eval").glob("*/results_*.json")]
+    [of_task] = [numbers for numbers in per_run if task in numbers]
+    return of_task
 
 
-def test_the_harness_asks_and_gets_what_we_do(answers: tuple[Path, list[Rollout]]) -> None:
-    folder, own = answers
+def test_the_harness_has_our_prompts_and_completions(answers: tuple[Path, list[Rollout]]) -> None:
+    folder, evaluated = answers
     harness = samples(folder, "g2d_arithmetic")
-    assert [row["arguments"]["gen_args_0"]["arg_0"] for row in harness] == [answer.prompt_text for answer in own]
-    assert [row["resps"][0][0] for row in harness] == [answer.completion_text for answer in own]
+    assert [row["arguments"]["gen_args_0"]["arg_0"] for row in harness] == [answer.prompt_text for answer in evaluated]
+    assert [row["resps"][0][0] for row in harness] == [answer.completion_text for answer in evaluated]
 
 
-def test_its_numbers_are_ours_where_answers_are_plain_numbers(answers: tuple[Path, list[Rollout]]) -> None:
-    folder, own = answers
-    found = results(folder, "g2d_arithmetic")["g2d_arithmetic"]
-    rewards = [answer.reward for answer in own]
+def test_its_numbers_equal_ours_for_plain_numbers(answers: tuple[Path, list[Rollout]]) -> None:
+    folder, evaluated = answers
+    scores = results(folder, "g2d_arithmetic")["g2d_arithmetic"]
+    rewards = [answer.reward for answer in evaluated]
     assert 0 < sum(rewards) < len(rewards)
-    assert found["exact_match,boxed"] == pytest.approx(sum(rewards) / len(rewards))
+    assert scores["exact_match,boxed"] == pytest.approx(sum(rewards) / len(rewards))
 
 
 @pytest.mark.skipif(not shutil.which("jq"), reason="no jq on this machine")
 def test_its_completions_can_be_judged_by_our_verifier(answers: tuple[Path, list[Rollout]]) -> None:
-    folder, own = answers
+    folder, evaluated = answers
     ran(documented("jq"), folder)
     judged = [json.loads(line)["verdict"] for line in (folder / "judged.jsonl").read_text().splitlines()]
-    assert judged.count("correct") == sum(answer.reward for answer in own)
+    assert judged.count("correct") == sum(answer.reward for answer in evaluated)
 
 
 def test_the_command_for_standard_tasks_runs(answers: tuple[Path, list[Rollout]], real_data: Path) -> None:
-    """On three questions of GSM8K (MATH wants another antlr4), from a folder with the name of its repository."""
+    """Three questions of GSM8K (MATH needs another antlr4), from a folder with the name of its repository."""
     folder, _ = answers
     copy = folder / "openai/gsm8k"
     copy.mkdir(parents=True)
@@ -120,15 +120,15 @@ def test_the_command_for_standard_tasks_runs(answers: tuple[Path, list[Rollout]]
         "results/qwen2.5-7b-instruct/seed0/dpo/g2/k150": "results/demo/seed0/dpo/g2/k50",
         "dtype=bfloat16": "dtype=float32",
         "minerva_math500,gsm8k": "gsm8k",
-        "max_gen_toks=1024": "max_gen_toks=8",  # of a context of 256
+        "max_gen_toks=1024": "max_gen_toks=8",  # the context has 256
     }
     for theirs, ours in here.items():
         assert theirs in command
         command = command.replace(theirs, ours)
     ran(f"{command} --device cpu --limit 3", folder)
-    asked = samples(folder, "gsm8k")[0]["arguments"]["gen_args_0"]["arg_0"]
-    assert asked.startswith(
+    prompt = samples(folder, "gsm8k")[0]["arguments"]["gen_args_0"]["arg_0"]
+    assert prompt.startswith(
         "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}."
     )
-    assert asked.count("Question:") == 1  # no examples
+    assert prompt.count("Question:") == 1  # no examples
     assert {"exact_match,strict-match", "exact_match,flexible-extract"} < results(folder, "gsm8k")["gsm8k"].keys()

@@ -54,7 +54,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def printed(folder: Path, *arguments: str) -> str:
-    """What a run prints where there is no terminal."""
+    """Output of a run without a terminal."""
     done = subprocess.run(
         command(*arguments), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
@@ -62,25 +62,25 @@ def printed(folder: Path, *arguments: str) -> str:
 
 
 def on_a_terminal(folder: Path, *arguments: str) -> str:
-    """What a run writes to a terminal of 80 columns."""
+    """Output of a run on a terminal of 80 columns."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "80"}
     with subprocess.Popen(command(*arguments), cwd=folder, stdout=theirs, stderr=theirs, env=environment):
         os.close(theirs)
-        found = b""
+        output = b""
         while True:
             try:
                 part = os.read(ours, 4096)
-            except OSError:  # Linux says so when the last writer has gone
+            except OSError:  # on Linux: the last writer has closed it
                 break
             if not part:
                 break
-            found += part
+            output += part
     os.close(ours)
-    return found.decode().replace("\r\n", "\n")
+    return output.decode().replace("\r\n", "\n")
 
 
-def test_lines_where_there_is_no_terminal(folder: Path) -> None:
+def test_without_a_terminal_progress_is_lines(folder: Path) -> None:
     text = printed(folder)
     assert text.startswith("0 of 3 jobs, less than a minute left: Make ")
     assert text.splitlines()[-1].startswith("3 jobs done in ")
@@ -105,7 +105,7 @@ def test_an_error_is_printed_as_ever(folder: Path, show: Any) -> None:
     assert "done in" not in text
 
 
-def test_everything_is_said_where_nothing_runs(folder: Path) -> None:
+def test_messages_of_snakemake_are_printed_if_nothing_runs(folder: Path) -> None:
     planned = printed(folder, "-n")
     assert "Make a" in planned
     assert "This was a dry-run" in planned
@@ -126,7 +126,7 @@ def test_the_complete_log_stays_complete(folder: Path) -> None:
     assert "3 of 3 steps (100%) done" in log.read_text()
 
 
-def test_what_is_left_follows_from_jobs_of_the_same_rule() -> None:
+def test_remaining_hours_follow_from_jobs_of_the_same_rule() -> None:
     remaining = Remaining()
     remaining.cores = 2
     remaining.plan({"train_dpo": 4, "all": 1, "total": 5})
@@ -140,7 +140,7 @@ def test_what_is_left_follows_from_jobs_of_the_same_rule() -> None:
     assert remaining.sentence(600.0) == "1 of 5 jobs, about 15 min left"
 
 
-def test_a_slow_machine_is_slow_at_what_it_has_not_done_yet() -> None:
+def test_a_slow_machine_scales_the_guesses() -> None:
     fast, slow = Remaining(), Remaining()
     for remaining, seconds in ((fast, 8.0), (slow, 80.0)):
         remaining.plan({"train_dpo": 1, "evaluate": 7, "total": 8})
@@ -189,15 +189,15 @@ def test_a_calibration_without_mixed_outcomes_is_warned_of(
         record = logging.LogRecord("snakemake", logging.INFO, "", 0, "", (), None)
         record.__dict__.update(values)
         handler.emit(record)
-    said = capsys.readouterr().err
-    assert all(word in said for word in printed_words)
-    assert ("nothing to learn" in said) is (mixed == 0)
+    output = capsys.readouterr().err
+    assert all(word in output for word in printed_words)
+    assert ("nothing to learn" in output) is (mixed == 0)
 
 
 def test_a_result_that_cannot_be_read_ends_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The handler works in a thread of Snakemake's, and says what happened as any handler of Python's logging does."""
+    """The handler, in a thread of Snakemake, reports the error as handlers of Python's logging do."""
     monkeypatch.chdir(tmp_path)  # whoever runs the tests may have run the demonstration here
     handler = TestAsSnakemakeAsksOfAPlugin()._create_handler()
     wildcards = {"policy": "demo/base", "benchmark": "arithmetic"}

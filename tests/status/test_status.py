@@ -59,7 +59,7 @@ def attempted(
     device: str = "cpu",
     **more: Any,
 ) -> Path:
-    """Record an attempt: begun so many seconds ago, which cost so many, heard of so many seconds ago."""
+    """Record an attempt that began `started` seconds ago, took `seconds` and was last heard of `heard` seconds ago."""
     now = time.time()
     bill = cost(f"results/{folder}/cost", stage, seconds, device)
     updated = now - (started - seconds if heard is None else heard)
@@ -78,7 +78,7 @@ def done(results: Path, folder: str = TRAINING) -> None:
 
 
 def state_of(results: Path, folder: str = TRAINING) -> dict[str, Any]:
-    """What is said of a job, on the screen and as JSON."""
+    """Return the state of a job, its line on the screen and its entry in JSON."""
     snapshot = Grid(results).look()
     [state] = [state for state in snapshot.states if state.job.name == f"results/{folder}/cost"]
     lines = [line for line in screen(snapshot, 500, 500).splitlines() if folder in line]
@@ -104,7 +104,7 @@ def test_a_job_waits_then_runs_then_has_finished(results: Path) -> None:
     assert state_of(results) == {"state": "finished", "line": ""}
 
 
-def test_what_failed_shows_its_last_line_until_a_retry_runs_or_has_finished(results: Path) -> None:
+def test_a_failed_job_shows_its_last_line_until_a_retry(results: Path) -> None:
     attempted(results, "failed", progress=Progress(1, 2, 0))
     write_text(results / f"logs/train_grpo/{TRAINING.replace('grpo/', '')}.log", "step\nValueError: no GPU\n\n")
     failed = state_of(results)
@@ -152,7 +152,7 @@ def test_a_record_of_0_1_0_is_judged_by_its_age(results: Path) -> None:
     assert state_of(results)["state"] == "silent"
 
 
-def test_another_process_with_the_number_of_a_dead_one_is_not_taken_for_it(results: Path) -> None:
+def test_a_reused_process_id_is_not_the_dead_process(results: Path) -> None:
     attempted(results, "running", started=10**9, heard=1, process=Process(os.getpid(), this_machine(), None))
     assert state_of(results)["state"] == "killed"
 
@@ -205,16 +205,16 @@ def test_a_job_that_is_killed_here_is_known_to_be_dead_at_once(results: Path, pr
 # --------------------------------------------------------------------------------------------------------------- text
 
 
-def test_what_a_log_says_cannot_move_the_cursor_or_hide() -> None:
+def test_text_of_a_log_cannot_move_the_cursor_or_hide() -> None:
     assert plain("\x1b[31mred\x1b[0m \x1b]0;title\x07now\x08\x9b2J\u202egnp\u200b") == "red now 2J gnp"
     assert plain("a\r\n\tb") == "a b"
 
 
 @given(st.text())
 def test_plain_text_is_one_printable_line(text: str) -> None:
-    found = plain(text)
-    assert found == plain(found)
-    assert all(c == " " or c.isprintable() for c in found), ascii(found)
+    shown = plain(text)
+    assert shown == plain(shown)
+    assert all(c == " " or c.isprintable() for c in shown), ascii(shown)
 
 
 HOSTILE = {
@@ -241,7 +241,7 @@ def test_a_hostile_log_stays_text(results: Path, name: str) -> None:
         assert trouble["last_line"] == "Out of memory"
 
 
-def test_a_broken_record_is_named_and_stops_nothing(results: Path) -> None:
+def test_a_broken_record_is_named_and_ignored(results: Path) -> None:
     write_text(results / "attempts/evaluate/x.json", '{"status": "\x1b[2J"')
     done(results)
     snapshot = Grid(results).look()
@@ -268,7 +268,7 @@ def test_a_screen_has_room(results: Path, width: int, height: int) -> None:
     assert max(map(len, text)) <= width
 
 
-def test_what_is_left_out_is_said(results: Path) -> None:
+def test_a_small_screen_tells_that_jobs_are_not_shown(results: Path) -> None:
     snapshot = crowded(results)
     text = screen(snapshot, 200, 60)
     assert "running: 2\n" in text
@@ -321,7 +321,7 @@ def test_gpu_hours_to_go_follow_from_what_was_measured_and_from_the_steps_that_a
 
 
 def test_before_anything_is_measured_hours_are_guessed(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a card: 300 steps in two jobs: 16 completions of 192 tokens from a model of 7.6 billion, in four passes."""
+    """A card has 300 steps in two jobs: 16 completions of 192 tokens from a model of 7.6 billion, in four passes."""
     config = load(GPU)
     config.save(results / "config.yaml")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
@@ -331,8 +331,8 @@ def test_before_anything_is_measured_hours_are_guessed(results: Path, monkeypatc
     assert None not in to_go.values()
 
 
-def test_without_a_gpu_hours_are_those_of_a_core(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has finished on it counts in CPU seconds, whatever a guess would be."""
+def test_without_a_gpu_hours_are_of_a_core(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finished jobs count with their CPU seconds, not with a guess."""
     load(GPU).save(results / "config.yaml")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     first = "demo/seed0/grpo/g2/k100"
@@ -374,13 +374,13 @@ def test_the_command_prints_json_with_the_documented_keys(results: Path, capsys:
     attempted(results, "failed")
     attempted(results, "running", "demo/seed0/grpo/g2/k4", heard=1)
     assert main(["status", str(results), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    listed = json.loads(capsys.readouterr().out)
     documented = (Path(__file__).parents[2] / "docs/status.md").read_text()
-    for key in (*found, *found["jobs"], *found["stages"][0], *found["running"][0], *found["trouble"][0]):
+    for key in (*listed, *listed["jobs"], *listed["stages"][0], *listed["running"][0], *listed["trouble"][0]):
         assert f"`{key}`" in documented, key
-    for key in (*found["spent"], *found["to_go"]):
+    for key in (*listed["spent"], *listed["to_go"]):
         assert f"`{key}`" in documented, key
-    assert found["jobs"]["total"] == sum(found["jobs"][state] for state in STATES) == len(grid_jobs(load(CONFIG)))
+    assert listed["jobs"]["total"] == sum(listed["jobs"][state] for state in STATES) == len(grid_jobs(load(CONFIG)))
     for state in STATES:
         assert f"| `{state}` |" in documented, state
 
@@ -407,8 +407,8 @@ def test_a_watch_looks_again_and_ends_with_ctrl_c(results: Path) -> None:
         while json.loads(watch.stdout.readline())["jobs"]["failed"] == 0:
             pass
         watch.send_signal(signal.SIGINT)
-        _, said = watch.communicate()
-    assert (watch.returncode, said) == (0, "")
+        _, errors = watch.communicate()
+    assert (watch.returncode, errors) == (0, "")
 
 
 def test_a_watch_sees_what_a_job_does_with_its_record(results: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the grid really cost: attempts whose results were kept, and those that were in vain."""
+"""Cost of all attempts of a grid: kept and wasted hours."""
 
 from __future__ import annotations
 
@@ -12,17 +12,7 @@ import pytest
 
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs import attempts as module
-from g2d.jobs.attempts import (
-    BEAT_S,
-    Attempt,
-    Status,
-    attempt_file,
-    kept,
-    lost,
-    lost_device_s,
-    read_attempts,
-    recorded,
-)
+from g2d.jobs.attempts import BEAT_S, Attempt, Status, attempt_file, kept, lost, lost_device_s, read_attempts, recorded
 from g2d.jobs.cost import Cost, Meter
 from g2d.tables.costs import attempt_table, cost_table
 
@@ -82,7 +72,7 @@ def test_kept_and_lost_partition_the_attempts() -> None:
     assert sum(map(len, in_vain.values())) + len(kept(HISTORY)) == len(HISTORY)
 
 
-def test_the_table_sets_all_attempts_beside_the_kept_ones() -> None:
+def test_the_table_has_hours_of_all_and_of_kept_attempts() -> None:
     table = attempt_table(HISTORY).set_index("stage")
     assert list(table.index) == ["harvest", "train", "all"]
     assert dict(table.loc["harvest", ["n_jobs", "n_attempts", "n_failed", "n_stopped", "n_killed", "n_repeated"]]) == {
@@ -95,7 +85,7 @@ def test_the_table_sets_all_attempts_beside_the_kept_ones() -> None:
     assert list(table.tokens_generated_all) == [30, 30, 60]
 
 
-def test_a_policys_bill_shows_what_was_lost_on_its_way() -> None:
+def test_costs_of_a_policy_include_lost_attempts() -> None:
     bill = [entry.cost for entry in kept(HISTORY).values()]
     table = cost_table({PolicyKey("demo", "dpo", 0, 0, 0): bill}, HISTORY)
     assert list(table.device_hours) == [2, 3]
@@ -105,7 +95,7 @@ def test_a_policys_bill_shows_what_was_lost_on_its_way() -> None:
     assert list(unknown.device_hours_with_lost_attempts) == [2, 3]
 
 
-# Stopped after 3 hours, of which 2.5 were kept; killed in its second, of which 1 was kept; then done in 2.
+# Stopped after 3 hours (2.5 kept), killed in the second hour (1 kept), then done in 2.
 GONE_ON = [
     attempt("train-a", "stopped", 0, 3),
     replace(attempt("train-a", "killed", 10, 2), carried=attempt("train-a", "ok", 0, 2.5).cost),
@@ -113,7 +103,7 @@ GONE_ON = [
 ]
 
 
-def test_what_a_later_attempt_went_on_from_is_on_the_bill_once_and_is_not_lost() -> None:
+def test_continued_steps_are_counted_once_and_not_as_lost() -> None:
     [result] = kept(GONE_ON).values()
     assert result.bill.device_s == 5.5 * HOUR
     assert result.bill.tokens_generated == 20
@@ -131,19 +121,19 @@ def test_a_killed_attempt_that_kept_more_than_it_knew_at_its_last_sign_of_life_l
     assert table.device_hours_kept == table.device_hours_all == pytest.approx(3.1)
 
 
-def test_a_record_says_what_was_carried_and_counts_its_own_part_only(tmp_path: Path) -> None:
+def test_a_record_names_carried_costs_and_counts_only_its_attempt(tmp_path: Path) -> None:
     carried = attempt("a", "ok", 0).cost
     with recorded(tmp_path / "a.json", Meter("a", "train")) as meter:
         meter.carried = carried
         meter.tokens_generated = 17  # 10 of them by the attempt before
-    [found] = read_attempts(tmp_path)
-    assert (found.carried, found.cost.tokens_generated) == (carried, 7)
-    assert found.cost.wall_s < carried.wall_s
-    assert found.bill == meter.spent()
+    [last] = read_attempts(tmp_path)
+    assert (last.carried, last.cost.tokens_generated) == (carried, 7)
+    assert last.cost.wall_s < carried.wall_s
+    assert last.bill == meter.spent()
     old = json.loads((tmp_path / "a.json").read_text())
-    del old["carried"]  # as 0.1.0 wrote it
+    del old["carried"]  # 0.1.0 had no such key
     (tmp_path / "a.json").write_text(json.dumps(old))
-    assert read_attempts(tmp_path) == [replace(found, carried=None)]
+    assert read_attempts(tmp_path) == [replace(last, carried=None)]
 
 
 def test_no_attempts_make_an_empty_table(tmp_path: Path) -> None:
@@ -157,8 +147,8 @@ def test_without_a_last_word_silence_or_a_later_attempt_tells(tmp_path: Path) ->
     silent = replace(attempt("b", "running", now - 9000), updated=now - 8000)
     repeated = replace(attempt("c", "running", now - 100), updated=now - BEAT_S)
     again = attempt("c", "ok", now - 10)
-    found = read_attempts(written(tmp_path, [alive, silent, repeated, again]))
-    assert [(entry.cost.job, entry.status) for entry in found] == [("b", "killed"), ("c", "killed"), ("c", "ok")]
+    attempts = read_attempts(written(tmp_path, [alive, silent, repeated, again]))
+    assert [(entry.cost.job, entry.status) for entry in attempts] == [("b", "killed"), ("c", "killed"), ("c", "ok")]
 
 
 def test_a_running_attempt_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Captions: each is short, fits the settings of the grid, and says only what was done."""
+"""Captions are short and have only the settings of the grid."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def caption(name: str, **keys: Any) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_caption_has_at_most_three_sentences_and_is_filled_in(name: str) -> None:
-    [found] = captions(Config.model_validate(RICH), [name]).values()
-    text = found["caption"]
+    [caption] = captions(Config.model_validate(RICH), [name]).values()
+    text = caption["caption"]
     assert len(re.findall(r"\.(?= [A-Z`]|$)", text)) <= 3
-    for filled in (text, *found["definitions"].values()):
+    for filled in (text, *caption["definitions"].values()):
         assert filled.endswith(".")
         assert filled.count("`") % 2 == 0
         assert not re.search(r"[{}]|None|\(s\)", filled)

@@ -57,20 +57,20 @@ def test_left_over_are_tables_of_other_configurations_and_what_earlier_versions_
     config = Config.model_validate(SMALL)
     for name in ("main.csv", "main.html", "matched.csv", "matched.html", "sweep.csv", "advice.csv", "mine.csv"):
         (tmp_path / name).touch()
-    found = {file.name for file in catalogue.left_over(config, tmp_path)}
-    assert found == {"main.html", "matched.csv", "matched.html", "sweep.csv"}
+    names = {file.name for file in catalogue.left_over(config, tmp_path)}
+    assert names == {"main.html", "matched.csv", "matched.html", "sweep.csv"}
 
 
-def test_a_table_that_the_catalogue_does_not_have_stands_with_the_others() -> None:
+def test_a_table_outside_the_catalogue_is_in_the_section_tables() -> None:
     assert (section_of("cost"), section_of("a table of somebody else's")) == ("Cost", "Tables")
 
 
 def test_a_column_has_one_type_but_where_a_table_says_otherwise() -> None:
     assert columns("K accuracy", "model") == {"K": "int64", "accuracy": "float64", "model": "object"}
     assert columns("K", K="Int64") == {"K": "Int64"}
-    beside = (RUN_COLUMNS, LEVEL_COLUMNS, STEP_COLUMNS, HOURS_COLUMNS, CHECK_COLUMNS)
-    declared = (*(getattr(table.build, "columns", {}) for table in TABLES), *beside)
-    assert not TYPE_OF.keys() - {name for own in declared for name in own}
+    others = (RUN_COLUMNS, LEVEL_COLUMNS, STEP_COLUMNS, HOURS_COLUMNS, CHECK_COLUMNS)
+    declared = (*(getattr(table.build, "columns", {}) for table in TABLES), *others)
+    assert not TYPE_OF.keys() - {name for columns in declared for name in columns}
 
 
 TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
@@ -111,7 +111,7 @@ def test_a_grid_has_the_tables_of_its_configuration(keys: dict[str, Any], more: 
 
 
 @pytest.mark.parametrize("table", [table for table in TABLES if table.function], ids=lambda table: table.name)
-def test_a_table_is_a_function_of_what_it_reads(table: Table) -> None:
+def test_arguments_of_a_table_are_attributes_of_inputs(table: Table) -> None:
     module, function = table.function.split(":")
     build = getattr(import_module(f"g2d.tables.{module}"), function)
     inspect.signature(build).bind(*table.reads.split())
@@ -119,7 +119,9 @@ def test_a_table_is_a_function_of_what_it_reads(table: Table) -> None:
 
 
 def right_answers(answers: Evaluations, margin: float) -> pd.DataFrame:
-    rows = [{"policy": key.label, "K": key.shown_k, "right": own["reward"].sum()} for (key, _), own in answers.items()]
+    rows = [
+        {"policy": key.label, "K": key.shown_k, "right": rows["reward"].sum()} for (key, _), rows in answers.items()
+    ]
     return pd.DataFrame(rows).assign(margin=margin)
 
 
@@ -148,7 +150,7 @@ def test_a_new_table_is_a_function_and_a_line(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_replies_and_answers_have_the_k_that_tables_show(tmp_path: Path) -> None:
-    """By which win rates and Table 1 can be joined."""
+    """Win rates and Table 1 can be joined by it."""
     config = Config.model_validate(SMALL | {"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}})
     [key] = [key for key in grid.policies(config) if key.role == "auto" and key.seed == 0]
     inputs = Inputs(tmp_path, config)

@@ -34,14 +34,14 @@ def grid(number: int, n: int = N) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
     """Policies that differ by about as much as a test finds; one to ten seeds."""
     rng = np.random.default_rng(number)
     n_seeds = (1, 2, 4, 10)[number % 4]
-    settled, found = rng.random(n) < 0.5, {}
+    settled, answers = rng.random(n) < 0.5, {}
     for policy in [M0, *POLICIES]:
         better = rng.uniform(0, 0.25) * (policy != M0)
         for seed in range(1 if policy == M0 else n_seeds):
             right = np.where(rng.random(n) < 0.1, rng.random(n) < 0.5, settled) | (rng.random(n) < better)
             frame = pd.DataFrame({"problem_id": np.arange(n), "reward": right.astype(float)})
-            found[replace(policy, seed=None if policy == M0 else seed), "b"] = frame
-    return found
+            answers[replace(policy, seed=None if policy == M0 else seed), "b"] = frame
+    return answers
 
 
 def costs(evaluations: dict[tuple[PolicyKey, str], pd.DataFrame], number: int) -> dict[PolicyKey, dict[str, float]]:
@@ -53,7 +53,7 @@ def costs(evaluations: dict[tuple[PolicyKey, str], pd.DataFrame], number: int) -
 
 def replies(number: int) -> dict[PolicyKey, pd.DataFrame]:
     rng = np.random.default_rng(number)
-    n, found = 40, {}
+    n, replies = 40, {}
     for policy in [M0, *POLICIES]:
         taste = rng.uniform(0, 0.6) * (policy != M0)
         length = rng.poisson(20 + 5 * rng.random(), size=2 * n)
@@ -64,12 +64,12 @@ def replies(number: int) -> dict[PolicyKey, pd.DataFrame]:
             "finish_reason": "stop",
             "reward": taste + 0.02 * length + rng.normal(size=2 * n),
         }
-        found[policy] = pd.DataFrame(frame)
-    return found
+        replies[policy] = pd.DataFrame(frame)
+    return replies
 
 
 def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str, float]]]]:
-    """Every table with the columns of a p-value and the beginning of those of its interval, and the null hypothesis."""
+    """Yield every table with its p-values: column, prefix of the columns of the interval, and null hypothesis."""
     evaluations = grid(number)
     paid = costs(evaluations, number)
     yield "comparisons", comparison_table(evaluations), [("p_value", "ci", 0), ("p_holm", "family", 0)]
@@ -101,7 +101,7 @@ def tables(number: int) -> Iterator[tuple[str, pd.DataFrame, list[tuple[str, str
 
 @pytest.fixture(scope="module")
 def every() -> list[tuple[str, pd.DataFrame, list[tuple[str, str, float]]]]:
-    return [found for number in GRIDS for found in tables(number)]
+    return [table for number in GRIDS for table in tables(number)]
 
 
 def test_a_p_value_and_its_interval_never_disagree(every) -> None:
@@ -110,10 +110,10 @@ def test_a_p_value_and_its_interval_never_disagree(every) -> None:
         for p, interval, null in columns:
             low, high = table[f"{interval}_low"].fillna(-np.inf), table[f"{interval}_high"].fillna(np.inf)
             outside = (low >= null) | (high <= null)
-            known = table[p].notna()
+            tested = table[p].notna()
             at = f"{name}: {p}"
-            disagreeing += [at] * int((outside != (table[p] <= LEVEL))[known].sum())
-            cells[at] = cells.get(at, 0) + int(known.sum())
+            disagreeing += [at] * int((outside != (table[p] <= LEVEL))[tested].sum())
+            cells[at] = cells.get(at, 0) + int(tested.sum())
             significant[at] = significant.get(at, 0) + int((table[p] <= LEVEL).sum())
     assert not disagreeing
     assert min(cells.values()) > 10
@@ -124,5 +124,5 @@ def test_a_control_is_named_by_the_steps_it_took() -> None:
     stopped = {
         (replace(key, steps_taken=30 if key.is_ablation else None), at): rows for (key, at), rows in grid(0).items()
     }
-    found = controls_table(stopped, {policy.regime: "grpo" for policy in POLICIES if policy.is_ablation}, {})
-    assert set(found["K"]) == {30}
+    controls = controls_table(stopped, {policy.regime: "grpo" for policy in POLICIES if policy.is_ablation}, {})
+    assert set(controls["K"]) == {30}

@@ -50,7 +50,7 @@ def test_nothing_is_lost_and_both_parts_have_words(text: str, share: float) -> N
     ("completion", "verbatim"),
     [
         (" + 3?", True),
-        ("\n+\n\n3?\nThe answer is 5.", True),  # spaces do not count, and a base model goes on
+        ("\n+\n\n3?\nThe answer is 5.", True),  # spaces do not count, nor does further text
         (" + 3? ", True),
         (" + 3", False),
         (" + 31?", False),
@@ -67,7 +67,7 @@ def test_verbatim_is_word_for_word_from_the_first_word(completion: str, verbatim
     ("completion", "rest", "value"),
     [
         ("a b c d", "a b c d", 1),
-        ("a b c d and more", "a b c d", 1),  # what follows does not count
+        ("a b c d and more", "a b c d", 1),  # further words do not count
         ("a x c y", "a b c d", 0.5),  # a c: 2 of 4 on both sides
         ("d c b a", "a b c d", 0.25),
         ("a", "a b c", 0.5),  # precision 1, recall 1/3
@@ -85,10 +85,10 @@ WORDS = st.lists(st.sampled_from("abc"), max_size=6)
 @given(WORDS, WORDS)
 def test_rouge_l_agrees_with_every_subsequence_tried(a: list[str], b: list[str]) -> None:
     def subsequences(words: list[str]) -> set[tuple[str, ...]]:
-        found: set[tuple[str, ...]] = {()}
+        subsequences: set[tuple[str, ...]] = {()}
         for word in words:
-            found |= {(*before, word) for before in found}
-        return found
+            subsequences |= {(*before, word) for before in subsequences}
+        return subsequences
 
     a = a[: len(b)]
     common = max(map(len, subsequences(a) & subsequences(b)))
@@ -131,7 +131,7 @@ def test_the_table_counts_and_tests() -> None:
 
 def test_the_tests_of_a_model_are_one_family() -> None:
     problems = {"a": questions(10), "b": questions(10), "new": generate("test", 10, 5)}
-    rows = {("m", name): continued(own, 6 if name == "a" else 0) for name, own in problems.items()}
+    rows = {("m", name): continued(of_benchmark, 6 if name == "a" else 0) for name, of_benchmark in problems.items()}
     a, b, _ = contamination_table(rows, problems, ["new"], 0.6).to_dict("records")
     assert a["p_holm"] == pytest.approx(2 * a["p_value"])
     assert (a["family_size"], b["p_holm"]) == (2, 1)
@@ -143,15 +143,15 @@ def test_rollouts_of_other_questions_are_refused() -> None:
         contamination_table({("m", "old"): continued(questions(2), 0)}, problems, [], 0.6)
 
 
-def test_the_sentence_says_may_only_where_the_test_does(tmp_path) -> None:
+def test_the_sentence_suspects_memory_only_if_the_test_is_significant(tmp_path) -> None:
     write_table(tmp_path / "table.csv", table_of(12, 0))
-    told = read_table(tmp_path / "table.csv", CONTAMINATION_COLUMNS)
-    [sentence] = contamination_sentences(told)
+    rows = read_table(tmp_path / "table.csv", CONTAMINATION_COLUMNS)
+    [sentence] = contamination_sentences(rows)
     assert sentence.startswith("Shown the first 60\N{NO-BREAK SPACE}% of a question of old, m wrote the rest word ")
     assert "for 12 of 20 (60.0\N{NO-BREAK SPACE}% [38.7, 78.1]), and answered 7 right" in sentence
     assert "of fresh questions, 0 of 20" in sentence
     assert "accuracy on old may be memory, unless what was missing, 4 words in the median, can be guessed" in sentence
-    assert memory_warnings(told) == (sentence,)
+    assert memory_warnings(rows) == (sentence,)
 
     [sentence] = contamination_sentences(table_of(2, 0))  # p = .49
     assert "do not differ significantly" in sentence

@@ -23,15 +23,15 @@ def evaluated(results: Path, seed: int) -> None:
 
 
 def test_the_primary_comparison_is_dpo_at_every_k_against_k_0_on_the_first_benchmark() -> None:
-    found = primary(load(LISTED))
+    plan = primary(load(LISTED))
     pairs = [["m/dpo/g2/k2", "m/dpo/g0/k0"], ["m/dpo/g2/k4", "m/dpo/g0/k0"]]
     expected = {"family": "DPO against K=0", "policies_and_references": pairs}
-    assert found == {"benchmark": "arithmetic", "margin": 0.1, "models": {"m": expected}}
+    assert plan == {"benchmark": "arithmetic", "margin": 0.1, "models": {"m": expected}}
 
 
 def test_without_k_0_it_is_the_first_family() -> None:
-    found = primary(load(LISTED | {"warmup": LISTED["warmup"] | {"steps": [2, 4]}}))
-    assert found["models"]["m"]["family"] == "DPO against M0"
+    plan = primary(load(LISTED | {"warmup": LISTED["warmup"] | {"steps": [2, 4]}}))
+    assert plan["models"]["m"]["family"] == "DPO against M0"
 
 
 def test_a_change_replaces_the_plan_before_evaluations_and_is_added_after_them(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_change_replaces_the_plan_before_evaluations_and_is_added_after_them(t
     assert (second["evaluations"], second["plan"]["seeds"]) == (1, [1, 2, 3])
 
 
-def test_the_words_say_what_was_planned_before_the_evaluations(tmp_path: Path) -> None:
+def test_the_sentence_names_the_plan_before_the_evaluations(tmp_path: Path) -> None:
     assert plan_words(read_plan(tmp_path)) == ""
     write_plan(load(LISTED), tmp_path)
     planned = plan_words(read_plan(tmp_path))

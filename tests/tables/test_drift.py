@@ -12,7 +12,7 @@ from g2d.experiment.keys import PolicyKey
 from g2d.tables.drift import DRIFT_COLUMNS, EQUAL_GAIN_COLUMNS, KL_COLUMNS, drift_table, equal_gain_table
 
 M0 = PolicyKey("m", "base", 0, 0, None)
-OTHER = PolicyKey("other", "dpo", 0, 0, 0)  # whose M0 was not evaluated
+OTHER = PolicyKey("other", "dpo", 0, 0, 0)  # its M0 was not evaluated
 
 
 def answers(tokens: list[int], right: int) -> pd.DataFrame:
@@ -20,7 +20,7 @@ def answers(tokens: list[int], right: int) -> pd.DataFrame:
     return pd.DataFrame({"problem_id": range(n), "token_count": tokens, "reward": [float(i < right) for i in range(n)]})
 
 
-def test_length_and_accuracy_are_less_those_of_m0() -> None:
+def test_length_and_accuracy_are_differences_from_m0() -> None:
     grid = {
         (M0, "b"): answers([10, 20, 30, 40], 1),
         (PolicyKey("m", "dpo", 2, 50, 0), "b"): answers([12, 24, 30, 48], 2),

@@ -1,4 +1,4 @@
-"""What goes on in an online training, by hand: measures by regime, stretches, staleness, and what is a collapse."""
+"""Curves of online trainings, compared with values by hand: measures by regime, stages, staleness and collapse."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ GRPO = {"reward": 0.5, "entropy": 0.4, "completions/mean_length": 20.0, "frac_re
 
 
 def grpo(n: int, **changes: list[float]) -> list[dict[str, Any]]:
-    own = [GRPO | {"step": i + 1, "num_tokens": 100.0 * (i + 1)} for i in range(n)]
-    return [row | {name: values[i] for name, values in changes.items()} for i, row in enumerate(own)]
+    steps = [GRPO | {"step": i + 1, "num_tokens": 100.0 * (i + 1)} for i in range(n)]
+    return [row | {name: values[i] for name, values in changes.items()} for i, row in enumerate(steps)]
 
 
 def test_a_step_of_grpo() -> None:
@@ -37,7 +37,7 @@ def test_a_generation_that_serves_several_steps_counts_its_tokens_once() -> None
     assert steps_of(rows)["tokens"].to_list() == [300.0, 300.0]
 
 
-def test_of_dpo_signal_is_a_pair_and_distance_a_log_ratio() -> None:
+def test_for_dpo_signal_is_a_pair_and_distance_a_log_ratio() -> None:
     row = {"step": 1, "num_tokens": 9.0, "pairable": 0.75, "rewards/chosen": 0.3, "rewards/rejected": -0.1}
     steps = steps_of([row], beta=0.1)
     assert steps.loc[1, "no_signal"] == 0.25
@@ -53,19 +53,19 @@ def test_stretches_are_equally_long_and_end_where_they_end(n: int, bins: int, la
 
 def test_a_collapse_is_a_mean_that_falls_below_the_share() -> None:
     values = pd.Series([1.0] * 5 + [0.5] * 5 + [0.1] * 5, index=range(1, 16))
-    found = collapse(values, 0.2)
+    result = collapse(values, 0.2)
     # Means over five steps: 1 at first; from step 10 on .5, .42, .34, .26, .18, .1.
-    assert found == {"start": 1.0, "lowest": pytest.approx(0.1), "at_step": 14, "collapsed": True}
+    assert result == {"start": 1.0, "lowest": pytest.approx(0.1), "at_step": 14, "collapsed": True}
     assert collapse(values, 0.09) == {"start": 1.0, "lowest": pytest.approx(0.1), "at_step": None, "collapsed": False}
 
 
 def test_one_low_step_is_no_collapse() -> None:
     values = pd.Series([1.0] * 9 + [0.0] + [1.0] * 10)
-    found = collapse(values, 0.2)
-    assert found is not None and not found["collapsed"]
+    result = collapse(values, 0.2)
+    assert result is not None and not result["collapsed"]
 
 
-def test_too_few_steps_say_nothing() -> None:
+def test_too_few_steps_give_no_collapse() -> None:
     assert collapse(pd.Series([1.0] * 9), 0.2) is None
     assert collapse(pd.Series([float("nan")] * 90), 0.2) is None
 
@@ -87,9 +87,10 @@ def test_tables_figure_and_caveat(tmp_path) -> None:
         write_table(tmp_path / name, frame)
         pd.testing.assert_frame_equal(read_table(tmp_path / name, columns), frame)
 
-    [said] = collapse_caveats(collapses)
+    [sentence] = collapse_caveats(collapses)
     assert (
-        said == "The entropy of GRPO, G=2 fell below 20\N{NO-BREAK SPACE}% of its start in training, in 1 of 2 seeds."
+        sentence
+        == "The entropy of GRPO, G=2 fell below 20\N{NO-BREAK SPACE}% of its start in training, in 1 of 2 seeds."
     )
     assert entropy["value_low"].to_list() == pytest.approx([0.4] * 10 + [0.01] * 10)
     assert entropy["value_high"].to_list() == pytest.approx([0.4] * 20)
@@ -106,15 +107,15 @@ def test_a_mean_ratio_off_1_is_a_caveat(ratio: float, warned: bool) -> None:
     logs = {PolicyKey("m", "grpo", 2, 20, 0): steps_of(grpo(20, **{RATIO: values, CAPPED: [0.25, 0.75] * 10}))}
     table = training_table(logs)
     assert table[table["measure"] == "capped"]["value"].to_list() == [0.25, 0.75] * 10
-    said = mismatch_caveats(table)
+    caveats = mismatch_caveats(table)
     expected = f"ratio is {ratio:.2f} on average, off 1 by more than 0.1; {percent(0.5, 0)} of the ratios exceeded"
-    assert [expected in sentence for sentence in said] == [True] * warned
+    assert [expected in sentence for sentence in caveats] == [True] * warned
 
 
 def test_a_training_of_before_has_a_ratio_and_no_count() -> None:
     table = training_table({PolicyKey("m", "grpo", 2, 20, 0): steps_of(grpo(20, **{RATIO: [0.5] * 20}))})
-    [said] = mismatch_caveats(table)
-    assert said.endswith("their ratio is 0.50 on average, off 1 by more than 0.1.")
+    [sentence] = mismatch_caveats(table)
+    assert sentence.endswith("their ratio is 0.50 on average, off 1 by more than 0.1.")
 
 
 def test_the_caption_states_the_bound() -> None:

@@ -73,7 +73,7 @@ def test_policies_have_costs_on_each_known_axis_and_a_status_on_the_tested_one()
     shown = table.groupby(["policy", "K"])[["p_enough", "margin_shown_any", "enough"]].nunique()
     assert (shown == 1).all(axis=None)  # the margin is the same at any cost
     by_tokens = table[table["axis"] == "tokens_generated"].set_index(["policy", "K"])
-    assert "ipo" not in set(table["policy"])  # an ablation of DPO stands in Table 3
+    assert "ipo" not in set(table["policy"])  # an ablation of DPO is in Table 3
     assert by_tokens["cost"].to_dict() == {
         ("base", 0): 0, ("dpo", 0): 10, ("g2d", 50): 30, ("online", 10): 15, ("online", 20): 40, ("grpo", 100): 20,
     }  # fmt: skip
@@ -84,15 +84,15 @@ def test_policies_have_costs_on_each_known_axis_and_a_status_on_the_tested_one()
     assert by_tokens.loc[("grpo", 100), ["beaten_by", "beaten_by_K"]].tolist() == ["dpo", 0]
     assert by_tokens["enough"].sum() == by_tokens["cheapest_enough"].sum() == 1
     assert by_tokens.loc[("online", 20), "cheapest_enough"]
-    known = table[table["axis"] == "paper_hours"]
-    assert list(known["policy"]) == ["base", "dpo", "grpo"]
+    with_hours = table[table["axis"] == "paper_hours"]
+    assert list(with_hours["policy"]) == ["base", "dpo", "grpo"]
     wide = with_tests(margin=0.2).query("axis == 'tokens_generated'")
     assert list(wide.loc[wide["enough"], "policy"]) == ["dpo", "g2d", "online"]
     assert list(wide.loc[wide["cheapest_enough"], "policy"]) == ["dpo"]
 
 
 def test_curve_points_and_ablations_are_drawn_and_in_no_test() -> None:
-    """The p-values of the others are those of a grid without GRPO's learning curve and its ablations."""
+    """A grid without GRPO's learning curve and ablations gives the other policies the same p-values."""
     more = {key("grpo", 50, role="curve"): 150, key("no-ratio/grpo", 100, kind="grpo", role="ablation"): 170}
     evaluations = EVALUATIONS | {(policy, "test"): solved(right) for policy, right in more.items()}
     table = frontier_table(evaluations, COSTS | {policy: dict.fromkeys(AXES, 5.0) for policy in more}, margin=0.02)
@@ -106,7 +106,7 @@ def test_curve_points_and_ablations_are_drawn_and_in_no_test() -> None:
     pd.testing.assert_frame_equal(rest, alone.reset_index(drop=True))
 
 
-def test_the_words_say_what_the_table_says_and_no_more() -> None:
+def test_the_sentences_agree_with_the_table() -> None:
     first, second = sentences(with_tests())
     assert first == (
         "By tokens generated per seed, DPO (K=0) and online (K=20) are on the frontier with these weights: better than "
@@ -120,8 +120,8 @@ def test_the_words_say_what_the_table_says_and_no_more() -> None:
         "that cost, is online (K=20), 85.0 % for 40 tokens generated per seed, at most 0.0 points worse (one-sided "
         "95 %, all at once)."
     )
-    alike = {(policy, "test"): solved(100) for policy in RIGHT}
-    first, second = sentences(frontier_table(alike, COSTS, margin=0.001, tested_axis="updates"))
+    answers = {(policy, "test"): solved(100) for policy in RIGHT}
+    first, second = sentences(frontier_table(answers, COSTS, margin=0.001, tested_axis="updates"))
     assert first.startswith("By gradient steps per seed, no policy is shown to be better than each that is not shown")
     assert (
         "0 of 5 policies are shown to be beaten by one that cost as much or less; 5 are open (neither is shown)."
@@ -172,9 +172,9 @@ def test_shards_run_side_by_side_and_the_rest_in_a_row() -> None:
     }
     bill = [Cost(job, "stage", wall, wall, 2, "gpu", 2 * wall, 0, 1, None) for job, wall in walls.items()]
     assert critical_path_s(bill) == 7 + 1 + 3 + 11
-    found = costs_of(DPO, bill, SPENT, read(MICRO))
-    assert found["device_hours"] == pytest.approx(2 * 27 / 3600)
-    assert (found["tokens_generated"], found["updates"]) == (9, 4)
+    costs = costs_of(DPO, bill, SPENT, read(MICRO))
+    assert costs["device_hours"] == pytest.approx(2 * 27 / 3600)
+    assert (costs["tokens_generated"], costs["updates"]) == (9, 4)
 
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -196,9 +196,9 @@ def test_energy_and_money_are_known_or_are_no_cost_at_all() -> None:
     assert gpu_energy_kwh([]) is None
     assert money(BILL, BY_NAME) == pytest.approx(0.05 + 1 + 8)
     assert money(BILL, Price(currency="EUR", devices=2)) == pytest.approx(2 * (0.1 + 0.5 + 4))
-    assert money(BILL, Price(currency="EUR", devices={H100: 2})) is None  # what the download cost is not known
+    assert money(BILL, Price(currency="EUR", devices={H100: 2})) is None  # the device of the download has no price
     assert money(BILL, None) is None
-    moved = replace(BILL[2], device=f"{H100}, NVIDIA A100")  # how long on which, nobody knows
+    moved = replace(BILL[2], device=f"{H100}, NVIDIA A100")  # the record has no hours per device
     assert money([moved], Price(currency="EUR", devices={H100: 2, "NVIDIA A100": 1})) is None
     assert money([moved], Price(currency="EUR", devices={H100: 2, "NVIDIA A100": 2})) == 8
     assert calibration_of(BILL, BY_NAME)["money"] == 1
@@ -206,18 +206,18 @@ def test_energy_and_money_are_known_or_are_no_cost_at_all() -> None:
     assert "money" not in calibration_of(BILL)
     config = read(MICRO)
     assert not {"money", "gpu_energy_kwh"} & costs_of(DPO, [unread], SPENT, config).keys()
-    found = costs_of(DPO, BILL, SPENT, config.model_copy(update={"price_per_device_hour": BY_NAME}))
-    assert (found["money"], found["gpu_energy_kwh"]) == pytest.approx((9.05, 2.75))
+    costs = costs_of(DPO, BILL, SPENT, config.model_copy(update={"price_per_device_hour": BY_NAME}))
+    assert (costs["money"], costs["gpu_energy_kwh"]) == pytest.approx((9.05, 2.75))
 
 
-def test_a_training_with_a_lag_would_take_less_time_beside_its_generation() -> None:
+def test_a_training_with_a_lag_can_overlap_generation() -> None:
     late = [BILL[0], replace(BILL[2], overlap_s=1200), replace(BILL[2], job="m/seed0/dpo/g0/k4/cost", overlap_s=600)]
     assert critical_path_s(late) == critical_path_s(BILL[:1]) + 2 * 7200 - 1800
     assert cost_table({DPO: late})["overlap_s"].tolist() == pytest.approx([math.nan, 1800], nan_ok=True)
     assert merge_costs(BILL[2], late[1]).overlap_s == merge_costs(late[1], BILL[2]).overlap_s == 1200
 
 
-def test_the_bill_has_energy_and_money_only_where_they_are_known() -> None:
+def test_costs_have_energy_and_money_only_if_they_are_known() -> None:
     plain = cost_table({DPO: [replace(record, gpu_energy_j=None) for record in BILL]})
     assert tuple(plain.columns) == tuple(COST_COLUMNS)
     table = cost_table({DPO: BILL}, price=BY_NAME)
@@ -227,14 +227,15 @@ def test_the_bill_has_energy_and_money_only_where_they_are_known() -> None:
     assert set(table["currency"]) == {"EUR"}
 
 
-def test_energy_and_money_are_axes_only_where_they_are_known() -> None:
+def test_energy_and_money_are_axes_only_if_they_are_known() -> None:
     plain = {
-        policy: {axis: cost for axis, cost in own.items() if axis not in WHERE_KNOWN} for policy, own in COSTS.items()
+        policy: {axis: cost for axis, cost in costs.items() if axis not in WHERE_KNOWN}
+        for policy, costs in COSTS.items()
     }
     table = frontier_table(EVALUATIONS, plain, margin=0.02)
     assert tuple(table.columns) == tuple(FRONTIER_COLUMNS)
     assert not {"money", "gpu_energy_kwh"} & set(table["axis"])
-    paid = {policy: own | {"money": own["tokens_generated"] / 2} for policy, own in plain.items()}
+    paid = {policy: costs | {"money": costs["tokens_generated"] / 2} for policy, costs in plain.items()}
     calibration = {policy: {"money": 1.0} for policy in paid}
     table = frontier_table(EVALUATIONS, paid, 0.02, calibration, BY_NAME, tested_axis="money")
     rows = table[table["axis"] == "money"]
@@ -284,15 +285,15 @@ def test_candidates_for_a_checkpoint_answer_side_by_side() -> None:
 def test_hours_at_the_papers_rates() -> None:
     """The micro grid: steps of 4 completions; DPO on a harvest costs the paper's row with K=0 on top."""
     config = read(MICRO)
-    found = {(own.regime, own.group_size, own.k): paper_hours(own, config) for own in policies(config)}
-    assert found["base", 0, 0] == 0
-    assert found["dpo", 0, 0] == pytest.approx(HOURS_OF_HARVEST_AND_DPO)
+    hours_of = {(key.regime, key.group_size, key.k): paper_hours(key, config) for key in policies(config)}
+    assert hours_of["base", 0, 0] == 0
+    assert hours_of["dpo", 0, 0] == pytest.approx(HOURS_OF_HARVEST_AND_DPO)
     warmup = config.warmup
     steps = max(warmup.steps)
     online = HOURS_PER_COMPLETION * steps * warmup.completions_per_step(2)
-    assert found["dpo", 2, steps] == pytest.approx(online + HOURS_OF_HARVEST_AND_DPO)
-    assert found["grpo", 2, steps] == pytest.approx(online)
-    assert all(math.isnan(hours) for (regime, *_), hours in found.items() if regime == "rft")
+    assert hours_of["dpo", 2, steps] == pytest.approx(online + HOURS_OF_HARVEST_AND_DPO)
+    assert hours_of["grpo", 2, steps] == pytest.approx(online)
+    assert all(math.isnan(hours) for (regime, *_), hours in hours_of.items() if regime == "rft")
 
 
 def test_published_rates_give_back_table_1() -> None:

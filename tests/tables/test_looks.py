@@ -36,7 +36,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_plan_asks_what_the_page_asks_but_for_what_no_seed_is_worth() -> None:
+def test_the_plan_has_the_comparisons_of_the_page_that_seeds_can_decide() -> None:
     plan = plan_of(race_config(regimes={"sft": {"regime": "rft", "steps": [2]}}, seeds={"looks": [2]}), "m")
     pairs = {(one.family, one.policy.removeprefix("m/"), one.reference.removeprefix("m/")) for one in plan.asked}
     assert pairs == {
@@ -57,8 +57,8 @@ def test_looks_of_an_earlier_version_stay_valid(tmp_path: Path) -> None:
     config = raced(tmp_path)
     for file in (tmp_path / "looks").glob("*.json"):
         record = read_json(file)
-        for own in record["models"].values():
-            (own if file.name == "plan.json" else own["plan"])["waiting"] = []
+        for model in record["models"].values():
+            (model if file.name == "plan.json" else model["plan"])["waiting"] = []
         write_json(file, record)
     require_plan(config, tmp_path)
     plan = read_json(tmp_path / "looks/plan.json")
@@ -75,13 +75,13 @@ def test_a_race_that_began_with_hochbergs_steps_keeps_them(tmp_path: Path, resul
     (tmp_path / "looks/look2.json").unlink()
     for file in (tmp_path / "looks").glob("*.json"):
         record = read_json(file)
-        for own in record["models"].values():
-            del (own if file.name == "plan.json" else own["plan"])["steps"]
+        for of_model in record["models"].values():
+            del (of_model if file.name == "plan.json" else of_model["plan"])["steps"]
         write_json(file, record)
     require_plan(config, tmp_path)
     write_plan(config, tmp_path)
     look = take(config, 2, tmp_path)
-    assert [own["plan"]["steps"] for own in look["models"].values()] == ["hochberg"]
+    assert [model["plan"]["steps"] for model in look["models"].values()] == ["hochberg"]
     write_json(tmp_path / "looks/look2.json", look)
     require_plan(config, tmp_path)
     assert steps_of(taken(config.looks, tmp_path)) == "hochberg"
@@ -104,10 +104,10 @@ def test_two_looks_drop_one_policy_and_settle_another(results: Path) -> None:
         [1, "m/dpo/g2/k4", 2, "better"],
         [2, "m/dpo/g2/k2", 3, "within"],
     ]
-    assert len(rows) == 6  # what has its verdict is not tested again
+    assert len(rows) == 6  # policies with a verdict are not tested again
 
 
-def test_further_answers_change_nothing_of_a_look(results: Path, tmp_path: Path) -> None:
+def test_later_answers_do_not_change_a_look(results: Path, tmp_path: Path) -> None:
     config = race_config()
     write_plan(config, tmp_path)
     write_answers(config, tmp_path, 3)
@@ -152,7 +152,7 @@ def test_a_look_whose_seeds_its_comparisons_do_not_ask_for_is_refused(tmp_path: 
         require_plan(config, tmp_path)
 
 
-def test_what_no_answer_depends_on_may_change(results: Path) -> None:
+def test_settings_without_influence_on_answers_may_change(results: Path) -> None:
     benchmarks = race_config().model_dump()["benchmarks"]
     further = {"other": benchmarks["arithmetic"] | {"family": "word_problems"}}
     price = {"currency": "EUR", "devices": 2.0}
@@ -161,7 +161,7 @@ def test_what_no_answer_depends_on_may_change(results: Path) -> None:
     require_plan(race_config(seeds={"looks": [4]}), Path("nowhere"))  # before the first look anything may
 
 
-def test_another_plan_begins_anew_and_says_so(tmp_path: Path) -> None:
+def test_another_plan_restarts_with_a_message(tmp_path: Path) -> None:
     raced(tmp_path)
     config = raced(tmp_path, seeds={"looks": [2, 3], "plan": "again", "error": 0.1})
     require_plan(config, tmp_path)

@@ -1,4 +1,4 @@
-"""What the papers printed, beside one's own results."""
+"""Published values next to results of a grid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAIN = pd.DataFrame(
 ).assign(model="qwen2.5-7b-instruct", benchmark="math500", ci_low=0.4, ci_high=0.7)
 
 
-def test_the_papers_rows_stand_beside_ones_own() -> None:
+def test_published_rows_are_next_to_results() -> None:
     table = published_table(MAIN, read(CONFIG / "paper.yaml"))
     assert tuple(table.columns) == tuple(PUBLISHED_COLUMNS)
     assert len(table) == 2 * 9 * 2  # models, rows of Table 1, benchmarks

@@ -80,12 +80,12 @@ def test_level_and_temperature(run: Run) -> None:
     assert list(rho.loc["level", "effect"]) == pytest.approx([3 / 16, -3 / 16])
 
 
-def test_what_the_tokens_of_g2d_could_buy(run: Run) -> None:
+def test_a_recipe_compares_policies_at_the_token_cost_of_g2d(run: Run) -> None:
     """30 tokens: DPO, GRPO, and of the online entry only the first ten updates."""
     build = {"frontier": frontier_table(EVALUATIONS, COSTS, margin=0.02)}.__getitem__
     best = run("The tokens of G2D", build=build)["best"]
-    found = {row.policy_other: (row.K, row.K_other, row.cost_other, row.accuracy_other) for row in best.itertuples()}
-    assert found == {"dpo": (50, 0, 10, 0.75), "online": (50, 10, 15, 0.6), "grpo": (50, 100, 20, 0.5)}
+    cells = {row.policy_other: (row.K, row.K_other, row.cost_other, row.accuracy_other) for row in best.itertuples()}
+    assert cells == {"dpo": (50, 0, 10, 0.75), "online": (50, 10, 15, 0.6), "grpo": (50, 100, 20, 0.5)}
 
 
 def test_equal_compute_takes_the_largest_k_that_generated_no_more_tokens(run: Run) -> None:

@@ -18,7 +18,7 @@ from .test_tables import solved
 MICRO = Path(__file__).parents[1] / "workflow/micro.yaml"
 
 
-def test_every_policy_stands_beside_what_was_spent_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_policy_has_its_cost_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = read(MICRO)
     key = next(key for key in policies(config) if (key.regime, key.k) == ("dpo", 4))
@@ -40,11 +40,11 @@ def test_every_policy_stands_beside_what_was_spent_on_it(tmp_path: Path, monkeyp
         ("train_dpo", f"results/{key.folder}/cost", 0),
     ]
     bill = [Cost(job, name, 1.0, 1.0, 1, "cpu", 1.0, tokens, 1, None) for name, job, tokens in jobs]
-    found = spent_on(key, bill, config)
+    spent = spent_on(key, bill, config)
     # 4 steps of 16 completions at G = 2, and the 60 prompts of the harvest
     tokens = {"tokens_generated": 36, "tokens_trained": 1200.0}
-    assert found == {"updates": 11, "empty_updates": 1, "prompts": 4 * 8 + 60} | tokens
-    # With stale rollouts only the first step of a generation has the count; with i = 2 each token is trained on twice.
+    assert spent == {"updates": 11, "empty_updates": 1, "prompts": 4 * 8 + 60} | tokens
+    # With stale rollouts only the first step of a generation has the count. With i = 2 each token is trained on twice.
     log = tmp_path / "results/micro/seed0/grpo/g2/k4/metrics.jsonl"
     log.write_text('{"step": 3, "num_tokens": 150.0}\n{"step": 4}\n')
     twice = config.model_copy(update={"warmup": config.warmup.model_copy(update={"iterations": 2})})
@@ -55,7 +55,7 @@ def test_every_policy_stands_beside_what_was_spent_on_it(tmp_path: Path, monkeyp
     )
     assert spent_on(key, bill, config)["prompts"] == 4 * 8 + 60 + 3
     base = PolicyKey("micro", "base", 0, 0, None)
-    table = regime_table({(one, "id"): solved(2) for one in (key, base)}, {key: 2.0}, {key: found})
+    table = regime_table({(one, "id"): solved(2) for one in (key, base)}, {key: 2.0}, {key: spent})
     assert list(table.policy) == ["base", "g2d"]
     assert list(table.updates) == [0, 11]
     assert list(table.tokens_trained) == [0, 1200]
@@ -69,11 +69,14 @@ def test_online_entries_are_compared_with_those_before_them_at_the_same_k_and_g(
     keys = [entry("s1", 10), entry("s1", 20), entry("s10", 10), entry("s10", 20), entry("never", 20)]
     keys += [entry("narrow", 20, 4), entry("s1/dpo", 20, kind="dpo"), entry("rft", 20, kind="rft")]
     table = comparison_table({(key, "id"): solved(2) for key in [base, *keys]})
-    own = table[table.reference != "base"]
-    assert list(zip(own.policy, own.K, own.reference, own.family_size, strict=True)) == [
-        ("s10", 10, "s1", 4),
-        ("s10", 20, "s1", 4),
-        ("never", 20, "s1", 4),
-        ("never", 20, "s10", 4),
-    ]
+    against_entries = table[table.reference != "base"]
+    assert list(
+        zip(
+            against_entries.policy,
+            against_entries.K,
+            against_entries.reference,
+            against_entries.family_size,
+            strict=True,
+        )
+    ) == [("s10", 10, "s1", 4), ("s10", 20, "s1", 4), ("never", 20, "s1", 4), ("never", 20, "s10", 4)]
     assert set(table[table.reference == "base"].policy) == {key.regime for key in keys}

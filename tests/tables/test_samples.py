@@ -39,7 +39,7 @@ def test_the_k_of_a_table(n: int, ks: list[int]) -> None:
 
 
 def rollouts(*answers: str | None, right: str = "4", problem: str = "a") -> pd.DataFrame:
-    """One row per answer; `right` alone is right."""
+    """One row per answer; only `right` is correct."""
     verdicts = ["no_boxed" if a is None else "correct" if a == right else "incorrect" for a in answers]
     rows = {"problem_id": problem, "verdict": verdicts, "extracted_answer": list(answers)}
     return pd.DataFrame(rows).assign(reward=[float(verdict == "correct") for verdict in verdicts])
@@ -66,7 +66,7 @@ def test_the_most_frequent_answer_wins_and_a_draw_is_shared(answers: list[str | 
     assert majority_right(rollouts(*answers), never).to_dict() == {"a": pytest.approx(share)}
 
 
-def test_wrong_answers_are_one_where_the_verifier_finds_them_equal() -> None:
+def test_equal_wrong_answers_count_as_one() -> None:
     split = rollouts("4", "4", r"\frac{1}{2}", "0.5", "1/2")
     assert majority_right(split, never)["a"] == 1.0
     with Verifier() as verifier:
@@ -78,22 +78,22 @@ def test_wrong_answers_are_one_where_the_verifier_finds_them_equal() -> None:
         assert majority_right(split, equal)["a"] == 0.0
 
 
-def test_the_verifier_is_asked_only_where_it_decides() -> None:
+def test_the_verifier_judges_only_undecided_pairs() -> None:
     clear = [
         rollouts("4", "4", "4", "5", "6", problem="a"),
         rollouts("4", "5", "5", "6", problem="b"),
         rollouts("5", "6", "7", problem="c"),
     ]
-    asked: list[tuple[str, str]] = []
+    compared: list[tuple[str, str]] = []
 
     def equal(pairs: Sequence[tuple[str, str]]) -> list[bool]:
-        asked.extend(pairs)
+        compared.extend(pairs)
         return never(pairs)
 
     majority_right(pd.concat(clear), equal)
-    assert asked == []
+    assert compared == []
     majority_right(rollouts("4", "5", "6"), equal)
-    assert asked == [("5", "6")]
+    assert compared == [("5", "6")]
 
 
 def test_the_table_has_a_row_for_every_k_and_the_vote(tmp_path) -> None:
@@ -113,7 +113,7 @@ def test_the_table_has_a_row_for_every_k_and_the_vote(tmp_path) -> None:
     pd.testing.assert_frame_equal(read_table(tmp_path / "samples.csv", SAMPLE_COLUMNS), table)
 
 
-def test_a_model_called_samples_draws_none_beside() -> None:
+def test_a_model_named_samples_draws_no_further_samples() -> None:
     problems = {"source": "synthetic", "family": "arithmetic", "n": 5}
     config: dict[str, Any] = {
         "models": {"samples": {"source": "scratch"}},
@@ -125,9 +125,9 @@ def test_a_model_called_samples_draws_none_beside() -> None:
     plain = Config.model_validate(config)
     assert drawn_beside(plain) == {}
     assert "results/samples/base/eval/math.parquet" in sample_files(plain).values()
-    beside = Config.model_validate(config | {"evaluation": {"sampled": {"n": 4, "beside_greedy": True}}})
-    assert "samples/base/samples/math" in drawn_beside(beside).values()
-    assert set(sample_files(beside)) == set(drawn_beside(beside))
+    sampled = Config.model_validate(config | {"evaluation": {"sampled": {"n": 4, "beside_greedy": True}}})
+    assert "samples/base/samples/math" in drawn_beside(sampled).values()
+    assert set(sample_files(sampled)) == set(drawn_beside(sampled))
 
 
 def test_problems_with_other_numbers_of_samples_are_refused() -> None:

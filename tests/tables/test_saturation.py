@@ -1,4 +1,4 @@
-"""saturation.csv: which trainings have a curve, and what the page says about them."""
+"""saturation.csv: trainings with a fitted curve, and the sentences of the page about them."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ def evaluations(accuracies: list[float], **of: Any) -> dict[tuple[PolicyKey, str
     """M0 and one policy at every K, two seeds."""
     before, *answers = grid(np.random.default_rng(0), accuracies, n_seeds=2)
     named = {"regime": "grpo", "kind": "grpo", "role": "curve"} | of
-    own = {
+    shares_of = {
         PolicyKey("m", group_size=2, k=k, seed=seed, **named): shares
         for k, both in zip(STEPS, answers, strict=True)
         for seed, shares in enumerate(both)
     }
     return {
         (key, "b"): pd.DataFrame({"problem_id": np.arange(len(shares)), "reward": shares})
-        for key, shares in {M0: before[0], **own}.items()
+        for key, shares in {M0: before[0], **shares_of}.items()
     }
 
 
 def test_a_row_has_the_curve_and_the_page_a_sentence() -> None:
-    found = evaluations(curve(0.7, 60, 2))
-    [row] = saturation_table(found).to_dict("records")
+    answers = evaluations(curve(0.7, 60, 2))
+    [row] = saturation_table(answers).to_dict("records")
     assert {name: row[name] for name in ("policy", "group_size", "n_seeds", "n_steps", "last_K", "status")} == {
         **{"policy": "grpo", "group_size": 2, "n_seeds": 2, "n_steps": 5, "last_K": 400, "status": "fits"}
     }
     assert row["asymptote_low"] < 0.7 < row["asymptote_high"]
     assert row["midpoint_low"] < row["midpoint"] < row["midpoint_high"]
     assert row["nearly"] == pytest.approx(row["midpoint"] * 9 ** (1 / row["slope"]))
-    [said] = saturation_sentences(pd.DataFrame([row | {"slope_high": math.nan, "nearly_high": math.nan}]))
+    [sentence] = saturation_sentences(pd.DataFrame([row | {"slope_high": math.nan, "nearly_high": math.nan}]))
     top, low, high = (f"{100 * row['asymptote' + end]:.1f}" for end in ("", "_low", "_high"))
     half, from_half, to_half, nearly, from_nearly = (
         f"{row[name]:.0f}" for name in ("midpoint", "midpoint_low", "midpoint_high", "nearly", "nearly_low")
     )
-    assert said == (
+    assert sentence == (
         f"GRPO, G=2 on b goes from {100 * row['start']:.1f}\u00a0% to an asymptote of {top}\u00a0% [{low}, {high}]: "
         f"half of the way after {half} [{from_half}, {to_half}] gradient steps, "
         f"90\u00a0% after {nearly} [{from_nearly}, ?]."
@@ -70,13 +70,13 @@ def test_the_page_reads_it_under_online_training(tmp_path: Path, accuracies: lis
     assert sentences(read_by_name(tmp_path / f"{name}.csv")) == saturation_sentences(table)
 
 
-def test_what_does_not_fit_has_no_numbers() -> None:
+def test_curves_without_a_fit_have_no_numbers() -> None:
     table = saturation_table(evaluations([0.5] * 6))
     [row] = table.to_dict("records")
     assert row["status"] == "no change"
     assert table.filter(regex="asymptote|midpoint|slope|nearly").isna().all(axis=None)
-    [said] = saturation_sentences(table)
-    assert said == "GRPO, G=2 on b: no sigmoid is shown, because its accuracy does not change significantly."
+    [sentence] = saturation_sentences(table)
+    assert sentence == "GRPO, G=2 on b: no sigmoid is shown, because its accuracy does not change significantly."
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_what_does_not_fit_has_no_numbers() -> None:
     ids=str,
 )
 def test_which_trainings_have_a_curve(of: dict[str, Any], without: dict[str, int] | None, rows: int) -> None:
-    found = {
-        (key, benchmark): own
-        for (key, benchmark), own in evaluations(curve(0.7, 60, 2), **of).items()
+    answers = {
+        (key, benchmark): frame
+        for (key, benchmark), frame in evaluations(curve(0.7, 60, 2), **of).items()
         if not without or any(getattr(key, name) != value for name, value in without.items())
     }
-    assert len(saturation_table(found)) == rows
-    assert saturation_table({at: own for at, own in found.items() if at[0] == M0}).empty
+    assert len(saturation_table(answers)) == rows
+    assert saturation_table({at: frame for at, frame in answers.items() if at[0] == M0}).empty
 
 
 @pytest.mark.parametrize(
@@ -111,5 +111,5 @@ def test_which_trainings_have_a_curve(of: dict[str, Any], without: dict[str, int
         ({"regimes": {"s2": {"regime": "semi_online_dpo", "steps": [2, 4, 6, 8], "sync_every": 2}}}, True),
     ],
 )
-def test_a_grid_has_the_table_where_it_has_enough_k(keys: dict[str, Any], curves: bool) -> None:
+def test_a_grid_with_enough_k_has_the_table(keys: dict[str, Any], curves: bool) -> None:
     assert has_curves(Config.model_validate(SMALL | keys)) == curves

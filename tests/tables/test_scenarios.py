@@ -1,4 +1,4 @@
-"""Which kinds of prompts a policy was trained on, in which order."""
+"""Kinds of prompts that a policy was trained on, in their order."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ CONFIG = load(
 
 
 def test_the_kinds_of_prompts_behind_a_policy() -> None:
-    found = {key.regime: prompts_behind(CONFIG, key.regime) for key in grid.policies(CONFIG)}
-    assert found == {
+    prompts = {key.regime: prompts_behind(CONFIG, key.regime) for key in grid.policies(CONFIG)}
+    assert prompts == {
         "base": "",
         **dict.fromkeys(("dpo", "grpo", "math", "more-math"), "verifiable"),
         **{"chat": "open_ended", "both": "mixed", "chat-math": "open_ended, then verifiable"},

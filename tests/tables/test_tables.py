@@ -41,7 +41,7 @@ AUTO_REGIME = "auto/dpo"
 
 
 def policy(regime: str, k: int, seed: int = 0, group_size: int = 2, model: str = "m") -> PolicyKey:
-    """A main policy by its name; any other name is that of an ablation, `x/grpo` one of the warm-up itself."""
+    """Return the key of a main policy, or of an ablation for other names; `x/grpo` ablates the warm-up."""
     more: dict[str, Any] = {} if regime in ("base", "dpo", "grpo") else {"kind": "dpo", "role": "ablation"}
     if regime == AUTO_REGIME:
         more |= {"role": "auto", "stops": True}
@@ -121,11 +121,11 @@ def test_models_and_benchmarks_keep_the_order_of_the_configuration():
     ]
 
 
-# ---------------------------------------------------------------------------------------- warm-up that stops by itself
+# ---------------------------------------------------------------------------------------- early-stopping warm-up
 
 
 def stopped(*ks: int) -> list[PolicyKey]:
-    """The policies of seeds 0, 1, ... whose warm-up stopped by itself at these K; it might have taken 300 steps."""
+    """Return policies of seeds 0, 1, ... with an early-stopping warm-up that stopped at these K, of at most 300."""
     keys = [policy(AUTO_REGIME, 300, seed) for seed in range(len(ks))]
     return with_steps_taken({key: Policy("", "m", AUTO_REGIME, "", k=k) for key, k in zip(keys, ks, strict=True)})
 
@@ -178,8 +178,8 @@ def at(*verdicts: Mapping[int, Verdict]) -> pd.DataFrame:
 
 def test_accuracy_at_every_budget():
     base = at({8: "truncated", 16: "correct"}, {8: "incorrect", 16: "incorrect"})
-    own = at({8: "correct", 16: "correct"}, {8: "no_boxed", 16: "no_boxed"})
-    table = budget_table({(BASE, "id"): base, (policy("dpo", 0), "id"): own, (policy("dpo", 0, 1), "id"): base})
+    without_box = at({8: "correct", 16: "correct"}, {8: "no_boxed", 16: "no_boxed"})
+    table = budget_table({(BASE, "id"): base, (policy("dpo", 0), "id"): without_box, (policy("dpo", 0, 1), "id"): base})
     assert tuple(table.columns) == tuple(BUDGET_COLUMNS)
     assert list(zip(table["policy"], table["budget"], table["n_seeds"], table["accuracy"], strict=True)) == [
         ("base", 8, 1, 0),
@@ -190,7 +190,7 @@ def test_accuracy_at_every_budget():
     assert table["finished"].tolist() == [0.5, 1, 0.75, 1]
     assert table["parseable"].tolist() == pytest.approx([1, 1, 2 / 3, 3 / 4])
     with pytest.raises(ValueError, match="judged at different budgets"):
-        budget_table({(policy("dpo", 0), "id"): own, (policy("dpo", 0, 1), "id"): solved(1, of=2)})
+        budget_table({(policy("dpo", 0), "id"): without_box, (policy("dpo", 0, 1), "id"): solved(1, of=2)})
 
 
 # --------------------------------------------------------------------------------------------------------- ablations
@@ -215,7 +215,7 @@ def test_ablations_stand_below_their_reference():
     assert table["gradient_steps"].isna().all()
 
 
-def test_a_warmup_of_its_own_is_compared_with_the_same_kind_of_policy():
+def test_an_ablated_warmup_is_compared_with_the_same_kind_of_policy():
     keys = [policy("dpo", 150), policy("grpo", 300), policy("dpo", 300)]
     keys += [policy(f"per-k/{kind}", k) for kind in ("dpo", "grpo") for k in (150, 300)]
     descriptions = {f"per-k/{kind}": {"warmup.schedule": "per_k"} for kind in ("dpo", "grpo")}
@@ -224,7 +224,7 @@ def test_a_warmup_of_its_own_is_compared_with_the_same_kind_of_policy():
     assert list(zip(table["policy"], table["K"], table["change"], strict=True)) == [
         ("g2d", 150, "reference"),
         ("per-k/dpo", 150, change),
-        ("per-k/grpo", 150, change),  # the main grid evaluates GRPO alone at its last K only
+        ("per-k/grpo", 150, change),  # the main grid evaluates GRPO only at its last K
         ("g2d", 300, "reference"),
         ("grpo", 300, "reference"),
         ("per-k/dpo", 300, change),
@@ -287,8 +287,8 @@ def test_correlations_of_the_published_tables():
 
 def test_too_few_points_have_no_correlation():
     evaluations = {(policy("dpo", k), "id"): solved(2) for k in (0, 150)}
-    found, _ = summarised({HarvestKey("m", 2 if k else 0, k, 0): groups([(1, 8)]) for k in (0, 150)})
-    table = correlation_table(correlation_points(found, evaluations))
+    summaries, _ = summarised({HarvestKey("m", 2 if k else 0, k, 0): groups([(1, 8)]) for k in (0, 150)})
+    table = correlation_table(correlation_points(summaries, evaluations))
     assert list(table["n"]) == [2, 2, 2]
     assert table[["pearson_r", "permutation_p"]].isna().all(axis=None)
 
@@ -296,16 +296,16 @@ def test_too_few_points_have_no_correlation():
 def test_a_point_is_a_harvest_and_the_policy_trained_on_it():
     evaluations = {(policy("dpo", k, seed), "id"): solved(k + seed) for k in (0, 1, 2) for seed in (0, 1)}
     evaluations |= {(policy(regime, 2), "id"): solved(4) for regime in ("ipo", "grpo")} | {(BASE, "id"): solved(0)}
-    found, _ = summarised(
+    summaries, _ = summarised(
         {HarvestKey("m", 2 if k else 0, k, seed): groups([(1, 8)] * k + [(8, 8)]) for k in (0, 1, 2) for seed in (0, 1)}
     )
-    points = correlation_points(found, evaluations)
+    points = correlation_points(summaries, evaluations)
     assert list(points.query("seed == 1")["accuracy"]) == [0.25, 0.5, 0.75]
     assert points["entropy"].isna().tolist() == [True, True] + [False] * 4
     table = correlation_table(points).set_index(["pooling", "metric"])
     assert list(table["n"]) == [3, 2, 2, 6, 4, 4]
     assert table.loc[("within seeds", "pairability"), "spearman_rho"] == pytest.approx(1)
-    assert table["permutation_p"].isna().all()  # of three K, no order has a p below 2 / 6
+    assert table["permutation_p"].isna().all()  # with three K, no order has a p below 2 / 6
 
 
 # -------------------------------------------------------------------------------------------------- calibration, cost

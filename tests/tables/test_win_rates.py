@@ -1,4 +1,4 @@
-"""Win rates against M0: who is preferred, how much of it is length, and what a table says of both."""
+"""Win rates against M0, with and without control for length."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_by_hand() -> None:
     scores, base = np.array([[[2.0, 1.0], [1.0, np.nan]]]), np.array([[[1.0, 1.0], [3.0, 0.0]]])
     won = preferences(scores, base)
     np.testing.assert_array_equal(won, [[[1.0, 0.5], [0.0, np.nan]]])
-    np.testing.assert_array_equal(raw(won), [[0.75, 0.0]])  # of the second prompt one comparison counts
+    np.testing.assert_array_equal(raw(won), [[0.75, 0.0]])  # the second prompt has only one comparison
 
 
 def test_equal_length_is_where_the_regression_crosses_zero() -> None:
@@ -35,37 +35,37 @@ def test_equal_length_is_where_the_regression_crosses_zero() -> None:
 
 
 def controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray:
-    found = length_controlled(won, longer)
-    assert found is not None
-    return found
+    rates = length_controlled(won, longer)
+    assert rates is not None
+    return rates
 
 
 @pytest.mark.parametrize("steepness", [0.5, 2.0])
 def test_a_policy_that_only_pads_has_no_rate_at_equal_length(steepness: float) -> None:
-    """As good as M0 at equal length, and longer by 1 or 3 standard deviations: what is printed is near one half and
-    rarely claims a difference; where lengths hardly overlap nothing is printed."""
+    """A policy as good as M0 at equal length, but longer by 1 or 3 standard deviations, has a rate near one half and
+    rarely a significant difference. If lengths hardly overlap, there is no rate."""
     rng = np.random.default_rng(0)
-    found = []
+    rates = []
     for _ in range(100):
         longer = rng.normal(1.0, 1.0, size=(1, 200, 4))
         won = (rng.random(longer.shape) < expit(steepness * longer)).astype(float)
-        found.append(controlled(won, longer))
+        rates.append(controlled(won, longer))
         apart = longer + 2
         assert length_controlled((rng.random(apart.shape) < expit(steepness * apart)).astype(float), apart) is None
         assert length_controlled(won, -apart) is None
-    claimed = [scipy.stats.ttest_1samp(rate[0], 0.5).pvalue < 0.05 for rate in found]
-    assert np.median([rate.mean() for rate in found]) == pytest.approx(0.5, abs=0.03)
+    claimed = [scipy.stats.ttest_1samp(rate[0], 0.5).pvalue < 0.05 for rate in rates]
+    assert np.median([rate.mean() for rate in rates]) == pytest.approx(0.5, abs=0.03)
     assert sum(claimed) <= scipy.stats.binom.ppf(0.999, 100, 0.05)
 
 
 @pytest.mark.parametrize(
-    ("shorter", "comparisons", "known"),
+    ("shorter", "comparisons", "estimated"),
     [(2, 100, False), (10, 500, True), (9, 500, False), (5, 10, True), (4, 8, False)],
 )
-def test_where_lengths_hardly_overlap(shorter: int, comparisons: int, known: bool) -> None:
+def test_without_overlap_of_lengths_there_is_no_rate(shorter: int, comparisons: int, estimated: bool) -> None:
     longer = np.where(np.arange(comparisons) < shorter, -1.0, 1.0).reshape(1, -1, 1)
     won = np.tile([0.0, 1.0], comparisons // 2).reshape(1, -1, 1)
-    assert (length_controlled(won, longer) is not None) is known
+    assert (length_controlled(won, longer) is not None) is estimated
 
 
 cells = st.integers(3, 6)
@@ -76,18 +76,18 @@ def test_it_is_one_half_of_oneself_symmetric_and_a_share(seed: int, seeds: int, 
     rng = np.random.default_rng(seed)
     won = rng.choice([0.0, 0.5, 1.0], size=(seeds, prompts, samples))
     longer = np.round(rng.normal(size=won.shape) * 10)
-    found, mirrored = length_controlled(won, longer), length_controlled(1 - won, -longer)
-    if found is None or mirrored is None:
-        assert found is mirrored
+    rates, mirrored = length_controlled(won, longer), length_controlled(1 - won, -longer)
+    if rates is None or mirrored is None:
+        assert rates is mirrored
         return
-    assert found.shape == (seeds, prompts)
-    assert 0 <= found.mean() <= 1
-    assert mirrored.mean() == pytest.approx(1 - found.mean(), abs=1e-5)
-    np.testing.assert_allclose(mirrored, 1 - found, atol=1e-4)
+    assert rates.shape == (seeds, prompts)
+    assert 0 <= rates.mean() <= 1
+    assert mirrored.mean() == pytest.approx(1 - rates.mean(), abs=1e-5)
+    np.testing.assert_allclose(mirrored, 1 - rates, atol=1e-4)
     assert controlled(np.full_like(won, 0.5), longer).mean() == pytest.approx(0.5, abs=1e-6)
 
 
-def test_what_the_judge_pays_for_length_is_taken_away_and_the_rest_stays() -> None:
+def test_the_effect_of_length_is_removed_and_the_rest_is_kept() -> None:
     """A judge with a known taste, 400 experiments' worth of replies that are longer than M0's."""
     rng = np.random.default_rng(0)
     for taste in (0.0, 0.7):
@@ -101,15 +101,15 @@ def test_what_the_judge_pays_for_length_is_taken_away_and_the_rest_stays() -> No
 def test_its_values_vary_as_the_estimate_does() -> None:
     """The spread of the values over prompts predicts the spread of the estimate over experiments."""
     rng = np.random.default_rng(1)
-    found, predicted = [], []
+    means, predicted = [], []
     for _ in range(200):
         longer = rng.normal(1.0, 2.0, size=(1, 60, 4))
-        liked = rng.normal(0, 0.7, size=(1, 60, 1))  # of a prompt
+        liked = rng.normal(0, 0.7, size=(1, 60, 1))  # per prompt
         won = (rng.random(longer.shape) < expit(0.3 + liked + np.tanh(longer / 2))).astype(float)
         rate = controlled(won, longer)
-        found.append(rate.mean())
+        means.append(rate.mean())
         predicted.append(rate.std(ddof=1) / np.sqrt(60))
-    assert np.std(found) == pytest.approx(np.mean(predicted), rel=0.2)
+    assert np.std(means) == pytest.approx(np.mean(predicted), rel=0.2)
 
 
 def replies(scores: list[list[float]], texts: list[list[str]]) -> pd.DataFrame:
@@ -121,8 +121,8 @@ def replies(scores: list[list[float]], texts: list[list[str]]) -> pd.DataFrame:
             "finish_reason": "length" if text.endswith("...") else "stop",
             "reward": score,
         }
-        for number, (own, said) in enumerate(zip(scores, texts, strict=True))
-        for sample, (score, text) in enumerate(zip(own, said, strict=True))
+        for number, (of_prompt, replies) in enumerate(zip(scores, texts, strict=True))
+        for sample, (score, text) in enumerate(zip(of_prompt, replies, strict=True))
     ]
     return pd.DataFrame(rows[::-1])
 
@@ -135,9 +135,9 @@ SAID = [["a", "aa"]] * 4
 
 def test_the_table() -> None:
     base = replies([[1.0, 2.0]] * 4, SAID)
-    own = replies([[2.0, 2.0], [2.0, 1.0], [3.0, np.nan], [5.0, 6.0]], [["aaa", "aa..."]] * 4)
+    longer_replies = replies([[2.0, 2.0], [2.0, 1.0], [3.0, np.nan], [5.0, 6.0]], [["aaa", "aa..."]] * 4)
     stopped = [replace(key, steps_taken=1) for key in TWINS]
-    given = {BASE: base, **dict.fromkeys(stopped, base), **dict.fromkeys(BETTER, own)}
+    given = {BASE: base, **dict.fromkeys(stopped, base), **dict.fromkeys(BETTER, longer_replies)}
     table = win_rate_table(given, {"same": "verifiable", "better": "mixed"}).set_index("policy")
     assert list(table.reset_index().columns) == [*["policy"], *[c for c in WIN_RATE_COLUMNS if c != "policy"]]
     same, better = table.loc["same"], table.loc["better"]
@@ -153,9 +153,9 @@ def test_the_table() -> None:
     assert better["win_low"] < better["win_rate"] < better["win_high"] <= 1
     assert set(table["family_size"]) == {2}
     reach = (same["win_high"] - same["win_low"]) / 2
-    assert same["minimum_detectable"] >= reach  # what is not beyond the interval is not found
+    assert same["minimum_detectable"] >= reach  # smaller differences are not detected
     with pytest.raises(ValueError, match="better/g4/k2: its replies are not to the prompts that M0 replied to"):
-        win_rate_table(given | {BETTER[0]: own[own["problem_id"] != "p1"]}, {})
+        win_rate_table(given | {BETTER[0]: longer_replies[longer_replies["problem_id"] != "p1"]}, {})
 
 
 def drawn(rng: np.random.Generator, taste: np.ndarray, longer: float, bias: float) -> pd.DataFrame:
@@ -192,10 +192,10 @@ def test_a_preference_that_is_not_there_is_rarely_claimed(seeds: int, longer: fl
         for name in false:
             missed = (table[f"{name}_low"] > 0.5) | (table[f"{name}_high"] < 0.5)
             claimed = table[f"p_{name}"] < 0.05
-            assert (missed <= claimed).all()  # Holm's test claims a little more than intervals that hold at once,
-            assert missed.any() == claimed.any()  # and never where none of them does
+            assert (missed <= claimed).all()  # Holm's test claims a little more than simultaneous intervals,
+            assert missed.any() == claimed.any()  # but nothing if no interval claims a difference
             false[name] += missed.any()
     allowed = scipy.stats.binom.ppf(0.999, experiments, 0.05)
     assert false["equal_length"] <= allowed
     assert longer or false["win"] <= allowed
-    assert not longer or false["win"] > experiments / 3  # padding does win, which is what the other column is for
+    assert not longer or false["win"] > experiments / 3  # padding wins without control for length

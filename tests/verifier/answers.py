@@ -1,6 +1,6 @@
-r"""Pairs of reference and answer with what a careful grader says, by the kinds of answer that MATH has.
+r"""Pairs of reference and answer with the verdict of a careful grader, by the kinds of answers in MATH.
 
-`CASES` holds what the verifier gets right, `KNOWN_WRONG` what Math-Verify gets wrong and no guard may decide.
+The verifier judges `CASES` correctly. In `KNOWN_WRONG` Math-Verify is wrong and no guard may decide.
 """
 
 from __future__ import annotations
@@ -743,7 +743,7 @@ CASES: dict[str, list[tuple[str, str, bool]]] = {
     ],
 }
 
-# (reference, answer, what a careful grader says, why nothing is done about it)
+# (reference, answer, verdict of a careful grader, why nothing is done about it)
 KNOWN_WRONG: list[tuple[str, str, bool, str]] = [
     ("10", "10_2", DIFFERENT, "MATH asks for numbers in a base and leaves the base out of some references"),
     ("10", r"10,\ldots", DIFFERENT, "Math-Verify drops dots (its issue 14)"),

@@ -1,4 +1,4 @@
-r"""Completions that try to hang, crash or fool the verifier; the reference answer is 5 and none of them deserves it.
+r"""Completions that try to hang, crash or fool the verifier. The reference answer is 5, and none of them is right.
 
 Each has the verdicts it may get. An answer that Math-Verify reads quickly on one machine may reach the deadline on
 another, so some have two.

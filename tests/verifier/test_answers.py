@@ -52,11 +52,7 @@ def test_second_opinion_speaks_about_many_answers():
 
 
 @pytest.mark.parametrize(
-    ("reference", "answer"),
-    [
-        (r"\begin{pmatrix}1\\2\end{pmatrix}", "(1,2)"),
-        (r"\mbox{four}", "4"),
-    ],
+    ("reference", "answer"), [(r"\begin{pmatrix}1\\2\end{pmatrix}", "(1,2)"), (r"\mbox{four}", "4")]
 )
-def test_second_opinion_notices_where_the_verdict_is_wrong(reference, answer, judged):
+def test_second_opinion_notices_wrong_verdicts(reference, answer, judged):
     assert judged[reference, answer].disputed

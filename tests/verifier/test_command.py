@@ -119,9 +119,9 @@ def test_a_folder_as_output_is_refused_before_anything_is_read(files, name, caps
     monkeypatch.setattr(command, "parse_row", None)
     files[0].touch()
     assert main(["verify", str(files[0]), name]) == 2
-    said = capsys.readouterr().err
-    assert "a folder" in said
-    assert said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert "a folder" in errors
+    assert errors.count("\n") == 1
     assert sorted(path.name for path in folder.rglob("*")) == ["in.jsonl", "precious", "results"]
 
 
@@ -144,11 +144,11 @@ def test_standard_input_and_output(files):
     files[0].write_text(json.dumps(ROWS[0]) + "\n")
     done = piped(files, "-", "-", 'cat in.jsonl | "$0" -m g2d verify "$1" "$2" --workers 1')
     assert done.returncode == 0
-    assert json.loads(done.stdout)["reward"] == 1  # the rows and nothing else
+    assert json.loads(done.stdout)["reward"] == 1  # only the rows
     assert "1 rows judged" in done.stderr
 
 
-def test_rows_are_added_to_what_a_redirection_has_already(files):
+def test_rows_are_appended_to_a_redirected_file(files):
     files[0].write_text(json.dumps(ROWS[0]) + "\n")
     done = piped(files, "in.jsonl", "-", '{ echo first; "$0" -m g2d verify "$1" "$2" --workers 1; } >> out.jsonl')
     assert done.returncode == 0
@@ -162,15 +162,17 @@ def test_a_line_without_end_is_one_malformed_row(files, monkeypatch, capsys):
     files[0].write_text("\n".join([good, good[:-1] + " " * 500 + "}", good.ljust(99), good.ljust(100), good]))
     assert run(files) == 1
     assert len(lines(files[1])) == 3
-    said = [line for line in capsys.readouterr().err.splitlines() if "longer than" in line]
-    assert [line.split(":")[1] for line in said] == ["2", "4"]
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "longer than" in line]
+    assert [line.split(":")[1] for line in warnings] == ["2", "4"]
 
 
 def test_a_file_is_read_in_chunks(files, monkeypatch):
     verify, sizes = command.Verifier.verify, []
     monkeypatch.setattr(command, "CHUNK_BYTES", 60)  # the first two rows have 102
     monkeypatch.setattr(
-        command.Verifier, "verify", lambda own, rows, *others: sizes.append(len(rows)) or verify(own, rows, *others)
+        command.Verifier,
+        "verify",
+        lambda verifier, rows, *others: sizes.append(len(rows)) or verify(verifier, rows, *others),
     )
     files[0].write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     assert run(files) == 0
@@ -192,14 +194,14 @@ def test_input_and_output_may_be_one_file(files):
     assert lines(files[0])[0]["verdict"] == "correct"
 
 
-def test_no_malformed_row_is_lost_where_a_file_is_judged_in_place(files, capsys):
+def test_judging_in_place_loses_no_malformed_row(files, capsys):
     files[0].write_text(json.dumps(ROWS[0]) + "\n{broken\n")
     files[1].symlink_to(files[0])
     before = files[0].read_text()
     for output in files:
         assert run((files[0], output)) == 2
-        said = f"g2d verify: {files[0]}: stays as it is, or 1 malformed rows would be lost: "
-        assert said in capsys.readouterr().err
+        message = f"g2d verify: {files[0]}: stays as it is, or 1 malformed rows would be lost: "
+        assert message in capsys.readouterr().err
         assert files[0].read_text() == before
 
 

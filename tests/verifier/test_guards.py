@@ -1,4 +1,4 @@
-"""Each guard on its own: what it vetoes and what it leaves alone."""
+"""Answers that each guard vetoes, and similar ones that it permits."""
 
 from __future__ import annotations
 
@@ -240,9 +240,9 @@ def test_units_differ_only_if_both_are_known():
     ],
 )
 def test_split_label(answer, number):
-    found = split_label(answer)
-    assert (found and found[0]) == number
-    assert found is None or found[1].is_label
+    split = split_label(answer)
+    assert (split and split[0]) == number
+    assert split is None or split[1].is_label
 
 
 def test_the_dollar_sign_is_the_unit():

@@ -1,4 +1,4 @@
-"""Each step of the normalisation on its own, and that none of them can be made to take long."""
+"""Each step of the normalisation, and its time on hostile input."""
 
 from __future__ import annotations
 
@@ -149,13 +149,7 @@ def test_roots(answer, plain):
 
 @pytest.mark.parametrize(
     ("answer", "plain"),
-    [
-        ("42<|im_end|>", "42"),
-        ("42</s> ", "42"),
-        ("4<|im_end|>2", "4<|im_end|>2"),
-        ("x<5", "x<5"),
-        ("<|im_end|>", ""),
-    ],
+    [("42<|im_end|>", "42"), ("42</s> ", "42"), ("4<|im_end|>2", "4<|im_end|>2"), ("x<5", "x<5"), ("<|im_end|>", "")],
 )
 def test_end_tokens(answer, plain):
     assert without_end_tokens(answer) == plain

@@ -26,7 +26,7 @@ def pids(pool: Pool) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Running, or dead and not reaped."""
+    """Whether a process runs, or is dead and not reaped."""
     return Path(f"/proc/{pid}").exists()
 
 
@@ -195,7 +195,7 @@ def _judge_in_child(queue) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_child_process_has_workers_of_its_own(method):
+def test_a_child_process_has_separate_workers(method):
     assert verify_batch([("1/2", r"\boxed{0.5}")])[0].verdict == "correct"
     context = multiprocessing.get_context(method)
     queue = context.Queue()

@@ -97,7 +97,7 @@ def test_without_percent(latex, bare):
 )
 @pytest.mark.parametrize("after", ["", r"\in\mathbb{Z}", "=5", r"\%"])
 def test_long_inputs(fragment, after):
-    """As long as the limits allow; a pattern that tries again and again would keep this test for minutes."""
+    """The longest inputs that the limits allow; with a backtracking pattern this test would take minutes."""
     latex = fragment * (2_000 // len(fragment)) + after
     assert split_name(latex) is None or after == "=5"
     split_qualifier(latex)

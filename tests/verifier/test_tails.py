@@ -68,7 +68,7 @@ functions = st.one_of(
     st.builds(
         "{}{}".format, st.sampled_from(["sin", "cos", "tan", "cot", "csc", "log", "ln", "exp", "sqrt"]), arguments
     ),
-    st.just("sec x"),  # `sec` alone is a second
+    st.just("sec x"),  # without an argument, `sec` is a second
 )
 words = st.one_of(
     number_words,

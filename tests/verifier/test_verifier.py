@@ -90,7 +90,7 @@ def test_order_is_preserved(shuffler: random.Random):
 
 
 def test_order_of_work_changes_no_verdict():
-    """Fresh workers, nothing cached, another order: sympy keeps caches of its own."""
+    """New workers without a cache, another order: sympy has caches."""
     with Verifier(1) as forwards, Verifier(2) as backwards:
         assert forwards.verify(ITEMS) == backwards.verify(ITEMS[::-1])[::-1]
 
@@ -114,15 +114,15 @@ def test_fractions_are_equal_exactly_if_their_values_are(a, b, c, d):
     assert (judgement.verdict == "correct") == (a * d == b * c)
 
 
-def test_equal_questions_are_asked_once(monkeypatch):
+def test_equal_questions_are_judged_once(monkeypatch):
     with Verifier(1) as verifier:
-        asked = []
+        judged = []
         ask = verifier._pool.judge
-        monkeypatch.setattr(verifier._pool, "judge", lambda pairs: asked.extend(pairs) or ask(pairs))
+        monkeypatch.setattr(verifier._pool, "judge", lambda pairs: judged.extend(pairs) or ask(pairs))
         first = verifier.verify([("1/2", r"\boxed{0.5}"), ("1/2", r"again \boxed{0.5}"), ("1/2", r"\boxed{0.6}")] * 3)
-        assert asked == [("1/2", "0.5"), ("1/2", "0.6")]
+        assert judged == [("1/2", "0.5"), ("1/2", "0.6")]
         assert verifier.verify([("1/2", r"\boxed{0.5}")]) == first[:1]
-        assert len(asked) == 2
+        assert len(judged) == 2
 
 
 def test_the_cache_is_bounded():

@@ -1,4 +1,4 @@
-"""What is compared as a string, and what stays a product."""
+"""Answers compared as strings, and answers that stay products."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_same_words(reference, answer, same):
     assert same_words(reference, answer) is same
 
 
-def test_letters_are_vetoed_only_where_the_reference_is_words():
+def test_letters_are_vetoed_only_if_the_reference_has_words():
     assert letters_differ("DAECB", r"E \cdot DACB")
     assert not letters_differ("DAECB", r"\frac{D}{1} AECB")
     assert not letters_differ("x y z", "zyx")

@@ -1,11 +1,10 @@
-"""What stands in for `python` below a call that `tests.workflow.forked` forks: it hands what it is asked to run to the
-process that has made the imports, and ends as that ends.
+"""Replacement of `python` for the processes that a forked Snakemake starts (`tests.workflow.forked`).
 
-    python -IS as_python.py PYTHON FOLDER ARGUMENTS...      as PYTHON ARGUMENTS...; nobody types it
+    python -IS as_python.py PYTHON FOLDER ARGUMENTS...      # same result as PYTHON ARGUMENTS...
 
-That process forks jobs, nested calls of Snakemake, the process whose imports the jobs of a run share, the processes of
-a training that has several, engines of vLLM and parts of `benchmarks/gpu.py`. Everything else, such as the verifier's
-workers, is a start of PYTHON.
+It sends the command to the server that has imported the packages, and exits with the same status. The server forks
+jobs, nested calls of Snakemake, processes of shared imports, ranks of a training, engines of vLLM and parts of
+`benchmarks/gpu.py`. Other commands, such as the verifier's workers, start PYTHON.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def ask(
 
     Args:
         door: socket of that process.
-        arguments: of Python: `-m` and a module, or a script, and its arguments.
+        arguments: `-m` and a module, or a script, and its arguments.
         folder: working directory.
         environment: the whole environment.
         files: file descriptors of this process, by the fork's descriptors; includes 1 and 2.
@@ -53,9 +52,9 @@ def ask(
     """
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(door)
-        said = json.dumps([arguments, folder, environment, [*files]]).encode()
-        socket.send_fds(server, [NUMBER.pack(len(said))], [*files.values()])
-        server.sendall(said)
+        request = json.dumps([arguments, folder, environment, [*files]]).encode()
+        socket.send_fds(server, [NUMBER.pack(len(request))], [*files.values()])
+        server.sendall(request)
 
         def pass_on(number: int, _: Any) -> None:
             server.sendall(bytes([number]))
@@ -82,7 +81,7 @@ def receive(connection: socket.socket, n: int) -> bytes:
 
 def main(python: str, folder: str, *arguments: str) -> None:
     """Run a command of Python and end as it ends."""
-    words = arguments[arguments[:1] == ("-u",) :]  # what it prints is not kept back either way
+    words = arguments[arguments[:1] == ("-u",) :]  # output is unbuffered anyway
     door = door_of(words)
     if door is None:
         os.execv(python, [python, *arguments])

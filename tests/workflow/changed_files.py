@@ -55,7 +55,7 @@ def kind(file: str) -> str:
 
 
 def files_in(paths: Iterable[str]) -> list[str]:
-    """The paths that are files, and all files in those that are folders."""
+    """Return the files among these paths, and all files in the folders."""
     contents = (Path(path).rglob("*") if Path(path).is_dir() else [Path(path)] for path in paths)
     return [str(file) for files in contents for file in files if file.is_file() and file.name != MARK]
 
@@ -69,7 +69,7 @@ def read_by(job: Any) -> list[str]:
 
 
 def reply_of(job: Any, workflow: Workflow) -> str:
-    """What a job says on the terminal until its work begins."""
+    """Return the terminal output of a job until its work begins."""
     names = ("input", "output", "params", "wildcards", "threads", "resources", "log")
     given = {name: getattr(job, name) for name in names}
     snakemake = SimpleNamespace(**given, rule=job.rule.name, config=workflow.config, scriptdir=str(SCRIPTS))

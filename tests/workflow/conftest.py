@@ -23,14 +23,14 @@ from tests.shared import made_once
 from tests.workflow import forked
 
 REPOSITORY = Path(__file__).parents[2]
-# In the environment of every run: a test looks for it in all that the runs leave.
+# Every run has this token in its environment; test_security.py looks for it in all files.
 SECRET = "hf_ThisTokenMustBeNowhere"
 PARTS = ["Snakefile", "papers", "workflow", "profiles", "envs", "src"]
 
 
 @dataclass(frozen=True)
 class Project:
-    """A checkout that a test may change, with a configuration of its own."""
+    """A checkout that a test may change, and its configuration."""
 
     root: Path
 
@@ -42,11 +42,11 @@ class Project:
         return project
 
     def copied(self, root: Path) -> Project:
-        """This checkout with all that it has made, somewhere else."""
+        """Copy this checkout and its results."""
         return Project(Path(shutil.copytree(self.root, root, symlinks=True)))
 
     def extended(self, config: dict[str, Any]) -> dict[str, int]:
-        """Configure and build; what was planned."""
+        """Configure and build; return the planned jobs, by rule."""
         self.configure(config)
         planned = self.planned()
         self.build("--quiet", "rules")
@@ -61,32 +61,49 @@ class Project:
         (self.root / "config/config.yaml").write_text(yaml.safe_dump(config))
 
     def snakemake(self, *arguments: str, anew: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run Snakemake as a user would, with this copy of the package.
-
-        It is forked from a process that has made its imports, unless it is to start anew.
-        """
+        """Run Snakemake as a user would, with this copy of the package; forked (`forked.py`) unless `anew`."""
         command = ["-m", "snakemake", *arguments]
-        given = {"PYTHONPATH": str(self.root / "src"), "HF_HUB_OFFLINE": "1", "HF_TOKEN": SECRET} | environment
-        if not anew:
-            status, printed = forked.call(command, self.root, os.environ | given)
-            return subprocess.CompletedProcess(command, status, printed)
-        return subprocess.run(
-            [sys.executable, *command],
-            cwd=self.root,
-            env=os.environ | given,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
+        variables = {"HF_HUB_OFFLINE": "1", "HF_TOKEN": SECRET} | environment
+        if anew:
+            return subprocess.run(**self.process(*command, **variables), check=False)
+        status, printed = forked.call(command, self.root, self.environment(**variables))
+        return subprocess.CompletedProcess(command, status, printed)
 
-    def build(self, *arguments: str, anew: bool = False) -> str:
-        done = self.snakemake("--cores", "2", *arguments, anew=anew)
+    def environment(self, **variables: str) -> dict[str, str]:
+        """Environment in which Python imports this copy of the package."""
+        return os.environ | {"PYTHONPATH": str(self.root / "src")} | variables
+
+    def process(self, *command: str, **variables: str) -> dict[str, Any]:
+        """Arguments of `subprocess` for a new Python in this folder, with one stream of output."""
+        return {
+            "args": [sys.executable, *command],
+            "cwd": self.root,
+            "env": self.environment(**variables),
+            "text": True,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+        }
+
+    def script(self, script: Path, *arguments: str) -> str:
+        """Run a script in this folder, forked; return its output."""
+        status, printed = forked.call([str(script), *arguments], self.root, self.environment())
+        assert status == 0, printed
+        return printed
+
+    def refused(self, *arguments: str, anew: bool = False, **environment: str) -> str:
+        """Run Snakemake, require that it fails without a traceback, and return its output."""
+        done = self.snakemake(*arguments, anew=anew, **environment)
+        assert done.returncode != 0, done.stdout
+        assert "Traceback" not in done.stdout
+        return done.stdout
+
+    def build(self, *arguments: str) -> str:
+        done = self.snakemake("--cores", "2", *arguments)
         assert done.returncode == 0, done.stdout
         return done.stdout
 
     def planned(self, *arguments: str) -> dict[str, int]:
-        """Jobs that a dry-run would run, by rule."""
+        """Jobs of a dry-run, by rule."""
         done = self.snakemake("-n", *arguments)
         assert done.returncode == 0, done.stdout
         table = re.search(r"^job +count\n-+ +-+\n(.*?)^total", done.stdout, re.M | re.S)
@@ -98,7 +115,7 @@ class Project:
 
     @contextmanager
     def edited(self, file: str, old: str, new: str) -> Iterator[None]:
-        """Replace text in a file of the checkout for a while, leaving its time stamp as it was afterwards."""
+        """Replace text in a file of the checkout, then restore the file and its time stamp."""
         path = self.root / file
         before, times = path.read_text(), (path.stat().st_atime, path.stat().st_mtime)
         assert old in before
@@ -111,12 +128,12 @@ class Project:
 
 
 def checkout() -> Path:
-    """What every project begins with."""
+    """Return the folder that every project is a copy of."""
     return made_once("checkout", _check_out)
 
 
 def _check_out(root: Path) -> None:
-    """The repository's files, and the package's bytecode, which would otherwise be made at each start."""
+    """Copy the repository's files and compile the package once for all projects."""
     root.mkdir()
     for part in PARTS:
         source = REPOSITORY / part
@@ -136,18 +153,18 @@ def micro_config() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def micro_grid(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
-    """The finished micro grid, one for each process. Tests that run jobs in it restore what they find or only add."""
+    """The finished micro grid, shared by the tests of a process: they only add results, or restore what they change."""
     return copy_of_micro(micro_config, tmp_path_factory.mktemp("micro") / "g2d")
 
 
 @pytest.fixture
 def own_micro_grid(tmp_path: Path, micro_config: dict[str, Any]) -> Project:
-    """The finished micro grid, for one test that damages it: as it was made, without what other tests have added."""
+    """A new copy of the finished micro grid, for a test that damages it."""
     return copy_of_micro(micro_config, tmp_path / "g2d")
 
 
 def copy_of_micro(config: dict[str, Any], to: Path) -> Project:
-    """The finished micro grid, as it was made."""
+    """Copy the finished micro grid."""
     made = made_once("micro", lambda root: Project.create(root, config).build("--quiet", "rules"))
     return Project(Path(shutil.copytree(made, to, symlinks=True)))
 
@@ -155,7 +172,7 @@ def copy_of_micro(config: dict[str, Any], to: Path) -> Project:
 def copy_of_extended(
     name: str, config: dict[str, Any], more: dict[str, Any], to: Path
 ) -> tuple[Project, dict[str, int]]:
-    """The finished micro grid with more keys, which several files of tests look at, and the jobs that these planned."""
+    """Copy the finished micro grid with more keys; also return the jobs that these planned."""
 
     def make(root: Path) -> None:
         planned = copy_of_micro(config, root).extended(config | more)

@@ -2,16 +2,14 @@
 
 Most of what a dry-run or a small job costs is imports, and the tests run many hundreds. So a test run keeps a process
 that has imported what Snakemake and its jobs load, and children of that one that have imported what training and vLLM
-need. A call is a fork: the real command line with the call's own folder, environment, arguments, output, signals
-and exit status, and the same for its jobs (`as_python.py`). `g2d` is among the imports, of a checkout as projects begin
-with it: a call whose own copy has a changed file imports that one.
+need. A call is a fork: the real command line with the call's folder, environment, arguments, output, signals and exit
+status, and the same for its jobs (`as_python.py`). The server imports `g2d` from the checkout that projects are copied
+from; a call whose copy of `g2d` differs imports that copy.
 
-    python -m tests.workflow.forked FOLDER CHECKOUT IMPORTS...      what `call` starts; nobody types it
+    python -m tests.workflow.forked FOLDER CHECKOUT IMPORTS...      # `call` starts it
 
-Left out on purpose: calls with variables that Python or a library reads when it is started or imported, and calls of
-Snakemake that a test stops or kills. They are starts of Python, as everything is that no test calls through
-`Project.snakemake`, `call`, `train` or `python`. One test makes every kind of job of the micro grid by starts of Python
-alone, and the same bytes (`test_grid`).
+Left out on purpose: calls with variables that Python or a library reads at its start, and calls of Snakemake that a
+test stops or kills. They start Python. `test_grid` checks that jobs in new Pythons leave the same bytes.
 """
 
 from __future__ import annotations
@@ -60,10 +58,10 @@ OF_VLLM = ("vllm.entrypoints.llm", "vllm.v1.worker.cpu_worker", "vllm.model_exec
 
 
 def call(arguments: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str]:
-    """As `python` with these arguments, a module or a script first, in that folder and environment.
+    """Run `python ARGUMENTS` in a fork; the first argument is `-m` or a script.
 
     Returns:
-        Its exit status, as `subprocess` says it, and what it printed.
+        The exit status, as in `subprocess`, and the output.
     """
     ours, theirs = os.pipe()
     with open(ours, encoding="utf-8") as output:
@@ -80,23 +78,19 @@ def call(arguments: list[str], folder: Path, environment: dict[str, str]) -> tup
 
 
 def train(arguments: list[str], folder: Path) -> int:
-    """As `python` with these arguments, a script first, in that folder; what training needs is imported already.
-
-    Returns:
-        Its exit status, as `subprocess` says it.
-    """
+    """Run a script in a fork that has imported the packages of training; return its exit status."""
     return ask(f"{_server()}/{HEAVY}", arguments, str(folder), dict(os.environ), {1: 1, 2: 2}, hand_on=False)
 
 
 def python() -> str:
-    """What a process of tests may start in the place of Python: what it forks has made its imports."""
+    """Return a replacement of `python` that runs commands in forks with their imports made."""
     return str(_server() / "python")
 
 
 @cache
 def _server() -> Path:
-    """The folder of the process with the imports, which the processes of a test run share and which ends with it."""
-    from tests.shared import made_once  # and with it pytest, which no call imports
+    """Return the folder of the server; the processes of a test run share it."""
+    from tests.shared import made_once  # imports pytest, unlike the server
 
     return Path((made_once("forked", _start) / "folder").read_text())
 
@@ -117,14 +111,14 @@ def _start(place: Path) -> None:
         [sys.executable, "-m", __name__, str(folder), str(checkout() / "src"), *OF_JOBS],
         cwd=REPOSITORY,
         env=environment
-        # as jobs have it, and as an engine of ours leaves torch before it imports vLLM
+        # environment of jobs, and of vLLM below our engine
         | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "TORCH_COMPILE_DISABLE": "1"},
         stdin=run,  # can be read when the test run has ended
         stdout=theirs,
     )
     os.close(theirs)
-    with open(ready) as said:
-        assert said.read() == "ready", "the process with the imports could not start"
+    with open(ready) as line:
+        assert line.read() == "ready", "the process with the imports could not start"
     place.mkdir()
     (place / "folder").write_text(str(folder))
 
@@ -133,7 +127,7 @@ def _start(place: Path) -> None:
 
 
 def main(folder: Path, source: Path, *heavy: str) -> None:
-    """Serve; in a fork, be the process that was asked for."""
+    """Serve; in a fork, run the command."""
     doors: dict[socket.socket, tuple[str, ...]] = {}
     for name, imports in ((LIGHT, ()), (HEAVY, heavy), (VLLM, (*heavy, *(OF_VLLM if find_spec("vllm") else ())))):
         door = socket.socket(socket.AF_UNIX)
@@ -152,18 +146,18 @@ def main(folder: Path, source: Path, *heavy: str) -> None:
     caller = _serve(doors, folder)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     sys.path.remove(str(source))
-    what = _take_over(caller, folder / "python", interrupt)
+    program = _take_over(caller, folder / "python", interrupt)
     _use_package(source)
-    _end(_status_of(what))
+    _end(_status_of(program))
 
 
-def _status_of(what: str) -> int:
+def _status_of(program: str) -> int:
     """Run a script or a module; returns the exit status that Python would have."""
     try:
-        if what.endswith(".py"):
-            runpy.run_path(what, run_name="__main__")
+        if program.endswith(".py"):
+            runpy.run_path(program, run_name="__main__")
         else:
-            runpy.run_module(what, run_name="__main__", alter_sys=True)
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
@@ -179,7 +173,7 @@ def _status_of(what: str) -> int:
 
 
 def _end(status: int) -> NoReturn:
-    """End as Python does, but for taking all modules apart, which takes up to half a second of what is forked."""
+    """Exit as Python does, without unloading modules, a step of up to half a second."""
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -194,12 +188,12 @@ def _import(names: tuple[str, ...]) -> None:
         import_module(name)
     gc.enable()
     gc.collect()
-    gc.freeze()  # what is here for good is neither looked at nor copied by a child
-    gc.unfreeze = lambda: None  # as the end of an engine of vLLM would have it
+    gc.freeze()  # children neither scan nor copy these objects
+    gc.unfreeze = lambda: None  # an engine of vLLM calls it at its end
 
 
 def _keep_bundle() -> None:
-    """Have vl-convert's JavaScript for the report made once, in a process with its threads: it takes 2 CPU seconds."""
+    """Make vl-convert's JavaScript for the report once (2 CPU seconds), in another process for its threads."""
     import altair
     import vl_convert
 
@@ -222,7 +216,7 @@ def _serve(doors: dict[socket.socket, tuple[str, ...]], folder: Path) -> socket.
             shutil.rmtree(folder, ignore_errors=True)
             os._exit(0)
         door = ready[0]
-        if imports := doors[door]:  # its first caller: from now on a child, which makes them, serves this door
+        if imports := doors[door]:  # first caller: a child makes the imports and serves this door from now on
             if os.fork() == 0:
                 _close(other for other in doors if other is not door)
                 doors = {door: ()}
@@ -279,30 +273,30 @@ def _use_package(source: Path) -> None:
 
     A copy's files have the sizes and time stamps of the files they were copied from.
     """
-    own = Path(os.environ.get("PYTHONPATH", "").partition(os.pathsep)[0])
+    copy = Path(os.environ.get("PYTHONPATH", "").partition(os.pathsep)[0])
     modules = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in PACKAGES}
     files = [Path(str(module.__file__)).relative_to(source) for module in modules.values()]
-    if own.is_absolute() and all(_stamp(own / file) == _stamp(source / file) for file in files):
+    if copy.is_absolute() and all(_stamp(copy / file) == _stamp(source / file) for file in files):
         for module in modules.values():
             for name in ("__file__", "__path__"):
                 if hasattr(module, name):
-                    setattr(module, name, _moved(getattr(module, name), source, own))
+                    setattr(module, name, _moved(getattr(module, name), source, copy))
     else:
         for name in modules:
             del sys.modules[name]
 
 
-def _moved(place: Any, source: Path, own: Path) -> Any:
+def _moved(place: Any, source: Path, copy: Path) -> Any:
     """A file, or the folders of a package, in another copy."""
     if isinstance(place, str):
-        return str(own / Path(place).relative_to(source))
-    return [_moved(folder, source, own) for folder in place]
+        return str(copy / Path(place).relative_to(source))
+    return [_moved(folder, source, copy) for folder in place]
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:
     with suppress(FileNotFoundError):
-        found = file.stat()
-        return found.st_size, found.st_mtime_ns
+        stat = file.stat()
+        return stat.st_size, stat.st_mtime_ns
     return None
 
 

@@ -1,7 +1,7 @@
 """Print the jobs of a plan and what they are made from: `python planned_jobs.py SNAKEMAKE_ARGUMENTS`.
 
-JSON: a list of jobs, each with its rule and wildcards, its inputs and outputs, by name too, the `repr` of its
-parameters, its GPUs and the numbers of the jobs that it needs.
+JSON: a list of jobs. Each has its rule and wildcards, inputs and outputs (also by name), the `repr` of its parameters,
+its GPUs and the numbers of the jobs that it needs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ build = Workflow._build_dag
 
 
 def named(files: Any) -> dict[str, list[str]]:
-    return {name: [own] if isinstance(own, str) else list(own) for name, own in files.items()}
+    return {name: [paths] if isinstance(paths, str) else list(paths) for name, paths in files.items()}
 
 
 def build_and_keep(self: Workflow, *args: Any, **kwargs: Any) -> None:
@@ -30,7 +30,7 @@ def build_and_keep(self: Workflow, *args: Any, **kwargs: Any) -> None:
         {
             "rule": job.rule.name,
             "wildcards": dict(job.wildcards.items()),
-            "named": {what: named(files) for what, files in (("input", job.input), ("output", job.output))},
+            "named": {side: named(files) for side, files in (("input", job.input), ("output", job.output))},
             "params": {name: repr(value) for name, value in job.params.items()},
             "input": list(job.input),
             "output": list(job.output),

@@ -1,7 +1,7 @@
 """Print what Snakemake would record of the parameters of every job: `python planned_params.py SNAKEMAKE_ARGUMENTS`.
 
-JSON: by rule, every distinct set of parameters (by name, their `repr`, which is what Snakemake compares) and how many
-jobs have it. Versions of stages change on purpose and are left out, and so are names, titles and captions of tables.
+JSON: by rule, every distinct set of parameters (name and `repr`, as Snakemake compares them) and how many jobs have it.
+Versions of stages, and names, titles and captions of tables, change on purpose and are left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The advice through the real DAG, and what the finished micro grid says to it.
+"""A finished grid with advice, sampled answers, the divergence from M0, and GRPO at every K.
 
-With it, because they do not touch each other: several answers beside the greedy ones, the divergence from M0, and GRPO
-at every K. What each of them plans alone is in test_reruns.py.
+test_reruns.py has the jobs that each of them plans.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tests.workflow.test_sweep import DEVELOPMENT
 PROBED = {"probe": {"prompts": 20, "compare": True}}
 ADVICE = {"draw_probe": 3, "advise": 1}
 SAMPLED = {"sampled": {"n": 4, "temperature": 1.0, "beside_greedy": True}}
-# Of one benchmark and the main grid's policies: M0, DPO at K = 0, 2, 4 and GRPO with G = 2 and 4.
+# One benchmark and the policies of the main grid: M0, DPO at K = 0, 2, 4 and GRPO with G = 2 and 4.
 MEASURED = {"evaluate": 1, "draw_samples": 7, "make_sample_table": 1, "measure_drift": 6}
 
 
@@ -41,7 +40,7 @@ def measured_config(micro_config: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def advised(micro_grid: Project, tmp_path_factory: pytest.TempPathFactory, measured_config: dict[str, Any]) -> Project:
-    """A copy of the finished grid, measured, advised and compared."""
+    """A copy of the finished grid with its measurements, advice and the check of the advice."""
     project = micro_grid.copied(tmp_path_factory.mktemp("advice") / "g2d")
     project.configure(measured_config | PROBED)
     assert project.planned("advice") == ADVICE | {"advice": 1}
@@ -55,16 +54,18 @@ def rollouts(project: Project, stage: str, k: int) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("k", [0, 2, 4])
-def test_a_probe_is_the_harvests_own_rows(advised: Project, k: int) -> None:
+def test_a_probe_has_the_first_rows_of_the_harvest(advised: Project, k: int) -> None:
     probe, harvest = rollouts(advised, "probe", k), rollouts(advised, "harvest", k)
     assert len(probe) == 20 * 8
     pd.testing.assert_frame_equal(probe, harvest.head(len(probe)).drop(columns=[*OF_TOKENS]))  # nobody trains on it
-    bill = read_cost(advised.results / f"micro/seed0/probe/g{2 if k else 0}/k{k}/cost.json")
-    assert bill.own.tokens_generated == probe.token_count.sum()
-    assert [record.stage for record in bill.ancestry] == ["calibrate"] + ["train_grpo"] * (k // 2)
+    cost = read_cost(advised.results / f"micro/seed0/probe/g{2 if k else 0}/k{k}/cost.json")
+    assert cost.own.tokens_generated == probe.token_count.sum()
+    assert [record.stage for record in cost.ancestry] == ["calibrate"] + ["train_grpo"] * (k // 2)
 
 
-def test_the_advice_counts_what_a_sweep_tries(advised: Project, tmp_path: Path, micro_config: dict[str, Any]) -> None:
+def test_the_advice_counts_candidates_of_a_sweep(
+    advised: Project, tmp_path: Path, micro_config: dict[str, Any]
+) -> None:
     project = advised.copied(tmp_path / "g2d")
     sweep = {"development": DEVELOPMENT, "regimes": {"dpo": {"learning_rate": [1e-4, 5e-4]}}, "at": {"dpo": 0}}
     project.configure(micro_config | PROBED | {"sweep": sweep})
@@ -91,12 +92,12 @@ def test_the_advice_counts_the_probe(advised: Project) -> None:
     assert grid.device_hours.notna().to_dict() == {stage: stage != "train_dpo" for stage in left}
 
 
-def test_the_check_finds_what_the_grid_has_shown(advised: Project) -> None:
+def test_the_check_compares_the_advice_with_the_grid(advised: Project) -> None:
     check = pd.read_csv(advised.results / "tables/advice_check.csv")
     harvest = pd.read_csv(advised.results / "tables/harvest.csv").set_index("K")
-    found = check.set_index(["metric", "K"]).found
+    measured = check.set_index(["metric", "K"]).found
     for metric in ("pairability", "n_pairs", "entropy", "mid_band"):
-        assert found[metric].to_numpy() == pytest.approx(harvest[metric].to_numpy(), rel=1e-4)
+        assert measured[metric].to_numpy() == pytest.approx(harvest[metric].to_numpy(), rel=1e-4)
     cost = pd.read_csv(advised.results / "tables/cost.csv")
     trained = cost[cost.stage == "train_dpo"].cpu_s.sum() / 3600  # the probe ran on a CPU
     assert check.set_index("metric").found["device_hours_train_dpo"] == pytest.approx(trained, rel=1e-4)
@@ -108,12 +109,12 @@ def test_the_check_finds_what_the_grid_has_shown(advised: Project) -> None:
     assert row["found"] == pytest.approx(accuracy[row["K"]] - accuracy.max(), abs=1e-5)
 
 
-def test_people_find_it(advised: Project) -> None:
+def test_the_advice_is_in_its_file_on_the_page_and_on_the_terminal(advised: Project) -> None:
     text = (advised.results / "advice.md").read_text()
-    assert text.startswith("# Advice: Micro grid\n\nMicro grid of the tests.\n\n## micro\n")
+    assert text.startswith("# Advice: Micro grid\n")
     sentence = next(line for line in text.splitlines() if line.startswith("K: "))
     page = (advised.results / "report/index.html").read_text()
-    assert f"<p>{sentence}</p>" in page and "The forecast for micro, scored:" in page
+    assert f"<p>{sentence}</p>" in page
     assert sentence in advised.build("--quiet", "rules", "--", "advice")
     assert advised.planned() == {}
     assert advised.planned("advice", "-R", "advice") == ADVICE | {"advice": 1}
@@ -130,7 +131,7 @@ def test_without_the_comparison_only_the_summaries_change(advised: Project, meas
 def test_more_prompts_than_there_are_is_all_of_them(
     advised: Project, measured_config: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Then nothing is left to guess, and the harvest is what the probe says."""
+    """The forecast is then exact."""
     project = advised.copied(tmp_path / "g2d")
     project.configure(measured_config | {"probe": {"prompts": 500}})
     project.build("--quiet", "rules", "--", "advice_check")
@@ -166,26 +167,24 @@ def test_samples_and_a_learning_curve_are_added_to_a_finished_grid(advised: Proj
     drawn = pd.read_parquet(results / "micro/seed0/dpo/g2/k4/samples/arithmetic.parquet")
     assert (len(drawn), drawn.temperature.unique().tolist()) == (4 * 40, [1.0])
     samples = pd.read_csv(tables / "samples.csv")
-    own = samples[(samples.policy == "g2d") & (samples.K == 4)].set_index(["measure", "k"]).share
+    share = samples[(samples.policy == "g2d") & (samples.K == 4)].set_index(["measure", "k"]).share
     by_problem = drawn.groupby("problem_id").reward
-    assert own["pass", 1] == round(by_problem.mean().mean(), 6)
-    assert own["pass", 4] == round(by_problem.max().mean(), 6)
-    assert own["pass", 1] <= own["pass", 2] <= own["pass", 4]
-    assert list(own.index) == [("pass", 1), ("pass", 2), ("pass", 4), ("maj", 4)]
-    billed = pd.read_csv(tables / "cost.csv").query("policy == 'g2d' and K == 4").set_index("stage")
-    assert billed.n_jobs["draw_samples"] == 1
-    assert billed.tokens_generated["draw_samples"] == drawn.token_count.sum()
-    apart = pd.read_parquet(results / "micro/seed0/dpo/g2/k4/drift/arithmetic.parquet")
-    assert (len(apart), apart.problem_id.nunique(), (apart.kl >= 0).all()) == (16, 8, True)
-    assert billed.tokens_generated["measure_drift"] == apart.token_count.sum()
+    assert share["pass", 1] == round(by_problem.mean().mean(), 6)
+    assert share["pass", 4] == round(by_problem.max().mean(), 6)
+    assert share["pass", 1] <= share["pass", 2] <= share["pass", 4]
+    assert list(share.index) == [("pass", 1), ("pass", 2), ("pass", 4), ("maj", 4)]
+    cost = pd.read_csv(tables / "cost.csv").query("policy == 'g2d' and K == 4").set_index("stage")
+    assert cost.n_jobs["draw_samples"] == 1
+    assert cost.tokens_generated["draw_samples"] == drawn.token_count.sum()
+    divergence = pd.read_parquet(results / "micro/seed0/dpo/g2/k4/drift/arithmetic.parquet")
+    assert (len(divergence), divergence.problem_id.nunique(), (divergence.kl >= 0).all()) == (16, 8, True)
+    assert cost.tokens_generated["measure_drift"] == divergence.token_count.sum()
     drift = pd.read_csv(tables / "drift.csv").set_index(["policy", "K", "group_size"]).kl
-    assert drift["g2d", 4, 2.0] == pytest.approx(apart.kl.mean(), rel=1e-5)
-    assert drift.isna().sum() == 1  # M0's own
+    assert drift["g2d", 4, 2.0] == pytest.approx(divergence.kl.mean(), rel=1e-5)
+    assert drift.isna().sum() == 1  # M0
     page = (results / "report/index.html").read_text()
-    assert "nats per answer" in page and "at equal gain" in page
-    said = (results / "methods.md").read_text()
-    assert "by greedy decoding, and beside it on 4 samples per problem (temperature 1, top-p 0.95)" in said
-    assert "pass@k" in (results / "report/index.html").read_text()
+    assert "nats per answer" in page and "at equal gain" in page and "pass@k" in page
+    assert "4 samples per problem (temperature 1, top-p 0.95)" in (results / "methods.md").read_text()
     opened = g2d.open(results)
     assert len(opened.tables["samples"]) == 7 * 4
     assert opened.samples("micro/seed0/dpo/g2/k4", "arithmetic").equals(drawn)

@@ -1,4 +1,4 @@
-"""What a user sees before any job runs: the exact jobs of the paper's grid, and one message per mistake."""
+"""Dry-runs: the exact jobs of the shipped grids, and one message per mistake."""
 
 from __future__ import annotations
 
@@ -45,13 +45,12 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     assert project.planned(*paper, *four, "engine={name: transformers}") == expected
     refused = project.snakemake("-n", *paper, *four, "engine={name: vllm}")
     assert refused.returncode != 0
-    assert "warmup: vLLM beside the trainer holds M0 whole on every GPU" in refused.stdout
+    assert "warmup: vLLM needs a whole M0 on every GPU" in refused.stdout
 
 
 def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
-    """Shards, factorial temperatures, a probe, a warm-up that stops by itself, ablations with and without a warm-up of
-    their own and with several pairs, every regime, also on another one's harvest, open-ended prompts, checkpoints that
-    are selected, and a sweep of each phase with a seed of its own."""
+    """A configuration with every kind of job: shards, factorial temperatures, a probe, an early-stopping warm-up,
+    ablations of warm-up and DPO, every regime, other harvests, open-ended prompts, selection and a sweep."""
     short, rates = {"max_completion_length": 24}, {"learning_rate": [1e-4, 1e-3]}
     online = {"regime": "semi_online_dpo", "steps": [2, 4], "responses": 4, "prompts_per_update": 4} | short
     replies = {"source": "synthetic", "family": "replies", "n": 5}
@@ -117,7 +116,7 @@ def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
 
 
 def jobs_and_hours(project: Project, name: str) -> tuple[dict[str, int], dict[str, float]]:
-    """Of a shipped configuration by rule: jobs, and GPU-hours; one rule's lines added up."""
+    """Return the jobs and the GPU-hours of a shipped configuration, by rule."""
     done = project.snakemake("-n", "--quiet", "rules", "--configfile", str(REPOSITORY / f"config/{name}.yaml"))
     assert done.returncode == 0, done.stdout
     stats, _, table = done.stdout.rpartition("Estimated GPU-hours")
@@ -140,7 +139,7 @@ def test_bridgings_grid_lists_its_jobs_and_their_hours(project: Project) -> None
     expected |= {"evaluate": 2 * (1 + 7 * 2 + 1 + 2), "calibrate": 1, "load_problems": 3, "check_leakage": 2}
     jobs, hours = jobs_and_hours(project, "bridging")
     assert {rule: jobs[rule] for rule in expected} == expected
-    # Seven trajectories with the batch of the one of GRPO, which is slower only in that it draws for every step alone.
+    # Seven trajectories with the batch of the single one of GRPO; GRPO draws separately for every step.
     assert 5 < hours["train_semi_online_dpo"] / hours["train_grpo"] < 9
 
 
@@ -150,7 +149,7 @@ def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours(project: Project) 
     expected |= {"evaluate": 1 + 4 * (6 * 4 + 1 + 1), "calibrate": 1, "load_problems": 2, "check_leakage": 1}
     jobs, hours = jobs_and_hours(project, "off_policy")
     assert {rule: jobs[rule] for rule in expected} == expected
-    assert 50 < hours["train_grpo"] < 500  # at the paper's rates of 7B models it was 27,244
+    assert 50 < hours["train_grpo"] < 500  # 27,244 at the paper's rates, measured on 7B models
 
 
 def test_the_grid_of_signed_reinforcement_lists_its_jobs(project: Project) -> None:
@@ -170,14 +169,14 @@ def test_the_ladder_of_sizes_lists_its_jobs(project: Project) -> None:
 
 
 def test_the_small_grid_lists_its_jobs(project: Project) -> None:
-    # Per seed: GRPO at 3 K, which is its learning curve, two online entries with as many, harvests at 4, DPO on each,
+    # Per seed: GRPO at 3 K (its learning curve), two online entries with as many, harvests at 4, DPO on each,
     # RFT on two of them.
     expected = {"train_grpo": 3 * 3, "train_semi_online_dpo": 3 * 6, "harvest_rollouts": 3 * 4, "train_dpo": 3 * 4}
     expected |= {"train_rft": 3 * 2, "evaluate": 1 + 3 * (3 + 6 + 4 + 2)}
     jobs, hours = jobs_and_hours(project, "small")
     assert {rule: jobs[rule] for rule in expected} == expected
     assert expected.keys() - {"build_pairs"} <= hours.keys()  # each has a price
-    assert 3 < sum(hours.values()) < 30  # "some hours", says the file
+    assert 3 < sum(hours.values()) < 30  # "some hours" in the file
 
 
 def test_jobs_read_utf_8_whatever_the_locale(project: Project) -> None:
@@ -225,8 +224,8 @@ def test_a_value_on_the_command_line(project: Project) -> None:
     assert project.planned("harvest", "--config", "seeds=[0, 1, 2]")["harvest_rollouts"] == 9
 
 
-def test_what_is_on_the_users_path_is_found_by_jobs(project: Project) -> None:
-    """A plugin of a reward, for example, which the check of the configuration has found there."""
+def test_jobs_import_packages_of_the_users_path(project: Project) -> None:
+    """For example the plugin of a reward."""
     (project.root / "plugins").mkdir()
     (project.root / "plugins/brevity.py").touch()
     rule = "rule probe:\n    output: 'probe.txt'\n    shell: 'python -c \"import brevity, g2d\" && touch {output}'\n"
@@ -237,9 +236,9 @@ def test_what_is_on_the_users_path_is_found_by_jobs(project: Project) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_a_learning_rate_far_outside_those_in_use_is_warned_of(project: Project) -> None:
-    said = "dpo.learning_rate=1000 (micro) is more than 100 times above the rates in use"
-    assert said in project.snakemake("-n", "--config", "dpo={learning_rate: 1000}").stdout
+def test_an_unusual_learning_rate_gives_a_warning(project: Project) -> None:
+    warning = "dpo.learning_rate=1000 (micro) is more than 100 times above the rates in use"
+    assert warning in project.snakemake("-n", "--config", "dpo={learning_rate: 1000}").stdout
     assert "rates in use" not in project.snakemake("-n").stdout
 
 
@@ -299,13 +298,13 @@ def test_configuration_files_are_the_ones_shipped(project: Project) -> None:
     assert jobs["embedded_model"] == 1
     assert 100 < (n := sum(jobs.values())) < 200
     # So many are folded: one of every rule is listed.
-    said = project.snakemake("-n").stdout
-    assert f"{n} jobs, of which the first of every rule is listed; --verbose lists all." in said
-    assert len(re.findall(r"^Job \d+: ", said, re.M)) == len(jobs.keys() - {"all"})
+    plan = project.snakemake("-n").stdout
+    assert f"{n} jobs, of which the first of every rule is listed; --verbose lists all." in plan
+    assert len(re.findall(r"^Job \d+: ", plan, re.M)) == len(jobs.keys() - {"all"})
 
 
-def test_what_the_configuration_names_may_lie_among_the_results(project: Project, micro_config: dict[str, Any]) -> None:
-    """No rule makes it, and none is asked to: only results that jobs need from each other must have a rule."""
+def test_files_of_the_configuration_may_be_in_the_results(project: Project, micro_config: dict[str, Any]) -> None:
+    """Only results that jobs need from each other must have a rule."""
     mine = project.results / "of-another-run/problems.jsonl"
     mine.parent.mkdir(parents=True, exist_ok=True)
     mine.write_text('{"problem": "1 + 1", "answer": "2"}\n')
@@ -324,12 +323,12 @@ def test_independent_runs_instead_of_a_chain(project: Project, micro_config: dic
     assert "k2/checkpoint" not in listed
 
 
-def test_every_job_says_what_it_does_logs_and_is_timed(project: Project) -> None:
+def test_every_rule_has_a_message_a_log_and_a_benchmark(project: Project) -> None:
     rules, scripts = set(project.snakemake("--list-rules").stdout.split()), set()
     for file in (REPOSITORY / "workflow/rules").glob("*.smk"):
         for block in re.split(r"^ *(?:rule|checkpoint)(?= \w+:|:\n)", file.read_text(), flags=re.M)[
             1:
-        ]:  # those of a loop have no name
+        ]:  # rules of a loop have no name
             name = block.split(":")[0].strip()  # none in a loop
             rules |= {name} - {""}
             for directive in ("log", "benchmark", "message", "params", "threads"):
@@ -342,8 +341,8 @@ def test_every_job_says_what_it_does_logs_and_is_timed(project: Project) -> None
     assert set(VERSIONS) <= rules
 
 
-def test_no_job_imports_before_its_stage_what_it_may_not_need() -> None:
-    """What a script imports at its top is on no bill and in no log, and would leave the Hub's client online."""
+def test_scripts_import_no_heavy_package_before_their_stage() -> None:
+    """Imports at the top of a script are in no cost and no log, and would leave the Hub's client online."""
     heavy = {"torch", "transformers", "trl", "peft", "datasets", "vllm", "huggingface_hub", "math_verify", "sympy"}
     heavy.add("scipy.stats")
     scripts = sorted(map(str, (REPOSITORY / "workflow/scripts").glob("*.py")))

@@ -1,4 +1,4 @@
-"""What comes out is usable without this project: by the Hub's cards and TRL's command line.
+"""Results are usable without this project: through the Hub's cards and TRL's command line.
 
 PEFT: test_grid.py; a vLLM server: test_vllm.py.
 """
@@ -51,7 +51,7 @@ def test_a_harvest_loads_as_a_data_set_by_its_card(micro_grid: Project, tmp_path
 
 
 def test_pairs_train_with_trls_own_command_line(micro_grid: Project, tmp_path: Path) -> None:
-    """As `trl dpo`, which starts the training."""
+    """`trl dpo` starts the same module."""
     command = [
         *(forked.python(), "-m", "trl.cli.main", "dpo", "--output_dir", str(tmp_path / "out"), "--max_steps", "2"),
         *("--model_name_or_path", str(micro_grid.results / "micro/base/model")),

@@ -1,4 +1,4 @@
-"""What goes wrong on one machine: killed, out of disk, cut-off files. Nothing is lost and nothing is silently stale."""
+"""Faults on one machine: killed processes, a full disk, truncated files. Nothing is lost or silently stale."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def grid(own_micro_grid: Project) -> Project:
 
 
 def with_a_disk(project: Project, script: str) -> str:
-    """Run a shell script in the project with mounts of its own; `$SNAKEMAKE` is the command of a user."""
+    """Run a shell script in the project with private mounts; `$SNAKEMAKE` is the command of a user."""
     unshare = ["unshare", "--user", "--map-root-user", "--mount"]
     if subprocess.run([*unshare, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode:
         pytest.skip("no private mounts here (unshare --user --mount)")
@@ -65,10 +65,10 @@ def with_a_disk(project: Project, script: str) -> str:
 # --------------------------------------------------------------------------------------------------------------- disk
 
 
-def test_a_full_disk_is_named_and_the_same_command_goes_on(grid: Project, micro_grid: Project) -> None:
+def test_a_full_disk_is_named_and_the_same_command_resumes(grid: Project, micro_grid: Project) -> None:
     shutil.rmtree(grid.root / DPO)
     (grid.root / "results").rename(grid.root / "before")
-    said = with_a_disk(
+    output = with_a_disk(
         grid,
         f"""
         mkdir results; mount -t tmpfs -o size=1g none results; cp -a before/. results
@@ -81,8 +81,8 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on(grid: Project, micro_
         """,
     )
     message = f"train_dpo: {DPO}/work: cannot be written (No space left on device): make room or permit writing there"
-    assert message in said
-    assert "left behind: work trainer\n" in said
+    assert message in output
+    assert "left behind: work trainer\n" in output
     adapter = "adapter/adapter_model.safetensors"
     assert (grid.root / "after" / adapter).read_bytes() == (micro_grid.root / DPO / adapter).read_bytes()
     assert not (grid.root / "after/work").exists()
@@ -90,7 +90,7 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on(grid: Project, micro_
 
 def test_a_read_only_results_folder_is_named(grid: Project) -> None:
     shutil.rmtree(grid.root / DPO)
-    said = with_a_disk(
+    output = with_a_disk(
         grid,
         f"""
         mount --bind results results; mount -o remount,bind,ro results
@@ -98,8 +98,8 @@ def test_a_read_only_results_folder_is_named(grid: Project) -> None:
         $G2D recover --times && exit 1; true
         """,
     )
-    assert "results/config.yaml: cannot be written (Read-only file system)" in said
-    assert "g2d recover: results: cannot be written (Read-only file system): make room or permit writing there" in said
+    assert "results/config.yaml: cannot be written (Read-only file system)" in output
+    assert "g2d recover: results: cannot be written (Read-only file system): " in output
 
 
 # -------------------------------------------------------------------------------------------------------------- files
@@ -120,8 +120,8 @@ def test_files_that_were_cut_short_are_named_and_made_again(grid: Project, micro
     )
     assert done.returncode == 1
     for file, made in damaged.items():
-        [said] = [line for line in done.stdout.splitlines() if f": {file}: not the file that" in line]
-        assert Path(file).is_relative_to(said.split()[-1]), said  # what it says is to be made again
+        [refusal] = [line for line in done.stdout.splitlines() if f": {file}: not the file that" in line]
+        assert Path(file).is_relative_to(refusal.split()[-1]), refusal  # the path to make again
         assert not (grid.root / made).exists()
 
     file = f"{seed}/harvest/g0/k0/pairs.jsonl"
@@ -170,9 +170,7 @@ def test_every_reader_names_a_file_that_was_cut_short(micro_grid: Project, tmp_p
 # ------------------------------------------------------------------------------------------------------------- killed
 
 
-def test_killed_and_preempted_training_goes_on_where_it_was(
-    grid: Project, micro_config: dict[str, Any], tmp_path: Path
-) -> None:
+def test_killed_and_preempted_training_resumes(grid: Project, micro_config: dict[str, Any], tmp_path: Path) -> None:
     """kill -9 of Snakemake, then the same command; SIGTERM to the trainer, before and after it has begun to train."""
     config = copy.deepcopy(micro_config) | {"ablations": {}}
     config["warmup"] |= {"steps": [0, 24], "horizon": 30, "keep_rollouts": "completions"}
@@ -208,10 +206,10 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
     wait_for(lambda: steps(work) > reached, preempted)
     [trainer] = processes(grid, "train.py")
     os.kill(trainer, signal.SIGTERM)
-    said, _ = preempted.communicate()
-    assert preempted.returncode == 0, said
-    assert "train_grpo: stopped by SIGTERM at step" in said
-    assert "of 24, which is kept: run the same command again to go on from there" in said
+    output, _ = preempted.communicate()
+    assert preempted.returncode == 0, output
+    assert "train_grpo: stopped by SIGTERM at step" in output
+    assert "of 24, which is kept: run the same command again to go on from there" in output
 
     assert not work.exists()
     for name in ("adapter/adapter_model.safetensors", "rollouts.parquet", "checkpoint/optimizer.pt"):
@@ -230,7 +228,7 @@ def test_killed_and_preempted_training_goes_on_where_it_was(
 
 
 def status_of(project: Project, folder: str) -> JobState:
-    """What `g2d status` says of a training."""
+    """State of a training in `g2d status`."""
     return next(state for state in Grid(project.results).look().states if state.job.name == f"{folder}/cost")
 
 
@@ -251,19 +249,21 @@ def test_a_job_that_is_still_importing_ends_with_its_snakemake(
     killed = start(grid, f"{DPO}/policy.json")
     wait_for(lambda: bool(processes(grid, "train.py")), killed)
     killed.kill()
-    said, _ = killed.communicate()  # once nobody is left who has its terminal
-    assert "the Snakemake that started this job is gone" in said
+    output, _ = killed.communicate()  # once nobody is left who has its terminal
+    assert "the Snakemake that started this job is gone" in output
     assert [path for path in (grid.root / DPO).rglob("*") if path.is_file()] == []
 
     assert grid.snakemake("--unlock").returncode == 0
     monkeypatch.setenv(RUN, name_of(os.getpid()))
-    with work_folder(grid.root / DPO / "work"):  # as the training of another Snakemake that is alive
+    with work_folder(grid.root / DPO / "work"):  # like a training of another running Snakemake
         refused = grid.snakemake("--cores", "1", f"{DPO}/policy.json").stdout
     assert f"\ntrain_dpo: {DPO}/work: process {os.getpid()} on {os.uname().nodename} works there for another" in refused
 
 
-def test_what_a_killed_run_had_not_begun_is_left(grid: Project, micro_config: dict[str, Any], tmp_path: Path) -> None:
-    """Copied without its times, which are then set to now, and stale by a changed setting: no clock has a say."""
+def test_recover_keeps_results_that_a_killed_run_had_not_begun(
+    grid: Project, micro_config: dict[str, Any], tmp_path: Path
+) -> None:
+    """The copy has other time stamps and a changed setting makes its results stale; time stamps must not matter."""
     copied = Project(Path(shutil.copytree(grid.root, tmp_path / "copy", copy_function=shutil.copyfile)))
     command = [sys.executable, "-m", "g2d.cli", "recover"]
     environment = os.environ | {"PYTHONPATH": str(copied.root / "src")}
@@ -302,14 +302,8 @@ if sys.orig_argv[-1].endswith("train.py") and not os.path.exists("starting"):
 
 def start(project: Project, *arguments: str) -> subprocess.Popen[str]:
     """Snakemake in the background."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "snakemake", "--cores", "1", "--nocolor", *arguments],
-        cwd=project.root,
-        env=os.environ | {"PYTHONPATH": str(project.root / "src"), "HF_HUB_OFFLINE": "1"},
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    command = ("-m", "snakemake", "--cores", "1", "--nocolor", *arguments)
+    return subprocess.Popen(**project.process(*command, HF_HUB_OFFLINE="1"))
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
@@ -327,15 +321,15 @@ def steps(work: Path) -> int:
 def processes(project: Project, script: str) -> list[int]:
     """Processes that run a script of the project."""
     prefix = str(project.root / ".snakemake/scripts").encode()
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         try:
             arguments = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
         except OSError:
             continue
         if len(arguments) > 1 and arguments[1].startswith(prefix) and arguments[1].endswith(script.encode()):
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 def log_of(folder: Path) -> list[dict[str, Any]]:
@@ -350,14 +344,7 @@ def test_two_runs_started_at_once_leave_one_result(tmp_path: Path, micro_config:
     """Either the second is refused by Snakemake's lock, or it comes late enough to find everything done."""
     project = Project.create(tmp_path / "g2d", micro_config)
     target = "results/problems/arithmetic.leakage.json"
-    command = [sys.executable, "-m", "snakemake", "--cores", "1", "--nocolor", target]
-    environment = os.environ | {"PYTHONPATH": str(project.root / "src")}
-    both = [
-        subprocess.Popen(
-            command, cwd=project.root, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        for _ in range(2)
-    ]
+    both = [start(project, target) for _ in range(2)]
     outputs = [run.communicate()[0] for run in both]
     assert 0 in {run.returncode for run in both}, outputs
     for run, output in zip(both, outputs, strict=True):

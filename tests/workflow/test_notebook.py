@@ -15,7 +15,7 @@ CELLS = [cell for cell in json.loads((REPOSITORY / "docs/open.ipynb").read_text(
 
 
 def shown(cell: dict[str, Any], names: dict[str, Any]) -> Any:
-    """What a cell evaluates to, its last line being an expression."""
+    """Return the value of a cell, its last line."""
     body = ast.parse("".join(cell["source"])).body
     last = body.pop()
     assert isinstance(last, ast.Expr)

@@ -1,7 +1,6 @@
-"""A model and a data set of the Hub in the real workflow: fetched once, where there is a network, and then kept.
+"""A model and a data set of the Hub in the real workflow: fetched once, then used without a network.
 
-A local server plays the Hub; it knows two repositories: a model, whose files are those of the micro grid's base model,
-and a data set.
+A local server plays the Hub, with two repositories: the micro grid's base model and a data set.
 """
 
 from __future__ import annotations
@@ -117,10 +116,10 @@ def config(micro_config: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def fetched(config: dict[str, Any], hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """With the base model, as a teacher too, and the problems."""
+    """A project with the base model, also as a teacher, and the problems."""
     project = Project.create(tmp_path_factory.mktemp("fetched") / "g2d", config)
-    said = run(project, hub, "results/mine/base/policy.json", "results/problems/more.jsonl", TEACHER)
-    assert not said.startswith("failed"), said
+    output = run(project, hub, "results/mine/base/policy.json", "results/problems/more.jsonl", TEACHER)
+    assert not output.startswith("failed"), output
     return project
 
 
@@ -147,8 +146,8 @@ def test_everything_after_the_fetch_runs_without_the_hub(fetched: Project, hub: 
 
     hub.requests.clear()
     evaluation = "results/mine/base/eval/more.parquet"
-    said = run(fetched, hub, evaluation)
-    assert not said.startswith("failed"), said
+    output = run(fetched, hub, evaluation)
+    assert not output.startswith("failed"), output
     assert list(pd.read_parquet(fetched.root / evaluation).problem_id) == [problem.problem_id for problem in problems]
     assert hub.requests == []
 
@@ -162,14 +161,14 @@ def test_a_file_of_the_cache_that_changed_is_refused_and_fetched_again(
     evaluation = "results/mine/base/eval/more.parquet"
     (fetched.root / evaluation).unlink(missing_ok=True)
     with changed(file):
-        said = run(fetched, hub, evaluation)
-        assert said.startswith("failed")
-        assert f"evaluate: {file}: not the file that pretrained_model/mine recorded: sha256 " in said, said
-        remedy = re.search(r"; delete (.+) and have it fetched again: snakemake (.+)", said)
-        assert remedy is not None, said
+        output = run(fetched, hub, evaluation)
+        assert output.startswith("failed")
+        assert f"evaluate: {file}: not the file that pretrained_model/mine recorded: sha256 " in output, output
+        remedy = re.search(r"; delete (.+) and have it fetched again: snakemake (.+)", output)
+        assert remedy is not None, output
         Path(remedy[1]).unlink()
-        said = run(fetched, hub, *remedy[2].split())
-        assert not said.startswith("failed"), said
+        output = run(fetched, hub, *remedy[2].split())
+        assert not output.startswith("failed"), output
         assert file.read_bytes() == before
         assert not run(fetched, hub, evaluation).startswith("failed")
 
@@ -179,9 +178,9 @@ def test_a_repository_without_safetensors_is_refused(
 ) -> None:
     monkeypatch.delitem(hub.repositories[MODEL], "model.safetensors")
     project = Project.create(tmp_path / "g2d", config)
-    said = run(project, hub, "results/mine/base/policy.json")
-    assert said.startswith("failed")
-    assert "pretrained_model: someone/model at c0ffee00: no *.safetensors in it" in said
+    output = run(project, hub, "results/mine/base/policy.json")
+    assert output.startswith("failed")
+    assert "pretrained_model: someone/model at c0ffee00: no *.safetensors in it" in output
     assert not (project.results / "mine/base/policy.json").exists()
 
 
@@ -194,8 +193,8 @@ def test_a_reward_model_is_fetched_before_the_first_job_that_judges_by_it(
     project = fetched.copied(tmp_path / "g2d")
     project.configure(config | {"rewards": {"liked": liked}, "open_ended": SECTION | {"reward": "liked"}})
     replies = "results/mine/base/open-ended/rollouts.parquet"
-    said = run(project, hub, replies)
-    assert not said.startswith("failed"), said
+    output = run(project, hub, replies)
+    assert not output.startswith("failed"), output
     assert pd.read_parquet(project.root / replies)["reward_status"].eq("judged").all()
-    asked = {request.rpartition("/")[2] for request in hub.requests if "/judge/resolve/" in request}
-    assert asked == files.keys()
+    requested = {request.rpartition("/")[2] for request in hub.requests if "/judge/resolve/" in request}
+    assert requested == files.keys()

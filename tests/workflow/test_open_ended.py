@@ -1,7 +1,8 @@
-"""Open-ended prompts in a finished grid: what they add runs, and nothing else; rows say which reward judged."""
+"""Open-ended prompts in a finished grid: only new jobs run, and each prompt is judged by its reward."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -38,8 +39,8 @@ ASKED = {
 }
 
 
-# In the same grid what test_selection.py looks at: an entry and an ablation whose checkpoints are selected.
-POLICIES = 11  # M0, DPO at K = 0, 2, 4, GRPO with G = 2 and 4, three that are asked, two that are selected
+# The same grid has an entry and an ablation with selected checkpoints, for test_selection.py.
+POLICIES = 11  # M0, DPO at K = 0, 2, 4, GRPO with G = 2 and 4, three on open-ended prompts, two selected
 REPLIES = {"source": "synthetic", "family": "replies", "split": "development", "n": 6}
 SELECTED = {
     "sweep": {"development": DEVELOPMENT},
@@ -54,24 +55,26 @@ def with_prompts(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def asked(micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, dict[str, int]]:
-    """The finished grid with open-ended prompts and selected checkpoints added, and the jobs that this planned."""
+def extended(micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, dict[str, int]]:
+    """The finished grid with open-ended prompts and selected checkpoints, and the added jobs."""
     to = tmp_path_factory.mktemp("asked") / "g2d"
     return copy_of_extended("asked", micro_config, with_prompts(micro_config), to)
 
 
-Asked = tuple[Project, dict[str, int]]
+@pytest.fixture(scope="module")
+def project(extended: tuple[Project, dict[str, int]]) -> Project:
+    return extended[0]
 
 
-def test_their_own_jobs_run_and_a_changed_reward_runs_what_it_judged(
-    asked: Asked, micro_config: dict[str, Any]
+def test_only_jobs_of_the_prompts_run_and_a_changed_reward_runs_its_jobs(
+    extended: tuple[Project, dict[str, int]], micro_config: dict[str, Any]
 ) -> None:
-    project, planned = asked
-    own = {"load_problems": 4, "check_leakage": 3, "check_development": 2, "scratch_reward_model": 1}
+    project, planned = extended
+    added = {"load_problems": 4, "check_leakage": 3, "check_development": 2, "scratch_reward_model": 1}
     judged = {"reply_to_development": 2, "draw_replies": POLICIES, "make_win_rates": 1}
     chosen = {"answer_development": 4, "choose_checkpoint": 2}
     trained = {"train_grpo": 1, "train_semi_online_dpo": 4, "evaluate": 5}
-    assert {name: n for name, n in planned.items() if name not in SUMMARIES} == own | trained | chosen | judged
+    assert {name: n for name, n in planned.items() if name not in SUMMARIES} == added | trained | chosen | judged
     assert project.planned() == {}
     dearer = {"polite": REWARDS["polite"] | {"length_penalty": 2.0}}  # the same model
     try:
@@ -88,8 +91,8 @@ def test_their_own_jobs_run_and_a_changed_reward_runs_what_it_judged(
 @pytest.mark.parametrize(
     ("policy", "share"), [("both-grpo/grpo/g2/k2", 0.5), ("both/g4/k2", 0.25), ("open/g4/k2", 1.0)]
 )
-def test_every_prompt_was_judged_by_its_own_reward(asked: Asked, policy: str, share: float) -> None:
-    results = asked[0].results
+def test_each_prompt_is_judged_by_the_reward_of_its_kind(project: Project, policy: str, share: float) -> None:
+    results = project.results
     folder = results / "micro/seed0" / policy
     rows = pd.read_parquet(folder / "rollouts.parquet")
     replies = rows["problem_id"].str.startswith("replies-train-")
@@ -105,8 +108,8 @@ def test_every_prompt_was_judged_by_its_own_reward(asked: Asked, policy: str, sh
     assert {problem.kind for problem in read_problems(results / "problems/open-ended.jsonl")} == {"open_ended"}
 
 
-def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_preferred(asked: Asked) -> None:
-    results = asked[0].results
+def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_preferred(project: Project) -> None:
+    results = project.results
     replies = {
         name: pd.read_parquet(results / "micro" / name / "open-ended/rollouts.parquet")
         for name in ("base", "seed0/open/g4/k2", "seed0/grpo/g4/k4")
@@ -120,11 +123,11 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
         ("open", 2, 4): "seed0/open/g4/k2",
         ("grpo", 4, 4): "seed0/grpo/g4/k4",
     }.items():
-        own, row = replies[name], table.loc[(policy, k, group_size)]
-        assert own[["problem_id", "sample", "prompt_text"]].equals(base[["problem_id", "sample", "prompt_text"]])
-        won = (own["reward"] > base["reward"]) + 0.5 * (own["reward"] == base["reward"])
+        frame, row = replies[name], table.loc[(policy, k, group_size)]
+        assert frame[["problem_id", "sample", "prompt_text"]].equals(base[["problem_id", "sample", "prompt_text"]])
+        won = (frame["reward"] > base["reward"]) + 0.5 * (frame["reward"] == base["reward"])
         assert row["win_rate"] == pytest.approx(won.mean(), abs=1e-5)
-        assert row["length"] == pytest.approx(own["completion_text"].str.len().mean(), rel=1e-5)
+        assert row["length"] == pytest.approx(frame["completion_text"].str.len().mean(), rel=1e-5)
     billed = pd.read_csv(results / "tables/cost.csv").query("stage == 'draw_replies'")
     assert set(billed["n_jobs"]) == {1}
     [tokens] = billed.query("policy == 'open' and K == 2")["tokens_generated"]
@@ -134,7 +137,7 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
     assert table.loc[("then", 2, 4), "prompts"] == "open_ended, then verifiable"
     card = (results / "micro/seed0/both-grpo/grpo/g2/k2/adapter/README.md").read_text()
     assert "on verifiable and open-ended prompts together" in card
-    assert "It was asked open-ended prompts, judged by scores of the embedded reward model" in (
+    assert "Its prompts were open-ended prompts, judged by scores of the embedded reward model" in (
         (results / "methods.md").read_text().replace("\\", "")
     )
     page = (results / "report/index.html").read_text()
@@ -143,63 +146,46 @@ def test_policies_and_m0_reply_to_the_same_prompts_and_the_table_counts_who_is_p
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "key"),
     [
-        ({"open_ended": None}, "regimes.both.prompts: there are no open-ended prompts: add the section open_ended"),
-        ({"rewards": {}}, r"open_ended.reward: polite is no entry of rewards \(none\): add it there"),
-        (
-            {"rewards": REWARDS | {"polite": {"reward": "wrong"}}},
-            "open_ended.reward: polite looks at the right answer, and there is none",
-        ),
-        ({"pool": SECTION["pool"]}, "pool.family: replies have no right answer: name them in open_ended"),
-        (
-            {"open_ended": SECTION | {"pool": SECTION["pool"] | {"family": "arithmetic"}}},
-            "open_ended.pool.family: arithmetic has right answers: write replies",
-        ),
-        ({"open_ended": SECTION | {"judge": "me"}}, "open_ended.judge: me is no entry of rewards"),
-        (
-            {"regimes": {"x": SEMI_ONLINE | {"prompts": "mixed", "sync_every": "pass"}}},
-            "regimes.x.sync_every: pass is one over verifiable prompts alone",
-        ),
-        (
-            {"regimes": {"x": SEMI_ONLINE | {"prompts": "mixed", "open_ended_share": 0.1}}},
-            "open_ended_share=0.1 of 8 prompts are 0.8: write 0.125 for 1",
-        ),
-        (
-            {"regimes": {"x": SEMI_ONLINE | {"prompts": "mixed", "resample": 2}}},
-            "regimes.x: prompts: mixed: retire and resample would change the proportions: drop them",
-        ),
-        (
-            {
-                "ablations": {
-                    "x": {"steps": [2], "prompts": "mixed", "policies": ["grpo"], "warmup": {"retire": {"after": 2}}}
-                }
-            },
-            "ablations.x.prompts: mixed: retire, resample and replay would change the proportions: drop them",
-        ),
-        (
-            {"regimes": {"x": SEMI_ONLINE | {"open_ended_share": 0.25}}},
-            "regimes.x.open_ended_share: is about mixed prompts: drop it, or write prompts: mixed",
-        ),
-        (
-            {"regimes": {"x": SEMI_ONLINE | {"prompts": "open_ended", "reward": "dear"}}},
-            "regimes.x: reward: judges verifiable prompts, and none is asked: drop it",
-        ),
-        (
-            {"regimes": {"x": SEMI_ONLINE | {"prompts": "mixed", "policies": ["dpo"]}}},
-            "policies: a harvest asks verifiable prompts alone: drop dpo",
-        ),
-        (
-            {"ablations": {"x": {"steps": [2], "prompts": "mixed"}}},
-            r"ablations.x: policies: a harvest asks verifiable prompts alone: write \[grpo\]",
-        ),
-        (
-            {"ablations": {"x": {"steps": [2], "prompts": "mixed", "open_ended_share": 0.3, "policies": ["grpo"]}}},
-            "ablations.x.open_ended_share=0.3 of 8 prompts are 2.4: write 0.25 for 2",
-        ),
+        ({"open_ended": None}, "regimes.both.prompts"),
+        ({"rewards": {}}, "open_ended.reward"),
+        ({"rewards": REWARDS | {"polite": {"reward": "wrong"}}}, "open_ended.reward"),
+        ({"pool": SECTION["pool"]}, "pool.family"),
+        ({"open_ended": SECTION | {"pool": SECTION["pool"] | {"family": "arithmetic"}}}, "open_ended.pool.family"),
+        ({"open_ended": SECTION | {"judge": "me"}}, "open_ended.judge"),
     ],
 )
-def test_a_mistake_is_named(micro_config: dict[str, Any], changes: dict[str, Any], message: str) -> None:
+def test_a_mistake_is_named(micro_config: dict[str, Any], changes: dict[str, Any], key: str) -> None:
     load(micro_config | ASKED)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=re.escape(f"{key}: ")):
         load(micro_config | ASKED | changes)
+
+
+@pytest.mark.parametrize(
+    ("entry", "key"),
+    [
+        ({"prompts": "mixed", "sync_every": "pass"}, "regimes.x.sync_every: "),
+        ({"prompts": "mixed", "open_ended_share": 0.1}, "open_ended_share=0.1 of 8 prompts are 0.8: write 0.125"),
+        ({"prompts": "mixed", "resample": 2}, "regimes.x: prompts: mixed: "),
+        ({"open_ended_share": 0.25}, "regimes.x.open_ended_share: "),
+        ({"prompts": "open_ended", "reward": "dear"}, "regimes.x: reward: "),
+        ({"prompts": "mixed", "policies": ["dpo"]}, "regimes.x: policies: "),
+    ],
+)
+def test_a_mistake_in_an_online_entry_is_named(micro_config: dict[str, Any], entry: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(key)):
+        load(micro_config | ASKED | {"regimes": {"x": SEMI_ONLINE | entry}})
+
+
+@pytest.mark.parametrize(
+    ("ablation", "key"),
+    [
+        ({"policies": ["grpo"], "warmup": {"retire": {"after": 2}}}, "ablations.x.prompts: "),
+        ({}, "ablations.x: policies: "),
+        ({"open_ended_share": 0.3, "policies": ["grpo"]}, "ablations.x.open_ended_share=0.3 of 8 prompts are 2.4"),
+    ],
+)
+def test_a_mistake_in_an_ablation_is_named(micro_config: dict[str, Any], ablation: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(key)):
+        load(micro_config | ASKED | {"ablations": {"x": {"steps": [2], "prompts": "mixed"} | ablation}})

@@ -61,13 +61,13 @@ def test_a_run_of_another_configuration_stops(
     assert line in planned.stdout
 
 
-def test_what_only_adds_is_not_stopped(micro_grid: Project, micro_config: Values) -> None:
+def test_additions_are_not_refused(micro_grid: Project, micro_config: Values) -> None:
     one_more_seed(values := copy.deepcopy(micro_config))
     assert SAYS not in micro_grid.snakemake("-n", *given(micro_grid, values)).stdout
 
 
-def test_a_folder_of_an_older_version_goes_on(micro_grid: Project, micro_config: Values) -> None:
-    """It does not say which files it came from: then a change is a change, wherever it is written."""
+def test_a_folder_of_an_older_version_is_accepted(micro_grid: Project, micro_config: Values) -> None:
+    """Its record has no list of configuration files."""
     record = micro_grid.results / "config.yaml"
     before = record.read_text()
     record.write_text(before.partition("\n")[2])
@@ -77,20 +77,20 @@ def test_a_folder_of_an_older_version_goes_on(micro_grid: Project, micro_config:
         assert micro_grid.planned(*arguments)["train_dpo"] == 6
         assert "another configuration" not in micro_grid.snakemake("-n", *arguments).stdout
         other_model(values)
-        said = micro_grid.snakemake("-n", *given(micro_grid, values)).stdout
-        assert "results/ is of another configuration, 'Micro grid': " in said
+        output = micro_grid.snakemake("-n", *given(micro_grid, values)).stdout
+        assert "results/ is of another configuration, 'Micro grid': " in output
     finally:
         record.write_text(before)
 
 
-def test_a_folder_of_its_own(micro_grid: Project, micro_config: Values) -> None:
+def test_another_folder_keeps_the_results_of_another_configuration(micro_grid: Project, micro_config: Values) -> None:
     other_model(values := copy.deepcopy(micro_config))
     values["models"]["mine"] |= {"steps": 2}
     target = "results/mine/base/policy.json"
     micro_grid.build("--quiet", "rules", "--directory", "runs/mine", *given(micro_grid, values), "--", target)
     assert (micro_grid.root / "runs/mine" / target).is_file()
     assert not (micro_grid.results / "mine").exists()
-    assert "scratch_model" in micro_grid.planned("--directory", "runs/default")  # of the default configuration
+    assert "scratch_model" in micro_grid.planned("--directory", "runs/default")  # the default configuration
 
 
 def test_the_record_of_a_folder_stands_for_the_files_that_it_names(own_micro_grid: Project) -> None:
@@ -100,9 +100,9 @@ def test_the_record_of_a_folder_stands_for_the_files_that_it_names(own_micro_gri
     assert own_micro_grid.planned() == {}
 
 
-def test_an_overlay_alone_is_one_line(micro_grid: Project) -> None:
+def test_an_overlay_without_a_configuration_is_one_line(micro_grid: Project) -> None:
     overlay = micro_grid.root / "config/overlay.yaml"
     overlay.write_text("ablations: {ipo: {dpo: {loss: ipo}}}\n")
     done = micro_grid.snakemake("-n", "--configfile", str(overlay))
     assert done.returncode == 1
-    assert f"{overlay}: no configuration but a change to one (it has no models, pool, benchmarks)" in done.stdout
+    assert f"{overlay}: changes a configuration (it has no models, pool, benchmarks)" in done.stdout

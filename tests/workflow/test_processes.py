@@ -17,7 +17,7 @@ from tests.workflow.test_sweep import planned_jobs
 SEED = "results/micro/seed0"
 
 
-def test_a_finished_grid_goes_on_with_two_processes(
+def test_a_finished_grid_continues_with_two_processes(
     own_micro_grid: Project, micro_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid, two = own_micro_grid, micro_config | {"training": {"processes": 2}}
@@ -43,9 +43,9 @@ def test_a_finished_grid_goes_on_with_two_processes(
         [of_second] = (grid.results / f"logs/{log}").rglob("k3.rank1.log")
         assert "WORLD_SIZE=3" in of_second.with_name("k3.log").read_text()
         before = read_policy(grid.root / SEED / name / "g2/k4/policy.json")
-        own = read_policy(folder / "policy.json")
-        assert own.settings.keys() == before.settings.keys()
-        assert own.weights_sha256 != before.weights_sha256
+        policy = read_policy(folder / "policy.json")
+        assert policy.settings.keys() == before.settings.keys()
+        assert policy.weights_sha256 != before.weights_sha256
         bill = read_cost(folder / "cost.json").own
         assert (bill.device, bill.devices) == ("cpu", 1)  # all cores of a machine are one device
     assert read_json(grid.root / SEED / "grpo/g2/k3/checkpoint/manifest.json")["step"] == 3

@@ -1,4 +1,4 @@
-"""`snakemake --profile slurm -n`, as typed, where no Slurm is needed."""
+"""`snakemake --profile slurm -n`, without Slurm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, An
     return project
 
 
-def test_the_papers_grid_and_its_gpu_hours_before_anything_is_submitted(project: Project) -> None:
+def test_the_dry_run_lists_gpu_hours_of_the_papers_grid(project: Project) -> None:
     done = project.snakemake("--profile", "slurm", "-n", "--quiet", "rules")
     assert done.returncode == 0, done.stdout
     assert re.search(r"^train_dpo +80$", done.stdout, re.M)
@@ -55,13 +55,13 @@ def test_every_rule_that_may_hold_a_gpu_is_in_the_profiles() -> None:
         elif match := re.match(r"use rule (\w+) as (\w+) with:", block):
             on_gpu |= {match[2]} if match[1] in on_gpu else set()
     with open(REPOSITORY / "profiles/slurm/config.yaml", encoding="utf-8") as file:
-        profile = yte.process_yaml(file)  # as Snakemake reads it: the catalogue lists the regimes
+        profile = yte.process_yaml(file)  # Snakemake reads it the same way
     assert set(profile["set-resources"]) == set(profile["set-threads"]) == on_gpu
     with open(REPOSITORY / "profiles/workstation/config.yaml", encoding="utf-8") as file:
         threads = yte.process_yaml(file)["set-threads"]
     assert set(threads) == on_gpu
     assert len(set(threads.values())) == 1
-    assert 1 <= threads["train_grpo"] <= len(os.sched_getaffinity(0))  # all of them where there is one card
+    assert 1 <= threads["train_grpo"] <= len(os.sched_getaffinity(0))  # all of them if there is one card
 
 
 def test_one_machine_with_gpus_runs_the_same_jobs_with_its_cores_shared(project: Project) -> None:

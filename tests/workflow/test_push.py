@@ -52,10 +52,10 @@ class Handler(BaseHTTPRequestHandler):
         status = TOKENS.get(str(self.headers.get("Authorization")).removeprefix("Bearer "), 401)
         if status == 403 and self.command == "GET":
             status = 200
-        said = self._said(path, body) if status == 200 else {"error": "this token may not"}
-        if said is None:
-            status, said = 404, {"error": "no such repository"}
-        content = json.dumps(said).encode()
+        answer = self._said(path, body) if status == 200 else {"error": "this token may not"}
+        if answer is None:
+            status, answer = 404, {"error": "no such repository"}
+        content = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
@@ -75,24 +75,24 @@ class Handler(BaseHTTPRequestHandler):
             private = wanted.get("private", wanted.get("visibility") == "private")
             self.server.repositories.setdefault(place, {"private": private, "files": {}, "sha": "0" * 40})
             return {"url": f"http://127.0.0.1:{self.server.server_port}/{place}", "name": wanted["name"]}
-        place, (what, *_) = "/".join(path.split("/")[:3]), [*path.split("/")[3:], ""]
+        place, (action, *_) = "/".join(path.split("/")[:3]), [*path.split("/")[3:], ""]
         repository = self.server.repositories.get(place)
         if repository is None:
             return None
-        if what == "preupload":
+        if action == "preupload":
             paths = [file["path"] for file in json.loads(body)["files"]]
             return {"files": [_preupload(path, repository["files"].get(path)) for path in paths]}
-        if what == "commit":
+        if action == "commit":
             sent = [json.loads(line) for line in body.splitlines()]
             files = {line["value"]["path"]: line["value"]["content"] for line in sent if line["key"] == "file"}
-            assert len(files) == len(sent) - 1  # the other one says what is committed
+            assert len(files) == len(sent) - 1  # the other line is the message
             repository["files"] |= {name: base64.b64decode(content) for name, content in files.items()}
             repository["sha"] = hashlib.sha1(body).hexdigest()
             page = (
                 f"http://127.0.0.1:{self.server.server_port}/{place.removeprefix('models/')}/commit/{repository['sha']}"
             )
             return {"commitUrl": page, "commitOid": repository["sha"]}
-        if what == "settings":
+        if action == "settings":
             repository["private"] = json.loads(body)["visibility"] == "private"
             return {"private": repository["private"]}
         return {
@@ -107,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _preupload(path: str, held: bytes | None) -> dict[str, Any]:
-    oid = None if held is None else hashlib.sha1(b"blob %d\0" % len(held) + held).hexdigest()  # as git has it
+    oid = None if held is None else hashlib.sha1(b"blob %d\0" % len(held) + held).hexdigest()  # git's digest of a file
     return {"path": path, "uploadMode": "regular", "shouldIgnore": False, "oid": oid}
 
 
@@ -140,7 +140,7 @@ def test_adapters_pairs_and_rollouts_are_pushed_with_cards_that_name_each_other(
     assert push(micro_grid) == 0
     assert set(hub.private.values()) == {True}
     assert list(hub.repositories)[:2] == ["datasets/lab/study", f"models/lab/study-{BASE}"]
-    assert len(hub.repositories) == 10  # with eight policies
+    assert len(hub.repositories) == 10  # eight of them are policies
 
     seed0 = micro_grid.results / "micro/seed0"
     files = hub.files(DPO)
@@ -172,8 +172,8 @@ def test_adapters_pairs_and_rollouts_are_pushed_with_cards_that_name_each_other(
     assert not [request for request in hub.requests[before:] if "/commit/" in request]
     printed = capsys.readouterr()
     assert printed.err == ""
-    said = printed.out.splitlines()
-    assert len(said) == 10 and all(line.endswith("nothing new") for line in said)
+    lines = printed.out.splitlines()
+    assert len(lines) == 10 and all(line.endswith("nothing new") for line in lines)
 
 
 def test_the_data_set_is_read_by_the_names_on_its_card(micro_grid: Project, hub: Hub, tmp_path: Path) -> None:
@@ -185,8 +185,8 @@ def test_the_data_set_is_read_by_the_names_on_its_card(micro_grid: Project, hub:
         (tmp_path / "study" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "study" / name).write_bytes(body)
     harvest = "micro/seed0/harvest/g2/k4"
-    own = {"cache_dir": str(tmp_path / "cache"), "split": "train"}
-    pairs = load_dataset(str(tmp_path / "study"), harvest.replace("/", "-"), **own)
+    options = {"cache_dir": str(tmp_path / "cache"), "split": "train"}
+    pairs = load_dataset(str(tmp_path / "study"), harvest.replace("/", "-"), **options)
     assert pairs["problem_id"] == list(
         pd.read_json(micro_grid.results / harvest / "pairs.jsonl", lines=True).problem_id
     )
@@ -198,23 +198,23 @@ def test_the_data_set_is_read_by_the_names_on_its_card(micro_grid: Project, hub:
     )
 
 
-def test_a_dry_run_lists_everything_and_asks_nobody(
+def test_a_dry_run_lists_all_files_without_requests(
     micro_grid: Project, hub: Hub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert push(micro_grid, "--dry-run", "--only", "*/dpo/g2/k4") == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert hub.requests == []
-    titles = [line for line in said.splitlines() if not line.startswith(" ")]
+    titles = [line for line in output.splitlines() if not line.startswith(" ")]
     assert titles[:-1] == [
         "dataset lab/study (private)",
         f"model lab/study-{BASE} (private)",
         f"{DPO.replace('models/', 'model ')} (private)",
     ]
     weights = micro_grid.results / "micro/seed0/dpo/g2/k4/adapter/adapter_model.safetensors"
-    assert f"{weights.stat().st_size / 1e3:,.1f} kB  {weights.name}" in said
+    assert f"{weights.stat().st_size / 1e3:,.1f} kB  {weights.name}" in output
 
 
-def test_nothing_is_made_public_unless_it_is_said(
+def test_repositories_are_private_without_the_option(
     micro_grid: Project, hub: Hub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert push(micro_grid, "--only", "none", "--public") == 0
@@ -228,31 +228,29 @@ def test_nothing_is_made_public_unless_it_is_said(
 
 
 @pytest.mark.parametrize(
-    ("token", "said"),
+    ("token", "message"),
     [
         (None, "no token of the Hub here: `hf auth login`"),
         ("hf_unknown", "the Hub refuses (Invalid user token."),
         ("hf_reads", "the Hub refuses (this token may not): `hf auth login`"),
     ],
 )
-def test_what_the_hub_refuses_is_one_line(
+def test_a_refusal_of_the_hub_is_one_line(
     micro_grid: Project,
     hub: Hub,
     token: str | None,
-    said: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("HF_TOKEN") if token is None else monkeypatch.setenv("HF_TOKEN", token)
     assert push(micro_grid, "--only", "none") == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert said in line and "`hf auth login`, with a token that may write there" in line
+    assert message in line and "`hf auth login`, with a token that may write there" in line
     assert hub.repositories == {}
 
 
-def test_what_is_not_as_its_job_left_it_stays_here(
-    own_micro_grid: Project, hub: Hub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_results_are_not_pushed(own_micro_grid: Project, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     seed0 = own_micro_grid.results / "micro/seed0"
     with open(seed0 / "dpo/g2/k4/adapter/adapter_model.safetensors", "ab") as file:
         file.write(b"more")
@@ -267,7 +265,7 @@ def test_what_is_not_as_its_job_left_it_stays_here(
     assert not {f"models/lab/study-{folder.replace('/', '-')}" for folder in left} & hub.repositories.keys()
     assert "micro/seed0/harvest/g2/k4/pairs.jsonl" not in hub.files("datasets/lab/study")
 
-    (own_micro_grid.results / "tables/main.csv").unlink()  # which the cards of policies are made from
+    (own_micro_grid.results / "tables/main.csv").unlink()  # source of the cards of policies
     assert push(own_micro_grid, "--dry-run") == 0
     assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("model ")] == [
         f"model lab/study-{BASE} (private)"
@@ -314,8 +312,8 @@ def test_m0_and_problems_have_names_on_the_hub_or_m0_is_given_one(
     assert push(own_micro_grid) == 0
     card = ModelCard(hub.files(DPO)["README.md"].decode())
     assert (card.data.base_model, card.data.datasets) == ("their/model", ["lab/study", "their/problems"])
-    [found] = card.data.eval_results or []
-    assert (found.dataset_type, found.dataset_split, found.dataset_revision) == ("their/problems", "test", sha)
+    [result] = card.data.eval_results or []
+    assert (result.dataset_type, result.dataset_split, result.dataset_revision) == ("their/problems", "test", sha)
     assert f"models/lab/study-{BASE}" not in hub.repositories
     config = json.loads(hub.files(DPO)["adapter_config.json"])
     assert (config["base_model_name_or_path"], config["revision"]) == ("their/model", sha)
@@ -329,18 +327,18 @@ def test_m0_and_problems_have_names_on_the_hub_or_m0_is_given_one(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--to", "study"], "--to study: not a repository's name, ORG/NAME"),
         (["--to", "lab/stu dy"], "Repo id must use alphanumeric chars"),
         (["--base", "mikro=a/b"], "--base mikro: no such model here; there are micro"),
     ],
 )
-def test_mistakes_in_names_are_found_before_anybody_is_asked(
-    micro_grid: Project, hub: Hub, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_mistakes_in_names_are_reported_before_any_request(
+    micro_grid: Project, hub: Hub, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert push(micro_grid, *arguments) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert hub.requests == []
 
 

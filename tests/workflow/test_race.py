@@ -1,6 +1,6 @@
-"""Looks as jobs: one command takes them all, a run that stopped goes on, and none is taken twice.
+"""Interim analyses as jobs: one command takes all looks, a stopped run resumes, and no look is taken twice.
 
-The answers are files that lie there: nothing is trained.
+The tests write the answers: nothing is trained.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.race import race_config, race_values, write_answers
 from tests.workflow.conftest import REPOSITORY, Project
 from tests.workflow.test_graph import require_equal
 
-# What is asked for once the looks are over, in the place of tables; the rules that would answer are left out.
+# A target after the looks, instead of tables, and without the rules that make answers.
 RACED = """
 include: "workflow/Snakefile"
 
@@ -47,7 +47,7 @@ def looks_of(project: Project) -> dict[str, tuple[bytes, int]]:
     return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
 
 
-def test_a_race_that_stopped_between_looks_goes_on(project: Project) -> None:
+def test_a_race_resumes_after_a_stop_between_looks(project: Project) -> None:
     config = race_config()
     write_answers(config, project.results, 2)
     stopped = project.snakemake("--cores", "1", *COMMAND)  # no third seed: the run ends after the first look
@@ -58,15 +58,15 @@ def test_a_race_that_stopped_between_looks_goes_on(project: Project) -> None:
         Grid(project.results).look().looks[0].startswith("look 2: further seeds for 2 of the policies, about an unkn")
     )
 
-    project.build(*COMMAND, "--config", "seeds={until: 1}")  # of what is there
+    project.build(*COMMAND, "--config", "seeds={until: 1}")  # the seeds that exist
     assert not any("seed3" in file for file in (project.root / "raced.txt").read_text().split())
     assert looks_of(project) == first
 
     write_answers(config, project.results, 3)  # all answers are newer than the look now
-    shutil.rmtree(project.results / "digests")  # of M0's real answers, which these replace
-    said = project.snakemake("-n", *COMMAND).stdout
-    assert "Jobs and hours are those until the next look." in said
-    assert "open: G2D (K=2, G=2) against DPO (K=0), settled by the next look with" in said
+    shutil.rmtree(project.results / "digests")  # recorded for other answers
+    plan = project.snakemake("-n", *COMMAND).stdout
+    assert "Jobs and hours are those until the next look." in plan
+    assert "open: G2D (K=2, G=2) against DPO (K=0), settled by the next look with" in plan
     project.build(*COMMAND)
     both = looks_of(project)
     assert both["look1.json"] == first["look1.json"]
@@ -76,8 +76,8 @@ def test_a_race_that_stopped_between_looks_goes_on(project: Project) -> None:
         ("seed3", "dpo", "g2"),
     ]
 
-    found = taken(config.looks, project.results)
-    for number, look in enumerate(found.values(), 1):  # as without a stop
+    records = taken(config.looks, project.results)
+    for number, look in enumerate(records.values(), 1):  # same as without a stop
         assert look == take(config, number, project.results) | {"cost": look["cost"]}
 
     for file in project.results.glob("m/**/*.parquet"):
@@ -86,7 +86,7 @@ def test_a_race_that_stopped_between_looks_goes_on(project: Project) -> None:
     assert looks_of(project) == both
 
 
-def test_a_plan_that_changed_is_refused_before_anything_runs(project: Project) -> None:
+def test_a_changed_plan_is_refused_before_any_job(project: Project) -> None:
     done = project.snakemake("-n", *COMMAND, "--config", "seeds={looks: [2, 4]}")
     assert done.returncode != 0
     assert "seeds.looks: models.m.looks is not what it was at the first look" in done.stdout
@@ -94,15 +94,15 @@ def test_a_plan_that_changed_is_refused_before_anything_runs(project: Project) -
 
 def test_the_shipped_race_lists_its_jobs_until_the_first_look(project: Project, tmp_path: Path) -> None:
     file = REPOSITORY / "config/race.yaml"
-    known = project.planned("--configfile", str(file), "--directory", str(tmp_path))
+    jobs = project.planned("--configfile", str(file), "--directory", str(tmp_path))
     # Two seeds of DPO at three K, GRPO at the last of two and RFT on the harvest of M0.
-    assert (known["train_dpo"], known["train_grpo"], known["train_rft"], known["evaluate"]) == (6, 4, 2, 1 + 2 * 5)
-    assert known["take_look"] == 1
+    assert (jobs["train_dpo"], jobs["train_grpo"], jobs["train_rft"], jobs["evaluate"]) == (6, 4, 2, 1 + 2 * 5)
+    assert jobs["take_look"] == 1
 
 
-def test_what_comes_after_the_looks_is_not_counted_before(tmp_path: Path) -> None:
-    """Further benchmarks, samples, distances and replies, what of them is checked, and pairs that the page shows. What
-    a sweep chooses comes first, and what is replayed."""
+def test_jobs_after_the_looks_are_not_counted_before(tmp_path: Path) -> None:
+    """Further benchmarks, samples, distances, replies, their checks and pairs of the page come after the looks; a sweep
+    and a replayed harvest come before."""
     values = race_values()
     replies, benchmark = {"source": "synthetic", "family": "replies", "n": 5}, values["benchmarks"]["arithmetic"]
     values |= {
@@ -113,11 +113,7 @@ def test_what_comes_after_the_looks_is_not_counted_before(tmp_path: Path) -> Non
         "drift": {},
         "contamination": values["harvest"],
         "rewards": {"fair": {"reward": "scratch_model"}, "coin": {"reward": "random"}},
-        "open_ended": {
-            "pool": replies | {"split": "train"},
-            "held_out": replies | {"split": "test"},
-            "reward": "fair",
-        }
+        "open_ended": {"pool": replies | {"split": "train"}, "held_out": replies | {"split": "test"}, "reward": "fair"}
         | values["harvest"],
         "sweep": {"development": 20, "regimes": {"dpo": {"learning_rate": [1e-4, 1e-3]}}},
         "ablations": {

@@ -76,7 +76,7 @@ def test_verdicts_agree_with_the_publishers_labels(gsm8k: tuple[Project, pd.Data
     assert not (published & ~judged.to_numpy()).any()  # nothing the publisher accepts is lost
 
 
-def test_tables_come_from_the_harvest_alone(gsm8k: tuple[Project, pd.DataFrame]) -> None:
+def test_tables_need_only_the_harvest(gsm8k: tuple[Project, pd.DataFrame]) -> None:
     project, _ = gsm8k
     harvest = pd.read_parquet(project.results / "published/seed0/harvest/g0/k0/rollouts.parquet")
     p_hat = harvest.groupby("problem_id").reward.mean()
@@ -94,9 +94,9 @@ def test_tables_come_from_the_harvest_alone(gsm8k: tuple[Project, pd.DataFrame])
 
 def test_advice_on_recorded_completions_has_no_k_to_choose(gsm8k: tuple[Project, pd.DataFrame]) -> None:
     project, _ = gsm8k
-    said = project.build("--quiet", "rules", "--", "advice")
-    assert "K=0 looks best" in said
-    assert "It is the only K." in said
+    output = project.build("--quiet", "rules", "--", "advice")
+    assert "K=0 looks best" in output
+    assert "It is the only K." in output
     project.build("--quiet", "rules", "--", "advice_check")
     check = pd.read_csv(project.results / "tables/advice_check.csv").set_index("metric")
     assert check.found["n_pairs"] == pd.read_csv(project.results / "tables/harvest.csv").n_pairs[0]

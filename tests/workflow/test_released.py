@@ -1,26 +1,24 @@
-"""What users have from a released version stays valid: with its configurations, no job has other parameters today.
+"""Results of a released version stay valid: with its configurations, no job has other parameters today.
 
-A parameter that differs makes every finished result of its rule stale, GPU work included. If a test here fails, then
-either the new key lacks its neutral value (`g2d.settings.key`), or the change is meant and goes into the changelog.
+A parameter that differs makes every finished result of its rule stale, GPU work included. If a test here fails,
+either a new key has no neutral value (`g2d.settings.key`), or the change is intended and belongs into the changelog.
 `released/{version}` holds configurations of that version and what `planned_params.py` printed for them.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.workflow import forked
 from tests.workflow.conftest import Project
 
 HERE = Path(__file__).parent
 RELEASED = sorted((HERE / "released").glob("*/*.params.json"))
 
-# What is meant to be stale, by configuration and rule: the changelog says why.
+# Intended changes, by configuration and rule; their reasons are in the changelog.
 MEANT = {
     "config": {"train_grpo": ", 'rollouts': 'by g2d.rollouts'"},
     "paper": {"train_grpo": ", 'ratios': 'without dropout'"},
@@ -31,7 +29,7 @@ REMOVED = {"render_tables"}  # rules of these versions; what they made is left i
 
 SECTION = '    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)\n'
 NEUTRAL = '    new: int | None = Field(None, json_schema_extra={"neutral": None})\n'
-# What to edit for a new key in every section at once.
+# Edit that adds a key to every section.
 NEW_KEY = ("src/g2d/settings/__init__.py", SECTION, SECTION + NEUTRAL)
 
 
@@ -41,10 +39,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, An
 
 
 def planned_params(project: Project, config: Path) -> dict[str, Any]:
-    environment = os.environ | {"PYTHONPATH": str(project.root / "src")}
-    command = [str(HERE / "planned_params.py"), "--configfile", str(config)]
-    status, printed = forked.call(command, project.root, environment)
-    assert status == 0, printed
+    printed = project.script(HERE / "planned_params.py", "--configfile", str(config))
     return json.loads(printed[printed.index("{\n") :])
 
 

@@ -21,7 +21,7 @@ ADAPTER = "micro/seed0/dpo/g2/k2/adapter/adapter_model.safetensors"
 
 
 def flipped(content: bytes) -> bytes:
-    """With one bit of the last byte turned over."""
+    """Flip a bit of the last byte."""
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
@@ -55,20 +55,20 @@ def test_a_few_other_answers_are_chance_and_many_are_not(micro_grid: Project, co
     assert verdict([many]).startswith("different")
 
 
-def test_rollouts_weights_and_missing_files_are_told_apart(micro_grid: Project, copy: Path) -> None:
+def test_rollouts_weights_and_missing_files_are_distinguished(micro_grid: Project, copy: Path) -> None:
     frame = pd.read_parquet(copy / HARVEST)
     frame.loc[frame.index[:120], "completion_text"] += " "
     frame.to_parquet(copy / HARVEST, index=False)
-    (copy / ADAPTER).write_bytes(flipped((copy / ADAPTER).read_bytes()))  # of another training
+    (copy / ADAPTER).write_bytes(flipped((copy / ADAPTER).read_bytes()))
     (copy / EVALUATION).unlink()
-    found = {(d.kind, d.weight): d.detail for d in compare_results(micro_grid.results, copy)}
-    assert found[("harvest", "expected")] == "75.0% of the rollouts are identical"
-    assert found[("policy", "expected")] == "other weights"
-    assert found[("evaluation", "missing")].endswith("arithmetic.parquet is missing")
+    details = {(d.kind, d.weight): d.detail for d in compare_results(micro_grid.results, copy)}
+    assert details[("harvest", "expected")] == "75.0% of the rollouts are identical"
+    assert details[("policy", "expected")] == "other weights"
+    assert details[("evaluation", "missing")].endswith("arithmetic.parquet is missing")
 
 
 @pytest.mark.parametrize("file", [EVALUATION, HARVEST, ADAPTER, "micro/base/model/model.safetensors"])
-def test_a_file_that_is_not_as_its_job_left_it_is_refused(micro_grid: Project, copy: Path, file: str) -> None:
+def test_a_changed_result_is_refused(micro_grid: Project, copy: Path, file: str) -> None:
     shutil.copytree(micro_grid.results / "digests", copy / "digests")
     (copy / file).write_bytes(flipped((copy / file).read_bytes()))
     for other in (micro_grid.results, copy):
@@ -84,7 +84,7 @@ def test_another_experiment_is_named_by_its_keys(
 ) -> None:
     config = yaml.safe_load((copy / "config.yaml").read_text())
     config["dpo"]["beta"] = 0.2
-    config["engine"]["shards"] = {"harvest": 4}  # says how, not what
+    config["engine"]["shards"] = {"harvest": 4}  # has no influence on results
     (copy / "config.yaml").write_text(yaml.safe_dump(config))
     assert main(["compare", str(micro_grid.results), str(copy), "--files", "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)

@@ -48,26 +48,29 @@ def with_rewards(config: dict[str, Any], ablations: Any = ABLATIONS, entries: An
 
 
 @pytest.fixture(scope="module")
-def rewarded(
+def extended(
     micro_grid: Project, micro_config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Project, dict[str, int]]:
-    """A copy of the finished grid with rewards added, and the jobs that this planned."""
+    """A copy of the finished grid with rewards, and the added jobs."""
     project = micro_grid.copied(tmp_path_factory.mktemp("rewarded") / "g2d")
     install(project.root / "src")  # a reward from outside the package, where its jobs find it
     reward_model(project.root / "liked")
     return project, project.extended(with_rewards(micro_config))
 
 
-Rewarded = tuple[Project, dict[str, int]]
+@pytest.fixture(scope="module")
+def project(extended: tuple[Project, dict[str, int]]) -> Project:
+    return extended[0]
 
 
-def test_their_own_jobs_run_and_a_changed_reward_runs_those_that_follow_from_it(
-    rewarded: Rewarded, micro_config: dict[str, Any]
+def test_only_jobs_of_the_rewards_run_and_a_changed_reward_runs_dependent_jobs(
+    extended: tuple[Project, dict[str, int]], micro_config: dict[str, Any]
 ) -> None:
-    project, planned = rewarded
+    project, planned = extended
     trained = {"train_grpo": 1, "train_dpo": 4, "train_semi_online_dpo": 2, "train_rft": 1, "evaluate": 8}
     assert planned == trained | {"harvest_rollouts": 4, "build_pairs": 4} | SUMMARIES
     assert project.planned() == {}
+    assert project.snakemake("-n").stdout.count("rewards.short.reward: plugin is now called python") == 1
     changed = with_rewards(micro_config) | {"rewards": REWARDS | {"coin": {"reward": "random", "p": 0.4}}}
     again = {"train_grpo": 1, "harvest_rollouts": 2, "build_pairs": 2, "train_dpo": 2, "train_rft": 1, "evaluate": 4}
     try:
@@ -77,25 +80,25 @@ def test_their_own_jobs_run_and_a_changed_reward_runs_those_that_follow_from_it(
         project.configure(with_rewards(micro_config))
 
 
-def test_the_harvest_of_m0_is_judged_again_and_not_drawn(rewarded: Rewarded) -> None:
-    results = rewarded[0].results
-    own = results / "micro/seed0"
-    main = pd.read_parquet(own / "harvest/g0/k0/rollouts.parquet")
+def test_the_harvest_of_m0_is_judged_again_and_not_drawn(project: Project) -> None:
+    results = project.results
+    seed0 = results / "micro/seed0"
+    main = pd.read_parquet(seed0 / "harvest/g0/k0/rollouts.parquet")
     assert "reward_status" not in main
-    coins = pd.read_parquet(own / "on-coin/harvest/g0/k0/rollouts.parquet")
+    coins = pd.read_parquet(seed0 / "on-coin/harvest/g0/k0/rollouts.parquet")
     drawn = ["problem_id", "sample", "completion_text", "verdict", "policy_id", "seed"]
     assert coins[drawn].equals(main[drawn])
     assert set(coins["reward"]) == {0, 1}
     assert (coins["reward"] != main["reward"]).any()
-    judged = read_json(own / "on-coin/harvest/g0/k0/informativeness.json")
+    judged = read_json(seed0 / "on-coin/harvest/g0/k0/informativeness.json")
     assert judged["mean_reward"] == coins["reward"].mean()
-    assert judged["pass_at_1"] == read_json(own / "harvest/g0/k0/informativeness.json")["pass_at_1"]
+    assert judged["pass_at_1"] == read_json(seed0 / "harvest/g0/k0/informativeness.json")["pass_at_1"]
     billed = pd.read_csv(results / "tables/cost.csv").query("policy == 'on-coin/dpo' and K == 0").set_index("stage")
     assert billed.loc["harvest_rollouts", "tokens_generated"] == main["token_count"].sum()  # paid for once
 
 
-def test_a_scalar_reward_from_outside_pairs_best_with_worst(rewarded: Rewarded) -> None:
-    folder = rewarded[0].results / "micro/seed0/on-short/harvest/g0/k0"
+def test_a_scalar_reward_from_outside_pairs_best_with_worst(project: Project) -> None:
+    folder = project.results / "micro/seed0/on-short/harvest/g0/k0"
     lengths = pd.read_parquet(folder / "rollouts.parquet")
     assert (lengths["reward"] == -lengths["completion_text"].str.len() / 10).all()
     for pair in read_pairs(folder / "pairs.jsonl"):
@@ -103,19 +106,16 @@ def test_a_scalar_reward_from_outside_pairs_best_with_worst(rewarded: Rewarded) 
         assert texts[pair["chosen_sample"]] == texts.min() < texts.max() == texts[pair["rejected_sample"]]
 
 
-def test_a_reward_model_judges_and_other_weights_run_again_what_it_decided(
-    rewarded: Rewarded,
-) -> None:
-    project, _ = rewarded
+def test_a_reward_model_judges_and_other_weights_run_its_jobs_again(project: Project) -> None:
     folder = project.results / "micro/seed0/on-liked/harvest/g0/k0"
     rows = pd.read_parquet(folder / "rollouts.parquet")
     problems = {p.problem_id: p for p in read_problems(project.results / "micro/calibration/train.jsonl")}
-    asked = [(problems[row.problem_id].prompt, row.completion_text) for row in rows.itertuples()]
-    scores = [score.value for score in Scorer(project.root / "liked", batch_size=1)(asked)]
+    conversations = [(problems[row.problem_id].prompt, row.completion_text) for row in rows.itertuples()]
+    scores = [score.value for score in Scorer(project.root / "liked", batch_size=1)(conversations)]
     assert list(rows["reward"]) == pytest.approx(scores, abs=1e-5)
     pair = read_pairs(folder / "pairs.jsonl")[0]
-    own = rows[rows["problem_id"] == pair["problem_id"]].set_index("sample")["reward"]
-    assert (own[pair["chosen_sample"]], own[pair["rejected_sample"]]) == (own.max(), own.min())
+    rewards = rows[rows["problem_id"] == pair["problem_id"]].set_index("sample")["reward"]
+    assert (rewards[pair["chosen_sample"]], rewards[pair["rejected_sample"]]) == (rewards.max(), rewards.min())
     weights = project.root / "liked/model.safetensors"
     before = weights.read_bytes()
     again = {"harvest_rollouts": 1, "build_pairs": 1, "train_dpo": 1, "evaluate": 1}
@@ -127,25 +127,25 @@ def test_a_reward_model_judges_and_other_weights_run_again_what_it_decided(
     assert project.planned() == {}
 
 
-def test_records_and_rows_say_what_was_rewarded(rewarded: Rewarded) -> None:
-    own = rewarded[0].results / "micro/seed0"
-    votes = pd.read_parquet(own / "on-votes/g4/k2/rollouts.parquet")
+def test_records_and_rows_name_the_reward(project: Project) -> None:
+    seed0 = project.results / "micro/seed0"
+    votes = pd.read_parquet(seed0 / "on-votes/g4/k2/rollouts.parquet")
     for _, group in votes.groupby(["step", "problem_id"]):
         assert group.loc[group["reward"] == 1, "extracted_answer"].nunique() <= 1
-    record = read_json(own / "on-votes/g4/k2/policy.json")
+    record = read_json(seed0 / "on-votes/g4/k2/policy.json")
     assert record["settings"]["reward"] == {"reward": "majority", "version": 1}
-    assert read_json(own / "on-coin/grpo/g2/k4/policy.json")["settings"]["reward"]["p"] == 0.5
-    card = (own / "on-coin/dpo/g2/k4/adapter/README.md").read_text()
+    assert read_json(seed0 / "on-coin/grpo/g2/k4/policy.json")["settings"]["reward"]["p"] == 0.5
+    card = (seed0 / "on-coin/dpo/g2/k4/adapter/README.md").read_text()
     assert "on random rewards (p = 0.5) instead of the truth" in card
-    said = (rewarded[0].results / "methods.md").read_text().replace("\\", "")
-    assert "on-coin (reward=random rewards (p = 0.5); K=0, 4)" in said
-    assert "It was trained on rewards for the group's own majority answer instead of the truth." in said
+    methods = (project.results / "methods.md").read_text().replace("\\", "")
+    assert "on-coin (reward=random rewards (p = 0.5); K=0, 4)" in methods
+    assert "It was trained on rewards for the group's own majority answer instead of the truth." in methods
 
 
-def test_controls_stand_beside_what_they_are_controls_of(rewarded: Rewarded) -> None:
-    results = rewarded[0].results
-    found = pd.read_csv(results / "tables/controls.csv").query("benchmark == 'arithmetic'").set_index(["policy", "K"])
-    assert sorted(zip(found.index, found["truth"], strict=True)) == [
+def test_a_control_is_compared_with_its_policy_of_the_true_reward(project: Project) -> None:
+    results = project.results
+    rows = pd.read_csv(results / "tables/controls.csv").query("benchmark == 'arithmetic'").set_index(["policy", "K"])
+    assert sorted(zip(rows.index, rows["truth"], strict=True)) == [
         (("on-coin/dpo", 0), "dpo"),
         (("on-coin/dpo", 4), "g2d"),
         (("on-coin/grpo", 4), "grpo"),
@@ -153,7 +153,7 @@ def test_controls_stand_beside_what_they_are_controls_of(rewarded: Rewarded) -> 
         (("on-short/dpo", 0), "dpo"),
         (("on-votes", 2), "fresh"),
     ]
-    assert set(found["family_size"]) == {6}
+    assert set(rows["family_size"]) == {6}
     main = pd.read_csv(results / "tables/main.csv").query("benchmark == 'arithmetic'")
     accuracy = {
         (policy, k, group): value
@@ -161,15 +161,15 @@ def test_controls_stand_beside_what_they_are_controls_of(rewarded: Rewarded) -> 
             main["policy"], main["K"], main["group_size"].fillna(0), main["accuracy"], strict=True
         )
     }
-    for (_, k), row in found.iterrows():
+    for (_, k), row in rows.iterrows():
         gain = (
             accuracy[row["truth"], k, 0 if pd.isna(row["group_size"]) else row["group_size"]] - accuracy["base", 0, 0]
         )
         assert row["truth_gain"] == pytest.approx(gain, abs=1e-5)
         assert row["difference"] == pytest.approx(row["truth_gain"] - row["gain"], abs=1e-5)
     coins = pd.read_parquet(results / "micro/seed0/on-coin/harvest/g0/k0/rollouts.parquet")
-    assert found.loc[("on-coin/dpo", 0), "rewarded"] == pytest.approx(coins["reward"].mean(), rel=1e-5)
-    assert found.loc[("on-coin/dpo", 0), "right"] == pytest.approx((coins["verdict"] == "correct").mean(), rel=1e-5)
+    assert rows.loc[("on-coin/dpo", 0), "rewarded"] == pytest.approx(coins["reward"].mean(), rel=1e-5)
+    assert rows.loc[("on-coin/dpo", 0), "right"] == pytest.approx((coins["verdict"] == "correct").mean(), rel=1e-5)
     assert "reward=coin" in set(pd.read_csv(results / "tables/ablations.csv")["change"])
     page = (results / "report/index.html").read_text()
     assert "Controls: " in page
@@ -178,8 +178,8 @@ def test_controls_stand_beside_what_they_are_controls_of(rewarded: Rewarded) -> 
     assert next(table.title for table in TABLES if table.name == "controls") in page
 
 
-def test_the_pair_browser_shows_what_a_reward_chose_and_what_the_verifier_says_of_it(rewarded: Rewarded) -> None:
-    results = rewarded[0].results
+def test_the_pair_browser_shows_rewards_and_verdicts(project: Project) -> None:
+    results = project.results
     page = unescape((results / "report/index.html").read_text())
     harvests = page.partition('<select id="pair-series">')[2].partition("</select>")[0]
     labels = re.findall(r'<option value="\d+">(.*?)</option>', harvests)
@@ -209,7 +209,7 @@ def test_the_pair_browser_shows_what_a_reward_chose_and_what_the_verifier_says_o
                 assert float(shown[0][2]) > float(shown[1][2])
 
 
-def test_rewards_that_nobody_names_run_nothing(micro_grid: Project, micro_config: dict[str, Any]) -> None:
+def test_unused_rewards_plan_no_job(micro_grid: Project, micro_config: dict[str, Any]) -> None:
     try:
         micro_grid.configure(micro_config | {"rewards": {"coin": {"reward": "random"}}})
         assert set(micro_grid.planned()) <= set(SUMMARIES)
@@ -220,33 +220,27 @@ def test_rewards_that_nobody_names_run_nothing(micro_grid: Project, micro_config
 @pytest.mark.parametrize(
     ("ablation", "message"),
     [
-        (
-            {"reward": "nobody"},
-            r"ablations.x.reward: nobody is no entry of rewards \(coin, votes, short\): add it there",
-        ),
-        ({"reward": "coin", "steps": [0], "policies": ["grpo"]}, "ablations.x: at K=0 no GRPO is trained: add a K"),
-        ({"reward": "coin", "steps": [0], "dpo": {"start": "warmup"}}, "at K=0 there is no warm-up to start from"),
-        ({"reward": "coin", "steps": [3]}, None),
-        ({}, "ablations.x: nothing differs"),
+        ({"reward": "nobody"}, r"ablations.x.reward: .*\(coin, votes, short\)"),
+        ({"reward": "coin", "steps": [0], "policies": ["grpo"]}, "ablations.x: at K=0 "),
+        ({"reward": "coin", "steps": [0], "dpo": {"start": "warmup"}}, "ablations.x.*at K=0 "),
+        ({}, "ablations.x: "),
     ],
 )
 def test_a_mistake_in_an_ablation_is_named(
-    micro_config: dict[str, Any], ablation: dict[str, Any], message: str | None
+    micro_config: dict[str, Any], ablation: dict[str, Any], message: str
 ) -> None:
     rewards = {name: REWARDS[name] for name in ("coin", "votes")} | {"short": {"reward": "format"}}
-    config = micro_config | {"rewards": rewards, "ablations": {"x": {"steps": [2]} | ablation}}
-    if message is None:
-        load(config)
-        return
+    config = micro_config | {"rewards": rewards}
+    load(config | {"ablations": {"x": {"steps": [3], "reward": "coin"}}})  # a K that only the ablation has
     with pytest.raises(ConfigError, match=message):
-        load(config)
+        load(config | {"ablations": {"x": {"steps": [2]} | ablation}})
 
 
 @pytest.mark.parametrize(
     ("reward", "message"),
     [
-        ({"reward": "rnadom"}, "rewards.coin.reward: 'rnadom' is unknown; use 'math_verify', 'random'"),
-        ({"reward": "random", "p": 1}, "rewards.coin.p: input should be less than 1"),
+        ({"reward": "rnadom"}, "rewards.coin.reward: 'rnadom'"),
+        ({"reward": "random", "p": 1}, "rewards.coin.p: "),
         ({"reward": "random", "q": 1}, "rewards.coin.q: unknown key"),
         ({"p": 0.5}, "rewards.coin.reward: missing"),
     ],
@@ -256,7 +250,7 @@ def test_a_mistake_in_a_reward_is_named(micro_config: dict[str, Any], reward: di
         load(micro_config | {"rewards": {"coin": reward}})
 
 
-def test_what_is_a_control_of_what(micro_config: dict[str, Any]) -> None:
+def test_each_control_names_its_policy(micro_config: dict[str, Any]) -> None:
     hot = {"warmup": {"temperature": 1.1}, "steps": [2], "policies": ["grpo", "dpo"]}
     ablations = {
         "coin": {"steps": [2], "reward": "coin", "policies": ["dpo", "grpo"]},
@@ -282,5 +276,6 @@ def test_what_is_a_control_of_what(micro_config: dict[str, Any]) -> None:
         "ipo-coin/dpo": "ipo",
         "s1-coin": "s1",
     }
-    own = {key.regime: key.reward for key in grid.policies(config)}
-    assert (own["true/dpo"], own["hot/dpo"], own["hotter-coin/dpo"]) == ("", "", "random rewards (p = 0.5)")
+    reward_of = {key.regime: key.reward for key in grid.policies(config)}
+    assert (reward_of["true/dpo"], reward_of["hot/dpo"]) == ("", "")
+    assert reward_of["hotter-coin/dpo"] == "random rewards (p = 0.5)"

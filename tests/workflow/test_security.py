@@ -1,4 +1,4 @@
-"""What a run leaves behind holds no secret, and names from outside are only ever names."""
+"""Results hold no secret, and no shell interprets a name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_names_that_a_shell_or_a_path_could_misread_are_refused(section: str, na
 
 def test_a_brace_in_a_path_is_refused() -> None:
     config = load(MINIMAL | {"pool": {"source": "local", "path": "{k}.jsonl"}})
-    with pytest.raises(ConfigError, match=r"pool\.path: {k}\.jsonl has a brace in it.*: rename it"):
+    with pytest.raises(ConfigError, match=r"pool\.path: {k}\.jsonl has a brace.*: rename it"):
         require_files(config)
 
 

@@ -71,18 +71,18 @@ def test_prompts_that_choose_may_not_be_evaluated(tmp_path: Path, selected_confi
 
 
 def scores(project: Project, name: str) -> dict[int, dict[str, float]]:
-    """By K, what the files of its candidates come to."""
+    """Return the scores of the candidates, by K, computed from their files."""
     folders = {k: project.results / "micro/seed0" / TRAINED[name].format(k) / "development" for k in (2, 4)}
-    found: dict[int, dict[str, float]] = {}
+    scores_of: dict[int, dict[str, float]] = {}
     for k, folder in folders.items():
         answers = pd.read_parquet(folder / "verifiable.parquet")
         assert len(answers) == 30
-        found[k] = {"accuracy": (answers.verdict == "correct").mean()}
+        scores_of[k] = {"accuracy": (answers.verdict == "correct").mean()}
     if name == "best":
         assert not (folders[2] / "open_ended.parquet").exists()
-        return found
+        return scores_of
     replies = {k: pd.read_parquet(folder / "open_ended.parquet") for k, folder in folders.items()}
-    every = pd.concat(own.assign(k=k, length=own.completion_text.str.len()) for k, own in replies.items())
+    every = pd.concat(frame.assign(k=k, length=frame.completion_text.str.len()) for k, frame in replies.items())
     assert (len(every), every.reward.notna().all()) == (2 * 6 * 2, True)
     assert every.problem_id.str.startswith("replies-development-").all()
     cells = every.groupby(["k", "problem_id"])
@@ -90,23 +90,23 @@ def scores(project: Project, name: str) -> dict[int, dict[str, float]]:
     slope = (longer * better).sum() / (longer**2).sum() if (longer != 0).any() else 0.0
     means = every.groupby("k")[["reward", "length"]].mean()
     for k in (2, 4):
-        found[k] |= {"reward": means.reward[k], "length": means.length[k], "reward_per_1000": 1000 * slope}
-        found[k]["reward_at_equal_length"] = means.reward[k] - slope * (means.length[k] - means.length.mean())
-    return found
+        scores_of[k] |= {"reward": means.reward[k], "length": means.length[k], "reward_per_1000": 1000 * slope}
+        scores_of[k]["reward_at_equal_length"] = means.reward[k] - slope * (means.length[k] - means.length.mean())
+    return scores_of
 
 
 @pytest.mark.parametrize("name", ["both", "best"])
 def test_the_checkpoint_with_the_best_score_is_the_policy(selected: Project, name: str) -> None:
     project = selected
     results, expected = project.results, scores(project, name)
-    other = {k: own.get("reward_at_equal_length", own["accuracy"]) for k, own in expected.items()}
-    total = {k: (own["accuracy"] + other[k]) / 2 for k, own in expected.items()}
+    other = {k: values.get("reward_at_equal_length", values["accuracy"]) for k, values in expected.items()}
+    total = {k: (values["accuracy"] + other[k]) / 2 for k, values in expected.items()}
     best = 4 if total[4] > total[2] else 2
 
     folder = results / f"micro/seed0/{name}/selected/{'g4' if name == 'both' else 'g2'}/k4"
     table = pd.read_csv(folder / "selection.csv").set_index("K")
-    for k, own in expected.items():
-        assert table.loc[k, list(own)].to_dict() == pytest.approx(own, rel=1e-4, abs=1e-4)
+    for k, values in expected.items():
+        assert table.loc[k, list(values)].to_dict() == pytest.approx(values, rel=1e-4, abs=1e-4)
         assert table.score[k] == pytest.approx(total[k], rel=1e-4, abs=1e-4)
     assert list(table.index[table.chosen]) == [best]
 
@@ -118,7 +118,7 @@ def test_the_checkpoint_with_the_best_score_is_the_policy(selected: Project, nam
     answers = pd.read_parquet(folder / "eval/arithmetic.parquet")
     assert set(answers.policy_id) == {record["policy_id"]}
 
-    # In the tables it has the K that was chosen; what selecting took is on its bill, in lines of its own.
+    # Tables show the chosen K; its costs have separate rows for the selection.
     main = pd.read_csv(results / f"tables/{'main' if name == 'both' else 'ablations'}.csv").query(
         f"policy == '{name}/selected'"
     )
@@ -135,29 +135,28 @@ def test_the_checkpoint_with_the_best_score_is_the_policy(selected: Project, nam
     assert billed.n_jobs["train_semi_online_dpo" if name == "both" else "train_grpo"] == 2
 
 
-def test_the_choice_is_told_wherever_results_are(selected: Project) -> None:
+def test_tables_card_methods_and_page_show_the_choice(selected: Project) -> None:
     results = selected.results
     table = pd.read_csv(results / "tables/selection.csv")
     assert list(table.policy) == ["both/selected"] * 2 + ["best/selected"] * 2
     for name, g in (("both", 4), ("best", 2)):
-        own = pd.read_csv(results / f"micro/seed0/{name}/selected/g{g}/k4/selection.csv")
-        shown = table[table.policy == f"{name}/selected"].reset_index(drop=True)[list(own)]
-        pd.testing.assert_frame_equal(shown, own, check_dtype=False)
+        selection = pd.read_csv(results / f"micro/seed0/{name}/selected/g{g}/k4/selection.csv")
+        shown = table[table.policy == f"{name}/selected"].reset_index(drop=True)[list(selection)]
+        pd.testing.assert_frame_equal(shown, selection, check_dtype=False)
     # Both K were trained to have the one.
     spent = pd.read_csv(results / "tables/regimes.csv").set_index("policy")
     assert (spent.prompts["both/selected"], spent.updates["both/selected"]) == (4 * 8, 4)
-    assert "checkpoint=selected" in (said := (results / "methods.md").read_text().replace("\\", ""))
-    one = "one checkpoint was evaluated, for each seed the K with the highest"
-    assert f"Of best {one} accuracy on generated arithmetic (development; n=30)." in said
-    assert f"Of both {one} mean of the accuracy on generated arithmetic (development; n=30) and the reward at" in said
+    methods = (results / "methods.md").read_text().replace("\\", "")
+    assert "checkpoint=selected" in methods
+    assert methods.count("accuracy on generated arithmetic (development; n=30)") >= 2
     card = (results / "micro/seed0/both/selected/g4/k4/adapter/README.md").read_text()
     assert "the best on development prompts of K=2, 4" in " ".join(card.split())
     page = (results / "report/index.html").read_text()
     assert "Checkpoint selection" in page
     assert "both/selected" in page
     opened = g2d.open(results)
-    own = opened.policies.query("policy == 'both/selected'")
-    assert own.K.item() == table.query("policy == 'both/selected' and chosen").K.item()
+    policy = opened.policies.query("policy == 'both/selected'")
+    assert policy.K.item() == table.query("policy == 'both/selected' and chosen").K.item()
     assert set(opened.bills.query("policy == 'both/selected' and benchmark.isna()").stage) >= {"answer_development"}
 
 

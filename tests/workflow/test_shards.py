@@ -20,7 +20,7 @@ EVALUATION = "results/micro/seed0/dpo/g2/k2/eval/arithmetic.parquet"
 
 @pytest.fixture
 def sharded(micro_grid: Project, tmp_path: Path, micro_config: dict[str, Any]) -> Project:
-    """A finished micro grid that from now on asks for shards."""
+    """A finished micro grid, configured with shards."""
     project = micro_grid.copied(tmp_path / "g2d")
     project.configure(micro_config | SHARDS)
     return project

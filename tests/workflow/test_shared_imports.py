@@ -1,4 +1,4 @@
-"""A job that runs in a Snakemake of its own makes imports of its own."""
+"""A job of a cluster does not share imports."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from g2d.jobs.shared_imports import LOG
 from tests.workflow.conftest import Project
 
 
-def test_a_job_of_a_cluster_makes_its_own(own_micro_grid: Project, micro_config: dict[str, Any]) -> None:
-    """In this mode; a process to share with would serve that job alone."""
-    own, answers = own_micro_grid, "results/micro/seed0/dpo/g2/k2/eval/arithmetic.parquet"
-    own.configure(micro_config | {"share_imports": True})
-    log = own.root / LOG
+def test_a_job_of_a_cluster_imports_its_packages(own_micro_grid: Project, micro_config: dict[str, Any]) -> None:
+    """It has a separate Snakemake, so nobody could share."""
+    project, answers = own_micro_grid, "results/micro/seed0/dpo/g2/k2/eval/arithmetic.parquet"
+    project.configure(micro_config | {"share_imports": True})
+    log = project.root / LOG
     for mode, shares in (("remote", False), ("default", True)):
         log.unlink(missing_ok=True)
-        own.build("--mode", mode, "-R", "evaluate", "--", answers)
+        project.build("--mode", mode, "-R", "evaluate", "--", answers)
         assert log.exists() is shares, mode

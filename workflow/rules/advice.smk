@@ -1,6 +1,4 @@
-# Advice before the grid (`snakemake --cores 2 advice`), from the calibration and a few prompts harvested at every K
-# of the first seed. The grid needs these trainings and rollouts anyway. `advice_check` compares the advice with the
-# results.
+# Advice before the grid (`snakemake advice`), from calibration and a few prompts harvested at every K.
 
 
 rule draw_probe:

@@ -1,4 +1,4 @@
-# M0 from any source, as a record of where the weights are; also teachers that are other models.
+# Records of M0, and of teachers that are other models.
 
 
 MODEL_FILES = {

@@ -69,7 +69,7 @@ rule select_training_set:
         "../scripts/select_training_set.py"
 
 
-# The same problems at further temperatures, if configured, for the level x temperature table.
+# Further temperatures, for the level x temperature table.
 
 TEMPERATURE_SHARD = "results/{model}/calibration/t{temperature}/rollouts.shards/{shard}-of-{shards}"
 TEMPERATURE_COST = "results/{model}/calibration/t{temperature}/cost.json"

@@ -1,6 +1,6 @@
 # Model and data set cards in the Hub's format.
 
-# Cards that every grid of the configuration has; the rule writes the cards of later seeds too.
+# Cards of every grid of the configuration; the rule also writes the cards of later seeds.
 CARDS = JOBS["write_cards",].outputs[""]
 
 

@@ -1,4 +1,4 @@
-# Shared by all rules: the validated configuration, the table of its jobs, and wildcard constraints.
+# The validated configuration, the table of its jobs, and wildcard constraints.
 
 import os
 import re
@@ -12,7 +12,7 @@ from snakemake.sourcecache import LocalSourceFile
 try:
     from g2d.experiment import grid
     from g2d.experiment.arms import any_arms
-    from g2d.experiment.config import load
+    from g2d.experiment.config import former_names, load
     from g2d.experiment.grid import selecting
     from g2d.experiment.config_file import require_one, require_whole, require_written_well
     from g2d.experiment.race import at_end, at_look, decided, last_of, look_name, next_look_words, taken
@@ -65,7 +65,7 @@ try:
     require_windows(CONFIG)
     require_vocabularies(CONFIG)
     FETCHED = fetched_models(CONFIG)
-    NOW = decided(CONFIG)  # with the seeds of the interim analyses so far; all seeds without a plan
+    NOW = decided(CONFIG)  # seeds of the interim analyses so far
     if CONFIG.looks:
         from g2d.tables.looks import require_plan, write_plan
 
@@ -74,62 +74,66 @@ except ConfigError as error:
     raise WorkflowError(plain(str(error), lines=True))
 
 HERE = workflow.current_basedir
-ROOT = Path(HERE.path).parents[1] if isinstance(HERE, LocalSourceFile) else None  # the checkout, if there is one
+ROOT = Path(HERE.path).parents[1] if isinstance(HERE, LocalSourceFile) else None  # checkout
 # Lets jobs in a conda environment or container import the package. TRL reads its files in the locale's encoding.
 if ROOT:
     before = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part != str(ROOT / "src")]
     os.environ.update(PYTHONPATH=os.pathsep.join([str(ROOT / "src"), *before]))  # may contain reward plugins
 elif workflow.deployment_settings.deployment_method:
     raise WorkflowError("--sdm: its jobs find g2d in a checkout of it alone: name that as the snakefile of the module")
-# As a module, g2d's rules may be renamed but its paths may not; the name pattern is passed on to the tools.
+# In a module, g2d's rules may be renamed but its paths may not.
 renamed = workflow.modifier.modify_rulename
 os.environ.update(PYTHONUTF8="1")
-if "*" in renamed("*"):  # `use rule train_dpo ... with` reads this file once more, for a rule whose name is fixed
+if "*" in renamed("*"):  # not while `use rule train_dpo ... with` reads this file again
     os.environ[RULE_NAMES] = renamed("*")
 if workflow.modifier.modify_path("results/x") != "results/x":
     raise WorkflowError(
         "module: prefix and replace_prefix are not for g2d, whose tools look for results/: use --directory"
     )
-# Jobs exit when this Snakemake exits, and share processes within its run (engine.keep_alive, share_imports).
+# Jobs exit when this Snakemake exits, and share processes within its run.
 os.environ.update(G2D_RUN=name_of(os.getpid()))
 
+if workflow.is_main_process:
+    for sentence in former_names(config):
+        say(sentence, file=sys.stderr)
 config.update(CONFIG.model_dump(mode="json"))  # captions and jobs need the defaults too
-config["share_imports"] &= workflow.is_main_process  # a cluster job is alone in its Snakemake
+config["share_imports"] &= workflow.is_main_process  # a cluster job has its own Snakemake
 
 try:
     JOBS = build(NOW, after=True)
-    JOBS.behind("all")  # a job makes whatever another one needs
+    if workflow.is_main_process:
+        JOBS.behind("all")  # a job makes whatever another one needs
 except (OSError, ValueError, LookupError) as error:
     raise WorkflowError(plain(error.args[0] if isinstance(error, LookupError) else str(error), lines=True))
 
 
 def find_job(rule, wildcards):
-    """The job of the table with these wildcards; a rule stands for its shards too."""
+    """Return the job of a rule, or of its shards, with these wildcards."""
     ending = "_shard" if "shard" in wildcards.keys() and not rule.endswith("_shard") else ""
     try:
         return JOBS[key_of(rule + ending, wildcards)]
     except KeyError:
         raise WorkflowError(f"this configuration has no job {rule} with {dict(wildcards.items())}")
+    except (OSError, ValueError) as error:  # of a finished result
+        raise WorkflowError(plain(str(error), lines=True))
 
 
 def planned(rule, name):
-    """Input: the files that a job of the table has under this name; "": under none."""
+    """Input: files of a job under this name ("": under none)."""
     return lambda w: find_job(rule, w).inputs[name]
 
 
 def param(rule, name):
-    """Param: what a job of the table depends on. A job is stale if its params change."""
+    """Param: a job is stale if it changes."""
     return lambda w: find_job(rule, w).params[name]
 
 
 def gpus(wildcards, rulename):
-    """Resource: the GPUs that a job of the table holds."""
     return find_job(own_name(rulename), wildcards).devices
 
 
 def given(files, log):
-    """Inputs that the configuration names. Digests show whether they changed (`changed_inputs` in guards.smk); time
-    stamps are used only if the job with this log recorded none."""
+    """External inputs: time stamps count only if the job with this log recorded no digests."""
     try:
         recorded = recorded_inputs(log, files)
     except (OSError, ValueError) as error:
@@ -138,27 +142,25 @@ def given(files, log):
 
 
 def names(values):
-    """A wildcard constraint that admits only these values."""
     return "|".join(map(re.escape, values)) or "(?!)"
 
 
 def models_from(*sources):
-    """A wildcard constraint that admits the models of these sources."""
     return names(name for name, model in FETCHED.items() if model.source in sources)
 
 
 def variant_pattern(names):
-    """A wildcard constraint: the folder of a warm-up, empty for the main one."""
+    """Wildcard constraint: folder of a warm-up, empty for the main one."""
     return f"(?:{'|'.join(f'{re.escape(name)}/' for name in sorted(names))})?"
 
 
-WITH_CANDIDATES = with_candidates(CONFIG)  # of its sweep
+WITH_CANDIDATES = with_candidates(CONFIG)
 ARMS = any_arms(WITH_CANDIDATES).values()
 ABLATED_WARMUPS = [arm.variant for arm in ARMS if arm.role == "ablation" and arm.source is None]
 
 
 def folders(regime, stops=False):
-    """A wildcard constraint: the folders of the policies that a regime trains, with or without automatic stopping."""
+    """Wildcard constraint: folders of a regime's policies, with or without automatic stopping."""
     trained = [arm for arm in ARMS if arm.regime == regime and not arm.selected]
     return names({arm.name.rpartition("/")[2]: arm for arm in trained if arm.source is not None or arm.stops == stops})
 

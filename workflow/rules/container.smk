@@ -1,5 +1,5 @@
-# Run jobs in a container with `--sdm apptainer`: packages come from the image, the code from this checkout. No image
-# is published, so an environment variable names it. Another image makes no job run again.
+# Jobs in a container (`--sdm apptainer`): packages come from the image, the code from this checkout. No image is
+# published, so an environment variable names it.
 
 import shlex
 
@@ -7,18 +7,18 @@ from snakemake.settings.types import DeploymentMethod
 
 
 def container_image():
-    """Return the image in G2D_CONTAINER: a file, a folder, or an address for `apptainer pull`."""
+    """Return a file, a folder, or an address for `apptainer pull`."""
     image = os.environ.get("G2D_CONTAINER", "")
     if "://" not in image and not (image and os.path.exists(image)):
-        found = f"G2D_CONTAINER: there is no {os.path.abspath(image)}" if image else "G2D_CONTAINER is not set"
+        problem = f"G2D_CONTAINER: there is no {os.path.abspath(image)}" if image else "G2D_CONTAINER is not set"
         raise WorkflowError(
-            f"--sdm apptainer: {found}: export G2D_CONTAINER=/whole/path/g2d.sif (docs/environments.md says how it is built)"
+            f"--sdm apptainer: {problem}: export G2D_CONTAINER=/whole/path/g2d.sif (docs/environments.md says how it is built)"
         )
     return image if "://" in image else os.path.abspath(image)
 
 
 def bound_folders():
-    """Folders to mount, besides the working directory, /tmp and the home, which Apptainer mounts by default."""
+    """Folders to mount besides Apptainer's defaults: working directory, /tmp and home."""
     folders = [str(ROOT)]
     for cache in ("HF_HOME", "VLLM_CACHE_ROOT"):
         if folder := os.environ.get(cache):

@@ -1,4 +1,4 @@
-# Contamination check: M0 continues the beginnings of questions, of published and of fresh benchmarks.
+# Contamination check: M0 continues the beginnings of questions.
 
 
 CONTAMINATION = CONFIG.contamination or Contamination()

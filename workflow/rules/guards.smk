@@ -1,5 +1,4 @@
-# Checks after planning, before a job runs: refusals, jobs that Snakemake would miss, estimated hours, and a summary
-# of a long plan. `when_planned` in the Snakefile has their order.
+# Steps after planning, before a job runs. `when_planned` in the Snakefile has their order.
 
 import glob
 
@@ -19,7 +18,7 @@ from g2d.regimes.run.checkpoints import MANIFEST, is_whole
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
 BASE_MODELS = {"embedded_model", "scratch_model", "gguf_model", "pretrained_model"}  # rules that make M0
-# Configuration files of this run, as listed in results/config.yaml; if that file itself is given, the files it lists.
+# Configuration files of this run; if results/config.yaml is given, the files it lists.
 RECORD = Path("results/config.yaml")
 PROJECT = Path(workflow.basedir)
 if PROJECT != ROOT and PROJECT.name == "workflow":
@@ -30,20 +29,18 @@ if FILES == [os.path.relpath(RECORD, PROJECT)] and (before := owner(RECORD)):
 
 
 def is_own(rule):
-    """Return whether a rule belongs to this workflow, not to a Snakefile that uses it as a module."""
+    """Return whether a rule belongs to this workflow, not to one that uses it as a module."""
     return rule.module_globals["__name__"] == __name__
 
 
 def jobs_of_g2d(jobs):
-    """Return the jobs of this workflow."""
     return [job for job in jobs if is_own(job.rule)]
 
 
 def plan_what_is_due(dag):
     """Plan jobs with missing outputs or changed inputs, and the jobs that depend on them.
 
-    Once the tables exist, Snakemake would not make a deleted harvest or the lost outputs of a failed job again. temp()
-    outputs are ignored.
+    Once the tables exist, Snakemake would not make a deleted harvest again. temp() outputs are ignored.
     """
     if not workflow.is_main_process:
         return
@@ -61,7 +58,7 @@ def plan_what_is_due(dag):
 
 
 def edited_files(job):
-    """Return a job's external inputs with changed content; their time stamps do not count."""
+    """Return a job's external inputs with changed content."""
     given = from_elsewhere(own_name(job.rule.name), job.input)
     try:
         edited = changed_inputs(job.log[0], given) if given else []
@@ -73,8 +70,8 @@ def edited_files(job):
 def edited_base_files(job):
     """Return an M0's files (tokenizer, chat template, configuration) that changed since its record was written.
 
-    They are compared with the digests in the record. They are no inputs, because a new input would make the jobs of
-    0.1.0 run again. Records of 0.1.0 have no digests: there, newer files count as changed.
+    They are no inputs, because a new input would make the jobs of 0.1.0 run again. Records of 0.1.0 have no digests:
+    there, newer files count as changed.
     """
     record = Path(job.output.policy)
     policy = read_policy(record)
@@ -99,7 +96,7 @@ def refuse_emptied(dag):
 def refuse_to_replace(dag):
     """Stop a run that would replace the finished results of other configuration files; a dry-run only warns.
 
-    Changed values in the same files make the jobs that depend on them run again. Other files may add results.
+    Changed values in the same files make jobs run again. Other files may add results.
     """
     if not workflow.is_main_process or (before := owner(RECORD)) is None:
         return
@@ -126,7 +123,7 @@ def refuse_to_replace(dag):
 
 
 def say_what_looks_newer(dag):
-    """Recommend `g2d recover --times` if time stamps make finished jobs run again: Snakemake does not hash large files."""
+    """Recommend `g2d recover --times` if time stamps of large files make finished jobs run again."""
     newer = [
         job
         for job in jobs_of_g2d(dag.needrun_jobs())
@@ -142,7 +139,7 @@ def say_what_looks_newer(dag):
 
 
 def say_hours(dag):
-    """Add GPU-hours or CPU hours to Snakemake's job table, before jobs are submitted and at the end of a dry-run.
+    """Add hours to Snakemake's job table.
 
     Uses a log filter because Snakemake has no hook after planning.
     """
@@ -200,7 +197,7 @@ LONG_PLAN = 100  # jobs
 
 
 def fold_long_plan(dag):
-    """List only the first job of every rule in the dry-run of a long plan, unless `--verbose` is given."""
+    """List only the first job of every rule in the dry-run of a long plan."""
     planned = len(list(dag.needrun_jobs()))
     if not workflow.dryrun or workflow.output_settings.verbose or planned <= LONG_PLAN:
         return

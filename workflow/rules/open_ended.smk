@@ -1,4 +1,4 @@
-# Open-ended prompts: the embedded reward model, replies to the held-out prompts, and win rates against M0.
+# Open-ended prompts: reward model, replies to held-out prompts, and win rates against M0.
 
 
 REWARD_MODELS = {own.name: own for own in CONFIG.rewards.values() if isinstance(own, ScratchRewardModel)}

@@ -1,6 +1,6 @@
-# All uses of private Snakemake 9 APIs: a step between plan and run, also in a dry-run (`onstart` is not called
-# there), `-R` with a target, handlers of a module, and unfinished outputs. No upstream issue is known for any of
-# them. The private names are checked here, so that another Snakemake version fails immediately with a clear message.
+# All uses of private Snakemake 9 APIs: a step between plan and run, also in a dry-run (`onstart` is not called there),
+# `-R` with a target, handlers of a module, and unfinished outputs. The names are checked, so that another version of
+# Snakemake fails with a clear message.
 
 from snakemake import __version__ as snakemake_version
 from snakemake.dag import DAG
@@ -48,8 +48,7 @@ def call_handlers_of_a_module():
         workflow._onstart, workflow._onsuccess = (globals()[name].func for name in ("onstart", "onsuccess"))
 
 
-# Only the Snakemake that plans clears the unfinished mark of a job's outputs, not the one inside a cluster job. If
-# the first is killed, the outputs stay marked and the next run makes them again; otherwise they would stay without a
-# record, or with an outdated one. (test: slurm/test_faults.py)
+# Only the Snakemake that plans clears the unfinished mark of outputs, not the one inside a cluster job: if the first is
+# killed, the next run makes them again. (test: slurm/test_faults.py)
 if not workflow.is_main_process:
     FilePersistence._unmark_incomplete = lambda self, key: None

@@ -32,8 +32,8 @@ rule load_problems:
         "../scripts/load_problems.py"
 
 
-# One leakage check per benchmark, before anything is trained. It is an input of the evaluations, so that a further
-# benchmark changes nothing else; as an `ancient` input of the calibration it would hide other changes from Snakemake.
+# One leakage check per benchmark, before anything is trained. It is an input of the evaluations; as an `ancient` input
+# of the calibration it would hide other changes from Snakemake.
 rule check_leakage:
     input:
         pool=lambda w: {

@@ -1,4 +1,4 @@
-# Results for readers: provenance, methods, and a report page that opens without a server.
+# Provenance, methods, and the report page.
 
 
 rule record_provenance:

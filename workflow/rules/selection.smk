@@ -1,4 +1,4 @@
-# Selected checkpoints: every K of a training answers the development prompts, and a copy of the best is evaluated.
+# Selected checkpoints: every K answers the development prompts, and a copy of the best is evaluated.
 
 
 rule choose_checkpoint:

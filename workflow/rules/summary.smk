@@ -1,7 +1,7 @@
-# Tables and figures: Tables 1 to 4 and Figures 2 and 3 of the paper, for this grid.
+# Tables and figures.
 
 
-# Message of each rule. A rule reads what its tables read (g2d.graph.catalogue).
+# Messages. A rule reads what its tables read (g2d.graph.catalogue).
 TABLE_RULES = {
     "make_tables": "Make the tables",
     "make_factorial": "Tabulate difficulty by level and temperature",

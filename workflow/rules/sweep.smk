@@ -1,5 +1,5 @@
-# The sweep: tune every regime on development problems, before a benchmark is answered. The regimes' usual rules train
-# the candidates; the trainings of the grid wait for the chosen settings.
+# The sweep: tune every regime on development problems. The regimes' usual rules train the candidates; the trainings of
+# the grid wait for the chosen settings.
 
 
 if held_out(CONFIG):
@@ -50,8 +50,7 @@ rule choose_settings:
         "../scripts/choose_settings.py"
 
 
-# A benchmark may not share problems with the development set. Problems held out of the pool are checked with the
-# pool.
+# Problems held out of the pool are checked with the pool.
 use rule check_leakage as check_development with:
     input:
         pool=lambda w: f"results/problems/{DEVELOPMENT_OF.get(w.benchmark, DEVELOPMENT)}.jsonl",

@@ -1,12 +1,11 @@
-# Policies, harvests, tables and figures of the grid, so far as the interim analyses have decided, and their names in
-# a report.
+# Policies, harvests, tables and figures of the grid, as far as interim analyses have decided.
 
 HARVESTS = grid.harvests(NOW)
 PROBES = grid.probes(CONFIG)
 POLICIES = grid.policies(NOW)
 TRAINED = [policy for policy in POLICIES if policy.role != "base"]
 AUTO_WARMUPS = grid.auto_warmups(NOW)
-# Regimes that are swept, and the development problems; the pool is then the rest.
+# Swept regimes, and development problems; the pool is then the rest.
 SWEPT = list(CONFIG.sweep.regimes) if CONFIG.sweep else []
 TRAINING_POOL = f"results/problems/pool{'.training' if held_out(CONFIG) else ''}.jsonl"
 DEVELOPMENT_OF = development_of(CONFIG)
@@ -17,7 +16,7 @@ FIGURES = {figure.name: figure for figure in catalogue.FIGURES}
 
 
 def in_report(file, category, title, caption=None):
-    """An output that `snakemake --report` shows. Its menu is on every page: a demonstration says so there."""
+    """Output that `snakemake --report` shows; a demonstration is named in its menu."""
     category = f"{category} (synthetic demonstration)" if CONFIG.demonstration else category
 
     def labels(wildcards):
@@ -27,6 +26,6 @@ def in_report(file, category, title, caption=None):
 
 
 def table_file(table):
-    """Where a table is written. Table 1 is in Snakemake's report too."""
+    """File of a table. Table 1 is in Snakemake's report too."""
     file = f"results/tables/{table.name}.csv"
     return in_report(file, "Tables", table.title, "main") if table.name == "main" else file

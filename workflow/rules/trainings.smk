@@ -1,10 +1,10 @@
-# Train policies. Each regime of the catalogue has a rule, and another one if it can stop automatically. All share one
-# script, which calls the regime's `train`. Inputs that depend on the configuration are looked up in the table of jobs.
+# Train policies: a rule per regime of the catalogue, and another one if it can stop automatically. Their script calls the
+# regime's `train`.
 
 WEIGHTS, WEIGHTS_CONFIG = CONFIG.lora.files
 
 
-# Online, on new rollouts: every K continues the checkpoint of the K before it; the first starts from M0 or `start`.
+# Online: every K continues the checkpoint of the K before it.
 for regime in of_phase("online"):
     name = f"train_{regime.name}"
     place, logs = ("{regime}", "{regime}/") if regime in ENTRIES else (f"{{variant}}{regime.name}", "{variant}")
@@ -53,7 +53,7 @@ for regime in of_phase("online"):
             "../scripts/train.py"
 
 
-# The same with automatic stopping: as many steps as needed, at most K.
+# With automatic stopping: at most K steps.
 for regime in of_phase("online"):
     name = f"train_{regime.name}_auto"
     place, logs = ("{regime}", "{regime}/") if regime in ENTRIES else (f"{AUTO}/{regime.name}", "")
@@ -99,7 +99,7 @@ for regime in of_phase("online"):
             "../scripts/train.py"
 
 
-# Offline, DPO on the pairs in the harvest of pi_K: from a fresh copy of M0, or from pi_K (`start`).
+# Offline: DPO on the pairs in the harvest of pi_K.
 rule train_dpo:
     input:
         planned("train_dpo", ""),
@@ -136,7 +136,7 @@ rule train_dpo:
         "../scripts/train.py"
 
 
-# Offline, by other regimes: RFT, KTO and group DPO read all rollouts, and pairs if they need them.
+# Offline: RFT, KTO and group DPO read all rollouts, and pairs if they need them.
 for regime in (one for one in of_phase("offline") if one in ENTRIES):
     name = f"train_{regime.name}"
     folder = "results/{model}/seed{seed}/{variant}{regime}/g{g}/k{k}"
@@ -179,7 +179,7 @@ for regime in (one for one in of_phase("offline") if one in ENTRIES):
             "../scripts/train.py"
 
 
-# In rounds, each on the pairs of the policy before it (harvest.smk). K counts them.
+# Rounds, each on the pairs of the policy before it; K counts them.
 for regime in of_phase("rounds"):
     name = f"train_{regime.name}"
     folder = "results/{model}/seed{seed}/{regime}/g{g}/k{k}"

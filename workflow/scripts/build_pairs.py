@@ -1,4 +1,4 @@
-"""Rules build_pairs and build_several_pairs: sample preference pairs, and measure informativeness (Table 2)."""
+"""Rules build_pairs and build_several_pairs: sample pairs, and measure informativeness."""
 
 from dataclasses import replace
 

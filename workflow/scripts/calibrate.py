@@ -4,7 +4,7 @@ from g2d.jobs.shared_imports import run
 
 
 def main(snakemake):
-    # Imported late: a job with share_imports runs in a forked process instead.
+    # Imported here: with share_imports, the job runs in a fork.
     from g2d.experiment.generation import generate_rollouts
     from g2d.jobs.stage import stage
     from g2d.problems import read_problems

@@ -8,7 +8,7 @@ from g2d.problems import read_problems
 from g2d.problems.leakage import assert_no_leakage
 from g2d.problems.settings import DEVELOPMENT, OPEN_ENDED, OPEN_ENDED_DEVELOPMENT, place_of
 
-AMONG = {  # by the file to compare with
+AMONG = {
     DEVELOPMENT: "those of the sweep",
     OPEN_ENDED: place_of(OPEN_ENDED),
     OPEN_ENDED_DEVELOPMENT: place_of(OPEN_ENDED_DEVELOPMENT),

@@ -1,10 +1,10 @@
-"""Rule draw_figures: draw Figures 2 and 3 of the paper, the sources of gains, and accuracy by token budget."""
+"""Rule draw_figures: draw Figures 2 and 3 of the paper, and further figures."""
 
 from g2d.experiment.config import load
 from g2d.jobs.stage import stage
 from g2d.report import charts
 from g2d.report.figures import below_each_other, panels, save_figure
-from g2d.report.marks import marks
+from g2d.report.styles import series_styles
 from g2d.tables.results import read_by_name
 
 NOTHING = "Nothing was evaluated."
@@ -14,15 +14,15 @@ NO_BUDGETS = "No token budgets were evaluated (evaluation.token_budgets)."
 def main(snakemake):
     with stage(snakemake):
         given, out, params = snakemake.input, snakemake.output, snakemake.params
-        known = marks(load(snakemake.config))  # the same styles for all tables
+        styles = series_styles(load(snakemake.config))  # the same styles for all tables
         tables = map(read_by_name, (given.main, given.decomposition, given.budgets))
         results, gains, budgets = (table[table["benchmark"] == params.benchmark] for table in tables)
-        accuracy = panels(charts.accuracy_by_k, results, known)
+        accuracy = panels(charts.accuracy_by_k, results, styles)
         informativeness = panels(charts.informativeness_by_k, read_by_name(given.harvest))
         save_figure(out.accuracy, accuracy, params.note, NOTHING)
         save_figure(out.informativeness, below_each_other(accuracy, informativeness), params.note, NOTHING)
         save_figure(out.gains, panels(charts.gains, gains), params.note, NOTHING)
-        save_figure(out.budgets, panels(charts.budgets, budgets, known), params.note, NO_BUDGETS)
+        save_figure(out.budgets, panels(charts.budgets, budgets, styles), params.note, NO_BUDGETS)
 
 
 if __name__ == "__main__":

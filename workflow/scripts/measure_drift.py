@@ -1,10 +1,10 @@
-"""Rule measure_drift: measure a policy's KL divergence from M0 on its own answers."""
+"""Rule measure_drift: a policy's KL divergence from M0 on the policy's answers."""
 
 from g2d.jobs.shared_imports import run
 
 
 def main(snakemake):
-    # Imported late: a job with share_imports runs in a forked process instead.
+    # Imported here: with share_imports, the job runs in a fork.
     from g2d.jobs.files import atomic
     from g2d.jobs.stage import stage
     from g2d.policies.policy import read_own_policy

@@ -16,8 +16,8 @@ def main(snakemake):
         records = [Path(path) for path in [*snakemake.input.base, *snakemake.input.get("policies", [])]]
         policies = [read_policy(path) for path in records]
         steps = {
-            own.policy_id: steps_without_loss(path.with_name("metrics.jsonl"))
-            for own, path in zip(policies, records, strict=True)
+            policy.policy_id: steps_without_loss(path.with_name("metrics.jsonl"))
+            for policy, path in zip(policies, records, strict=True)
         }
         lost = {policy: n for policy, n in steps.items() if n}
         manifests = dict(zip(snakemake.params.names, map(read_json, snakemake.input.manifests), strict=True))

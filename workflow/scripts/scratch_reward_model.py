@@ -1,4 +1,4 @@
-"""Rule scratch_reward_model: train the embedded reward model, which judges replies."""
+"""Rule scratch_reward_model: train the embedded reward model."""
 
 from pathlib import Path
 

@@ -14,19 +14,19 @@ from g2d.tables.results import read_by_name
 def main(snakemake):
     with stage(snakemake):
         given, params = snakemake.input, snakemake.params
-        config, sweep, alike = load(params.config), None, True
+        config, sweep, same_choices = load(params.config), None, True
         if config.sweep and config.sweep.regimes:
             chosen = [
                 {name: read_json(f"results/{model}/sweep/{name}.json")["settings"] for name in config.sweep.regimes}
                 for model in config.models
             ]
-            sweep, alike = read_by_name(given.sweep), all(own == chosen[0] for own in chosen)
+            sweep, same_choices = read_by_name(given.sweep), all(choice == chosen[0] for choice in chosen)
             config = with_choices(config, chosen[0])
         record = read_json(given.provenance)
         calibration, harvest = read_by_name(given.calibration), read_by_name(given.harvest)
         plan = plan_words(read_plan())
         steps = steps_of(taken(config.looks)) if config.looks else "holm"
-        text = methods(config, record, calibration, harvest, params.tables, sweep, alike, plan, steps)
+        text = methods(config, record, calibration, harvest, params.tables, sweep, same_choices, plan, steps)
         write_text(snakemake.output[0], text)
 
 

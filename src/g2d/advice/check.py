@@ -32,15 +32,10 @@ FOUND_AS = {"n_pairs": "n_pairable"}  # attributes of `Informativeness` that hav
 
 @table_of(CHECK_COLUMNS)
 def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativeness], seed: int) -> Rows:
-    """Compare the probe's predictions with the whole harvest of its seed, and the advised K with the K of the
-    highest H.
+    """Compare the probe's predictions with the whole harvest of its seed.
 
-    Intervals and width are for the probed seed, not for mean_over_seeds; seeds_inside is the share of all seeds whose
-    value is in the interval. The row best_K_by_entropy compares the best K (`_best`).
-
-    Args:
-        steps: advice.csv of all models.
-        summaries: every harvest of the grid.
+    Intervals and width are for the probed seed, not for mean_over_seeds. The row best_K_by_entropy compares the K of
+    the highest H (`_best`). `steps` is advice.csv of all models.
     """
     for step in steps.to_dict("records"):
         at = step["model"], *_point(step)
@@ -96,14 +91,9 @@ def _highest(values: Values) -> Point:
 def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame], benchmark: str) -> Rows:
     """Compare the policy of the advised K with the most accurate one, over all seeds.
 
-    A row per model with an advised K. found is its accuracy minus the accuracy of the best K, with a 95 % interval over
-    seeds and questions (`comparisons.compare`) that is corrected for choosing the best K; inside: the interval contains
-    0. The best K is chosen on the same answers, so found is too large on average. A second row, best_K_by_accuracy, is
+    found is its accuracy minus the best K's, with a 95 % interval over seeds and questions, corrected for choosing the
+    best K. It is too large on average: the best K is chosen on the same answers. A second row, best_K_by_accuracy, is
     as in `_best`.
-
-    Args:
-        steps: advice.csv of all models.
-        answers: answers of each DPO policy.
     """
     for model in dict.fromkeys(steps["model"]):
         advised = steps[(steps["model"] == model) & steps["advised"]]
@@ -136,9 +126,7 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
 def hours_check(hours: pd.DataFrame, before: Iterable[Cost], costs: Iterable[Cost]) -> Rows:
     """Compare the device-hours that advice_hours.csv predicts with the costs of the finished grid, by stage.
 
-    Args:
-        before: costs before the advice: they are left out, and their device decides between GPU-hours and CPU hours.
-        costs: costs of the grid.
+    Costs `before` the advice are left out; their device decides between GPU-hours and CPU hours.
     """
     before = [*before]
     device = device_of(before[0]) if before else CARD

@@ -1,4 +1,4 @@
-"""Advice on levels and K from calibration and probe; the advice on K is the table advice.csv."""
+"""Advice on levels and K from calibration and probe."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ STEP_COLUMNS = columns(
 def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -> Rows:
     """Expected pairs of M0 on every level, and which levels are in the window of pass@1 (inclusive).
 
-    Returns `LEVEL_COLUMNS`, one row per row of levels.csv: pairability (rho) with Wilson's interval over the
-    calibrated problems, pairs_per_100 prompts.
+    pairability (rho) has Wilson's interval over the calibrated problems.
     """
     for row in table.to_dict("records"):
         share = row["pairable_share"]
@@ -60,11 +59,10 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> Ro
         n_prompts: size of the training set; the probed prompts are a random part of it.
 
     Returns:
-        `STEP_COLUMNS`, one row per (G, K) by ascending K. pairability, n_pairs, entropy and mid_band (paper, section
-        2.2) with 95 % intervals for all n_prompts. p_best_*: the probability that K has the highest value, from
-        resamples of the prompts, the same at every K. advised: the K with the highest p_best_entropy; ties are broken
-        by H, then by the smaller K; none if no prompt is pairable at any K. behind_advised: H of the advised K minus
-        H, with the interval of the resamples; as_good: that interval contains 0.
+        `STEP_COLUMNS`, one row per (G, K) by ascending K, with 95 % intervals for all n_prompts. p_best_*: the
+            probability that K has the highest value, from resamples of the prompts, the same at every K. advised: the K
+            with the highest p_best_entropy; ties are broken by H, then by the smaller K. behind_advised: H of the
+            advised K minus H; as_good: its interval contains 0.
 
     Raises:
         ValueError: if the probes have different prompts, or more than n_prompts.
@@ -109,7 +107,6 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> Ro
 
 
 def _estimates(counts: pd.DataFrame, n_prompts: int) -> dict[str, float | None]:
-    """rho, the number of pairs, H and mu of the whole harvest, with `_low` and `_high`."""
     n, candidates = len(counts), counts[pairable(counts)]
     low, high = part_interval(len(candidates), n, n_prompts)
     share = len(candidates) / n
@@ -121,7 +118,7 @@ def _estimates(counts: pd.DataFrame, n_prompts: int) -> dict[str, float | None]:
     mean = float(entropies.mean())
     ends: tuple[float | None, float | None] = (None, None)
     if len(candidates) > 1:
-        # Student's t over the pairable prompts; a share n / N of them was probed (Cochran 1977, eq. 2.20).
+        # Student's t; a share n / N of the pairable prompts was probed (Cochran 1977, eq. 2.20).
         error = (standard_error(entropies) or 0.0) * math.sqrt(1 - n / n_prompts)
         reach = float(scipy.stats.t.ppf(0.975, len(candidates) - 1)) * error
         ends = max(0.0, mean - reach), min(1.0, mean + reach)
@@ -138,8 +135,8 @@ def _entropy(counts: pd.DataFrame) -> float:
 def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
     """Ratio over the whole harvest, shape (resamples,); NaN if a resample has no pairable prompt.
 
-    Only the prompts that were not probed are uncertain, so deviations shrink by sqrt(1 - n/N). The resamples are the
-    same at every K (`g2d.analysis.statistics.resample`), so comparisons of K are paired.
+    Only unprobed prompts are uncertain, so deviations shrink by sqrt(1 - n/N). The resamples are the same at every K,
+    so comparisons of K are paired.
     """
     values, weights = informative_parts(counts)[metric]
     center = float(values.sum() / weights.sum()) if weights.any() else math.nan
@@ -151,8 +148,8 @@ def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
 def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
     """Probability of each row of values (rows, resamples) to be the highest; ties share it.
 
-    The rows are shrunk first (`shrunk_together`), so that rows which differ only by noise are equally probable. A
-    row without a value in a resample cannot be best in it; resamples without any value are left out.
+    The rows are shrunk first (`shrunk_together`), so that rows which differ only by noise are equally probable. Missing
+    values cannot be best.
     """
     possible = np.isfinite(values).any(axis=1)
     chances = np.zeros(len(values))
@@ -160,7 +157,7 @@ def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
         return chances
     rows = values[possible]
     shrunk = shrunk_together(rows)
-    # Rounded: equal values from different sums differ in the last bit.
+    # Equal values from different sums differ in the last bit.
     shrunk = np.where(np.isfinite(rows), shrunk, -np.inf).round(12)
     best = (shrunk == shrunk.max(axis=0)) & np.isfinite(shrunk)
     chances[possible] = (best / np.maximum(best.sum(axis=0), 1)).mean(axis=1)
@@ -168,5 +165,5 @@ def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
 
 
 def single_levels(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of `level_advice` for single levels, not mixes; "none" if the pool has no levels."""
+    """Rows of `level_advice` for single levels, not mixes."""
     return table[table["levels"].map(lambda label: label.isdigit() or label == "none")]

@@ -29,9 +29,7 @@ def advice_text(
     power: Sequence[str] = (),
     device: Device = CARD,
 ) -> str:
-    """Write a section per model in Markdown, from the tables of all models and the sentences on `power`; hours are of
-    `device`.
-    """
+    """Write a section per model in Markdown, from the tables of all models; hours are of `device`."""
     parts = [f"# Advice: {literal(config.title)}", *([literal(config.demonstration)] if config.demonstration else [])]
     for model in config.models:
         own, jobs = steps[steps["model"] == model], hours[hours["model"] == model]
@@ -56,7 +54,6 @@ def advice_since(advice: str, results: str) -> str:
 
 
 def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
-    """Recommend levels to train on, and say whether another level would give more pairs."""
     settings, single = config.for_model(model).calibration, single_levels(levels)
     low, high = (f"{100 * end:g}" for end in settings.window)
     chosen, inside = single[single["selected"]], single[single["in_window"]]
@@ -83,7 +80,7 @@ def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
 
 
 def step_words(steps: pd.DataFrame) -> str:
-    """Name the most likely best K with its probability, and the cheapest K that is not significantly worse."""
+    """Name the most likely best K, and the cheapest K that is not significantly worse."""
     if not steps["advised"].any():
         return "K: no probed prompt is pairable at any K, so there is nothing to choose by: calibrate first."
     best = steps[steps["advised"]].iloc[0]
@@ -106,7 +103,6 @@ def step_words(steps: pd.DataFrame) -> str:
 
 
 def score_words(check: pd.DataFrame) -> list[str]:
-    """Describe how the forecast of every model did, from advice_check.csv."""
     sentences = []
     called = {"best_K_by_entropy": "highest H", "best_K_by_accuracy": "highest accuracy"}
     for model, own in check.groupby("model", sort=False):
@@ -130,7 +126,6 @@ def score_words(check: pd.DataFrame) -> list[str]:
 
 
 def step_list(steps: pd.DataFrame) -> str:
-    """List every K in one line."""
     head = "| K | G | pairs | H | mid-band share | chance of highest H |\n|---:|---:|---|---|---|---:|"
     lines = [
         f"| {row['K']} | {'–' if pd.isna(row['group_size']) else row['group_size']} "
@@ -142,7 +137,6 @@ def step_list(steps: pd.DataFrame) -> str:
 
 
 def hours_words(hours: pd.DataFrame, device: Device = CARD) -> str:
-    """Hours of the rest of the grid, in total and by stage, and the hours saved by training only the advised K."""
     scopes = {str(scope): rows[rows["n_jobs"] > 0] for scope, rows in hours.groupby("scope", sort=False)}
     words = [f"{'Device-hours' if device.is_card else device.unit} of the rest of the grid: {_total(scopes['grid'])}."]
     if "advised K" in scopes:
@@ -153,7 +147,6 @@ def hours_words(hours: pd.DataFrame, device: Device = CARD) -> str:
 
 
 def _total(jobs: pd.DataFrame) -> str:
-    """Sum of hours, by stage; names the stages that were not measured."""
     measured = jobs[jobs["device_hours"].notna()]
     stages = [
         f"{row['stage']} {row['device_hours']:.2g}" + ("" if row["source"] == MEASURED else f" ({row['source']})")
@@ -165,7 +158,6 @@ def _total(jobs: pd.DataFrame) -> str:
 
 
 def _names(labels: Iterable[str]) -> str:
-    """Name levels as in the paper."""
     numbers = [None if label == "none" else int(label) for label in labels]
     if not numbers:
         return "no level"
@@ -181,7 +173,6 @@ def _percent(share: float) -> str:
 
 
 def _interval(row: Row, name: str, form: str = ".2f") -> str:
-    """Format a value with its interval; a dash if missing."""
     value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
     if pd.isna(value):
         return "–"

@@ -115,7 +115,7 @@ def shrunk_together(rows: np.ndarray) -> np.ndarray:
     without a value in a resample; each row has some values.
 
     The highest of several estimates is biased upwards, so the rows' means are shrunk towards their mean, and their
-    resamples with them (empirical Bayes, as Stein's estimator; Efron and Morris 1973; docs/simulations.md).
+    resamples with them (empirical Bayes, as Stein's estimator; Efron and Morris 1973).
     """
     centers = np.nanmean(rows, axis=1, keepdims=True)
     scatter = float(((centers - centers.mean()) ** 2).sum())

@@ -13,7 +13,7 @@ import scipy
 
 RIDGE = 0.1  # penalty on the coefficient of length, so that it is finite where the longer reply always wins
 
-# Comparisons on the side with fewer: with less there is no rate at equal length (simulated in docs/simulations.md).
+# Comparisons on the side with fewer: with less there is no rate at equal length.
 OVERLAP = 0.02
 AT_LEAST = 5
 

@@ -1,1 +1,1 @@
-"""Experiment: what is asked for. The configuration, the grid, and the way from wildcards to files and settings."""
+"""Experiment: the configuration. The configuration, the grid, and the way from wildcards to files and settings."""

@@ -1,8 +1,8 @@
 """Expand a configuration into one list of arms.
 
-An arm is one way to train policies: online (the warm-up, an ablation's warm-up, an online entry of `regimes`), on the
-harvest of an online training, in rounds of both, or by selecting a checkpoint (`select`). The candidates of a sweep
-become arms through `g2d.experiment.sweep.with_candidates`.
+An arm is one way to make policies: online (a warm-up or an online entry of `regimes`), on the harvest of an online
+training, in rounds, or by selecting a checkpoint. `g2d.experiment.sweep.with_candidates` makes arms
+of a sweep's candidates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
 from g2d.regimes.run.training import AUTO
 from g2d.settings.cached_method import cached_method
 
-Point = tuple[int, int]  # G and K; K=0 is M0, which has no group size: G=0
+Point = tuple[int, int]  # G and K; (0, 0) is M0
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +114,8 @@ def teacher_folder(entry: str) -> str:
 def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]]:
     """Return the harvests that one training reads, by variant and point.
 
-    An offline training reads its own first, then the harvests whose number of pairs an N-matched control is cut to. A
-    round reads the harvest of the policy before it, an online training the harvest whose successes it replays.
+    An offline training reads its harvest, then the harvests of `match_pairs_to`. A round reads the harvest of the
+    policy before it, an online training the harvest that it replays.
     """
     group_size, k = point
     if arm.phase == "rounds":
@@ -124,7 +124,7 @@ def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]
         replay = getattr(arm.settings, "replay", None)
         return [("", at) for at in found["grpo"].harvest_points if replay is not None and at[1] == replay.harvest_step]
     match = getattr(arm.settings, "match_pairs_to", None)
-    # The harvests of its own warm-up if an ablation has one, otherwise of the main grid.
+    # An ablation with a warm-up is matched to its own harvests, other arms to the main grid's.
     source = arm.online if arm.online.role == "ablation" else found["grpo"]
     matched = [(source.variant, at) for at in source.harvest_points if match is not None and match in (at[1], "min")]
     return [(arm.variant, point), *matched]
@@ -133,8 +133,8 @@ def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]
 def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
     """Return all policies that one is made from, directly or not, except M0.
 
-    These are the policies of the harvests that it reads, the checkpoints that it is selected from, the checkpoint that
-    it continues, its start and its teacher.
+    They are the sources of its harvests, its candidate checkpoints, the checkpoint that it continues, its start and its
+    teacher.
     """
     ancestors, new = {policy: None}, [policy]
     while new:
@@ -146,7 +146,7 @@ def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]
             earlier = None if arm.stops else arm.before(*point)
             before += [(arm, (point[0], earlier))] if earlier is not None else []
             before += [policy for policy in (arm.start, teacher_of(found, arm)) if policy is not None]
-        new += (own for own in before if own not in ancestors and (own[1][1] or own[0].phase == "offline"))
+        new += (at for at in before if at not in ancestors and (at[1][1] or at[0].phase == "offline"))
         ancestors |= dict.fromkeys(new)
     return list(ancestors)[1:]
 

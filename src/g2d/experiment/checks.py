@@ -30,7 +30,7 @@ from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import reward_of
 from g2d.settings import Section, repeated
 
-# What lies beside the models' folders, and beside the policies in them:
+# Names in a results folder, and in a model's folder, that are not models and regimes.
 RESERVED_FOLDERS = {
     *("problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "looks", "report"),
     *("reward-models", "teachers"),
@@ -54,7 +54,7 @@ def mistakes(config: Config) -> list[str]:
 
 def _of_names(config: Config) -> Iterator[str]:
     """Yield names that are reserved or repeated, also on file systems that ignore case."""
-    has_selection = any(getattr(own, "select", False) for own in config.further.values())
+    has_selection = any(getattr(further, "select", False) for further in config.further.values())
     rules: list[tuple[str, Collection[str], str]] = [
         ("models", RESERVED_FOLDERS, "a folder of the results"),
         ("models", RESERVED_FILES, "a file of the results"),
@@ -82,8 +82,8 @@ def _of_copies(config: Config) -> Iterator[str]:
     models = [(name, (_resolved(source), config.for_model(name))) for name, source in config.models.items()]
     benchmarks = [(name, _resolved(source)) for name, source in config.benchmarks.items() if not is_fresh(source)]
     for section, named in (("models", models), ("benchmarks", benchmarks)):
-        for number, (name, own) in enumerate(named):
-            if first := next((earlier for earlier, other in named[:number] if other == own), None):
+        for number, (name, values) in enumerate(named):
+            if first := next((earlier for earlier, other in named[:number] if other == values), None):
                 yield f"{section}.{name}: is {first} under another name: drop one of them, or give it other values"
 
 
@@ -98,28 +98,28 @@ def _of_looks(config: Config) -> Iterator[str]:
     if looks is None:
         return
     if config.seeds != list(range(1, looks.looks[-1] + 1)):
-        yield f"seeds: with looks they are 1 to {looks.looks[-1]}: write seeds: {{looks: {looks.looks}}}"
+        yield f"seeds: must be 1 to {looks.looks[-1]} with looks: write seeds: {{looks: {looks.looks}}}"
     if all(isinstance(model, RecordedModel) for model in config.models.values()):
-        yield "seeds.looks: recorded completions are not trained on, so there is nothing to look at: list the seeds"
+        yield "seeds.looks: recorded completions have no trainings to analyse: list the seeds"
     if looks.until is not None and looks.until > looks.most:
         yield f"seeds.until={looks.until}: there are at most {looks.most} looks: lower it, or drop the key"
 
 
 def _of_references(config: Config) -> Iterator[str]:
     """Yield names of rewards and benchmarks that are not in the configuration."""
-    named = {f"{where}.reward": getattr(own, "reward", None) for where, own in config.further.items()}
+    named = {f"{where}.reward": getattr(further, "reward", None) for where, further in config.further.items()}
     named |= {f"open_ended.{key}": getattr(config.open_ended, key, None) for key in ("reward", "judge")}
     for where, reward in named.items():
         if reward is not None and reward not in config.rewards:
             yield f"{where}: {reward} is no entry of rewards ({', '.join(config.rewards) or 'none'}): add it there"
     for name in config.continued_benchmarks:
         if name not in config.benchmarks:
-            there = ", ".join(config.benchmarks)
-            yield f"contamination.benchmarks: {name} is no benchmark ({there}): add it there or drop it"
+            names = ", ".join(config.benchmarks)
+            yield f"contamination.benchmarks: {name} is no benchmark ({names}): add it there or drop it"
 
 
 def _of_draws(config: Config) -> Iterator[str]:
-    """Yield generated problems that do not exist. For files, the first stage that reads them reports it."""
+    """Yield generated problems that do not exist. Files are checked by the first stage that reads them."""
     for name, source in config.problem_sources.items():
         if isinstance(source, SyntheticProblems):
             try:
@@ -128,29 +128,30 @@ def _of_draws(config: Config) -> Iterator[str]:
                 yield f"{place_of(name)}.n: {error}"
     if not isinstance(config.pool, Generated) or is_open_ended(config.pool):
         return
-    there = generated.levels_of(config.pool)
-    listed = f"choose from {', '.join(map(str, there))}" if there else "its problems have none, so write auto"
+    available = generated.levels_of(config.pool)
+    listed = f"choose from {', '.join(map(str, available))}" if available else "its problems have none, so write auto"
     pinned = [("calibration", config.calibration.levels)]
     for model, entry in config.models.items():
-        own = entry.settings.get("calibration")
-        if isinstance(own, Mapping):
-            pinned.append((f"models.{model}.settings.calibration", own.get("levels", "auto")))
+        changed = entry.settings.get("calibration")
+        if isinstance(changed, Mapping):
+            pinned.append((f"models.{model}.settings.calibration", changed.get("levels", "auto")))
     for where, levels in pinned:
         for level in levels if isinstance(levels, list) else []:
-            if level not in there:
+            if level not in available:
                 yield f"{where}.levels: the pool has no level {level}: {listed}"
 
 
 def _of_open_ended_prompts(config: Config) -> Iterator[str]:
     for name, source in config.problem_sources.items():
         if is_open_ended(source) and name not in OPEN_ENDED_SETS:
-            yield f"{place_of(name)}.family: replies have no right answer: name them in open_ended, or another family"
-    asking = {where: own for where, own in config.further.items() if isinstance(own, PromptMix) and own.asks_open_ended}
-    for where, own in asking.items():
+            yield f"{place_of(name)}.family: replies have no right answer: use open_ended, or another family"
+    for where, further in config.further.items():
+        if not isinstance(further, PromptMix) or not further.asks_open_ended:
+            continue
         if config.open_ended is None:
             yield f"{where}.prompts: there are no open-ended prompts: add the section open_ended"
-        elif getattr(own, "sync_every", None) == "pass":
-            yield f"{where}.sync_every: pass is one over verifiable prompts alone: write a number of updates"
+        elif getattr(further, "sync_every", None) == "pass":
+            yield f"{where}.sync_every: pass counts only verifiable prompts: write a number of updates"
     if (section := config.open_ended) is None:
         return
     for name, source in section.sources.items():
@@ -162,7 +163,7 @@ def _of_open_ended_prompts(config: Config) -> Iterator[str]:
         judge = config.rewards.get(getattr(section, key))
         if judge is not None and reward_of(judge)[0].needs_reference:
             yield (
-                f"open_ended.{key}: {getattr(section, key)} looks at the right answer, and there is none: choose a "
+                f"open_ended.{key}: {getattr(section, key)} needs a reference answer, but replies have none: choose a "
                 "reward model"
             )
 
@@ -171,25 +172,25 @@ def _of_open_ended_prompts(config: Config) -> Iterator[str]:
 
 
 def _of_selection(config: Config) -> Iterator[str]:
-    """Yield mistakes in `select`, which selects one checkpoint of a training."""
+    """Yield mistakes in the selection of one checkpoint of a training (`select`)."""
     selecting = {where: owner for where, owner in config.further.items() if getattr(owner, "select", False)}
     for where, owner in selecting.items():
         yield from (f"{where}.{mistake}" for mistake in _of_a_selection(config, where.partition(".")[2], owner))
     kinds = {kind for owner in selecting.values() for kind in owner.kinds}
     if config.sweep is not None and not config.sweep.regimes and "verifiable" not in kinds:
-        yield "sweep: its problems choose nothing: name keys in sweep.regimes, set select in a training, or drop it"
+        yield "sweep: its problems are not used: add keys to sweep.regimes, set select in a training, or drop it"
     if config.open_ended is not None and config.open_ended.development is not None and "open_ended" not in kinds:
-        yield "open_ended.development: no checkpoint is selected by them: set select in a training, or drop them"
+        yield "open_ended.development: not used: set select in a training, or drop it"
 
 
 def _of_a_selection(config: Config, name: str, owner: Any) -> Iterator[str]:
     if owner.reward is not None:
-        yield "select: goes by the truth, which a training on another reward must not see: drop select or reward"
+        yield "select: uses correct answers, which a training on another reward must not see: drop select or reward"
     if "dpo" in owner.policies:
-        alone = "[grpo]" if name in config.ablations else "[online]"
-        yield f"policies: with select the checkpoint itself is evaluated: write {alone}"
+        only = "[grpo]" if name in config.ablations else "[online]"
+        yield f"policies: with select only the checkpoint is evaluated: write {only}"
     if getattr(owner, "auto", None) is not None:
-        yield "select: with auto the training chooses its K by itself: drop one of them"
+        yield "select: auto already chooses the K of a training: drop one of them"
     for model in config.models:
         steps = config.for_model(model).steps_of(name)
         if len([k for k in steps if k > 0]) < 2:
@@ -202,12 +203,12 @@ def _of_a_selection(config: Config, name: str, owner: Any) -> Iterator[str]:
             yield "select: there are no open-ended development prompts to choose by: add open_ended.development"
         if config.open_ended.samples_per_prompt < 2:
             yield (
-                "select: what length alone pays shows in several replies to a prompt: set "
+                "select: needs several replies per prompt to estimate the effect of length: set "
                 "open_ended.samples_per_prompt to 2 or more"
             )
     of_main = name in config.ablations and not config.ablations[name].has_warmup
     if of_main and config.sweep and name in config.sweep.regimes:
-        yield f"select: chooses among the main warm-up, which sweep.regimes.{name} cannot tune: sweep warmup"
+        yield f"select: its checkpoints are the main warm-up's, which sweep.regimes.{name} cannot tune: sweep warmup"
 
 
 def _of_the_sweep(config: Config) -> Iterator[str]:
@@ -235,22 +236,22 @@ def _of_the_sweep(config: Config) -> Iterator[str]:
 def _of_swept_keys(config: Config, name: str) -> Iterator[str]:
     assert config.sweep is not None
     where, lists = f"sweep.regimes.{name}", config.sweep.regimes[name]
-    if name not in (known := [*SECTIONS, *config.ablations, *config.regimes]):
-        yield f"{where}: is no section, ablation or entry of regimes: choose from {', '.join(known)}"
+    if name not in (names := [*SECTIONS, *config.ablations, *config.regimes]):
+        yield f"{where}: is no section, ablation or entry of regimes: choose from {', '.join(names)}"
         return
     if not lists:
         yield f"{where}: name a key with the values to try"
     section, tried = swept_section(config, name)
     tuned = tuning_keys(type(tried))
-    for own, values in lists.items():
-        if name in config.ablations and own in getattr(config.ablations[name], section):
-            yield f"ablations.{name}.{section}.{own}: the sweep chooses it: drop one of them"
-        if own not in tuned:
-            yield f"{where}.{own}: no number that {name} is tuned by: choose from {', '.join(tuned)}"
+    for key, values in lists.items():
+        if name in config.ablations and key in getattr(config.ablations[name], section):
+            yield f"ablations.{name}.{section}.{key}: the sweep chooses it: drop one of them"
+        if key not in tuned:
+            yield f"{where}.{key}: not a number that can be tuned in {name}: choose from {', '.join(tuned)}"
         elif len(values) < 2:
-            yield f"{where}.{own}: {values} leaves nothing to choose: list two values or more, or drop the key"
+            yield f"{where}.{key}: {values} leaves nothing to choose: list two values or more, or drop the key"
         elif repeated(values):
-            yield f"{where}.{own}: values repeat: {values}"
+            yield f"{where}.{key}: values repeat: {values}"
 
 
 def tuning_keys(section: type[Section]) -> list[str]:

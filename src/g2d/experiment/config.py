@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +16,12 @@ from g2d.experiment.checks import mistakes
 from g2d.experiment.config_file import read_file, require_whole
 from g2d.experiment.race import decided
 from g2d.experiment.sections import FILES, MOST_SEEDS, Config
-from g2d.jobs.orphans import RUN
-from g2d.plain import say
 from g2d.rewards.catalogue import with_current_name
 from g2d.rewards.python import PLUGIN
 from g2d.settings import ConfigError, refuse
 from g2d.settings.mistakes import messages
 
-__all__ = ["Config", "load", "read"]
+__all__ = ["Config", "former_names", "load", "read"]
 
 
 def load(values: Mapping[str, Any], file: str = "config") -> Config:
@@ -33,31 +29,40 @@ def load(values: Mapping[str, Any], file: str = "config") -> Config:
     values = with_looks(with_file_rewards(values))
     try:
         config = Config.model_validate(values)
-        found = mistakes(config)
+        lines = mistakes(config)
     except ValidationError as error:
-        found = [re.sub(r"^looks\.", "seeds.", line) for line in messages(error, values, Config)]
-    refuse(f"{file}: {line}" for line in found)
+        lines = [re.sub(r"^looks\.", "seeds.", line) for line in messages(error, values, Config)]
+    refuse(f"{file}: {line}" for line in lines)
     return config
 
 
 def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with an entry of `rewards` for each `reward: {file: my_reward.py}`, named after the file.
 
-    An entry with a file needs no `reward: python`, and the former name `plugin` becomes `python`, with a message.
+    An entry with a file needs no `reward: python`, and the former name `plugin` becomes `python`.
     """
     copied = copy.deepcopy(dict(values))
     rewards = copied.get("rewards", {})
     if not isinstance(rewards, dict):
-        return copied  # the validation says so
+        return copied  # the validation reports it
     for name, entry in rewards.items():
         if isinstance(entry, dict):
             rewards[name] = with_current_name(({"reward": "python"} if "file" in entry else {}) | entry)
-            if entry.get("reward") == PLUGIN and RUN not in os.environ:  # its jobs read the configuration too
-                say(f"rewards.{name}.reward: plugin is now called python; both names work", file=sys.stderr)
     for section, key in _named_rewards(copied):
         if isinstance(given := section[key], dict) and isinstance(given.get("file"), str):
             section[key] = _entry_of({"reward": "python"} | given, rewards)
     return copied | ({"rewards": rewards} if rewards else {})
+
+
+def former_names(values: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each reward that has a former name."""
+    rewards = values.get("rewards")
+    entries = rewards.items() if isinstance(rewards, dict) else ()
+    return [
+        f"rewards.{name}.reward: plugin is now called python; both names work"
+        for name, entry in entries
+        if isinstance(entry, dict) and entry.get("reward") == PLUGIN
+    ]
 
 
 def with_looks(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,7 +71,7 @@ def with_looks(values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(looks, Mapping):
         return dict(values)
     at = looks.get("looks")
-    last = str(at[-1]) if isinstance(at, list) and at else ""  # a text where it comes from the command line
+    last = str(at[-1]) if isinstance(at, list) and at else ""  # text on the command line
     most = min(int(last), MOST_SEEDS) if last.isdecimal() else 1
     return {**values, "seeds": list(range(1, most + 1)), "looks": dict(looks)}
 
@@ -92,7 +97,7 @@ def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
 
 
 def read(path: str | Path) -> Config:
-    """Read and validate a YAML file. The file in a results folder has the seeds that its interim analyses ask for."""
+    """Read and validate a YAML file. Interim analyses in its folder determine the seeds."""
     values = read_file(path)
     require_whole(values, [path])
     return decided(load(values, str(path)), Path(path).parent)
@@ -106,14 +111,14 @@ class Owner:
     """Configuration of the last run in a results folder."""
 
     config: Config
-    files: list[str] | None  # that it was given in; None where an older version has not written them down
+    files: list[str] | None  # its files; None in records of older versions
 
     def came_from_others(self, files: Sequence[str]) -> bool:
-        """Whether it is known to come from other files than these, so that these are not its edited version."""
+        """Return whether it was read from other files, so these are no edited version of it."""
         return self.files is not None and self.files != [*files]
 
     def shares_no_model(self, config: Config) -> bool:
-        """Whether another configuration has none of its models, by name and source."""
+        """Return whether two configurations have different models, by name and source."""
         mine, its = ([(n, m.params(without={"settings"})) for n, m in c.models.items()] for c in (self.config, config))
         return not any(model in mine for model in its)
 

@@ -1,8 +1,7 @@
 """Read a configuration file strictly: UTF-8, YAML, no repeated keys, no ambiguous numbers.
 
-YAML readers silently keep the last of two equal keys, so a second `seeds:` further down is another experiment, and they
-read 010 as 8 and 1:30 as 90 (YAML 1.1). The workflow checks each file that Snakemake has read as configuration. Several
-files may have the same key: Snakemake merges them.
+YAML readers silently keep the last of two equal keys, and read 010 as 8 and 1:30 as 90 (YAML 1.1). The workflow checks
+each configuration file separately, because Snakemake merges several.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ import yaml
 from g2d.settings import ConfigError, refuse
 
 INTEGER, FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
-MERGE = "tag:yaml.org,2002:merge"  # of `<<`, whose keys may be given again: that is what it is for
+MERGE = "tag:yaml.org,2002:merge"  # the key `<<`; it may repeat keys
 
 
 def read_file(path: str | Path) -> dict[str, Any]:
     """Return the keys and values of a YAML file.
 
-    A ConfigError says why it cannot be read, or has one line for each repeated key and each ambiguous number.
+    Raises:
+        ConfigError: it cannot be read, or has repeated keys or ambiguous numbers (one line each).
     """
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
@@ -46,10 +46,10 @@ def read_file(path: str | Path) -> dict[str, Any]:
 def _misread(
     node: yaml.Node | None, path: str = "", seen: set[int] | None = None, above: frozenset[int] = frozenset()
 ) -> Iterator[str]:
-    """Yield values in a node and below it that YAML reads differently than they look; of aliases, once."""
+    """Yield values in a node and below it that YAML reads differently than they look; aliases are checked once."""
     seen = set() if seen is None else seen
     if id(node) in above:
-        yield f"{path}: an alias of what it stands in, which has no end: write the values out"
+        yield f"{path}: an alias of a node that contains it: write the values out"
     above |= {id(node)}
     if id(node) in seen:
         return
@@ -90,9 +90,9 @@ COMMAND = re.compile(r"^#.*--configfile +(.+?) *$", re.M)
 
 
 def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> None:
-    """Check that files together are a whole configuration, instead of a few changed keys.
+    """Check that files together are a whole configuration, not only an overlay.
 
-    The error has the command at the top of the last file, if there is one.
+    The error quotes the command at the top of the last file, if there is one.
     """
     missing = [name for name in NEEDED if name not in values]
     if not paths or len(missing) < 2 or not all(isinstance(name, str) for name in values):
@@ -101,8 +101,8 @@ def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> Non
     command = COMMAND.search(last.read_text(encoding="utf-8"))
     given = command[1] if command else f"YOURS.yaml {last}"
     raise ConfigError(
-        f"{last}: no configuration but a change to one (it has no {', '.join(missing)}), which is given before it: "
-        f"--configfile {given}"
+        f"{last}: changes a configuration (it has no {', '.join(missing)}), which must come before it: --configfile "
+        f"{given}"
     )
 
 
@@ -111,8 +111,8 @@ def require_one(paths: Iterable[str | Path]) -> None:
     whole = [path for path in paths if all(name in read_file(path) for name in NEEDED)]
     if len(whole) > 1:
         raise ConfigError(
-            f"{whole[0]} is a whole configuration, and so is {whole[-1]}, over which it would be merged: add "
-            "--replace-workflow-config to take the first alone"
+            f"{whole[0]} and {whole[-1]} are both whole configurations, which Snakemake would merge: add "
+            "--replace-workflow-config to use only the first"
         )
 
 

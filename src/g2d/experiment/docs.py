@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from g2d.experiment.config import Config, read
+from g2d.experiment.config import Config, former_names, read
+from g2d.experiment.config_file import read_file
 from g2d.experiment.learning_rates import unusual_rates
 from g2d.experiment.requirements import require_files, require_tasks, require_windows
 from g2d.jobs.files import read_text, write_text
@@ -28,7 +29,8 @@ from g2d.settings import ConfigError, Section
 from g2d.settings.mistakes import DISCRIMINATORS, section_types
 
 INTRODUCTION = Path(__file__).with_name("configuration.md")
-COLUMNS = "| key | type | default | paper | meaning |\n|---|---|---|---|---|"
+
+Row = tuple[str, ...]  # key, type, default, the paper's value, meaning
 
 
 def schema() -> str:
@@ -40,22 +42,45 @@ def schema() -> str:
 
 
 def readme() -> str:
-    """Return the reference of all keys, in Markdown."""
-    pages = [read_text(INTRODUCTION)]
-    found: dict[type[Section], list[str]] = {}
+    """Return the reference of all keys, in Markdown. A key that equals one of an earlier section refers to it."""
+    headings: dict[type[Section], list[str]] = {}
     for section, place in places(Config):
-        found.setdefault(section, []).append(place)
-    for section, written in found.items():
+        headings.setdefault(section, []).append(place)
+    pages, first = [read_text(INTRODUCTION)], dict[Row, str]()
+    for section, paths in headings.items():
+        heading, tag = _heading(section, paths)
+        rows = [_cells(name, field) for name, field in _fields(section) if name != tag]
+        new = [row for row in rows if row not in first]
         doc = (section.__doc__ or "").strip().splitlines()[0]
-        pages.append(f"## {_heading(section, written)}\n\n{doc}\n\n{COLUMNS}")
-        pages[-1] += "".join("\n" + _row(name, field) for name, field in _fields(section)) + "\n"
+        pages.append("\n\n".join([f"## {heading}", doc, *_table(new), *_references(rows, first)]) + "\n")
+        first |= dict.fromkeys(new, _heading(section, paths[:1])[0])
     return "\n".join(pages)
+
+
+def _table(rows: list[Row]) -> Iterator[str]:
+    """Yield the table of the keys of a section, if it has any; without the paper's values if it states none."""
+    header: Row = ("key", "type", "default", "paper", "meaning")
+    columns = [i for i, name in enumerate(header) if name != "paper" or any(row[i] for row in rows)]
+    if rows:
+        lines = ["| " + " | ".join(row[i] for i in columns) + " |" for row in (header, *rows)]
+        yield "\n".join([lines[0], "|" + "---|" * len(columns), *lines[1:]])
+
+
+def _references(rows: list[Row], sections: dict[Row, str]) -> Iterator[str]:
+    """Yield a sentence that names the earlier sections with some of these keys."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        if row in sections:
+            names.setdefault(sections[row], []).append(row[0])
+    if names:
+        yield "Keys as in " + "; ".join(f"{section}: {', '.join(keys)}" for section, keys in names.items()) + "."
 
 
 def _fields(section: type[Section]) -> list[tuple[str, FieldInfo]]:
     """Return the keys of a section: first its own, then shared keys that change nothing by default."""
-    own = section.__annotations__
-    return sorted(section.model_fields.items(), key=lambda item: item[0] not in own and "neutral" in extra(item[1]))
+    declared = section.__annotations__
+    fields = section.model_fields.items()
+    return sorted(fields, key=lambda item: item[0] not in declared and "neutral" in extra(item[1]))
 
 
 def places(section: type[Section], path: str = "") -> Iterator[tuple[type[Section], str]]:
@@ -68,21 +93,23 @@ def places(section: type[Section], path: str = "") -> Iterator[tuple[type[Sectio
             yield from places(kind, f"{where}.<name>" if is_mapping else where)
 
 
-def _heading(section: type[Section], paths: list[str]) -> str:
-    """Return the heading of a section: its place, and the value of the key that selects it."""
+def _heading(section: type[Section], paths: list[str]) -> tuple[str, str]:
+    """Return the heading of a section, with the value of the key that selects it; and the name of this key, or ""."""
     written = ", ".join(f"`{path}`" for path in dict.fromkeys(paths) if path) or "Top level"
     for tag in DISCRIMINATORS:
         kind = section.model_fields[tag].annotation if tag in section.model_fields else None
         if typing.get_origin(kind) is typing.Literal:
-            return f"{written} with `{tag}: {typing.get_args(kind)[0]}`"
-    return written
+            return f"{written} with `{tag}: {typing.get_args(kind)[0]}`", tag
+    return written, ""
 
 
-def _row(name: str, field: FieldInfo) -> str:
-    own = extra(field)
-    unit = f" ({own['unit']})" if "unit" in own else ""
-    cells = [f"`{name}`", _type(field.annotation) + unit, _default(field), own.get("paper", ""), field.description]
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+def _cells(name: str, field: FieldInfo) -> Row:
+    """Return the cells of a key."""
+    attributes = extra(field)
+    unit = f" ({attributes['unit']})" if "unit" in attributes else ""
+    paper = attributes.get("paper", "")
+    cells = [f"`{name}`", _type(field.annotation) + unit, _default(field), paper, field.description]
+    return tuple(str(cell).replace("|", "\\|") for cell in cells)
 
 
 def extra(field: FieldInfo) -> dict[str, Any]:
@@ -95,7 +122,7 @@ def _default(field: FieldInfo) -> str:
     if default is PydanticUndefined:
         return "required"
     if isinstance(default, BaseModel):
-        return "see its section"
+        return ""
     return f"`{json.dumps(default, ensure_ascii=False)}`"
 
 
@@ -105,7 +132,7 @@ def _type(annotation: Any) -> str:
     if origin is typing.Literal:
         return " or ".join(f"`{value}`" for value in arguments)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join("null" if a is type(None) else _type(a) for a in arguments)
+        return " or ".join(dict.fromkeys("null" if a is type(None) else _type(a) for a in arguments))
     if origin is typing.Annotated:
         return _type(arguments[0])
     if origin is list:
@@ -141,7 +168,7 @@ def _check(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         say(str(error), file=sys.stderr)
         return 1
-    for sentence in unusual_rates(config):
+    for sentence in [*former_names(read_file(arguments.file)), *unusual_rates(config)]:
         say(f"note: {sentence}", file=sys.stderr)
     say(f"{arguments.file}: valid")
     return 0

@@ -32,7 +32,7 @@ from g2d.rollouts.rollout import Rollout, merge_shards, read_rollouts, shard, to
 from g2d.settings import Section
 from g2d.verifier import Verifier
 
-PART = 2048  # rollouts: enough to keep an engine busy, minutes of a GPU; shorter draws are made in one piece
+PART = 2048  # rollouts per part: enough to keep an engine busy, minutes on a GPU
 ROLLOUTS = "rollouts.parquet"
 
 
@@ -57,7 +57,7 @@ def generate_rollouts(
         problems = shard(problems, int(number), int(snakemake.wildcards.shards))
     judged = given.get("judged")
     rollouts = read_rollouts(judged[0]) if judged else _drawn(snakemake, meter, problems, decoding, token_ids)
-    with Verifier(snakemake.threads) as verifier:  # it starts no process before it is asked
+    with Verifier(snakemake.threads) as verifier:  # it starts its processes with the first answer
         rows = with_rewards(rollouts, problems, reward, seed=decoding.seed, stream="harvest", verifier=verifier)
     if "reward_status" in rows:
         require_numbers(Counter(rows["reward_status"]), words_of(reward))
@@ -68,18 +68,18 @@ def _drawn(
     snakemake: Any, meter: Meter, problems: Sequence[Problem], decoding: Decoding, token_ids: bool
 ) -> pd.DataFrame:
     policy = read_own_policy(snakemake.input.policy)
-    shown = snakemake.params.settings.get("prompt")  # none: the bare text is continued
+    shown = snakemake.params.settings.get("prompt")  # None: raw text is continued
     prompt = None if shown is None else Prompt.model_validate(shown)
-    own = load(snakemake.config).for_model(policy.model)
-    longest = max(draws.max_completion_length for draws in (own.calibration, own.harvest, own.evaluation))
-    engine = engine_for(policy, own.engine, adapter_rank=own.lora.r or None, longest=longest)
+    config = load(snakemake.config).for_model(policy.model)
+    longest = max(draws.max_completion_length for draws in (config.calibration, config.harvest, config.evaluation))
+    engine = engine_for(policy, config.engine, adapter_rank=config.lora.r or None, longest=longest)
     job = {
         "version": snakemake.params.version,
         "policy": as_json(policy),
         "problems": [asdict(problem) for problem in problems],
         "prompt": None if prompt is None else prompt.params(),
         "decoding": asdict(decoding),
-        "engine": own.engine.identity,
+        "engine": config.engine.identity,
     }
     return draw_in_parts(
         Path(f"{snakemake.output.rollouts}.parts"),
@@ -107,13 +107,12 @@ def draw_in_parts(
 ) -> pd.DataFrame:
     """Sample rollouts for all problems in order, after the parts that an earlier attempt has finished.
 
-    Parts are shards of one job, sampled by one engine and saved one by one, so a stopped attempt loses at most one. The
-    rows do not depend on the parts.
+    A job saves its parts one by one, so a stopped attempt loses at most one. The rows do not depend on the parts.
 
     Args:
         folder: keeps the parts until all are finished.
-        job: all settings that the rollouts depend on, as JSON; parts of another job are not used.
-        meter: counts the tokens of this attempt and of earlier ones.
+        job: all settings that the rollouts depend on. Parts of another job are deleted.
+        meter: counts the tokens of all attempts.
     """
     count = min(len(problems), len(problems) * samples_per_prompt // PART)
 
@@ -133,7 +132,7 @@ def draw_in_parts(
         if meter.carried is not None:
             meter.tokens_generated += meter.carried.tokens_generated
         if kept:
-            say(f"goes on after part {len(kept)} of {count}")
+            say(f"continuing after part {len(kept)} of {count}")
         for number in range(len(kept) + 1, count + 1):
             draft = work / "draft"
             rollouts = drawn(shard(problems, number, count))

@@ -21,16 +21,16 @@ from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.settings.cached_method import cached_method
 
-FEWEST_K = 4  # beside 0, for a curve with three parameters
+FEWEST_K = 4  # above 0, for a curve with three parameters
 
 
 def is_recorded(config: Config, model: str) -> bool:
-    """Whether a model is a file of recorded completions. Those can be analysed but not trained."""
+    """Return whether a model is a file of recorded completions. They are analysed, never trained."""
     return isinstance(config.models[model], RecordedModel)
 
 
 def is_embedded(config: Config, model: str) -> bool:
-    """Whether M0 is the embedded model, shipped or trained here. It is too small to need a GPU."""
+    """Return whether M0 is the embedded model or one like it, too small to need a GPU."""
     return isinstance(config.models[model], EmbeddedModel | ScratchModel)
 
 
@@ -129,14 +129,14 @@ def with_all_behind(config: Config, wanted: Iterable[PolicyKey]) -> list[PolicyK
     for key in wanted:
         if key.seed is not None:
             by_name = arms(config, key.model)
-            behind = reversed(all_behind(by_name, (by_name[key.regime], (key.group_size, key.k))))
-            ordered |= {key_of(config, key.model, arm, point, key.seed): None for arm, point in behind}
+            ancestors = reversed(all_behind(by_name, (by_name[key.regime], (key.group_size, key.k))))
+            ordered |= {key_of(config, key.model, arm, point, key.seed): None for arm, point in ancestors}
         ordered[key] = None
     return list(ordered)
 
 
 def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
-    """Return the policies along each online training, K ascending, by its last policy, whose log has all steps.
+    """Return the policies along each online training, K ascending, by the last one; its log has all steps.
 
     If each K is a separate training (`warmup.schedule: per_k`), only the last one is listed.
     """
@@ -191,12 +191,12 @@ def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
 
     If a training stops automatically or a checkpoint is selected, K differs by seed and tables show the rounded mean.
     """
-    taken: dict[PolicyKey, list[int]] = {}
+    steps: dict[PolicyKey, list[int]] = {}
     for key, record in records.items():
         if key.stops or key.selected:
-            taken.setdefault(key.over_seeds, []).append(record.k)
+            steps.setdefault(key.over_seeds, []).append(record.k)
     return [
-        replace(key, steps_taken=round(mean(taken[key.over_seeds]))) if key.over_seeds in taken else key
+        replace(key, steps_taken=round(mean(steps[key.over_seeds]))) if key.over_seeds in steps else key
         for key in records
     ]
 
@@ -224,7 +224,7 @@ def harvests(config: Config) -> list[HarvestKey]:
 
 
 def probes(config: Config) -> list[HarvestKey]:
-    """Return the harvests that are probed: those with the first seed."""
+    """Return the harvests that are probed: the first seed's."""
     return [key for key in harvests(config) if key.seed == config.seeds[0]]
 
 
@@ -266,12 +266,12 @@ def sample_files(config: Config) -> dict[tuple[PolicyKey, str], str]:
 
 
 def drawn_beside(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """Return where separate jobs write samples and their costs, by policy and benchmark: relative, without suffix."""
+    """Return the paths of samples and costs of separate jobs, relative and without suffix, by policy and benchmark."""
     return _samples(config, "samples")
 
 
 def drifts(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """Return where the divergence from M0 and its costs are, by trained policy and benchmark, in the same form."""
+    """Return the paths of the divergence from M0 and its costs, in the same form, by trained policy and benchmark."""
     measured = [key for key in policies(config) if key.role != "base"] if config.drift else []
     return {(key, name): f"{key.folder}/drift/{name}" for key in measured for name in config.benchmarks}
 

@@ -32,7 +32,7 @@ def called(policy: str, k: object, group_size: object = 0) -> str:
 class PolicyKey:
     """Key of one policy. `group_size` is 0 without an online phase; `seed` is None for M0 and for all seeds.
 
-    `kind` and `role` say how the policy was trained. For main policies they equal its name.
+    `kind` and `role` describe the training; main policies have their name as both.
     """
 
     model: str
@@ -91,7 +91,7 @@ class PolicyKey:
     def reference(self) -> PolicyKey:
         """The policy of the main grid that an ablation or entry is compared with, at the same K and G (Table 3).
 
-        Rounds are compared with DPO on the harvest of M0, which is the first round.
+        Rounds are compared with the first one, DPO on the harvest of M0.
         """
         if self.in_rounds:
             return replace(self, regime="dpo", kind="dpo", role="dpo", group_size=0, k=0)

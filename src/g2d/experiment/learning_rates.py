@@ -1,4 +1,4 @@
-"""Warn of learning rates far outside those that papers use. A model or an optimiser may be unusual too."""
+"""Warn of learning rates far outside the published range; a model or an optimiser may be unusual too."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SMALL = Rates(1e-4, 2e-3, "config/config.yaml and its overlays, for models of th
 
 def unusual_rates(config: Config) -> list[str]:
     """Return a sentence for each learning rate, including candidates, more than `FAR` times outside the usual range."""
-    sentences: dict[tuple[float, Rates], str] = {}  # a rate that sections share has one, at its first key
+    sentences: dict[tuple[float, Rates], str] = {}  # one for each rate, at its first key
     whole = with_candidates(config)
     for model in trained_models(config):
         small = config.models[model].source in ("embedded", "scratch")

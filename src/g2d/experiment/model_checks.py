@@ -29,10 +29,7 @@ def first_mistake(config: Config, model: str) -> list[str]:
 def _mistakes(whole: Config, model: str) -> Iterator[str]:
     config = whole.for_model(model)
     if config.lora.trains_all != whole.lora.trains_all:
-        yield (
-            f"models.{model}.settings.lora: none is for all models or for none: write lora: none outside of models, or "
-            "drop it"
-        )
+        yield (f"models.{model}.settings.lora: none must hold for all models: write it outside of models, or drop it")
     warmup = config.warmup
     check_group_sizes(warmup, config.baselines.grpo_group_sizes, "baselines.grpo_group_sizes")
     yield from _of_a_warmup(config, "warmup", warmup, model)
@@ -45,7 +42,7 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
     if warmup.auto is not None and warmup.auto.prompts > config.training_set.n:
         yield (
             f"warmup.auto.prompts={warmup.auto.prompts} exceeds training_set.n={config.training_set.n} of {model}: "
-            "lower it or draw a larger training set"
+            "lower it, or raise training_set.n"
         )
     yield from _missing("dpo.match_pairs_to", config.dpo.match_pairs_to, "warmup.steps", warmup.steps, model)
     for name, ablation in config.ablations.items():
@@ -54,7 +51,7 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
         if entry.phase == "online":
             yield from _of_an_online_entry(config, f"regimes.{name}", entry, model)
         elif entry.phase == "rounds":
-            entry.dpo_of(config.dpo, f"regimes.{name}.dpo")  # which raises what is wrong
+            entry.dpo_of(config.dpo, f"regimes.{name}.dpo")  # raises its mistakes
         else:
             yield from _of_an_offline_entry(config, name, entry, model)
     for name, entry in config.regimes.items():
@@ -66,7 +63,7 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
 
 
 def _of_the_training_set(config: Config, model: str) -> Iterator[str]:
-    """Yield generated pools with too few problems. For files, `g2d.experiment.requirements` counts."""
+    """Yield generated pools with too few problems; `g2d.experiment.requirements` counts files."""
     pool, levels, n = config.pool, config.calibration.levels, config.training_set.n
     if not isinstance(pool, SyntheticProblems) or is_open_ended(pool):
         return
@@ -79,11 +76,11 @@ def _of_the_training_set(config: Config, model: str) -> Iterator[str]:
         )
 
 
-def _missing(where: str, wanted: Any, whose: str, there: Sequence[int], model: str) -> Iterator[str]:
-    """Yield the K in the key `whose` that are `wanted` (one or a list; words and null name none) but not `there`."""
+def _missing(where: str, wanted: Any, key: str, steps: Sequence[int], model: str) -> Iterator[str]:
+    """Yield the `wanted` K, one or a list, that are missing from `steps`, the values of a key. Words are ignored."""
     for step in [wanted] if isinstance(wanted, int) else wanted if isinstance(wanted, list) else ():
-        if step not in there:
-            yield f"{where}: K={step} is not in {whose} {there} of {model}: add it there or choose another"
+        if step not in steps:
+            yield f"{where}: K={step} is not in {key} {steps} of {model}: add it there or choose another"
 
 
 # ------------------------------------------------------------------------------------------ ablations and entries
@@ -100,8 +97,8 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iter
     weighs = engine == "vllm" or warmup.has_buffer or warmup.lag > 0
     if (idle := warmup.correction_keys) and not weighs:
         yield (
-            f"{where}.{next(iter(idle))} needs engine.name: vllm, a lag or a replay buffer, because {engine} computes "
-            "what the trainer computes and nothing is corrected: drop the key or change the engine"
+            f"{where}.{next(iter(idle))} needs engine.name: vllm, a lag or a replay buffer, because {engine} and "
+            "the trainer compute the same probabilities: drop the key or change the engine"
         )
     if warmup.off_policy_mask_threshold is not None and not weighs and warmup.updates_between_generations == 1:
         yield (
@@ -110,23 +107,23 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iter
         )
     if warmup.loss == "vespo" and weighs and warmup.ratio == "sampler" and warmup.correction != "token_truncate":
         yield (
-            f"{where}.loss: vespo multiplies the weights of a completion's tokens into one, which correction: "
-            f"{warmup.correction} does not give it or makes 0: set correction to token_truncate"
+            f"{where}.loss: vespo multiplies the weights of a completion's tokens, and correction: {warmup.correction} "
+            "has none or makes them 0: set correction to token_truncate"
         )
     if warmup.float32_logits and "lm_head" in config.lora.target_modules:
-        yield f"{where}.float32_logits: TRL refuses it where lora.target_modules has lm_head: drop either"
+        yield f"{where}.float32_logits: TRL does not support it with lm_head in lora.target_modules: drop either"
     if warmup.replay is not None:
         step = warmup.replay.harvest_step
         if step and where == "warmup":
             yield (
                 f"warmup.replay.harvest_step={step} is a harvest of the policies that it would train: set it to 0, or "
-                "give an ablation a warm-up with replay"
+                "move replay to the warmup of an ablation"
             )
         yield from _missing(f"{where}.replay.harvest_step", step, "warmup.steps", config.warmup.steps, model)
     if warmup.reference == "sync" and config.lora.dropout > 0:
         yield (
-            f"{where}.reference: sync needs lora.dropout: 0, because with {config.lora.dropout:g} the policy differs "
-            "from itself as reference: change either"
+            f"{where}.reference: sync needs lora.dropout: 0, because dropout (here {config.lora.dropout:g}) makes the "
+            "policy differ from a reference with the same weights: change either"
         )
 
 
@@ -140,27 +137,27 @@ def _of_an_ablation(config: Config, name: str, ablation: Ablation, model: str) -
         yield f"{where}: at K=0 there is no warm-up to start from: drop 0 from steps"
     if not steps:
         yield f"{where}: warmup.steps {config.warmup.steps} of {model} has no K for it: add one"
-    own = config.warmup_of(name if ablation.has_warmup else "")
-    yield from _of_a_warmup(config, f"{where}.warmup", own, model)
+    warmup = config.warmup_of(name if ablation.has_warmup else "")
+    yield from _of_a_warmup(config, f"{where}.warmup", warmup, model)
     judges = [ablation.reward]
     judges += [config.open_ended.reward] if ablation.asks_open_ended and config.open_ended else []
     scalar = [judge for judge in judges if judge in config.rewards and is_scalar(config.rewards[judge])]
-    if own.advantages == "sign" and scalar:
+    if warmup.advantages == "sign" and scalar:
         yield (
-            f"{where}.warmup.advantages: sign is about right and wrong answers, and {scalar[0]} is a scalar reward: "
-            "set it to group, or choose a binary reward"
+            f"{where}.warmup.advantages: sign needs right and wrong answers, but {scalar[0]} is a scalar reward: set "
+            "it to group, or choose a binary reward"
         )
     try:
-        ablation.open_ended_of(own.completions_per_step(own.group_sizes[0]) // own.group_sizes[0])
+        ablation.open_ended_of(warmup.completions_per_step(warmup.group_sizes[0]) // warmup.group_sizes[0])
     except ValueError as error:
         yield f"{where}.{error}"
-    if ablation.prompts == "mixed" and (own.retire or own.resample or own.replay):
+    if ablation.prompts == "mixed" and (warmup.retire or warmup.resample or warmup.replay):
         yield f"{where}.prompts: mixed: retire, resample and replay would change the proportions: drop them"
-    if ablation.asks_open_ended and own.reference == "sync" and own.reference_every == "pass":
-        yield f"{where}.warmup.reference_every: pass is one over verifiable prompts alone: write a number of steps"
-    whose = "its steps" if ablation.has_warmup else "warmup.steps"
-    yield from _missing(where, steps, whose, own.steps, model)
-    yield from _missing(where, dpo.match_pairs_to, whose, own.steps, model)
+    if ablation.asks_open_ended and warmup.reference == "sync" and warmup.reference_every == "pass":
+        yield f"{where}.warmup.reference_every: pass counts only verifiable prompts: write a number of steps"
+    key = "its steps" if ablation.has_warmup else "warmup.steps"
+    yield from _missing(where, steps, key, warmup.steps, model)
+    yield from _missing(where, dpo.match_pairs_to, key, warmup.steps, model)
 
 
 def _of_an_online_entry(config: Config, where: str, entry: OnlineEntry, model: str) -> Iterator[str]:
@@ -170,10 +167,7 @@ def _of_an_online_entry(config: Config, where: str, entry: OnlineEntry, model: s
     while path[-1] not in ("base", "warmup"):
         before = config.regimes.get(path[-1])
         if not isinstance(before, OnlineEntry):
-            yield (
-                f"{where}.start: {path[-1]} is no entry of regimes that is trained on fresh rollouts: name one, or "
-                "write base or warmup"
-            )
+            yield (f"{where}.start: {path[-1]} is no online entry of regimes: name one, or write base or warmup")
             return
         if path[-1] in path[:-1]:
             yield f"{where}.start: {' from '.join(path)}: start one of them from base or warmup"
@@ -182,10 +176,10 @@ def _of_an_online_entry(config: Config, where: str, entry: OnlineEntry, model: s
     if entry.start == "warmup":
         yield from _missing(f"{where}.start_step", entry.start_step, "warmup.steps", config.warmup.steps, model)
     elif entry.start != "base":
-        steps, whose = config.steps_of(entry.start), f"steps of {entry.start}"
+        steps, key = config.steps_of(entry.start), f"steps of {entry.start}"
         if config.regimes[entry.start].auto is not None:
-            yield f"{where}.start: {entry.start} stops by itself, at a K that is not known: name another"
-        yield from _missing(f"{where}.start_step", entry.start_step, whose, steps, model)
+            yield f"{where}.start: {entry.start} stops automatically, at an unknown K: name another"
+        yield from _missing(f"{where}.start_step", entry.start_step, key, steps, model)
 
 
 def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> Iterator[str]:
@@ -193,22 +187,19 @@ def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> I
     has_harvests = harvested.has_warmup if isinstance(harvested, Ablation) else isinstance(harvested, OnlineEntry)
     if entry.harvest and not has_harvests:
         yield (
-            f"{where}.harvest: {entry.harvest} is neither an ablation with a warm-up of its own nor an entry of "
-            "regimes that is trained on fresh rollouts: name one, or leave the key out for the main grid's harvests"
+            f"{where}.harvest: {entry.harvest} is neither an ablation with its own warm-up nor an online entry of "
+            "regimes: name one, or drop the key for the main grid's harvests"
         )
     if harvested is not None and harvested.asks_open_ended:
-        yield f"{where}.harvest: {entry.harvest} asks open-ended prompts, of which no harvest is drawn: drop it"
+        yield f"{where}.harvest: {entry.harvest} trains on open-ended prompts, which are not harvested: drop it"
     if isinstance(harvested, OnlineEntry) and harvested.auto is not None:
-        yield (
-            f"{where}.harvest: {entry.harvest} stops by itself: have DPO on its harvest by its own policies, or name "
-            "another"
-        )
-    whose, there = f"steps of {entry.harvest}" if entry.harvest else "warmup.steps", config.steps_of(entry.harvest)
-    yield from _missing(f"{where}.steps", entry.steps, whose, there, model)
+        yield (f"{where}.harvest: {entry.harvest} stops automatically: name another, or add dpo to its policies")
+    key, steps = f"steps of {entry.harvest}" if entry.harvest else "warmup.steps", config.steps_of(entry.harvest)
+    yield from _missing(f"{where}.steps", entry.steps, key, steps, model)
     if entry.start == "warmup" and entry.steps != "all" and 0 in entry.steps:
         yield f"{where}.steps: at K=0 there is no warm-up to start from: drop 0 from {entry.steps}"
     if not config.steps_of(name):
-        yield f"{where}: {whose} {there} of {model} has no K for it: add one"
+        yield f"{where}: {key} {steps} of {model} has no K for it: add one"
 
 
 def _of_a_teacher(config: Config, name: str, model: str) -> Iterator[str]:
@@ -229,7 +220,7 @@ def _of_a_teacher(config: Config, name: str, model: str) -> Iterator[str]:
 
 # ------------------------------------------------------------------------------------ several processes, all weights
 
-ALONE = "with one process alone: set training.processes to 1, or"
+ONE = "needs one process: set training.processes to 1, or"
 
 
 def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
@@ -242,23 +233,23 @@ def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[
         elif isinstance(settings, Dpo) or arms[0].regime == "rft":
             yield from _of_divided_passes(f"{where}.dpo" if arms[0].phase == "rounds" else where, settings, n)
         elif arms[0].regime == "kto":
-            yield f"{where}: KTO compares the rows that one device holds, and so goes {ALONE} drop the entry"
+            yield f"{where}: KTO {ONE} drop the entry"
         elif online:
             if fsdp:
                 yield (
-                    f"{where}: what generates for it is a second copy of M0, whole on every GPU, so training.strategy: "
-                    "fsdp gains nothing: set it to ddp, or drop the entry"
+                    f"{where}: generates with a whole M0 on every GPU, so training.strategy: fsdp saves nothing: set "
+                    "it to ddp, or drop the entry"
                 )
             if (prompts := settings.prompts_per_update) < n:
                 yield f"{where}.prompts_per_update={prompts} is less than training.processes={n}: raise it"
         if online and (settings.retire or settings.resample):
-            yield f"{where}: retire and resample go {ALONE} drop them"
+            yield f"{where}: retire or resample {ONE} drop them"
         if online and settings.auto is not None:
-            yield f"{where}.auto: what stops by itself goes {ALONE} drop the key"
+            yield f"{where}.auto {ONE} drop the key"
         if online and fsdp and config.engine.name == "vllm":
             yield (
-                f"{where}: vLLM beside the trainer holds M0 whole on every GPU, so training.strategy: fsdp gains "
-                "nothing: set it to ddp, or engine.name to transformers"
+                f"{where}: vLLM needs a whole M0 on every GPU, so training.strategy: fsdp saves nothing: set it to "
+                "ddp, or engine.name to transformers"
             )
 
 
@@ -271,27 +262,22 @@ def _of_a_divided_warmup(where: str, warmup: Warmup, group_sizes: Sequence[int],
             keys = f"{where}: with G={size}, prompts_per_step x G / per_device_batch_size"
         if steps % n:
             yield indivisible(steps, keys, n)
-        elif (own := warmup.completions_per_step(size) // n) % size:
+        elif (completions := warmup.completions_per_step(size) // n) % size:
             yield (
-                f"{where}: each of training.processes={n} would have {own} completions of a step, which are no whole "
-                f"groups of G={size}: change one of the three"
+                f"{where}: each of training.processes={n} would have {completions} completions of a step, no multiple "
+                f"of G={size}: change one of the three"
             )
-    tokens = "the tokens of a micro-batch, of which several processes make others, and so goes"
-    alone = [
-        (
-            warmup.loss == "bnpo",
-            f".loss: bnpo is a mean over {tokens}",
-            "set it to dapo, the mean over those of a step",
-        ),
-        (warmup.entropy_coefficient != 0, f".entropy_coefficient is about {tokens}", "set it to 0"),
-        (warmup.top_entropy_quantile != 1, f".top_entropy_quantile is about {tokens}", "set it to 1"),
-        (warmup.replay is not None, ".replay goes", "drop the key"),
-        (warmup.correction == "m2", ".correction: m2 is over the tokens of an update and goes", "set it to token_mask"),
-        (warmup.updates_between_generations > 1, ": updates_per_generation and iterations above 1 go", "set both to 1"),
-        (warmup.lag > 0, ".lag goes", "drop the key"),
-        (warmup.reference == "sync", ".reference: sync goes", "drop the key"),
+    refusals = [
+        (warmup.loss == "bnpo", ".loss: bnpo", "set it to dapo, a mean over the tokens of a step"),
+        (warmup.entropy_coefficient != 0, ".entropy_coefficient", "set it to 0"),
+        (warmup.top_entropy_quantile != 1, ".top_entropy_quantile", "set it to 1"),
+        (warmup.replay is not None, ".replay", "drop the key"),
+        (warmup.correction == "m2", ".correction: m2", "set it to token_mask"),
+        (warmup.updates_between_generations > 1, ": updates_per_generation or iterations above 1", "set both to 1"),
+        (warmup.lag > 0, ".lag", "drop the key"),
+        (warmup.reference == "sync", ".reference: sync", "drop the key"),
     ]
-    yield from (f"{where}{words} {ALONE} {fix}" for refused, words, fix in alone if refused)
+    yield from (f"{where}{words} {ONE} {fix}" for refused, words, fix in refusals if refused)
 
 
 def _of_divided_passes(where: str, settings: Any, n: int) -> Iterator[str]:
@@ -301,7 +287,7 @@ def _of_divided_passes(where: str, settings: Any, n: int) -> Iterator[str]:
     if passes % n:
         yield indivisible(passes, keys, n)
     if getattr(settings, "precompute_reference", False):
-        yield f"{where}.precompute_reference goes {ALONE} set it to false"
+        yield f"{where}.precompute_reference {ONE} set it to false"
 
 
 def _of_all_weights(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
@@ -311,8 +297,8 @@ def _of_all_weights(config: Config, trained: Mapping[str, list[Arm]]) -> Iterato
     online = [where for where, arms in trained.items() if arms[0].phase == "online"]
     if config.engine.name == "vllm" and online:
         yield (
-            f"lora: none: vLLM beside a trainer ({online[0]}) takes adapters over and no whole weights: set "
-            "engine.name to transformers, or configure an adapter"
+            f"lora: none: vLLM needs adapters during online training ({online[0]}): set engine.name to transformers, "
+            "or configure an adapter"
         )
     if config.training.processes > 1 and trained:
         yield "lora: none trains in one process: set training.processes to 1, or configure an adapter"

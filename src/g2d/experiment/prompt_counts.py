@@ -11,7 +11,7 @@ from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
 from g2d.rewards.catalogue import words_of
 
-THEN = ", then "  # between the kinds of prompts of a training and of the one that went on from it
+THEN = ", then "  # between the kinds of prompts of successive trainings
 
 
 def prompts_asked(config: Config, key: PolicyKey) -> int:
@@ -20,7 +20,7 @@ def prompts_asked(config: Config, key: PolicyKey) -> int:
     All prompts of a teacher count, even if both share a start.
     """
     phase = "" if key.kind == "base" else REGIMES[key.kind].phase
-    harvests = {"offline": 1, "rounds": key.shown_k}.get(phase, 0)  # each asks the whole training set
+    harvests = {"offline": 1, "rounds": key.shown_k}.get(phase, 0)  # each samples the whole training set
     n_prompts = harvests * config.for_model(key.model).training_set.n + _prompts_of_replayed(config, key)
     n_prompts += sum(prompts for _, prompts, _ in online_phases(config, key)) if phase != "rounds" else 0
     earlier: PolicyKey | None = key
@@ -31,7 +31,7 @@ def prompts_asked(config: Config, key: PolicyKey) -> int:
 
 
 def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:
-    """Return the prompts of a replayed harvest: its own, and those of its warm-up."""
+    """Return the number of prompts of a replayed harvest and its warm-up."""
     settings = arms(config, key.model)[key.regime].online.settings if key.steps_spent else None
     if not isinstance(settings, Warmup) or settings.replay is None or settings.replay.harvest_step is None:
         return 0
@@ -44,8 +44,8 @@ def online_phases(config: Config, key: PolicyKey) -> Iterator[tuple[str, int, in
     """Return regime, number of prompts and completions per prompt of each online phase of a policy, its own first."""
     steps, group_size = key.steps_spent, key.group_size
     if steps:
-        own = arms(config, key.model)[key.regime].online.settings
-        yield key.online, own.prompts_asked(steps, group_size), group_size
+        settings = arms(config, key.model)[key.regime].online.settings
+        yield key.online, settings.prompts_asked(steps, group_size), group_size
     if key.start is not None:
         yield from online_phases(config, key.start)
 

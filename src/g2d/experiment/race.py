@@ -1,4 +1,4 @@
-"""Seeds in stages: which seeds of which policies the interim analyses so far ask for.
+"""Seeds in stages: seeds of each policy after the interim analyses so far.
 
 An interim analysis is a file, `results/looks/look1.json`; the files are the only state. `g2d.analysis.looks` decides,
 `g2d.tables.looks` reads the answers and writes the files.
@@ -18,7 +18,7 @@ from g2d.experiment.sections import Config, Looks, Reached
 from g2d.jobs.files import read_json
 from g2d.settings import ConfigError
 
-PLAN = "plan.json"  # beside the looks; that of the whole grid is in results (`g2d.tables.dated_plan`)
+PLAN = "plan.json"  # in the looks' folder; `g2d.tables.dated_plan` writes the whole grid's in results
 POLICY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)+")  # `PolicyKey.name`
 
 
@@ -28,14 +28,14 @@ def look_name(looks: Looks, number: int) -> str:
 
 
 def decided(config: Config, results: str | Path = "results") -> Config:
-    """Return the configuration with the seeds that the interim analyses so far ask for, unchanged if it has none."""
+    """Return the configuration with the seeds after the interim analyses so far, unchanged if it has none."""
     return at_end(config, taken(config.looks, results)) if config.looks else config
 
 
 def at_end(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
     """Return the configuration of tables and page after these interim analyses.
 
-    It has the seeds that the last one asks for or, after `seeds.until`, the seeds that it used.
+    It has the seeds that the last one selects or, after `seeds.until`, the seeds that it used.
     """
     assert config.looks is not None
     until = config.looks.until
@@ -58,9 +58,9 @@ def whole(config: Config) -> Config:
 
 
 def _having(config: Config, reached: Reached | None) -> Config:
-    found = config.model_copy()
-    found._reached = reached
-    return found
+    copy = config.model_copy()
+    copy._reached = reached
+    return copy
 
 
 def last_of(looks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -71,20 +71,23 @@ def last_of(looks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
 def taken(looks: Looks, results: str | Path = "results") -> dict[str, dict[str, Any]]:
     """Return the finished interim analyses, by file, first to last.
 
-    A ConfigError names one that is missing or cannot be read.
+    Raises:
+        ConfigError: one is missing or cannot be read.
     """
-    found: dict[str, dict[str, Any]] = {}
+    analyses: dict[str, dict[str, Any]] = {}
     folder = Path(results, looks.folder)
-    while (file := folder / f"look{len(found) + 1}.json").exists():
+    while (file := folder / f"look{len(analyses) + 1}.json").exists():
         try:
             look = read_json(file)
-            _check(look, len(found) + 1, looks)
+            _check(look, len(analyses) + 1, looks)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{file}: no look that can be read ({error}): put it back as it was") from None
-        found[look_name(looks, len(found) + 1)] = look
-    if later := [file.name for file in folder.glob("look*.json") if f"results/{looks.folder}/{file.name}" not in found]:
-        raise ConfigError(f"{folder}/look{len(found) + 1}.json is missing, and {min(later)} is there: put it back")
-    return found
+            raise ConfigError(f"{file}: cannot be read as an interim analysis ({error}): restore the file") from None
+        analyses[look_name(looks, len(analyses) + 1)] = look
+    if later := [
+        file.name for file in folder.glob("look*.json") if f"results/{looks.folder}/{file.name}" not in analyses
+    ]:
+        raise ConfigError(f"{folder}/look{len(analyses) + 1}.json is missing, but {min(later)} exists: restore it")
+    return analyses
 
 
 def _check(look: Mapping[str, Any], number: int, looks: Looks) -> None:
@@ -119,7 +122,7 @@ def policy_words(name: str) -> str:
 
 
 def further_words(look: Mapping[str, Any]) -> str:
-    """Describe the further seeds that an interim analysis asks for, and their cost if the rates are known."""
+    """Describe the further seeds after an interim analysis, and their cost if the rates are known."""
     cost = look["cost"]
 
     def amount(ending: str) -> str:

@@ -68,7 +68,7 @@ def _mistake_of_model(name: str, source: ModelSource) -> str | None:
     """Return why a GGUF file cannot be converted, or why a folder has no model; None if it is valid."""
     if isinstance(source, GgufModel):
         if source.path is not None and _unusable(source.path):
-            return None  # as every file that is named
+            return None  # reported with the other files
         return None if Path("results", name, "base/policy.json").is_file() else gguf.mistake_in(source)
     if isinstance(source, LocalModel) and not Path(source.path, CONFIG).is_file():
         files = sorted(Path(source.path).glob("*.gguf"))
@@ -85,11 +85,11 @@ def _mistake_of(settings: Section) -> str | None:
     """Return the mistake in a reward, including rewards of packages; None if it is valid."""
     if isinstance(settings, PythonReward) and settings.file and (unusable := _unusable(settings.file)):
         return unusable
-    reward, own = reward_of(settings)
+    reward, parameters = reward_of(settings)
     for part, kinds in (("mistake", str | None), ("content", str | None), ("words", str)):
         try:
             with contained():
-                mistake = getattr(reward, part)(own)
+                mistake = getattr(reward, part)(parameters)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
         else:
@@ -98,22 +98,22 @@ def _mistake_of(settings: Section) -> str | None:
                     return mistake
                 continue
             why = f"it returned {reprlib.repr(mistake)}"
-        return f"{part} of the reward {reward.name} fails ({why}): mend the package or file that brings it"
+        return f"{part} of the reward {reward.name} fails ({why}): fix its package or file"
     return None
 
 
 def _unusable(file: str) -> str | None:
     """Return the mistake in the name of an input file, with the fix; None if it is valid."""
     if {"{", "}"} & set(file):
-        return f"{file} has a brace in it, which Snakemake would read as a wildcard: rename it or link to it"
+        return f"{file} has a brace, which Snakemake reads as a wildcard: rename it or link to it"
     if plain(file, lines=True) != file:
-        return f"{reprlib.repr(file)} has a character in it that a terminal obeys or nobody sees: rename it"
+        return f"{reprlib.repr(file)} has a control or invisible character: rename it"
     if os.path.isfile(file):  # noqa: PTH113 (Path.is_file raises for a name that no file can have)
         return None
     if os.path.isdir(file):  # noqa: PTH112
         return f"{file} is a folder: name the file"
     if file.startswith("~") or "$" in file:
-        return f"{file} does not exist, for ~ and $ mean nothing here: write the path out"
+        return f"{file} does not exist; ~ and $ are not expanded: write the whole path"
     return f"{file} does not exist: correct the path or put the file there"
 
 
@@ -173,7 +173,7 @@ def _number_of(source: ModelSource, name: str) -> int | None:
         return None
     try:
         number = read_json(file).get(name)
-    except (OSError, ValueError):  # whoever loads the model says so
+    except (OSError, ValueError):  # loading the model reports it
         return None
     return number if isinstance(number, int) else None
 
@@ -181,7 +181,7 @@ def _number_of(source: ModelSource, name: str) -> int | None:
 def budgets(config: Config) -> Iterator[tuple[str, int]]:
     """Return section and tokens of each kind of completion, for a configuration that was resolved for a model."""
     drawn = ("calibration", "harvest", "evaluation", "contamination", "open_ended")
-    trained = {section: found[0].settings for section, found in by_section(expanded(config)).items()}
+    trained = {section: arms[0].settings for section, arms in by_section(expanded(config)).items()}
     for name, section in ({name: getattr(config, name) for name in drawn} | trained).items():
         budget = getattr(section, "max_completion_length", None)
         if budget is not None:
@@ -190,8 +190,8 @@ def budgets(config: Config) -> Iterator[tuple[str, int]]:
 
 def teachers(config: Config) -> dict[str, LocalModel | HubModel]:
     """Return the teachers that are no policies of the grid, by the key that configures them."""
-    found = {f"regimes.{name}.teacher": getattr(entry, "teacher", None) for name, entry in config.regimes.items()}
-    return {place: source for place, source in found.items() if isinstance(source, LocalModel | HubModel)}
+    named = {f"regimes.{name}.teacher": getattr(entry, "teacher", None) for name, entry in config.regimes.items()}
+    return {place: source for place, source in named.items() if isinstance(source, LocalModel | HubModel)}
 
 
 def fetched_models(config: Config) -> dict[str, ModelSource]:
@@ -203,22 +203,21 @@ def fetched_models(config: Config) -> dict[str, ModelSource]:
 def require_vocabularies(config: Config, *, fetch: bool = False) -> None:
     """Check that each teacher has the vocabulary of its students, if the files are on this machine.
 
-    With `fetch`, tokenizers of Hub models are downloaded first.
+    Args:
+        fetch: download tokenizers of Hub models first.
     """
     lines: list[str] = []
     for place, teacher in teachers(config).items():
         for model, source in config.models.items():
-            own, others = (_vocabulary(of, fetch) for of in (teacher, source))
-            if own and others and own != others:
+            vocabulary, expected = (_vocabulary(of, fetch) for of in (teacher, source))
+            if vocabulary and expected and vocabulary != expected:
                 lines.append(
-                    f"{place}: its vocabulary is not that of {model}, whose tokens it would score: choose a teacher "
-                    "with the same tokenizer"
+                    f"{place}: its vocabulary is not that of {model}: choose a teacher with the same tokenizer"
                 )
             rows, needed = (_number_of(of, "vocab_size") for of in (teacher, source))
             if rows and needed and rows < needed:
                 lines.append(
-                    f"{place}: its head has {rows} rows, and that of {model} {needed}: choose a teacher whose head is "
-                    "as large"
+                    f"{place}: its head has {rows} rows, fewer than the {needed} of {model}: choose another teacher"
                 )
     refuse(lines)
 
@@ -236,7 +235,7 @@ def _vocabulary(source: ModelSource, fetch: bool) -> dict[str, int] | None:
     file = embedded.FOLDER / TOKENIZER if source.source == "embedded" else file_of(source, TOKENIZER)
     try:
         return None if file is None else Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
-    except Exception:  # tokenizers raises nothing narrower; whoever loads the model says so
+    except Exception:  # tokenizers raises nothing narrower; loading the model reports it
         return None
 
 
@@ -248,10 +247,7 @@ RepoType = Literal["model", "dataset"]
 
 
 def require_repositories(config: Config) -> None:
-    """Look up all Hub repositories of a configuration that are not in the local cache.
-
-    Otherwise a wrong id is found by the first download, after an hour in the queue.
-    """
+    """Look up all Hub repositories that are not in the local cache, so a wrong id is not found in a queued job."""
     named: list[tuple[str, RepoType, Any]] = [(place, "model", source) for place, source in _models(config).items()]
     named += [(place_of(name), "dataset", source) for name, source in config.problem_sources.items()]
     named += [(f"rewards.{name}", "model", settings) for name, settings in config.rewards.items()]
@@ -264,16 +260,17 @@ def require_repositories(config: Config) -> None:
 
 
 def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> None:
-    """Download and check the Hub reward models that jobs use (`judged_by`: their `reward_params`), since jobs run
-    without a network. They are not inputs of these jobs, because another set of inputs would run finished trainings
-    again."""
+    """Download and check the Hub reward models of jobs (`judged_by`: their `reward_params`), which have no network.
+
+    They are not inputs of these jobs, because new inputs would run finished trainings again.
+    """
     needed = [part for params in judged_by for part in parts(reward_settings(params))]
     for name, settings in config.rewards.items():
         if not isinstance(settings, RewardModel) or settings.id is None or settings not in needed:
             continue
         try:
             mistake = mistake_in(folder_of(settings), settings.max_length)
-        except Exception as error:  # of the Hub's client and of the network; the disk may be full
+        except Exception as error:  # from the Hub's client, the network or the disk
             mistake = f"cannot be fetched ({first_line(error)}): connect to the Hub, or give a folder (path)"
         if mistake:
             raise ConfigError(f"rewards.{name}: {settings.id} at {str(settings.revision)[:8]}: {mistake}")
@@ -304,7 +301,7 @@ def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
     except RevisionNotFoundError:
         return f"{repo_id} has no revision {revision}: copy a commit hash from the history of the repository"
     except RepositoryNotFoundError:
-        return f"the Hub knows no {repo_type} {repo_id} that you may read: correct the id, or `hf auth login`"
+        return f"the Hub has no {repo_type} {repo_id} that you may read: correct the id, or `hf auth login`"
     except (HfHubHTTPError, HTTPError, OfflineModeIsEnabled, OSError) as error:
         reason = first_line(error)
         return f"cannot reach the Hub for {repo_id} ({reason}): use `source: local`, or download it first"

@@ -1,9 +1,8 @@
-"""The configuration, declared once: type, unit, default, bounds, a sentence and the paper's value of each key.
+"""The configuration: `Config`, and its sections about the whole grid. Other packages declare the sections they read.
 
-This module has the sections about the grid as a whole, and `Config`, which contains all sections; the other rooms
-declare the sections that they read. `config/schema.json` and `config/README.md` are generated from these classes
-(`g2d config docs`). Rules between keys are in `g2d.experiment.checks`. Nothing here imports torch, so a mistake is
-reported within a second. Defaults are the paper's values (G2D, arXiv 2605.21266) if it states one.
+`g2d config docs` generates `config/schema.json` and `config/README.md` from these classes; rules between keys are in
+`g2d.experiment.checks`. Nothing here imports torch, so mistakes are reported within a second. Defaults are the values
+of the paper (G2D, arXiv 2605.21266) if it states them.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ from g2d.settings import MistakeInKeyError, Name, Section, Seed, Steps, key, rep
 from g2d.settings.cached_method import cached_method
 from g2d.settings.mistakes import changed
 
-MOST_SEEDS = 1000  # of looks
+MOST_SEEDS = 1000  # seeds in stages
 FILES = "# files: "  # the first line of a saved configuration: a list, in JSON
 
 
 class Probe(Section):
     """A cheap test before the grid: harvest a few prompts at every K of the first seed (`snakemake advice`)."""
 
-    prompts: int = key(50, "Number of prompts to harvest, taken from the start of the training set.", ge=2)
-    compare: bool = key(False, "Also build the advice in a full run, and compare it with the results of the grid.")
+    prompts: int = key(50, "Prompts to harvest: the first of the training set.", ge=2)
+    compare: bool = key(False, "Also make the advice in a full run, and compare it with the grid's results.")
 
 
 class Frontier(Section):
@@ -54,7 +53,7 @@ class Frontier(Section):
 
     margin: float = key(
         0.02,
-        "Largest loss of accuracy against the best policy that is still good enough (0.02: two points).",
+        "Acceptable loss of accuracy against the best policy (0.02: two points).",
         gt=0,
         lt=1,
     )
@@ -72,8 +71,8 @@ class Price(Section):
     currency: str = key(..., "Currency of the price, for example EUR.", pattern="^[A-Za-z]{1,12}$")
     devices: PerHour | Annotated[dict[str, PerHour], Field(min_length=1)] = key(
         ...,
-        "Price per hour for every device, or by the name in the column device of cost.csv (cpu: all cores "
-        "of a job without a GPU). Jobs on a device without a price have no cost in money.",
+        "Price per hour, for all devices or by name as in column device of cost.csv (cpu: all cores of a "
+        "job). Devices without a price have no cost in money.",
     )
 
     def per_hour(self, device: str) -> float | None:
@@ -92,18 +91,18 @@ class Looks(Section):
     """Seeds in stages: an interim analysis after each stage decides which policies get further seeds (docs/race.md)."""
 
     looks: list[Annotated[int, Field(ge=2, le=MOST_SEEDS)]] = key(
-        ..., "Number of seeds at each interim analysis, ascending; the seeds are 1 to the last number.", min_length=1
+        ..., "Number of seeds at each interim analysis, ascending; the seeds are numbered from 1.", min_length=1
     )
     plan: Name | None = key(
         None,
-        "Name of the plan, which is fixed by the first analysis. A changed plan on the same results needs a new name.",
+        "Name of the plan. The first analysis fixes a plan; a changed one needs a new name.",
     )
     spending: Literal["obrien_fleming", "pocock"] = key(
-        "obrien_fleming", "Spending function (Lan and DeMets); pocock spends more of the error early."
+        "obrien_fleming", "Lan-DeMets spending function; pocock spends more of the error early."
     )
     error: float = key(
         0.05,
-        "Probability of a wrong verdict per family of comparisons, over all analyses; the same again for equivalence.",
+        "Probability of a wrong verdict per family of comparisons over all analyses; the same again for equivalence.",
         gt=0,
         lt=0.5,
     )
@@ -115,7 +114,7 @@ class Looks(Section):
     )
     until: int | None = key(
         None,
-        "Stop after this analysis, numbered from 1; null: after the last one needed.",
+        "Last analysis to run, numbered from 1; null: as many as needed.",
         ge=1,
         neutral=None,
     )
@@ -123,11 +122,13 @@ class Looks(Section):
     @model_validator(mode="before")
     @classmethod
     def _without_waiting(cls, values: Any) -> Any:
-        """Drop the key `waiting`, which earlier versions wrote into `results/config.yaml`, if it is empty."""
+        """Drop the key `waiting` of earlier versions' `results/config.yaml` if it is empty."""
         if not isinstance(values, Mapping) or "waiting" not in values:
             return values
         if values["waiting"]:
-            raise MistakeInKeyError("waiting", "no longer a key: remove it (after a look, seeds.plan names a new plan)")
+            raise MistakeInKeyError(
+                "waiting", "no longer a key: remove it (after a look, set seeds.plan to a new name)"
+            )
         return {name: value for name, value in values.items() if name != "waiting"}
 
     @field_validator("looks")
@@ -141,7 +142,7 @@ class Looks(Section):
     @classmethod
     def _is_no_file(cls, plan: str | None) -> str | None:
         if plan is not None and re.fullmatch(r"(look.*|plan)\.json", plan, re.IGNORECASE):
-            raise ValueError(f"{plan} is the name of a file beside its folder: choose another, for example again")
+            raise ValueError(f"{plan} is the name of a file in the same folder: choose another, for example again")
         return plan
 
     @property
@@ -160,7 +161,7 @@ class Collapse(Section):
 
     share: float = key(
         0.2,
-        "A training has collapsed if its entropy or length falls below this share of its initial value.",
+        "Entropy or length below this share of its initial value is a collapse.",
         gt=0,
         lt=1,
     )
@@ -170,9 +171,9 @@ class Contamination(Section):
     """Contamination check: M0 continues the beginning of every question (`g2d.analysis.contamination`)."""
 
     benchmarks: list[Name] = key([], "Benchmarks to check; empty: all.")
-    share: float = key(0.6, "Share of a question's words that is shown, rounded down.", gt=0, lt=1)
+    share: float = key(0.6, "Share of a question's words to show, rounded down.", gt=0, lt=1)
     max_completion_length: int = key(1024, "Token budget of a continuation.", unit="tokens", ge=1)
-    batch_size: int = key(64, "Continuations per batch with transformers; vLLM batches by itself.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers; ignored by vLLM.", ge=1)
 
     @field_validator("benchmarks")
     @classmethod
@@ -197,34 +198,34 @@ class Ablation(Selects, PromptMix):
     differs only in `select` is GRPO of the main grid.
     """
 
-    steps: Literal["all"] | list[Steps] = key(..., "K to train at; all: every possible K.")
+    steps: Literal["all"] | list[Steps] = key(..., "K to train at; all: the warm-up's.")
     dpo: dict[str, Any] = key({}, "Keys of the dpo section to change.")
     warmup: dict[str, Any] = key({}, "Keys of the warmup section to change.")
     reward: RewardName | None = key(
         None,
-        "Reward of its warm-up and harvests: an entry of `rewards` or `{file: my_reward.py}`; null: correctness.",
+        "Reward of warm-up and harvests: an entry of `rewards` or `{file: my_reward.py}`; null: correctness.",
         neutral=None,
     )
     policies: list[Literal["dpo", "grpo"]] = key(
-        ["dpo"], "Policies to evaluate: DPO on the harvest (dpo), or the warmed-up policy (grpo).", min_length=1
+        ["dpo"], "Evaluate DPO on the harvest (dpo), the warm-up's policy (grpo), or both.", min_length=1
     )
 
     @model_validator(mode="after")
     def _changes_something(self) -> Ablation:
         if not self.dpo and not self.has_warmup and not self.select:
-            raise ValueError("nothing differs: give a key of dpo or of warmup another value")
+            raise ValueError("nothing differs: change a key of dpo or of warmup")
         if self.prompts == "open_ended" and self.reward is not None:
-            raise ValueError("reward: judges verifiable prompts, and none is asked: drop it")
+            raise ValueError("reward: judges verifiable prompts, but prompts: open_ended has none: drop it")
         if self.asks_open_ended and "dpo" in self.policies:
-            raise ValueError("policies: a harvest asks verifiable prompts alone: write [grpo], or ask these alone too")
+            raise ValueError("policies: harvests have only verifiable prompts: write [grpo], or prompts: verifiable")
         if not self.has_warmup and not self.select and "grpo" in self.policies:
-            raise ValueError("policies: grpo is the main grid's own policy unless a key of warmup differs")
+            raise ValueError("policies: grpo equals the main grid's policy: change a key of warmup, or drop it")
         if self.dpo and "dpo" not in self.policies:
-            raise ValueError("dpo has other values, but policies trains no dpo: add it or drop them")
+            raise ValueError("dpo: policies has no dpo: add it there, or drop these keys")
         if "steps" in self.warmup:
-            raise ValueError("warmup.steps: the values of K are the ablation's own steps: write them there")
+            raise ValueError("warmup.steps: write the values of K into the ablation's steps")
         if "auto" in self.warmup:
-            raise ValueError("warmup.auto: only the main warm-up can stop by itself: drop the key")
+            raise ValueError("warmup.auto: only the main warm-up can stop automatically: drop the key")
         if not self.steps:
             raise ValueError("steps is empty: list at least one K, or write all")
         if self.steps != "all" and repeated(self.steps):
@@ -235,7 +236,7 @@ class Ablation(Selects, PromptMix):
 
     @property
     def has_warmup(self) -> bool:
-        """Whether it has its own warm-up and harvests, instead of only its own DPO."""
+        """Return whether it has its own warm-up and harvests, not only its own DPO."""
         return bool(self.warmup) or self.reward is not None or self.asks_open_ended
 
 
@@ -245,7 +246,7 @@ class Baselines(Section):
     grpo_group_sizes: list[int] = key([2, 4], "Evaluate GRPO at the largest K, for these G.", paper="2 and 4")
     grpo_steps: Literal["last", "all"] = key(
         "last",
-        "all: also evaluate GRPO at every other K, if the warm-up has that G and saves these policies.",
+        "all: evaluate GRPO at every K that the warm-up saves.",
         neutral="last",
     )
 
@@ -253,26 +254,24 @@ class Baselines(Section):
 class OpenEnded(Sampling):
     """Prompts without a verifiable answer: some to train on, others held out to compare each policy with M0."""
 
-    pool: ProblemSource = key(
-        ..., "Prompts to train on; a column with answers is ignored.", paper="100,000 of WildChat"
-    )
+    pool: ProblemSource = key(..., "Prompts to train on; answers are ignored.", paper="100,000 of WildChat")
     held_out: ProblemSource = key(..., "Held-out prompts for the win rates.", paper="AlpacaEval 2, ArenaHard")
     development: ProblemSource | None = key(
         None,
-        "Prompts to select checkpoints by (`select`); must not overlap with the other two.",
+        "Prompts to select checkpoints by (`select`); must not overlap with the others.",
         paper="470, none of AlpacaEval 2",
         neutral=None,
     )
     reward: RewardName = key(
-        ..., "Entry of `rewards` to train on; it may not need a reference answer.", paper="Athene-RM-8B"
+        ..., "Entry of `rewards` to train on, without need of a reference answer.", paper="Athene-RM-8B"
     )
     judge: RewardName | None = key(
-        None, "Entry of `rewards` to compute win rates with; null: the same as `reward`.", paper="GPT-4-1106, GPT-4o"
+        None, "Entry of `rewards` for win rates; null: `reward`.", paper="GPT-4-1106, GPT-4o"
     )
     samples_per_prompt: int = key(4, "Replies per policy and held-out prompt.", paper="1", ge=1)
     temperature: float = key(1.0, "Sampling temperature of the replies.", gt=0, le=5)
     max_completion_length: int = key(2048, "Token budget of a reply.", unit="tokens", ge=1)
-    seed: Seed = key(0, "Seed of the replies; a policy and M0 use the same random numbers.")
+    seed: Seed = key(0, "Seed of the replies, the same for policies and M0.")
 
     @property
     def sources(self) -> dict[str, Any]:
@@ -282,7 +281,7 @@ class OpenEnded(Sampling):
 
     @property
     def judged_by(self) -> str:
-        """The entry of `rewards` that judges win rates."""
+        """Return the entry of `rewards` that judges win rates."""
         return self.judge or self.reward
 
 
@@ -291,17 +290,16 @@ class Sweep(Section):
 
     development: Annotated[int, Field(ge=1)] | ProblemSource = key(
         ...,
-        "Development problems: a number to hold out of the pool, or a source as for `pool`.",
+        "Number of problems to hold out of the pool, or a source as for `pool`.",
     )
     regimes: dict[str, dict[str, list[float]]] = key(
         {},
-        "Keys and values to try, in every combination, for warmup, dpo, an ablation or an entry of "
-        "`regimes`. Only numbers can be swept, such as learning rates, weights and epochs. Empty: only "
-        "select checkpoints (`select`).",
+        "Numeric keys and their values for warmup, dpo, ablations or entries of `regimes`; every combination "
+        "is tried. Empty: only select checkpoints (`select`).",
         neutral={},
     )
-    at: dict[str, Steps] = key({}, "K of the candidates, by regime; default: the largest K.")
-    seed: Seed | None = key(None, "Seed of the candidates; null: the first seed of the grid.")
+    at: dict[str, Steps] = key({}, "K of the candidates, by regime; default: the largest.")
+    seed: Seed | None = key(None, "Seed of the candidates; null: the grid's first.")
 
 
 MODEL_SECTIONS = {
@@ -312,10 +310,10 @@ MODEL_SECTIONS = {
 
 @dataclass(frozen=True)
 class Reached:
-    """Seeds that the interim analyses so far ask for."""
+    """Seeds after the interim analyses so far."""
 
-    seeds: Mapping[str, int] = field(default_factory=dict)  # of a policy (`PolicyKey.name`): that it has, or gets next
-    files: tuple[str, ...] = ()  # the looks, first to last; paths begin with `results/`
+    seeds: Mapping[str, int] = field(default_factory=dict)  # number by policy (`PolicyKey.name`), including the next
+    files: tuple[str, ...] = ()  # interim analyses, first to last; paths begin with `results/`
     is_over: bool = False
 
 
@@ -323,16 +321,14 @@ class Config(Section):
     """All settings that affect results. Settings of the execution (cluster, cores) are in `profiles/`."""
 
     title: str = key("G2D", "Title of the report.")
-    demonstration: str | None = key(
-        None, "A sentence that marks every page and figure as a demonstration; null for real experiments."
-    )
+    demonstration: str | None = key(None, "Sentence that marks pages and figures as a demonstration.")
     seeds: list[Seed] = key(
         [0, 1, 2, 3, 4],
-        "Seeds of training, harvest and pairs, as a list or in stages: `{looks: [2, 3, 5, 8]}`, with keys of `looks`.",
+        "Seeds of training, harvest and pairs: a list, or stages as `{looks: [2, 3, 5, 8]}`.",
         paper="5 seeds",
         min_length=1,
     )
-    looks: Looks | None = key(None, "Seeds in stages (docs/race.md); the same as `seeds: {looks: ...}`.", neutral=None)
+    looks: Looks | None = key(None, "Seeds in stages (docs/race.md), as `seeds: {looks: ...}`.", neutral=None)
     models: dict[Name, ModelSource] = key(..., "Base models M0, by name.", min_length=1)
     pool: ProblemSource = key(..., "Problems for calibration and training.", paper="MATH train")
     benchmarks: dict[Name, ProblemSource] = key(
@@ -348,14 +344,11 @@ class Config(Section):
     probe: Probe = key(Probe(), "Cheap test before the grid.")
     pairs: Pairs = key(Pairs(), "Sampling of preference pairs.")
     dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
-    ablations: dict[Name, Ablation] = key({}, "Variants of the main policies, by name (paper, Table 3).")
-    regimes: dict[Name, AnyEntry] = key(
-        {}, "Further ways to train, by name; the name appears in folders and tables.", neutral={}
-    )
+    ablations: dict[Name, Ablation] = key({}, "Variants of the main policies (paper, Table 3).")
+    regimes: dict[Name, AnyEntry] = key({}, "Other training methods, by their name in folders and tables.", neutral={})
     rewards: dict[Name, AnyReward] = key(
         {},
-        "Rewards by name, for the key `reward` of ablations and online entries of `regimes`; the default "
-        "is correctness.",
+        "Rewards, for the key `reward` of ablations and online regimes.",
         neutral={},
     )
     open_ended: OpenEnded | None = key(None, "Prompts without a right answer (docs/rewards.md).", neutral=None)
@@ -363,15 +356,13 @@ class Config(Section):
     evaluation: Evaluation = key(Evaluation(), "Evaluation on the benchmarks.")
     frontier: Frontier | None = key(
         None,
-        "Tables of accuracy against cost; null: with default keys if there are `regimes`, else none.",
+        "Tables of accuracy against cost; null: defaults if there are `regimes`, else none.",
         neutral=None,
     )
-    price_per_device_hour: Price | None = key(
-        None, "Price of an hour of a device, to show costs in money.", neutral=None
-    )
+    price_per_device_hour: Price | None = key(None, "Price of a device-hour, to show costs in money.", neutral=None)
     collapse: Collapse | None = key(
         None,
-        "Tables of training dynamics; null: with default keys if there are `regimes`, else none.",
+        "Tables of training dynamics; null: defaults if there are `regimes`, else none.",
         neutral=None,
     )
     sweep: Sweep | None = key(None, "Tune regimes on development problems.", neutral=None)
@@ -379,8 +370,7 @@ class Config(Section):
     drift: Drift | None = key(None, "KL divergence of every policy from M0 (drift.csv).", neutral=None)
     share_imports: bool = key(
         True,
-        "Fork trainings and generation from one process that has imported torch, transformers and TRL, to "
-        "start faster. Has no effect on a cluster or on jobs that run vLLM.",
+        "Fork jobs from one process that has imported torch and TRL, to start faster; not on a cluster or with vLLM.",
     )
     training: Processes = key(Processes(), "GPUs and precision of a training.")
     checkpoints: Checkpointing = key(Checkpointing(), "Checkpoints, to resume interrupted trainings.")
@@ -394,8 +384,7 @@ class Config(Section):
 
     @property
     def problem_sources(self) -> dict[str, ProblemSource]:
-        """Return the training pool as `pool`, the benchmarks, open-ended prompts, and development problems if they
-        have a source."""
+        """Return all sets of problems with a source by name: pool, benchmarks, open-ended and development prompts."""
         sources = {"pool": self.pool, **self.benchmarks, **(self.open_ended.sources if self.open_ended else {})}
         if self.sweep is None or isinstance(self.sweep.development, int):
             return sources
@@ -403,7 +392,7 @@ class Config(Section):
 
     @property
     def reached(self) -> Reached | None:
-        """Seeds that the interim analyses so far ask for; None for the whole grid."""
+        """Return the seeds after the interim analyses so far; None for the whole grid."""
         return self._reached
 
     @property
@@ -419,7 +408,7 @@ class Config(Section):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The configuration without keys that change only speed and place. Equal identities give equal results."""
+        """Return the keys that change more than speed and place. Equal identities give equal results."""
         values = self.params(without={"checkpoints", "logging", "share_imports", "training"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             section.pop("training", None)
@@ -481,6 +470,6 @@ class Config(Section):
         """
         if variant in ("", AUTO):
             return self.warmup
-        own, where = self.ablations[variant].warmup, f"ablations.{variant}.warmup"
+        changes, where = self.ablations[variant].warmup, f"ablations.{variant}.warmup"
         main = self.warmup.model_copy(update={"horizon": self.warmup.total_steps, "auto": None})
-        return changed(where, main, own | {"steps": self.steps_of(variant)})
+        return changed(where, main, changes | {"steps": self.steps_of(variant)})

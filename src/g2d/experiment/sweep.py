@@ -1,9 +1,8 @@
 """Sweep: tune learning rates and other keys of each regime on development problems.
 
-A candidate is an ablation or entry that is not in the configuration: the same rules and scripts, other values of the
-swept keys, one seed, one K. `with_candidates` adds them for the table of jobs only, so no table, card or test has them.
-The chosen values are a small file, an input of the trainings, which fill their settings from it (`with_choice`). The
-graph does not depend on the choice.
+A candidate is an ablation or entry with other values of the swept keys, one seed and one K. `with_candidates` adds them
+only for the table of jobs, so no table, card or test has them. Trainings read the chosen values from a file
+(`with_choice`), so the graph does not depend on the choice.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from g2d.settings import Section
 from g2d.settings.mistakes import changed
 
 SECTIONS: dict[str, type[Section]] = {"warmup": Warmup, "dpo": Dpo}
-COUNTS = ("epochs", "max_steps", "lag")  # the whole numbers among the keys that can be swept
+COUNTS = ("epochs", "max_steps", "lag")  # swept keys that are whole numbers
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The name of its folder. No name in a configuration has an @."""
+        """Return the name of its folder. Names in a configuration have no @."""
         return "@".join([self.swept, *(f"{key}-{value}" for key, value in self.values)])
 
 
@@ -76,7 +75,7 @@ def candidates(config: Config) -> list[Candidate]:
         combined = []
         for values in product(*lists.values()):
             tried = changed(f"sweep.regimes.{name}", base, dict(zip(lists, values, strict=True)))
-            combined.append(tuple((key, getattr(tried, key)) for key in lists))  # as the section reads them
+            combined.append(tuple((key, getattr(tried, key)) for key in lists))  # validated values
         combined.sort(key=lambda values: [value for _, value in values])
         all_candidates += [Candidate(name, values, k) for values in combined]
     return all_candidates
@@ -88,7 +87,7 @@ def k_of(config: Config, name: str) -> int:
     common = sorted(set.intersection(*(set(_steps(config.for_model(model), name)) for model in config.models)))
     chosen = config.sweep.at.get(name, common[-1] if common else 0)
     if chosen not in common:
-        raise ValueError(f"sweep.at.{name}: K={chosen} is none that every model has {common}: choose one of them")
+        raise ValueError(f"sweep.at.{name}: K={chosen} is not a K of every model {common}: choose one of them")
     return chosen
 
 
@@ -109,7 +108,7 @@ def with_candidates(config: Config) -> Config:
         changes: dict[str, Any] = {"steps": [candidate.k]}
         if name in config.regimes:
             entry = config.regimes[name]
-            if entry.phase == "online":  # its own K count: the schedule stays that of the entry
+            if entry.phase == "online":  # the entry's schedule, also with another K
                 changes |= {"policies": ["online"], "horizon": entry.total_steps, "auto": None, "select": False}
             regimes[candidate.name] = _tuned(config, name, values | changes)
             continue
@@ -123,7 +122,7 @@ def with_candidates(config: Config) -> Config:
 
 
 def _tuned(config: Config, name: str, values: dict[str, Any]) -> Any:
-    """Return the warm-up, DPO, an ablation or an entry with other values of the swept keys."""
+    """Return the warm-up, DPO, an ablation or an entry with these values."""
     section, settings = swept_section(config, name)
     if ablation := config.ablations.get(name):
         return ablation.model_copy(update={section: getattr(ablation, section) | values})
@@ -141,5 +140,5 @@ def with_choices(config: Config, chosen: Mapping[str, Mapping[str, float]]) -> C
     tuned = {name: _tuned(config, name, dict(values)) for name, values in chosen.items()}
     sections: dict[str, Any] = {name: tuned[name] for name in tuned.keys() & SECTIONS.keys()}
     for group in ("ablations", "regimes"):
-        sections[group] = {name: tuned.get(name, own) for name, own in getattr(config, group).items()}
+        sections[group] = {name: tuned.get(name, entry) for name, entry in getattr(config, group).items()}
     return config.model_copy(update=sections)

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from g2d.experiment.arms import Arm, arms
+from g2d.experiment.arms import Arm, Point, arms
 from g2d.experiment.config import Config, load
-from g2d.experiment.sweep import SECTIONS, with_candidates, with_choice
+from g2d.experiment.sweep import with_candidates, with_choice
 from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, install, read_json, sha256
 from g2d.jobs.launchers import forget_launcher
@@ -90,7 +90,7 @@ class GridTraining:
             weights_sha256=sha256(output.weights),
             continued_from=read_policy(job.resume_from.parent / "policy.json").k if job.resume_from else None,
             started_from=job.start.policy_id if job.start else None,
-            settings=self.params | dict(trained.found),
+            settings=self.params | dict(trained.recorded),
             effect_left=None if job.lora.trains_all else recorded_effect(job.base.base, self.folder / "adapter"),
         )
         write_policy(output.policy, policy)
@@ -103,10 +103,10 @@ def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
 
 @contextmanager
 def training(snakemake: Any) -> Iterator[GridTraining]:
-    """Run the body of the script of all trainings; everything else as `g2d.jobs.stage.stage`.
+    """Run the body of the script of all trainings, as `g2d.jobs.stage.stage` does.
 
-    A training works in a folder that is no output, so it outlives an attempt that fails; it vanishes when every output
-    is there. Then, with `checkpoints.keep: last`, the checkpoint that it went on from is emptied.
+    The work folder is no output, so it persists between attempts; it is deleted when all outputs exist. Then, with
+    `checkpoints.keep: last`, the checkpoint that the training continued is emptied.
     """
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
     for file in snakemake.input.get("choice", []):  # settings that a sweep has chosen
@@ -135,13 +135,15 @@ def _job(
     snakemake: Any, arm: Arm, config: Config, params: Mapping[str, Any], *, work: Path, meter: Meter
 ) -> TrainingJob:
     wildcards, policy_id = snakemake.wildcards, str(Path(*work.parts[1:-1]))
+    section = REGIMES[arm.regime].section or arm.regime
+    chosen = {key: value for key, value in params[section].items() if key not in snakemake.params.settings[section]}
     start, teacher, checkpoint, harvest = (
         snakemake.input.get(name) for name in ("start", "teacher", "checkpoint", "harvest")
     )
     return TrainingJob(
         base=read_own_policy(snakemake.input.base),
         data=None,
-        settings=_settings(arm, params, int(wildcards.g), int(wildcards.k)),
+        settings=settings_as_run(arm, params, (int(wildcards.g), int(wildcards.k)), chosen),
         seed=int(wildcards.seed),
         work=work,
         lora=Lora.model_validate(params["lora"]),
@@ -168,27 +170,16 @@ def _job(
     )
 
 
-def _settings(arm: Arm, params: Mapping[str, Any], group_size: int, k: int) -> Any:
-    """Return the settings of a regime.
-
-    These are the params, and keys that do not change the result: which rollouts of an online training are kept, and
-    whether the device decides the size of a pass.
-    """
-    regime, written = REGIMES[arm.regime], arm.settings
-    values = dict(params[regime.section or regime.name])
+def settings_as_run(arm: Arm, params: Mapping[str, Any], point: Point, chosen: Mapping[str, Any]) -> Any:
+    """Return the settings of an arm at one point, with the values that a sweep chose."""
+    regime, (g, k) = REGIMES[arm.regime], point
+    changes = dict(chosen)
     if regime.phase == "online":
-        values |= {"steps": [k], "keep_rollouts": written.keep_rollouts}
-        values |= {"auto": params["auto"]} if "auto" in params else {}
+        horizon = params[regime.section or regime.name]["horizon"]
+        changes |= {"steps": [k], "horizon": horizon, "auto": arm.settings.auto if arm.stops else None}
     if regime.section == "warmup":
-        values |= {"group_sizes": [group_size]}
-    if written.per_device_batch_size == "auto":
-        if regime.section == "warmup":
-            completions = values["per_device_batch_size"] * values["gradient_accumulation_steps"]
-            values |= {"prompts_per_step": completions // group_size}
-        values |= {"per_device_batch_size": "auto"}
-    if section := SECTIONS.get(regime.section):
-        return section.model_validate(values)
-    return regime.settings.model_validate(values | {"regime": regime.name})
+        changes |= {"group_sizes": [g]}
+    return arm.settings.model_copy(update=changes)
 
 
 # ------------------------------------------------------------------------------------------- selected checkpoints
@@ -198,7 +189,7 @@ def take_over(chosen: Policy, folder: Path, regime: str, steps: Sequence[int]) -
     """Copy weights and record of the checkpoint chosen among `steps` to the folder of the evaluated policy.
 
     Raises:
-        ValueError: the weights are not those that were trained.
+        ValueError: the weights have changed since training.
     """
     require_own_weights(chosen)
     here = "adapter" if chosen.adapter else "weights"

@@ -1,9 +1,9 @@
 """`g2d try CONFIG`: M0 answers a few problems as it would in the grid, before anything is trained.
 
 g2d try my.yaml                          20 problems of the pool, sampled as in the harvest
-g2d try my.yaml --problems gsm8k --n 50  of a benchmark, decoded as in the evaluation
+g2d try my.yaml --problems gsm8k --n 50  problems of a benchmark, decoded as in the evaluation
 
-Prompt, engine, decoding and verifier are taken from the configuration. Nothing is written.
+Prompt, engine, decoding and verifier are the configuration's. Nothing is written.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from g2d.settings.arguments import at_least
 from g2d.verifier import Verifier
 from g2d.verifier.pool import default_workers
 
-AT_ONCE = 8  # problems that are answered together, and then printed; vLLM answers all
-SHOWN = 1200  # characters of a completion, unless all are asked for
+AT_ONCE = 8  # problems per batch, after which answers are printed; vLLM answers all in one batch
+SHOWN = 1200  # characters of a completion to print without --full
 WIDTH = 118
-MANY = 0.1  # a share worth a hint
+MANY = 0.1  # share of answers that causes a hint
 WORDS = {
     "correct": "right",
     "incorrect": "wrong",
@@ -70,31 +70,31 @@ WORDS = {
 class Trial:
     """Settings of a trial and its answers, one per problem."""
 
-    config: Config  # as the model sees it
+    config: Config  # resolved for the model
     model: str
-    problems: str  # their name
-    section: str  # of the configuration, that says how they were decoded
+    problems: str  # name of the set
+    section: str  # section of the configuration with the decoding
     decoding: Decoding
     rollouts: list[Rollout]
-    seconds: float  # of generating and judging, without loading
-    rewards: list[float] | None = None  # where another reward was asked for than the truth
+    seconds: float  # for generating and judging, without loading
+    rewards: list[float] | None = None  # rewards by --reward, unless that is correctness
 
 
 def register(subparsers: Any) -> None:
     """Add the command to `g2d`."""
     parser = subparsers.add_parser(
         "try",
-        help="ask the model a few problems, before anything is trained",
+        help="show the model's answers to a few problems, before anything is trained",
         description=(__doc__ or "").partition("\n\n")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", type=Path, help="a configuration; its paths are relative to the working directory")
     parser.add_argument("--n", type=at_least(1, int), default=20, help="problems (20)")
     parser.add_argument("--problems", default="pool", metavar="NAME", help="a benchmark instead of the pool")
-    parser.add_argument("--model", metavar="NAME", help="of the configuration (its first one)")
-    parser.add_argument("--reward", metavar="NAME", help="an entry of `rewards`, whose numbers to show too")
-    parser.add_argument("--seed", type=int, default=0, help="of the choice of problems and of the draw (0)")
-    parser.add_argument("--full", action="store_true", help=f"all of a completion, not {SHOWN} characters")
+    parser.add_argument("--model", metavar="NAME", help="a model of the configuration (the first)")
+    parser.add_argument("--reward", metavar="NAME", help="an entry of `rewards`: also show its rewards")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the problems and the answers (0)")
+    parser.add_argument("--full", action="store_true", help=f"show whole completions, not {SHOWN} characters")
     parser.set_defaults(run=run)
 
 
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = config.model_copy(update={"models": {name: config.models[name]}})
     require_installed(config)
     require_tasks(config)
-    go_offline("pretrained_model")  # which may fetch, and reports nothing
+    go_offline("pretrained_model")  # M0 may be downloaded
     require_repositories(config)
 
     def show(trial: Trial, first: int, total: int) -> None:
@@ -154,11 +154,11 @@ def tried(
             try:
                 rollouts = draw_rollouts(policy, part, resolved.prompt, decoding, engine=engine, verifier=verifier)
             except TemplateError as error:
-                raise ValueError(f"{model}: its chat template cannot be used: {error}") from None
+                raise ValueError(f"{model}: chat template fails: {error}") from None
             except (LookupError, RuntimeError):
                 if (name := not_a_number(policy)) is None:
                     raise
-                raise ValueError(f"{model}: its weights are not numbers, {name} for one") from None
+                raise ValueError(f"{model}: weights are infinite or NaN, for example {name}") from None
             trial = replace(
                 trial, rollouts=[*trial.rollouts, *rollouts], seconds=trial.seconds + time.monotonic() - begun
             )
@@ -189,7 +189,7 @@ def not_a_number(policy: Policy) -> str | None:
 
 
 def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int) -> list[Problem]:
-    """Return n random problems, all if there are fewer. From the pool, only pinned levels."""
+    """Return n random problems, all if there are fewer; of the pool, only pinned levels."""
     levels = config.calibration.levels
     if name == "pool" and levels != "auto":
         pool = [problem for problem in pool if problem.level in levels] or pool
@@ -197,7 +197,7 @@ def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int)
 
 
 def base_policy(name: str, source: ModelSource, folder: Path) -> Policy:
-    """Return M0, made in a temporary folder if the run makes it, or the one in `results` if its source is the same."""
+    """Return M0: from `results` if its source is the same, or made in a temporary folder."""
     if not isinstance(source, (EmbeddedModel, ScratchModel, GgufModel)):
         return resolve_base(name, source)
     if not isinstance(source, GgufModel):
@@ -206,7 +206,7 @@ def base_policy(name: str, source: ModelSource, folder: Path) -> Policy:
     if record.exists() and (made := read_policy(record)).settings == source.params(without={"settings"}):
         return made
     if isinstance(source, ScratchModel):
-        say(f"{name}: trained from scratch first, which the grid does too", file=sys.stderr)
+        say(f"{name}: training it from scratch first, as the grid does", file=sys.stderr)
     return make_base(name, source, folder)
 
 
@@ -245,7 +245,7 @@ def _block(name: str, text: str) -> Iterator[str]:
 
 
 def summary(trial: Trial) -> Iterator[str]:
-    """Return counts, seconds, and hints."""
+    """Yield counts, seconds, and hints."""
     n, decoding = len(trial.rollouts), trial.decoding
     how = f"temperature {decoding.temperature:g}" if decoding.temperature else "greedy"
     yield (
@@ -265,7 +265,7 @@ def summary(trial: Trial) -> Iterator[str]:
 
 
 def hints(trial: Trial) -> Iterator[str]:
-    """Return what the answers suggest to change in the configuration, with the keys."""
+    """Yield changes of the configuration that the answers suggest, with the keys."""
     n, key = len(trial.rollouts), f"{trial.section}.max_completion_length"
     cut = [rollout for rollout in trial.rollouts if _is_cut(rollout)]
     thinking = sum(map(_is_thinking, cut))
@@ -285,15 +285,15 @@ def hints(trial: Trial) -> Iterator[str]:
         longer = sum(rollout.token_count > budget for rollout in trial.rollouts)
         problems_found.append((longer, f"are longer than max_completion_length={budget} of {', '.join(sections)}"))
     silent = sum(rollout.verdict == "no_boxed" and not _is_cut(rollout) for rollout in trial.rollouts)
-    where = "where the answer is looked for: ask for it in prompt.system or prompt.template"
-    problems_found.append((silent, f"ended without a \\boxed{{...}}, {where}"))
-    yield from (f"{count} of {n} {what}" for count, what in problems_found if count and count >= MANY * n)
+    fix = "so no answer is found: request it in prompt.system or prompt.template"
+    problems_found.append((silent, f"ended without a \\boxed{{...}}, {fix}"))
+    yield from (f"{count} of {n} {problem}" for count, problem in problems_found if count and count >= MANY * n)
     right = sum(rollout.verdict == "correct" for rollout in trial.rollouts)
     verifiable = sum(rollout.verdict != "no_reference" for rollout in trial.rollouts)
     if verifiable and right == verifiable:
-        yield "every answer is right: such problems leave nothing to learn, so choose harder ones"
+        yield "every answer is right, so there is nothing to learn: choose harder problems"
     if verifiable and not right and len(cut) + silent < n / 2:
-        yield "no answer is right: compare what was found with the reference (wrong fields, answer_format or level?)"
+        yield "no answer is right: compare answers and references (wrong fields, answer_format or level?)"
 
 
 def _is_cut(rollout: Rollout) -> bool:
@@ -301,7 +301,7 @@ def _is_cut(rollout: Rollout) -> bool:
 
 
 def _is_thinking(rollout: Rollout) -> bool:
-    """Whether thinking began, in the completion or in the template, and did not end."""
+    """Return whether thinking began, in the completion or in the template, and did not end."""
     begun = "<think>" in rollout.completion_text or rollout.prompt_text.rstrip().endswith("<think>")
     return begun and "</think>" not in rollout.completion_text
 

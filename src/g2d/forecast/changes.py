@@ -7,14 +7,11 @@ from dataclasses import replace
 from g2d.memory.need import GIB, Forecast, Need
 from g2d.memory.workload import Drawing, Training
 
-SHARES = tuple(n / 20 for n in range(1, 19))  # shares of the card for vLLM next to a trainer
+SHARES = tuple(n / 20 for n in range(1, 19))  # shares of the card for vLLM
 
 
 def training_change(training: Training, need: Need, forecast: Forecast) -> str | None:
-    """Return which settings to change, or that no change helps; None if the job fits.
-
-    Tries smaller passes first, then other shares of the card for vLLM, the nearest first.
-    """
+    """Return which settings to change, or that no change helps; None if the job fits."""
     if need.verdict == "fits":
         return None
     passes = [n for n in range(training.units, 0, -1) if training.units % n == 0]
@@ -55,7 +52,6 @@ def _settings(training: Training, units: int, share: float | None, verdict: str)
 
 
 def drawing_change(drawing: Drawing, need: Need, forecast: Forecast) -> str | None:
-    """Return `training_change` for completions from a frozen policy."""
     if need.verdict == "fits":
         return None
     if forecast.engine.name == "vllm" and not drawing.compared:

@@ -41,7 +41,6 @@ ESTIMATE = (
 
 
 def register(subparsers: Any) -> None:
-    """Add the command to `g2d`."""
     parser = subparsers.add_parser("plan", help="jobs that fit on a card, before anything runs", description=__doc__)
     parser.add_argument("config", type=Path, help="a configuration")
     parser.add_argument(
@@ -126,7 +125,6 @@ def model_forecast(
 
 
 def _merged(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Merge jobs that differ only in their names."""
     merged: dict[str, dict[str, Any]] = {}
     for job in jobs:
         first = merged.setdefault(json.dumps(job | {"job": ""}), job)
@@ -142,13 +140,12 @@ def _as_json(need: Need, change: str | None) -> dict[str, Any]:
         "total_bytes": need.total,
         "card_bytes": need.card,
         "parts": [asdict(part) for part in need.parts],
-        "said": need.said,
+        "said": need.notes,
         "change": change,
     }
 
 
 def _passes(training: Training) -> str:
-    """Describe the settings that are chosen by the card, for this card."""
     rows = f"per_device_batch_size: {training.units}" if training.update is not None else ""
     kept = f"gradient_checkpointing: {str(training.checkpointing).lower()}" if training.choose_checkpointing else ""
     return ", ".join(filter(None, (rows, kept)))
@@ -165,7 +162,6 @@ def _tokens(config: Config) -> list[dict[str, Any]]:
 
 
 def _screen(model: dict[str, Any], memory: float, prompt_tokens: int) -> str:
-    """Return the forecast of one model as text."""
     card = f"on a card of {memory:g} GiB, prompts of at most {prompt_tokens} tokens" if memory else "without a card"
     lines = [f"{model['model']} {card}"]
     for job in model["jobs"]:
@@ -192,7 +188,6 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _files(pairs: list[str], config: Config) -> dict[str, Path]:
-    """Return the files of --config-json by model; raises ConfigError."""
     given = {}
     for pair in pairs:
         name, _, file = pair.partition("=")
@@ -205,7 +200,7 @@ def _files(pairs: list[str], config: Config) -> dict[str, Path]:
 
 
 def memory_here() -> float | None:
-    """Return the GiB of the smallest card of this machine, by nvidia-smi; None without one."""
+    """Return the GiB of this machine's smallest card."""
     if shutil.which("nvidia-smi") is None:
         return None
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]

@@ -9,17 +9,15 @@ from functools import cache
 from g2d.jobs.cost import Cost
 from g2d.jobs.gpus import visible
 
-WIDTH = 1024  # rows and columns of the matrices
+WIDTH = 1024
 ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Device:
-    """A card, or a core of this machine."""
-
     is_card: bool
     unit: str
-    caveat: str  # caveat about a guess
+    caveat: str
 
     def hours(self, cost: Cost) -> float:
         """Hours of a job on such a device; 0 if it ran on the other kind."""
@@ -33,19 +31,17 @@ CORE = Device(False, "CPU hours", "core-hours on this machine, guessed from a ma
 
 
 def device_of(cost: Cost) -> Device:
-    """Return the kind of device that a job ran on."""
     return CORE if cost.device == "cpu" else CARD
 
 
 def device_here(engine: str, *, elsewhere: bool = False) -> Device:
-    """Return the device of future jobs: a card, or a core if this machine has no GPU, the jobs run here and do not use
-    vLLM."""
+    """Return the device of future jobs: a core only if they run here, without vLLM and GPUs."""
     return CARD if elsewhere or engine == "vllm" or visible() else CORE
 
 
 @cache
 def core_operations() -> float:
-    """Return the operations per CPU second of one core, in the fastest of some products of float32 matrices."""
+    """Return the operations per CPU second of one core, in a float32 matrix product."""
     import numpy as np
 
     matrix = np.ones((WIDTH, WIDTH), dtype=np.float32)

@@ -1,14 +1,8 @@
 """Hours of jobs without measurements: a guess from model size and tokens, for an H100 or a CPU core.
 
-A decoding step reads all weights and launches their kernels. A training pass does 8 operations per parameter and token:
-forward and backward (only of adapters), the forward pass again for checkpointed activations, and the reference. The
-constants were measured on one H100 80GB with models of 0.5 and 7.6 billion parameters and reproduce these measurements
-within a factor of two (docs/performance.md). Assumptions: completions have half of their token budget, half of the
-prompts are pairable, benchmarks have 1,000 problems.
-
-Only operations count on a core, at `EFFICIENCY` times the speed of a matrix product: 2 per parameter and token of
-drawing, prompts included, and 8 in training. Drawing reads a prompt once for all its completions, and the common
-beginning of all prompts once; a pass reads a prompt once per group or pair (`training.shared_prompts`).
+A decoding step reads all weights. A training pass does 8 operations per parameter and token: forward and backward (only
+of adapters), the forward pass again for checkpointed activations, and the reference. The constants were measured on one
+H100 80GB with models of 0.5 and 7.6 billion parameters, and are right within a factor of two (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -37,40 +31,38 @@ STEP = {"transformers": 0.07, "vllm": 0.003}  # seconds of a decoding step witho
 ROW = {"transformers": 0.0, "vllm": 2.5e-5}  # seconds per row of it
 AT_ONCE = 256  # rows of vLLM
 PASS = 0.5  # seconds of a pass of training at least: launches
-UPDATE = 1.0  # seconds of an update of online training beside drawing and passes
-START = {"transformers": 30.0, "vllm": 60.0}  # seconds of a job before its first token
-EFFICIENCY = 1.0  # speed of a core relative to a float32 product; bfloat16 is faster
+UPDATE = 1.0  # seconds of an update beside drawing and passes
+START = {"transformers": 30.0, "vllm": 60.0}  # seconds before the first token
+EFFICIENCY = 1.0  # relative to a float32 matrix product; bfloat16 is faster
 START_ON_CPU = 15.0
 
-LENGTH = 0.5  # share of its token budget
+LENGTH = 0.5  # share of the token budget
 PAIRABLE = 0.5  # share of the prompts
-PROBLEMS = 1000  # size of a benchmark that is not available yet
-LEVELS = 5  # levels of a pool that does not configure them
+PROBLEMS = 1000  # assumed size of a benchmark
+LEVELS = 5  # assumed number of levels
 
-# Tokens of a prompt: of the template with its default system message, per message, and per character of the text.
+# Tokens of the template with its default system message, and of each message.
 TEMPLATE_TOKENS, MESSAGE_TOKENS = 20, 8
 CHARACTERS_PER_TOKEN = 2  # problems are mostly numbers and operators
 
 
 @dataclass(frozen=True)
 class Work:
-    """Work of a job for a card."""
-
-    drawn: float = 0.0  # completions
+    drawn: float = 0.0
     rows: int = 1  # completions that are drawn together
-    length: float = 0.0  # tokens of a completion
-    trained: float = 0.0  # sequences that pass through the model in training
-    passes: float = 0.0  # forward and backward passes over these sequences
-    updates: float = 0.0  # updates of an online training
-    teacher: float | None = None  # parameters of a teacher that scores all sequences; as in `Training`
-    group: int = 1  # completions that share a prompt
+    length: float = 0.0
+    trained: float = 0.0  # sequences
+    passes: float = 0.0  # forward and backward, over these sequences
+    updates: float = 0.0  # online training
+    teacher: float | None = None  # parameters; as in `Training`
+    group: int = 1
     shared: int = 1  # completions that a pass reads with one prompt
-    prompt: float = PROMPT_TOKENS  # tokens of a prompt
+    prompt: float = PROMPT_TOKENS
     beginning: float = 0.0  # tokens that all prompts begin with
 
 
 def seconds(work: Work, size: float, engine: str) -> float:
-    """Return the device seconds of a job without its start, for a model of `size` parameters."""
+    """Return the device seconds of a job, for a model of `size` parameters."""
     steps = ceil(work.drawn / work.rows) * work.length
     drawing = steps * (STEP[engine] + work.rows * ROW[engine] + size * BYTES / BANDWIDTH)
     tokens = work.trained * (PROMPT_TOKENS + work.length)
@@ -80,7 +72,7 @@ def seconds(work: Work, size: float, engine: str) -> float:
 
 
 def core_seconds(work: Work, size: float, operations: float) -> float:
-    """Return the CPU seconds of a job without its start, on a core with this many operations per second."""
+    """Return the CPU seconds of a job, on a core with this many operations per second."""
     teacher = 0.0 if work.teacher is None else work.teacher or size
     drawn = work.drawn * ((work.prompt - work.beginning) / work.group + work.length)
     trained = work.trained * (work.prompt / work.shared + work.length)
@@ -88,8 +80,7 @@ def core_seconds(work: Work, size: float, operations: float) -> float:
 
 
 def prompt_tokens(config: Config, source: Any) -> tuple[float, float]:
-    """Return the tokens of a prompt and of the common beginning of all prompts, from the text of synthetic problems;
-    `PROMPT_TOKENS` and 0 for others."""
+    """Return the tokens of a prompt and of the common beginning of all prompts."""
     if not isinstance(source, SyntheticProblems):
         return PROMPT_TOKENS, 0.0
     one_per_level = min(source.n, max(1, len(levels_of(source))))
@@ -115,11 +106,9 @@ def guess(
 ) -> float:
     """Return the hours of a job on a device.
 
-    Args:
-        stage: its rule, without `_shard`.
-        units: completions of an online training, or a generating job's share of the prompts.
+    `units` are completions of an online training, or a generating job's share of the prompts.
     """
-    if stage == "measure_drift":  # transformers draws with any engine
+    if stage == "measure_drift":  # it uses transformers with any engine
         config = config.model_copy(update={"engine": config.engine.model_copy(update={"name": "transformers"})})
     engine, size = config.engine.name, parameters(config.models[model])
     work = _drawing(config, stage, wildcards, units) if arm is None else _training(config, arm, int(wildcards.g), units)
@@ -132,7 +121,6 @@ def guess(
 
 
 def _training(config: Config, arm: Arm, group_size: int, completions: float) -> Work:
-    """Return the work of a training; `completions` counts only for online ones."""
     settings, samples, budget = arm.settings, config.harvest.samples_per_prompt, config.harvest.max_completion_length
     shares = config.training.shared_prompts is not False
     if arm.phase != "online":
@@ -168,5 +156,4 @@ def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> 
 
 
 def _rows(config: Config, completions: float, batch: int) -> int:
-    """Return the number of completions that are drawn together."""
     return max(1, min(ceil(completions), AT_ONCE if config.engine.name == "vllm" else batch))

@@ -1,8 +1,7 @@
 """GPU-hours or CPU hours of jobs, for `snakemake -n` and `g2d status`.
 
-The rate of a job is the mean over finished jobs of its stage and model on such a device (`g2d.forecast.rates`), or
-else a guess (`g2d.forecast.guess`). The hours are an upper bound with `warmup.iterations` above 1 or `warmup.replay`,
-because a step then generates only part of its completions.
+The rate of a job is the mean over finished jobs of its stage and model, or else a guess. With `warmup.iterations` above
+1 or `warmup.replay`, the hours are an upper bound.
 """
 
 from __future__ import annotations
@@ -27,24 +26,23 @@ from g2d.jobs.cost import Cost
 
 @dataclass(frozen=True)
 class GpuJob:
-    """A job that holds a GPU. Its hours are proportional to `units`: completions of an online training, else 1."""
+    """A job that holds a GPU; its hours are proportional to `units`, completions of an online training."""
 
     stage: str
     model: str
     units: float = 1.0
-    rate_of: str | None = None  # stage with its rate, if another: a probe has the rate of a harvest
-    at_most: bool = False  # its hours may be fewer
+    rate_of: str | None = None  # a probe has the rate of a harvest
+    at_most: bool = False
     guess: float | None = None  # hours per unit, if not measured
 
     @property
     def rated_as(self) -> tuple[str, str]:
-        """Stage and model of its rate."""
         return self.rate_of or self.stage, self.model
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the estimate; `hours` is None if the stage was not measured."""
+    """`hours` is None if the stage was not measured."""
 
     stage: str
     jobs: int
@@ -53,7 +51,6 @@ class Line:
 
 
 def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
-    """Return a job that trains or generates, with a guess for a device."""
     model, stage, w = job.model, job.stage, job.wildcards
     model_config, units = config.for_model(model), 1.0
     more: dict[str, Any] = {}
@@ -75,7 +72,7 @@ def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
 
 
 def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence[float]]) -> list[Line]:
-    """Return the hours by stage and source of the rate, in the order of the jobs."""
+    """Return the hours by stage and source of the rate."""
     by_line: dict[tuple[str, str], list[float | None]] = {}
     means = mean_rates(measured)
     for job in jobs:
@@ -93,18 +90,16 @@ def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence
 
 
 def mean_rates(measured: Mapping[tuple[str, str], Sequence[float]]) -> dict[tuple[str, str], float]:
-    """Return the mean rate of every measured (stage, model)."""
     return {key: mean(rates) for key, rates in measured.items() if rates}
 
 
 def hours_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | None:
-    """Return the hours of a job, by its measured rate or its guess; None without both."""
     rate = means.get(job.rated_as, job.guess)
     return None if rate is None else rate * job.units
 
 
 def report(lines: Sequence[Line], price: Price | None = None, device: Device = CARD) -> str:
-    """Return the estimate as a table with its total, also in money if all cards have one price; empty without lines."""
+    """Return the estimate as a table with its total, also in money if all cards have one price."""
     if not lines:
         return ""
     width = max(len("job"), *(len(line.stage) for line in lines))
@@ -121,8 +116,10 @@ def report(lines: Sequence[Line], price: Price | None = None, device: Device = C
 
 
 def next_cost(config: Config, look: Mapping[str, Any], results: str | Path = "results") -> dict[str, Any]:
-    """Return the cost of the next look at the rates of finished jobs: device-`hours` and, with a price, `money` in a
-    `currency`; None if a rate or price is unknown. Keys with `_at_most`: each policy that gets seeds gets all seeds."""
+    """Return the cost of the next look at the rates of finished jobs: device-`hours` and, with a price, `money`.
+
+    None if a rate or price is unknown. Keys with `_at_most`: each policy that gets seeds gets all seeds.
+    """
     price = config.price_per_device_hour
     worths: dict[str, Callable[[Cost], float]] = {"hours": lambda cost: cost.device_s / 3600}
     if price:

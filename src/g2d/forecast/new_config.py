@@ -36,17 +36,17 @@ DATA_SETS: dict[str, dict[str, Any]] = yaml.safe_load((TEMPLATES / "problems.yam
 DEMONSTRATION = "embedded"
 MODELS = f"a folder, a repository of the Hub (id, or id@commit), or {DEMONSTRATION} (the demonstration's)"
 PROBLEMS = "gsm8k, math, arithmetic (generated), or a JSONL file to train on, whose --benchmark is another file"
-COLUMNS = {  # usual names of the columns of a file, the likeliest first
+COLUMNS = {  # likeliest first
     "prompt": ("problem", "question", "prompt", "query", "instruction"),
     "answer": ("answer", "reference", "target", "solution"),
     "level": ("level", "difficulty"),
 }
-MOST_PROMPTS = 1500  # prompts to train on
+MOST_PROMPTS = 1500
 ON_CARD = {
     "engine": "vllm",
     "seeds": [0, 1, 2],
     "n": MOST_PROMPTS,
-    "budget": 512,  # tokens of a completion
+    "budget": 512,  # tokens
     "steps": [0, 50, 100, 200],
     "prompts_per_step": 16,
     "problems_per_level": 200,
@@ -63,7 +63,6 @@ ON_CPU = {
 
 
 def register(subparsers: Any) -> None:
-    """Add `g2d config` to the command line, with `new`."""
     parser = docs.register(subparsers).add_parser(
         "new",
         help="write a configuration",
@@ -88,9 +87,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file and print whether it fits and what to run next; raises ConfigError if an answer is missing or
-    invalid.
-    """
+    """Write the file and print whether it fits; raises ConfigError if an answer is missing or invalid."""
     from g2d.forecast.command import memory_here
 
     file = arguments.file
@@ -123,8 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def written(model: str, problems: str, benchmark: str | None, memory: float, budget: int | None) -> str:
-    """Return the configuration as YAML, with fewer seeds, steps and tokens without a card; raises ConfigError if a file
-    or repository cannot be used."""
+    """Return the configuration as YAML; raises ConfigError if a file or repository cannot be used."""
     demonstration = model == DEMONSTRATION
     if demonstration and (problems != "arithmetic" or benchmark not in (None, "arithmetic")):
         raise ConfigError(f"--problems {problems}: the model {DEMONSTRATION} solves only generated ones: arithmetic")
@@ -150,7 +146,6 @@ def _yaml(values: dict[str, Any]) -> str:
 
 
 def _model(model: str) -> tuple[str, dict[str, Any]]:
-    """Return name and source of a model."""
     if model == DEMONSTRATION:
         return "demo", {"source": "embedded"}
     if Path(model).is_dir():
@@ -187,7 +182,7 @@ def _newest(identity: str) -> str:
 
 
 def _file(option: str, path: str) -> tuple[int, dict[str, Any]]:
-    """Return number of rows and source of problems in a file; its first row tells the columns and the answer format."""
+    """Return number of rows and source of problems in a file, by the columns of its first row."""
     if not Path(path).is_file():
         raise ConfigError(f"{option} {path}: no such file: correct it, or name one of {', '.join(DATA_SETS)}")
     try:
@@ -214,7 +209,6 @@ def _name(text: str) -> str:
 
 
 def _fits(config: Config, memory: float) -> Iterator[str]:
-    """Yield lines on whether every job fits on the card."""
     from g2d.forecast.command import model_forecast
     from g2d.memory.need import GIB
 
@@ -242,7 +236,6 @@ def _fits(config: Config, memory: float) -> Iterator[str]:
 
 
 def _answer(option: str, given: str | None, question: str, choices: str) -> str:
-    """Return the given answer, or read it from the terminal."""
     if given:
         return given
     if not sys.stdin.isatty():

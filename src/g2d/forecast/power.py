@@ -14,23 +14,24 @@ from g2d.markdown import literal
 from g2d.problems.settings import Generated, LocalProblems
 from g2d.tables.power import POINTS, planned_power
 
-UNKNOWN_SIZE = 500  # problems of a benchmark that is not here yet: MATH-500's
+UNKNOWN_SIZE = 500  # assumed size of a benchmark: MATH-500's
+ASSUMPTION = (
+    f"Two policies are assumed to differ in {200 * (ASSUMED.policy_question + ASSUMED.answer):.0f} % of their answers; "
+    "a finished grid says in how many."
+)
 
 
 def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[str]:
-    """Return paragraphs and Markdown tables on the power of a grid's tests, from assumptions; none if there are no two
-    K to compare. A benchmark of unknown size (None) has `UNKNOWN_SIZE` problems."""
+    """Return paragraphs and Markdown tables on the power of a grid's tests, from assumptions; none without two K."""
     sizes = {name: n or UNKNOWN_SIZE for name, n in n_problems.items()}
     planned = planned_power(config, sizes)
     if planned.empty:
         return []
-    differing = 200 * (ASSUMED.policy_question + ASSUMED.answer)
     words = [
-        "What the grid can see, in points of accuracy: the smallest difference that its tests find with 80 % "
-        "probability, and after the slash, where all K are equally good, the smallest margin by which a K is shown to "
-        "be at most worse than the best. Columns: the standard deviation of a policy's accuracy over seeds. With one "
-        f"seed, differences between these weights. Two policies are assumed to differ in {differing:.0f} % of their "
-        "answers; the finished grid says in how many."
+        "Statistical power, in points of accuracy: the smallest difference that the tests find with 80 % probability, "
+        "and after the slash, if all K are equally good, the smallest margin by which a K is shown to be at most worse "
+        "than the best. Columns: the standard deviation of a policy's accuracy over seeds. With one seed, differences "
+        f"between these weights. {ASSUMPTION}"
     ]
     for benchmark, rows in planned.groupby("benchmark", sort=False):
         words += _of_benchmark(str(benchmark), rows, n_problems[str(benchmark)] is None)
@@ -38,7 +39,6 @@ def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[
 
 
 def _of_benchmark(benchmark: str, rows: pd.DataFrame, guessed: bool) -> list[str]:
-    """Return the table of the first family of tests, and the seeds and problems that the target difference needs."""
     family = rows[rows["against"] == rows["against"].iloc[0]]
     first = family.iloc[0]
     head = (
@@ -46,22 +46,27 @@ def _of_benchmark(benchmark: str, rows: pd.DataFrame, guessed: bool) -> list[str
         f"against {first['against']}, corrected for "
         f"{first['family_size']} comparison{'s' if first['family_size'] > 1 else ''}:"
     )
+    return [head, seeds_table(family), needed_words(family)]
+
+
+def seeds_table(rows: pd.DataFrame) -> str:
+    """Return the smallest difference and margin by the number of seeds, from rows of one benchmark and family, as a
+    Markdown table."""
     lines = [
         f"| seeds | {' | '.join(f'sd {points}' for points in POINTS.values())} |",
         f"|---:|{'---:|' * len(POINTS)}",
     ]
-    for row in family.to_dict("records"):
+    for row in rows.to_dict("records"):
         cells = [
             f"{100 * row[f'difference_sd_{points}']:.1f} / {100 * row[f'margin_sd_{points}']:.1f}"
             for points in POINTS.values()
         ]
         lines.append(f"| {row['n_seeds']}{' (this grid)' if row['this_grid'] else ''} | {' | '.join(cells)} |")
-    return [head, "\n".join(lines), needed_words(family)]
+    return "\n".join(lines)
 
 
 def needed_words(rows: pd.DataFrame) -> str:
-    """Return how many seeds and problems the target difference needs, from the rows of one benchmark and family in
-    `power_table` or `planned_power`."""
+    """Return how many seeds and problems the target difference needs, from the rows of one benchmark and family."""
     points = f"{100 * rows['target'].iloc[0]:g} points"
     several = rows[(rows["n_seeds"] > 1) & rows["problems_needed"].notna()]
     if several.empty:

@@ -1,7 +1,6 @@
 """Device-hours of the rest of the grid after a probe, and of only the advised K: the table advice_hours.csv.
 
-They are GPU-hours, or CPU hours if the probe ran without a GPU. Rates come only from calibration and probe, so the
-advice does not depend on which other jobs have finished (docs/analysis.md, Advice before the grid).
+Rates come only from calibration and probe, so the advice does not depend on which other jobs have finished.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from g2d.tables.frames import Rows, columns, table_of
 
 HOURS_COLUMNS = columns("model scope stage n_jobs device_hours source")
 MEASURED = "calibration and probe"
-ALWAYS = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")  # stages with a row even without a job
+ALWAYS = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")  # always have a row
 STAGES = (*ONLINE_STAGES, "harvest_rollouts", *OFFLINE_STAGES, "evaluate", "draw_samples")
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of one model, measured by calibration and probe; seconds are of `device`."""
+    """Rates of one model; seconds are of `device`."""
 
-    seconds_per_completion: float | None  # seconds of warm-up; None without one
-    start_up: float  # seconds of a job that generates, before its first token
+    seconds_per_completion: float | None  # warm-up
+    start_up: float  # seconds of a job before its first token
     seconds_per_token: float
-    tokens: Mapping[tuple[int, int], float]  # tokens generated per probed prompt, by (G, K)
+    tokens: Mapping[tuple[int, int], float]  # per probed prompt, by (G, K)
     tokens_per_completion: float
     device: Device = CARD
 
     def generation(self, tokens: float, jobs: int) -> float:
-        """Return the device seconds of `jobs` jobs (shards) that generate `tokens` together."""
+        """Return the device seconds of `jobs` shards that generate `tokens` together."""
         return jobs * self.start_up + tokens * self.seconds_per_token
 
     def harvested(self, point: tuple[int, int]) -> float:
@@ -52,9 +51,8 @@ class Rates:
 
 
 def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_probed: int) -> Rates:
-    """Return the rates of one model from the costs of its probes, with `n_probed` prompts each, and calibration."""
     resolved = config.for_model(model)
-    # The cost of the largest K of a group size includes all K steps, also of policies that it continued.
+    # The cost of the largest K includes all K steps, also of policies that it continued.
     longest = {key.group_size: key for key in sorted(probes, key=lambda key: key.k) if key.k}
     probe = next(iter(probes.values())).own
     device = device_of(probe)
@@ -71,7 +69,7 @@ def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_p
         for record in costs.records
         if record.stage in ("calibrate", "draw_probe") and record.tokens_generated and record.device == probe.device
     }
-    # Regression of seconds on tokens, both coefficients not negative.
+    # Regression of seconds on tokens, with coefficients of at least 0.
     spent = np.array([(1.0, record.tokens_generated, 3600 * device.hours(record)) for record in drawn.values()])
     start_up, per_token = nnls(spent[:, :2], spent[:, 2])[0].tolist() if drawn else (0.0, 0.0)
     tokens = {(key.group_size, key.k): costs.own.tokens_generated / n_probed for key, costs in probes.items()}
@@ -91,12 +89,8 @@ def hours_advice(
 ) -> Rows:
     """Yield a row per scope and stage with the remaining hours of a model after the probe.
 
-    The scope "grid" has all jobs that the probe has not done, "advised K" the warm-ups, harvests, DPO and evaluations
-    of M0 and that K with every seed. device_hours, on `measured.device`, is null if the stage was not measured.
-
-    Args:
-        advised: (G, K); None if no K is advised.
-        n_problems: size of every benchmark, and of the development problems of a sweep.
+    The scope "advised K" has the warm-ups, harvests, DPO and evaluations of M0 and that K, (G, K), with every seed.
+    device_hours is null if the stage was not measured. `n_problems` are sizes of benchmarks and development problems.
     """
     resolved = config.for_model(model)
     shards, answers, samples = resolved.engine.shards, resolved.evaluation.answers, resolved.evaluation.samples
@@ -131,8 +125,10 @@ def hours_advice(
 
 
 def remaining_jobs(config: Config, model: str, only: tuple[int, int] | None) -> dict[str, list[Job]]:
-    """Return a model's remaining jobs after calibration and probe by stage: of the whole grid, or of `only` one (G, K)
-    without baselines and ablations. Shards are left out: their merged job counts."""
+    """Return a model's remaining jobs after calibration and probe by stage, of the whole grid or of `only` one (G, K).
+
+    Shards are left out: their merged job counts.
+    """
     points = [(key.group_size, key.k) for key in grid.probes(config) if key.model == model]
     warmed_up = _folders(model, "grpo", points, config.seeds[:1])
     by_stage: dict[str, list[Job]] = {stage: [] for stage in STAGES}
@@ -158,5 +154,4 @@ def _folders(model: str, regime: str, points: Sequence[tuple[int, int]], seeds: 
 
 
 def _folder(job: Job) -> str:
-    """Return the folder of the policy or harvest that a job makes or evaluates."""
     return str(job.wildcards.get("policy") or job.name.removeprefix("results/").rpartition("/")[0])

@@ -17,8 +17,7 @@ AUTO_STAGES = tuple(f"{stage}_auto" for stage in TO_K)  # may stop before their 
 ONLINE_STAGES = (*TO_K, *AUTO_STAGES)  # their unit is a completion
 OFFLINE_STAGES = tuple(f"train_{name}" for name, regime in REGIMES.items() if regime.phase != "online")
 
-# Seconds in the demonstration, on two cores of an AMD EPYC. Once a job has finished, only their ratios are used, and
-# once one of the same rule has finished, they are not used.
+# Seconds in the demonstration, on two cores of an AMD EPYC. Once a job has finished, only their ratios are used.
 USUAL: dict[str, float] = {
     "scratch_model": 110,
     "calibrate": 20,
@@ -32,14 +31,13 @@ USUAL_OF_OTHERS = 2.0
 
 
 class Pace:
-    """Seconds of jobs on any device, by rule and, if given, by model; `work` is relative to the rule's average job."""
+    """Seconds of jobs by rule and model; `work` is relative to the rule's average job."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0])  # seconds per work, jobs
-        self._took = self._usual = 0.0  # real and usual seconds of all finished jobs
+        self._sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0])  # seconds per work, and jobs
+        self._took = self._usual = 0.0  # sums over finished jobs
 
     def add(self, rule: str, seconds: float, work: float = 1.0, model: str = "") -> None:
-        """Count a finished job."""
         for key in {(rule, ""), (rule, model)}:
             self._sums[key][0] += seconds / work
             self._sums[key][1] += 1
@@ -57,9 +55,7 @@ class Pace:
 
 
 def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[Cost], float] = CARD.hours) -> Rates:
-    """Return the rates of all finished jobs, from the cost files of a results folder. Jobs with a `worth` of 0 and
-    unreadable cost files are left out: the jobs that read such a file report it.
-    """
+    """Return the rates of all finished jobs, from cost files; jobs that read an unreadable one report it."""
     rates: Rates = {}
     for model in models:
         for path in sorted(Path(results, model).rglob("*cost.json")):
@@ -76,7 +72,7 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
 
 
 def _completions(folder: Path) -> int:
-    """Return the number of completions that an online training used after the checkpoint that it continued."""
+    """Return the completions that an online training used after the checkpoint that it continued."""
     policy = read_policy(folder / "policy.json")
     last = policy.settings.get("steps_trained", policy.k)  # an auto-stop may train beyond its K
     entry = next((policy.settings[regime.name] for regime in ENTRIES if regime.name in policy.settings), None)

@@ -1,4 +1,4 @@
-"""Memory workload of the jobs of a configuration (number and length of sequences), and their disk usage."""
+"""Memory workload of the jobs of a configuration, and their disk usage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROMPT_TOKENS = 256  # assumed
 
 
 def drawings(config: Config) -> Iterator[Drawing]:
-    """Yield calibration, harvest, evaluation and drift of one model's configuration."""
+    """Yield calibration, harvest, evaluation and drift."""
     c, h, e = config.calibration, config.harvest, config.evaluation
     levels = c.only or (generated.levels_of(config.pool) if isinstance(config.pool, Generated) else None)
     n = len(levels or [None]) * c.problems_per_level * c.samples_per_prompt if levels is not None else None
@@ -41,7 +41,6 @@ def drawings(config: Config) -> Iterator[Drawing]:
 
 
 def trainings(config: Config) -> Iterator[Training]:
-    """Yield every training of one model's configuration, with its name and the section of its keys."""
     settings, samples = config.training, config.harvest.samples_per_prompt
     for section, arms in sorted(by_section(expanded(config)).items(), key=lambda item: _place(item[1][0])):
         arm = arms[0]
@@ -54,7 +53,6 @@ def trainings(config: Config) -> Iterator[Training]:
 
 
 def _place(arm: Arm) -> int:
-    """Position on the screen: warm-ups, then DPO, then entries."""
     return 2 if arm.section.startswith("regimes.") else isinstance(arm.settings, Dpo)
 
 
@@ -63,19 +61,17 @@ class Disk:
     """Bytes of the results after all trainings, and of temporary files during trainings."""
 
     policies: int
-    policy: int  # bytes of one policy
-    checkpoints: int  # checkpoints that later K resume from
-    checkpoint: int  # bytes of one checkpoint
-    earlier: int = 0  # bytes of earlier policies that a lag keeps
+    policy: int
+    checkpoints: int  # later K resume from them
+    checkpoint: int
+    earlier: int = 0  # policies that a lag keeps
 
     @property
     def total(self) -> int:
-        """Bytes after all trainings."""
         return self.policies * self.policy + self.checkpoints * self.checkpoint
 
     @property
     def words(self) -> str:
-        """Sentence with the sum."""
         running = (KEPT + 1) * self.checkpoint + self.earlier
         return (
             f"disk: {self.policies} policies x {self.policy / GIB:.2f} GiB + {self.checkpoints} checkpoints x "
@@ -88,7 +84,7 @@ def disk_use(config: Config, model: str, shape: ModelShape) -> Disk:
     """Return the disk space of a model's trainings.
 
     A policy has bfloat16 weights, or an adapter in float32. A checkpoint has float32 weights, AdamW's two averages, and
-    copies of the generating or reference weights if they differ from the trained ones.
+    copies of generating or reference weights.
     """
     jobs = [job for job in grid_jobs(config) if job.wildcards.get("model") == model]
     policies = sum(job.rule.startswith("train_") or job.rule == "choose_checkpoint" for job in jobs)

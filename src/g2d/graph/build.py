@@ -19,7 +19,7 @@ from g2d.experiment.race import whole
 from g2d.experiment.requirements import fetched_models
 from g2d.experiment.sweep import development_of, held_out, sweep_seed, with_candidates
 from g2d.graph.finished import continued_step, n_shards
-from g2d.graph.job import Files, Job, Jobs, Wildcards, job_of, model_of, problems_of
+from g2d.graph.job import Deferred, Files, Job, Jobs, Wildcards, job_of, key_of, model_of, problems_of
 from g2d.graph.params import Params
 from g2d.graph.summaries import summaries
 from g2d.policies import embedded
@@ -40,7 +40,8 @@ def build(config: Config, after: bool = False) -> Jobs:
     """Return the table of jobs. With interim analyses, tables and page are as far as these have decided.
 
     Args:
-        after: read finished results as in `g2d.graph.finished`; otherwise plan for an empty folder.
+        after: read finished results as in `g2d.graph.finished`, when a job is looked up; otherwise plan for an empty
+            folder.
     """
     jobs = chain(_Stages(whole(config), after).jobs(), summaries(config))
     return Jobs(jobs, config.reached.files if config.reached else ())
@@ -59,7 +60,7 @@ class _Stages:
         self.seeds = list(dict.fromkeys([*config.seeds, *([sweep_seed(config)] if config.sweep else [])]))
         self.candidates = grid.candidate_policies(config)
 
-    def jobs(self) -> Iterator[Job]:
+    def jobs(self) -> Iterator[Job | Deferred]:
         """Yield all jobs but tables and page."""
         yield from self.problems()
         yield from self.reward_models()
@@ -128,7 +129,7 @@ class _Stages:
         folder, made = f"results/{model}/base", self.config.models[model].source in MADE
         return [f"{folder}/policy.json", *([f"{folder}/model/model.safetensors"] if made else [])]
 
-    def calibration(self, model: str) -> Iterator[Job]:
+    def calibration(self, model: str) -> Iterator[Job | Deferred]:
         """Yield the jobs that measure how hard each level is for M0 and choose the problems to train on."""
         folder, params, kind = f"results/{model}/calibration", self.params_of(model), "calibration"
         given: dict[str, Files] = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
@@ -146,34 +147,46 @@ class _Stages:
 
     # -------------------------------------------------------------------------------------------------------- policies
 
-    def trainings(self, *phases: Phase) -> Iterator[Job]:
-        """Yield the trainings of some phases, including the checkpoints that a finished training continued."""
+    def trainings(self, *phases: Phase) -> Iterator[Job | Deferred]:
+        """Yield the trainings of some phases."""
         for model, seed in product(grid.trained_models(self.config), self.seeds):
             for arm in arms(self.with_candidates, model).values():
-                points = _points(arm) if arm.phase in phases else []
-                for point in points:  # `points` grows in the loop
-                    job = self.training(model, seed, arm, point)
-                    yield job
-                    if job.continues is not None and (point[0], job.continues) not in points:
-                        points.append((point[0], job.continues))
+                for point in _points(arm) if arm.phase in phases else ():
+                    yield self.training(model, seed, arm, point)
 
-    def training(self, model: str, seed: int, arm: Arm, point: Point) -> Job:
+    def training(self, model: str, seed: int, arm: Arm, point: Point) -> Job | Deferred:
         """Return the training of one policy."""
-        regime, (g, k), folder = REGIMES[arm.regime], point, _policy(model, seed, arm, point)
-        online, (variant, slash, last) = arm.phase == "online", arm.name.rpartition("/")
-        stops, wildcards = online and arm.stops, _place(model, seed, point)
+        if arm.phase != "online" or arm.stops:
+            return self._training(model, seed, arm, point)
+        if not self.after:
+            return self._training(model, seed, arm, point, arm.before(*point))
+        key = key_of(*self._rule_and_wildcards(model, seed, arm, point))
+        return Deferred(key, partial(self._continued, model, seed, arm, point))
+
+    def _continued(self, model: str, seed: int, arm: Arm, point: Point) -> Iterator[Job | Deferred]:
+        """Yield the training of one K, and of the K that it continues, which may not be in the configuration."""
+        params = self.params_of(model)
+        record, settings = f"{_policy(model, seed, arm, point)}/policy.json", partial(params.training, arm, point)
+        continues = continued_step(record, settings, _choices(model, params, arm), arm.before(*point))
+        yield self._training(model, seed, arm, point, continues)
+        if continues is not None:
+            yield self.training(model, seed, arm, (point[0], continues))
+
+    @staticmethod
+    def _rule_and_wildcards(model: str, seed: int, arm: Arm, point: Point) -> tuple[str, dict[str, str]]:
+        regime, (variant, slash, last) = REGIMES[arm.regime], arm.name.rpartition("/")
+        online, wildcards = arm.phase == "online", _place(model, seed, point)
+        stops = online and arm.stops
         if regime.section != "warmup":
             wildcards["regime"] = last
         if arm.phase == "offline" or (online and regime.section and not stops):
             wildcards["variant"] = variant + slash
-        params = self.params_of(model)
-        settings = partial(params.training, arm, point)
-        choices = [f"results/{model}/sweep/{name}.json" for name in params.choices(arm)]
-        continues = None
-        if online and not stops:
-            continues = arm.before(g, k)
-            if self.after:
-                continues = continued_step(f"{folder}/policy.json", settings, choices, continues)
+        return f"train_{regime.name}{'_auto' if stops else ''}", wildcards
+
+    def _training(self, model: str, seed: int, arm: Arm, point: Point, continues: int | None = None) -> Job:
+        """Return the training of one policy from the checkpoint of another K, or from the start."""
+        (g, k), folder, params = point, _policy(model, seed, arm, point), self.params_of(model)
+        choices = _choices(model, params, arm)
         read = [_harvest(model, seed, *own) for own in harvests_read(arms(self.with_candidates, model), arm, point)]
         outputs: dict[str, Files] = {}
         if arm.phase == "offline":
@@ -186,7 +199,7 @@ class _Stages:
         else:
             before = [] if continues is None else [_policy(model, seed, arm, (g, continues))]
             given = self.online_inputs(model, seed, arm, read, before)
-            left = ("rollouts.parquet", "probes.csv") if stops else ("checkpoint", "rollouts.parquet")
+            left = ("rollouts.parquet", "probes.csv") if arm.stops else ("checkpoint", "rollouts.parquet")
             outputs |= {name.partition(".")[0]: f"{folder}/{name}" for name in left}
         given |= {"": self.base_files(model), "base": f"results/{model}/base/policy.json", "choice": choices}
         outputs |= self.policy_outputs(folder)
@@ -196,8 +209,9 @@ class _Stages:
             "continues": continues,
             "devices": self.config.for_model(model).training.processes,
         }
-        rule = f"train_{regime.name}{'_auto' if stops else ''}"
-        return Job(rule, Wildcards(**wildcards), given, outputs, _stated(settings=settings), **more)
+        rule, wildcards = self._rule_and_wildcards(model, seed, arm, point)
+        state = _stated(settings=partial(params.training, arm, point))
+        return Job(rule, Wildcards(**wildcards), given, outputs, state, **more)
 
     def online_inputs(
         self, model: str, seed: int, arm: Arm, replayed: list[str], before: list[str]
@@ -264,7 +278,7 @@ class _Stages:
         verifiable = [_training_set(model)] if kinds != "open_ended" else []
         return verifiable + ([problems_of(OPEN_ENDED)] if kinds != "verifiable" else [])
 
-    def selections(self) -> Iterator[Job]:
+    def selections(self) -> Iterator[Job | Deferred]:
         """Yield the answers of checkpoints to development prompts, shared by all selections, and the selections."""
         owners, tried = grid.selecting(self.config), grid.checkpoints(self.config)
         kinds = {key: grid.chosen_by(self.config, owners[key.regime]) for key in tried}
@@ -302,7 +316,7 @@ class _Stages:
 
     # -------------------------------------------------------------------------------------------------------- harvests
 
-    def harvests(self) -> Iterator[Job]:
+    def harvests(self) -> Iterator[Job | Deferred]:
         """Yield the harvests of the frozen pi_K, and the pairs in them."""
         for key, numbers in self._harvests_read().items():
             folder, online = f"results/{key.folder}", online_arm(arms(self.with_candidates, key.model), key.variant)
@@ -361,7 +375,7 @@ class _Stages:
 
     # ----------------------------------------------------------------------------------------------------- evaluations
 
-    def evaluations(self) -> Iterator[Job]:
+    def evaluations(self) -> Iterator[Job | Deferred]:
         """Yield the answers of policies to the benchmarks, and of a sweep's candidates to the development problems."""
         answered = [(key.folder, DEVELOPMENT) for _, key in self.candidates]
         answered += [(key.folder, name) for key in grid.policies(self.config) for name in self.config.benchmarks]
@@ -378,7 +392,7 @@ class _Stages:
             made = {"choice": f"results/{model}/sweep/{swept}.json", "candidates": f"results/{model}/sweep/{swept}.csv"}
             yield job_of("choose_settings", given, made, model=model, swept=swept)
 
-    def measurements(self) -> Iterator[Job]:
+    def measurements(self) -> Iterator[Job | Deferred]:
         """Yield the jobs that generate only for tables."""
         config = self.config
         for key, name in grid.drawn_beside(config):
@@ -404,7 +418,7 @@ class _Stages:
             stem = f"results/{key.folder}/open-ended/rollouts"
             yield from self._answers("draw_replies", key.folder, stem, settings, problems=HELD_OUT, reward=judge)
 
-    def probes(self) -> Iterator[Job]:
+    def probes(self) -> Iterator[Job | Deferred]:
         """Yield the probes: a few prompts harvested at each K of the first seed, for the advice before the grid."""
         for key in grid.probes(self.config):
             wildcards, given, bills = self._drawn_from(key, arms(self.with_candidates, key.model)["grpo"])
@@ -428,7 +442,7 @@ class _Stages:
 
     def _answers(
         self, rule: str, folder: str, stem: str, settings: Param, kind: str = "", **asked: Any
-    ) -> Iterator[Job]:
+    ) -> Iterator[Job | Deferred]:
         """Yield the job in which a policy answers problems that were checked; with `kind`, a benchmark in its
         wildcards."""
         wildcards = {"policy": folder} | ({"benchmark": asked["benchmark"]} if kind else {})
@@ -444,7 +458,7 @@ class _Stages:
         kind: str = "",
         bills: Iterable[str] = (),
         **more: Any,
-    ) -> Iterator[Job]:
+    ) -> Iterator[Job | Deferred]:
         """Yield the job that writes a file of rollouts, after the jobs that sample its shards.
 
         Args:
@@ -455,21 +469,28 @@ class _Stages:
         model = model_of(wildcards)
         engine = self.config.for_model(model).engine
         cost = f"{stem.removesuffix('/rollouts')}{'/' if stem.endswith('/rollouts') else '.'}cost.json"
-        count = getattr(engine.shards, kind) if kind else 1
-        if kind and self.after:
-            count = n_shards(cost, f"{stem}.shards", count)
-        shards = [f"{stem}.shards/{number}-of-{count}" for number in range(1, count + 1)] if count > 1 else []
         state = _stated(settings=settings, engine=lambda: self.params_of(model).engine)
         own: dict[str, Any] = {"devices": engine.tensor_parallel_size if engine.name == "vllm" else 1} | more
-        for number, shard in enumerate(shards, 1):
-            made = {"rollouts": f"{shard}.parquet", "cost": f"{shard}.cost.json"}
-            alone, at = {**given, "shards": [], "costs": [*bills]}, {"shard": str(number), "shards": str(count)}
-            yield job_of(f"{rule}_shard", alone, made, state, merged_into=f"{stem}.parquet", **own, **wildcards, **at)
-        if shards:
-            own |= {"devices": 0, "settled": True}
-        given = {**given, "shards": [f"{shard}.parquet" for shard in shards]}
-        given["costs"] = [*bills, *(f"{shard}.cost.json" for shard in shards)]
-        yield job_of(rule, given, {"rollouts": f"{stem}.parquet", "cost": cost}, state, **own, **wildcards)
+
+        def jobs(count: int) -> Iterator[Job]:
+            shards = [f"{stem}.shards/{number}-of-{count}" for number in range(1, count + 1)] if count > 1 else []
+            for number, shard in enumerate(shards, 1):
+                made = {"rollouts": f"{shard}.parquet", "cost": f"{shard}.cost.json"}
+                alone, at = {**given, "shards": [], "costs": [*bills]}, {"shard": str(number), "shards": str(count)}
+                yield job_of(
+                    f"{rule}_shard", alone, made, state, merged_into=f"{stem}.parquet", **own, **wildcards, **at
+                )
+            merged = {**given, "shards": [f"{shard}.parquet" for shard in shards]}
+            merged["costs"] = [*bills, *(f"{shard}.cost.json" for shard in shards)]
+            samples = own | ({"devices": 0, "settled": True} if shards else {})
+            yield job_of(rule, merged, {"rollouts": f"{stem}.parquet", "cost": cost}, state, **samples, **wildcards)
+
+        planned = getattr(engine.shards, kind) if kind else 1
+        if not (kind and self.after):
+            yield from jobs(planned)
+            return
+        yield from (job for job in jobs(planned) if job.merged_into)
+        yield Deferred(key_of(rule, wildcards), lambda: jobs(n_shards(cost, f"{stem}.shards", planned)))
 
 
 def _stated(**functions: Param) -> Callable[[], dict[str, Any]]:
@@ -483,6 +504,11 @@ def _fixed(params: dict[str, Any]) -> Param:
 
 def _stem(file: str) -> str:
     return file.rpartition("/")[2].partition(".")[0]
+
+
+def _choices(model: str, params: Params, arm: Arm) -> list[str]:
+    """Return the choices of sweeps that an arm's settings are filled in from."""
+    return [f"results/{model}/sweep/{name}.json" for name in params.choices(arm)]
 
 
 def _points(arm: Arm) -> list[Point]:

@@ -132,12 +132,55 @@ def flat(named: Mapping[str, Files]) -> Iterator[str]:
             yield from files
 
 
-class Jobs(dict[Key, Job]):
+@dataclass(frozen=True, eq=False)
+class Deferred:
+    """A job that depends on finished results, which are read when it is looked up: a cluster job reads only its own.
+
+    Args:
+        key: the key of the job.
+        jobs: yields it, and other jobs that it needs and that may not be in the table.
+    """
+
+    key: Key
+    jobs: Callable[[], Iterable[Job | Deferred]]
+
+
+class Jobs(Mapping[Key, Job]):
     """Jobs by rule and wildcards, roughly in the order in which they run."""
 
-    def __init__(self, jobs: Iterable[Job], given: Iterable[str] = ()) -> None:
-        super().__init__((job.key, job) for job in jobs)
+    def __init__(self, jobs: Iterable[Job | Deferred], given: Iterable[str] = ()) -> None:
+        self._jobs = {job.key: job for job in jobs}
         self.given = frozenset(given)  # files that no job makes
+
+    def __getitem__(self, key: Key) -> Job:
+        """Return a job.
+
+        Raises:
+            KeyError: there is no such job.
+        """
+        if key not in self._jobs and len(key) > 1:  # perhaps only a finished result needs it; such a job has wildcards
+            self._read()
+        job = self._jobs[key]
+        if isinstance(job, Job):
+            return job
+        for other in job.jobs():
+            if other.key == key or other.key not in self._jobs:
+                self._jobs[other.key] = other
+        return self[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        self._read()
+        return iter(self._jobs)
+
+    def __len__(self) -> int:
+        self._read()
+        return len(self._jobs)
+
+    def _read(self) -> None:
+        """Look up all jobs, and so read all finished results that the table depends on."""
+        while deferred := [key for key, job in self._jobs.items() if isinstance(job, Deferred)]:
+            for key in deferred:
+                self[key]
 
     @cached_property
     def makers(self) -> dict[str, Job]:

@@ -1,1 +1,1 @@
-"""Jobs: what surrounds any stage: files complete or absent, the bill, attempts, stopping, the turn on a GPU."""
+"""Surroundings of any stage: files complete or absent, costs, attempts, stopping, locks on GPUs."""

@@ -1,8 +1,4 @@
-"""Records of all attempts at jobs, also failed ones: the real cost of a grid.
-
-Snakemake deletes the outputs of a failed job, including its cost file. So every attempt writes a record under
-`results/attempts/`, outside of all outputs, and rewrites it every `BEAT_S` seconds, in case it is killed.
-"""
+"""Records of all attempts at jobs, under `results/attempts/`: Snakemake deletes the outputs of a failed job."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ Status = Literal["ok", "failed", "stopped", "killed", "running"]
 ENDED_BADLY: tuple[Status, ...] = ("failed", "stopped", "killed")
 
 started_by: int | None = None  # the process that waits for this one, if it is not Snakemake (`shared_imports`)
-BEAT_S = 30.0  # between two signs of life
+BEAT_S = 30.0
 SILENT_S = 4 * BEAT_S  # without an update an attempt counts as ended; long, for slow shared file systems
 
 
@@ -39,35 +35,30 @@ class Stopped(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The process of an attempt."""
-
     pid: int
     machine: str  # where `pid` is unique (`this_machine`)
-    slurm_job: str | None  # its id, where Slurm started it
+    slurm_job: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a job."""
-
-    status: Status  # stopped: by SIGTERM or Ctrl-C; killed: without a final record, so its cost is from the last update
+    status: Status  # stopped: by a signal; killed: without a final record, so its cost is from the last update
     cost: Cost
     host: str
-    started: float  # seconds since the epoch
-    updated: float  # time of the last update
-    start_up_s: float  # time before the stage begins: interpreter and imports
-    carried: Cost | None = None  # cost of earlier attempts, up to the checkpoint that this one resumed from
-    progress: Progress | None = None  # progress of a training, at the last update
+    started: float
+    updated: float
+    start_up_s: float
+    carried: Cost | None = None
+    progress: Progress | None = None  # training's progress at the last update
     process: Process | None = None  # not in records of 0.1.0
 
     @property
     def bill(self) -> Cost:
-        """Cost of its result, including earlier attempts up to the checkpoint that it resumed from."""
         return merge_costs(self.carried, self.cost)
 
 
 def attempt_file(log: str | Path) -> Path:
-    """Return the file for this process's attempt at a job, given the job's log."""
+    """Return the file for this process's attempt at the job with this log."""
     folder, separator, job = str(log).partition("logs/")
     if not separator:
         folder, job = "", Path(log).name
@@ -116,10 +107,7 @@ def recorded(file: Path, meter: Meter) -> Iterator[Meter]:
 
 
 def is_alive(attempt: Attempt) -> bool | None:
-    """Return whether an attempt without a final record is running; None if unknown.
-
-    The process is checked if it is on this machine. Otherwise a record younger than `SILENT_S` counts as running.
-    """
+    """Return whether an attempt without a final record is running; None if unknown, on another machine."""
     process = attempt.process
     if process is not None and process.machine == this_machine():
         try:
@@ -144,10 +132,10 @@ def _is_hidden(pid: int) -> bool:
 
 
 def read_attempts(folder: str | Path) -> list[Attempt]:
-    """Return all attempts below a folder that have ended, sorted by stage, job and start; raises as `read_attempt`.
+    """Return all attempts below a folder that have ended, sorted by stage, job and start.
 
-    An attempt without a final record was killed if the job was attempted again, or if its record is older than
-    `SILENT_S` seconds. Otherwise it is running and left out.
+    Without a final record, an attempt was killed if its job was attempted again, or if its record is older than
+    `SILENT_S`.
     """
     attempts = sorted(
         map(read_attempt, Path(folder).rglob("*.json")),
@@ -164,16 +152,12 @@ def read_attempts(folder: str | Path) -> list[Attempt]:
 
 
 def kept(attempts: Iterable[Attempt]) -> dict[JobKey, Attempt]:
-    """Return the attempt behind each job's result: the last that succeeded."""
+    """Return the last attempt at each job that succeeded."""
     return {attempt.cost.key: attempt for attempt in attempts if attempt.status == "ok"}
 
 
 def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
-    """Return the device seconds of each job's attempts that its cost file does not contain.
-
-    The cost file contains an attempt up to the checkpoint that the next one resumed from. If a killed attempt saved a
-    checkpoint after its last update, none of it counts as lost.
-    """
+    """Return the device seconds of each job that its cost file does not contain."""
     attempts = list(attempts)
     spent: dict[JobKey, float] = defaultdict(float)
     for attempt in attempts:
@@ -183,7 +167,7 @@ def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
 
 
 def lost(attempts: Iterable[Attempt]) -> dict[JobKey, list[Attempt]]:
-    """Return each job's attempts without a result; a later attempt may have resumed from their checkpoint."""
+    """Return each job's attempts without a result."""
     attempts = list(attempts)
     results = kept(attempts)
     lost_attempts: dict[JobKey, list[Attempt]] = defaultdict(list)
@@ -193,12 +177,10 @@ def lost(attempts: Iterable[Attempt]) -> dict[JobKey, list[Attempt]]:
     return lost_attempts
 
 
-_NAME = re.compile(r"(.*)\.\d{8}T\d{6}-.*-\d+\.json")  # inverse of `attempt_file`
+_NAME = re.compile(r"(.*)\.\d{8}T\d{6}-.*-\d+\.json")
 
 
 def log_of(record: Path, folder: Path) -> Path | None:
-    """Return the log of the job with this record below `folder` (`results/attempts`), the inverse of `attempt_file`;
-    None for a file with another name."""
     named = _NAME.fullmatch(record.name)
     return folder.with_name("logs") / record.parent.relative_to(folder) / f"{named[1]}.log" if named else None
 

@@ -1,9 +1,4 @@
-"""Cost of a job, and of all jobs it depends on.
-
-Every job writes a `cost.json`: its own record and, under `ancestry`, one record for each job it depends on. So the
-file of a policy has its total cost (the GPU-hours of the paper's Table 1). A training that resumed from a checkpoint
-includes all attempts up to it; lost work is only in `results/attempts/` (`g2d.jobs.attempts`).
-"""
+"""Cost of a job, and of all jobs it depends on (`ancestry`): the GPU-hours of the paper's Table 1."""
 
 from __future__ import annotations
 
@@ -26,22 +21,22 @@ JobKey = tuple[str, str]  # stage and name; jobs of two stages may share a name
 class Cost:
     """Cost of one job. A device is a GPU; on a machine without one, all CPU cores count as one device."""
 
-    job: str  # unique in its stage
+    job: str
     stage: str
     wall_s: float
-    cpu_s: float  # user + system, of the process and the children it waited for
+    cpu_s: float  # user + system, also of children it waited for
     devices: int
     device: str
     device_s: float  # wall_s x devices
     tokens_generated: int
-    peak_memory_bytes: int  # resident memory of the job's largest process; GPU memory is not in it
-    peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null without one or in a process of vLLM
-    gpu_energy_j: float | None = None  # NVML's energy for all cards of the job; null if not available
-    overlap_s: float | None = None  # wall time that an asynchronous training would have saved; null without a lag
+    peak_memory_bytes: int  # resident memory of the largest process, without GPU memory
+    peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null in a process of vLLM
+    gpu_energy_j: float | None = None  # energy of all cards; null if not available
+    overlap_s: float | None = None  # wall time that an asynchronous training would have saved
+    threads: int | None = None  # CPU threads of the job; null if unknown, or if attempts differ
 
     @property
     def key(self) -> JobKey:
-        """Key of the job in the records of its attempts."""
         return self.stage, self.job
 
 
@@ -64,6 +59,7 @@ def merge_costs(earlier: Cost | None, later: Cost) -> Cost:
         peak_gpu_memory_bytes=max(on_gpu, default=None),
         gpu_energy_j=math.fsum(energies) if len(energies) == 2 else None,
         overlap_s=math.fsum(overlaps) if overlaps else None,
+        threads=later.threads if earlier.threads == later.threads else None,
     )
 
 
@@ -76,57 +72,50 @@ class CostFile:
 
     @property
     def records(self) -> tuple[Cost, ...]:
-        """Records of all jobs, the job itself last."""
         return (*self.ancestry, self.own)
 
     @property
     def device_hours(self) -> float:
-        """Device time of all records, in hours."""
         return sum(record.device_s for record in self.records) / 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a training, in gradient steps (in updates for an online entry)."""
+    """Progress of a training, in gradient steps or updates."""
 
     step: int
-    steps: int  # last step
-    since: int  # first step of this attempt: 0, or the step of its checkpoint
+    steps: int
+    since: int
 
 
 @dataclass(slots=True)
 class Meter:
-    """Measures a job: wall, CPU and device seconds, peak memory, and GPU energy.
-
-    The job adds the tokens that it generated, and a training its progress. A resumed training sets `carried`, which
-    is added to the cost. The CPU time of worker processes counts after they were waited for.
-    """
+    """Measures a job. A resumed training sets `carried`, the cost up to its checkpoint."""
 
     job: str
     stage: str
     tokens_generated: int = 0  # including those in `carried`
-    carried: Cost | None = None  # cost of earlier attempts, up to the checkpoint of this one
-    overlap_s: float | None = None  # overlap of this attempt, if the training has a lag
-    progress: Progress | None = None  # progress of a training
+    carried: Cost | None = None
+    overlap_s: float | None = None
+    threads: int | None = None  # CPU threads that Snakemake gave the job
+    progress: Progress | None = None
     began: float = field(default_factory=time.perf_counter)
     cpu_before: float = field(default_factory=own_cpu_seconds)  # charged usage counts from the start
-    energy: Readings | None = None  # readings of the job's GPUs, at its start
+    energy: Readings | None = None
     _own: Cost | None = None
 
     def reached(self, step: int, steps: int) -> None:
-        """Record the step of a training and its last step; the first call sets the first step of this attempt."""
+        """Record the step of a training and its last step."""
         self.progress = Progress(step, steps, self.progress.since if self.progress else step)
 
     def measured(self) -> Cost:
-        """Return the cost of this attempt until now or its end. It calls CUDA, so only the main thread may call it."""
+        """Return the cost of this attempt. It calls CUDA, so only the main thread may call it."""
         return self._own or self._record(*visible_devices(), gpu_memory_peak(), joules_since(self.energy))
 
     def spent(self) -> Cost:
-        """Return the cost of the job's result: `measured` and `carried`."""
         return merge_costs(self.carried, self.measured())
 
     def end(self) -> Cost:
-        """Stop measuring and return the cost of this attempt."""
         self._own = self.measured()
         return self._own
 
@@ -155,11 +144,12 @@ class Meter:
             peak_gpu_memory_bytes=peak_gpu_memory_bytes,
             gpu_energy_j=gpu_energy_j,
             overlap_s=self.overlap_s,
+            threads=self.threads,
         )
 
 
 def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str | Path] = ()) -> None:
-    """Write a job's record with its ancestry; raises ValueError if the job is its own ancestor, or as `read_cost`.
+    """Write a job's record with its ancestry; a ValueError if the job is its own ancestor.
 
     Args:
         parents: the cost.json of every job whose output this one read; Snakemake passes a single one as a string.
@@ -176,7 +166,7 @@ def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str 
 
 
 def read_cost(path: str | Path) -> CostFile:
-    """Read a file of `write_cost`; a ValueError names the file and what is wrong."""
+    """Read a file of `write_cost`; a ValueError names the file."""
     values = read_json(path)
     if not isinstance(values.get("ancestry"), list):
         raise ValueError(f"{path}: no list `ancestry`, so it is no cost record: delete it to have it made again")

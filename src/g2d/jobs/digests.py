@@ -1,8 +1,6 @@
-"""SHA-256 digests of every job's outputs and external inputs, in a list next to its log (format of `sha256sum`).
+"""SHA-256 digests of every job's outputs and external inputs, in a list next to its log.
 
-Snakemake compares large files by time stamp, and a copy may change those. So digests are compared too: before a job
-reads results (`require_recorded`), when a run is planned for inputs outside of `results` (`changed_inputs`), and on
-demand for all files (`g2d recover --times`).
+Snakemake compares large files by time stamp, and a copy may change those.
 """
 
 from __future__ import annotations
@@ -21,28 +19,25 @@ from g2d.plain import say
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
 MARK = ".snakemake_timestamp"  # the age of a folder that is an output
-# Entries of `results` that are no output of a job.
 NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "report.html"}
 
 
 def digest_file(log: str | Path) -> Path:
-    """Return the file of a job's digests, given its log."""
     return Path(str(log).replace("logs/", f"{FOLDER}/", 1)).with_suffix(".sha256")
 
 
 def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str] | None = None) -> None:
-    """Write the digests of a job's outputs (folders: of all files in them) for the job with this log.
+    """Write the digests of a job's outputs for the job with this log.
 
     Args:
-        read: digests of its external inputs, taken before it read them: if one changes meanwhile, the job runs again.
+        read: digests of external inputs, taken before the job: if one changes meanwhile, the job runs again.
     """
     digests = {**(read or {}), **{str(file): sha256(file) for path in paths for file in _files(Path(path))}}
     write_text(digest_file(log), "".join(f"{digest}  {file}\n" for file, digest in digests.items()))
 
 
 def read_digests(results: Path) -> dict[Path, str]:
-    """Return the digests of all outputs and external inputs in the lists of a results folder; a ValueError names a list
-    that cannot be read."""
+    """Return all digests; a ValueError names a list that cannot be read."""
     lists = sorted((results / FOLDER).rglob("*.sha256"))
     return {Path(file): digest for listed in lists for file, digest in _read_list(listed).items()}
 
@@ -57,7 +52,7 @@ def _read_list(listed: Path) -> dict[str, str]:
     try:
         lines = read_lines(listed)
     except ValueError as error:
-        reason = str(error).partition(";")[0]  # without its advice, which would make the job run again
+        reason = str(error).partition(";")[0]  # its advice would make the job run again
         raise ValueError(f"{reason}; {UNKNOWN}") from None
     digests = {}
     for number, line in lines:
@@ -78,9 +73,8 @@ BASE_RECORD = "/base/policy.json"  # end of the path of M0's record
 def require_recorded(files: Iterable[str]) -> None:
     """Raise a ChangedError if a file does not have its recorded digest; print how many files have none.
 
-    Args:
-        files: a job's inputs among the results. All files in a folder are compared; with weights, all files that their
-            job wrote to the same folder; with the record of an M0, all files that its job read or wrote.
+    With weights, all files that their job wrote to the same folder are compared; with the record of an M0, all files
+    that its job read or wrote.
     """
     lists = {str(listed): _read_list(listed) for listed in sorted((Path("results") / FOLDER).rglob("*.sha256"))}
     recorded: dict[str, dict[str, str]] = {}  # list by file and digest; several lists if a rule was renamed
@@ -105,23 +99,22 @@ def require_recorded(files: Iterable[str]) -> None:
 
 
 def _base_files(record: str) -> dict[str, str]:
-    """Return the digests of M0's tokenizer, chat template and configuration by path, from its record."""
+    """Return the digests of M0's tokenizer, chat template and configuration by path."""
     values = read_json(record)
     return {str(Path(values["base"], name)): digest for name, digest in (values.get("base_files") or {}).items()}
 
 
 def snapshots(outputs: Iterable[str]) -> list[str]:
-    """Return the folders in the Hub's cache that records of M0 among the outputs name."""
+    """Return the folders in the Hub's cache that records of M0 name."""
     records = [read_json(file) for file in outputs if file.endswith(BASE_RECORD)]
     return [record["base"] for record in records if record.get("revision")]
 
 
 def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise a ChangedError if a file has none of its recorded digests. The message names the first such file, both
-    digests, the job that recorded it, and the command that makes it again.
+    """Raise a ChangedError that names the first changed file and the command that makes it again.
 
     Args:
-        outputs: argument of `snakemake -R` by file: the file itself, its folder, or the record of its M0.
+        outputs: argument of `snakemake -R` by file.
     """
     present = remembered_digests(file for file in outputs if file in recorded and Path(file).is_file())
     changed = [file for file, digest in present.items() if digest not in recorded[file]]
@@ -129,7 +122,7 @@ def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str
         return
     file, more = changed[0], f" ({len(changed) - 1} more: g2d recover --times names all)" if len(changed) > 1 else ""
     before, source = list(recorded[file].items())[-1]
-    job = source.removeprefix(f"results/{FOLDER}/").removesuffix(".sha256")  # or the record of an M0
+    job = source.removeprefix(f"results/{FOLDER}/").removesuffix(".sha256")
     digests = f"sha256 {present[file]}, recorded {before}"
     again = f"snakemake -R {outputs[file]}"
     if file.startswith("results/"):
@@ -142,7 +135,6 @@ def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str
 
 
 def recorded_inputs(log: str | Path, files: Collection[str]) -> dict[str, str]:
-    """Return the recorded digests of these files, for the job with this log."""
     listed = digest_file(log)
     if not files or not listed.exists():
         return {}
@@ -151,17 +143,15 @@ def recorded_inputs(log: str | Path, files: Collection[str]) -> dict[str, str]:
 
 
 def changed_inputs(log: str | Path, files: Collection[str]) -> list[str]:
-    """Return the files whose content differs from the digests of the job with this log."""
     return [file for file, digest in recorded_inputs(log, files).items() if remembered_digest(file) != digest]
 
 
-MEMORY = Path(".snakemake/g2d_digests.json")  # a cache
+MEMORY = Path(".snakemake/g2d_digests.json")
 REMEMBERED_FROM = 2**24  # bytes: a smaller file takes some 10 ms to read
 SETTLED_S = 2.0  # a file that changed within this time may change again and keep its time stamps
 
 
 def remembered_digest(path: str | Path) -> str:
-    """Return the digest of one file, as `remembered_digests`."""
     return remembered_digests([str(path)])[str(path)]
 
 
@@ -209,22 +199,19 @@ def _read_memory(file: Path) -> dict[str, object]:
 
 
 def as_recorded(output: Path, digests: Mapping[Path, str]) -> bool:
-    """Return whether an output, a file or a folder, exists with the content that its job wrote."""
     files = list(_files(output))
     return bool(files) and all(digests.get(file) == sha256(file) for file in files)
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Result of `set_times`."""
-
-    same: int  # files with their recorded digest
+    same: int
     changed: list[Path]
     unknown: int  # results without a digest, such as results of 0.1.0
 
 
 def set_times(results: Path) -> Times:
-    """Give all files of a results folder one time stamp, and a later one to files that differ from their digest."""
+    """Give all files one time stamp, and a later one to files that differ from their digest."""
     digests = read_digests(results)
     changed = sorted(file for file, digest in digests.items() if file.is_file() and sha256(file) != digest)
     now = time.time()
@@ -241,7 +228,6 @@ def set_times(results: Path) -> Times:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """Yield the file itself, or every file in a folder except Snakemake's time stamp."""
     if path.is_dir():
         yield from sorted(file for file in path.rglob("*") if file.is_file() and file.name != MARK)
     elif path.is_file():

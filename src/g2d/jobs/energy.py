@@ -11,7 +11,7 @@ Readings = Mapping[str, int]  # mJ since the driver was loaded, by UUID of the c
 
 
 def read(gpus: Sequence[str]) -> Readings | None:
-    """Return the counters of cards, named as in CUDA_VISIBLE_DEVICES; None if one cannot be read or none is given."""
+    """Return the counters of cards, named as in CUDA_VISIBLE_DEVICES."""
     if not gpus:
         return None
     try:
@@ -22,12 +22,12 @@ def read(gpus: Sequence[str]) -> Readings | None:
             return dict(_counter(pynvml, gpu) for gpu in gpus)
         finally:
             pynvml.nvmlShutdown()
-    except Exception:  # an error of NVML must not fail the job
+    except Exception:  # must not fail the job
         return None
 
 
 def joules_since(before: Readings | None) -> float | None:
-    """Return the energy that the cards have used since the readings; None if unknown."""
+    """Return the energy used since the readings; None if unknown."""
     now = read(list(before)) if before else None
     if before is None or now is None:
         return None
@@ -36,7 +36,7 @@ def joules_since(before: Readings | None) -> float | None:
 
 
 def _counter(pynvml: Any, gpu: str) -> tuple[str, int]:
-    """Return UUID and counter of a card; raises if it has no counter, is shared, or cannot be identified."""
+    """Return UUID and counter of a card; raises if it is shared or cannot be identified."""
     if gpu.startswith("GPU-"):
         card = pynvml.nvmlDeviceGetHandleByUUID(gpu)
     else:

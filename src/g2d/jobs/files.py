@@ -22,11 +22,11 @@ from tempfile import TemporaryFile
 from typing import Any, TextIO, TypeVar, get_args, get_type_hints
 
 Record = TypeVar("Record")
-TRASH = ".trash"  # in a results folder; only a user deletes files in it
+TRASH = ".trash"  # in a results folder; g2d never empties it
 
 
 class DiskError(OSError):
-    """A file could not be written because of the disk; the message names file, reason and fix."""
+    """A file could not be written because of the disk."""
 
 
 @contextmanager
@@ -45,17 +45,16 @@ def disk_errors(path: str | Path) -> Iterator[None]:
 
 
 def copy_folder(source: str | Path, to: str | Path, *left_out: str) -> None:
-    """Copy a folder except the names left out; raises `DiskError` on a full or read-only disk."""
     with disk_errors(to):
         shutil.copytree(source, to, ignore=shutil.ignore_patterns(*left_out))
 
 
 def _disk_trouble(path: Path, error: Exception) -> str | None:
-    """Return what is wrong with the disk, from the error or by writing a little below the path; None if nothing is."""
+    """Return what is wrong with the disk, from the error or by writing a little."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if isinstance(error, OSError) and error.errno in full:
         return os.strerror(error.errno)
-    if isinstance(error, shutil.Error):  # `copytree` lists the messages of all files that it could not copy
+    if isinstance(error, shutil.Error):
         for reason in map(os.strerror, full):
             if reason in str(error):
                 return reason
@@ -70,7 +69,7 @@ def _disk_trouble(path: Path, error: Exception) -> str | None:
 
 @contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
-    """Yield a draft in the folder of `path` that replaces it on success and is removed on an exception.
+    """Yield a draft that replaces `path` on success and is removed on an exception.
 
     A link's target is replaced, and a replaced file keeps its mode. Raises `DiskError`, or as `require_replaceable`.
     """
@@ -79,7 +78,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = _draft(target)
         draft.unlink(missing_ok=True)
-        # Made before the body runs: a private file is private from its first byte, and a read-only folder fails early.
+        # Made before the body runs: a private file is private from its first byte.
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL, 0o666))
         try:
             if target.exists():
@@ -87,16 +86,13 @@ def atomic(path: str | Path) -> Iterator[Path]:
             yield draft
             draft.replace(target)
         finally:
-            with suppress(OSError):  # a read-only disk
+            with suppress(OSError):
                 draft.unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Yield a draft for a folder, as `atomic`; raises NotADirectoryError if a file has that name.
-
-    The old folder is deleted, so never use it for a name that a user gives.
-    """
+    """Yield a draft for a folder, as `atomic`. The old folder is deleted: never use it for a name that a user gives."""
     target = Path(os.path.realpath(path))
     if os.path.lexists(target) and not target.is_dir():
         raise NotADirectoryError(f"{path}: a file has the name of a folder that is to be made: move it away")
@@ -115,8 +111,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 def require_replaceable(path: str | Path) -> Path:
-    """Return the file that writing to a path would replace or make, links followed; raises OSError if it is a folder, a
-    device or a read-only file."""
+    """Return the file that writing to a path would replace or make, links followed; raises OSError if it cannot."""
     target = Path(os.path.realpath(path))
     if target.is_dir() or Path(path).name in ("", "..") or str(path).endswith(os.sep):
         raise IsADirectoryError(f"{path}: a folder: name a file")
@@ -135,7 +130,7 @@ def require_replaceable(path: str | Path) -> Path:
 
 @contextmanager
 def output(path: str) -> Iterator[TextIO]:
-    """Open a file that a user named, or standard output (-), for writing UTF-8; a file appears when it is complete."""
+    """Open a file that a user named, or standard output (-), for writing."""
     if path == "-":
         with open(1, "w", encoding="utf-8", closefd=False) as file:
             yield file
@@ -149,13 +144,12 @@ def _draft(target: Path) -> Path:
 
 
 def install(source: Path, path: Path) -> None:
-    """Move a finished file or folder to its name and replace what was there."""
     with (atomic_folder if source.is_dir() else atomic)(path) as draft:
         shutil.move(source, draft)
 
 
 def to_trash(results: Path, paths: Iterable[Path]) -> str:
-    """Move files and folders of a results folder into its trash; return a line with the command that restores them."""
+    """Move files of a results folder into its trash; return a line with the command that restores them."""
     paths = list(paths)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     names = (stamp if i == 0 else f"{stamp}-{i}" for i in count())
@@ -169,12 +163,11 @@ def to_trash(results: Path, paths: Iterable[Path]) -> str:
 
 
 def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
-    """Write indented JSON atomically; raises ValueError for NaN, which JSON lacks."""
+    """Write indented JSON atomically; a ValueError for NaN."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file atomically."""
     with atomic(path) as draft:
         draft.write_text(text, encoding="utf-8")
 
@@ -186,7 +179,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
     content = Path(path).read_bytes()
     try:
         value = from_json(content)  # three times as fast as `json`; `g2d status` reads thousands of files
-    except ValueError:  # stricter than `json`, and without line and column
+    except ValueError:
         text = read_text(path)
         try:
             value = parse_json(text)
@@ -198,12 +191,11 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 def parse_record(kind: type[Record], values: Any, where: str) -> Record:
-    """Return a dataclass from its JSON; raises ValueError, with `where` first, if a field is missing, unknown or of
-    another type. A field with a default may be missing, because older files lack it.
+    """Return a dataclass from its JSON; a ValueError names a wrong field. Older files may lack fields with a default.
 
     Args:
         kind: its fields are text, finite numbers from 0, or other such dataclasses.
-        values: the parsed JSON.
+        where: start of the error message.
     """
     fields = _fields(kind)  # type: ignore[arg-type]
     if not isinstance(values, dict):
@@ -227,7 +219,6 @@ def parse_record(kind: type[Record], values: Any, where: str) -> Record:
 
 @cache
 def _fields(kind: type[Any]) -> dict[str, tuple[str, tuple[Any, ...]]]:
-    """Return annotation and allowed types or values of every field; an int is a valid float."""
     hints = get_type_hints(kind)
     allowed = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
     return {
@@ -237,8 +228,7 @@ def _fields(kind: type[Any]) -> dict[str, tuple[str, tuple[Any, ...]]]:
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a file that the workflow made (UTF-8, a byte-order mark is dropped); a ValueError names file
-    and line of another encoding."""
+    """Return the text of a file that the workflow made; a ValueError names file and line."""
     content = Path(path).read_bytes()
     try:
         return content.removeprefix(codecs.BOM_UTF8).decode()
@@ -254,11 +244,10 @@ def _not_utf8(error: UnicodeDecodeError) -> str:
 
 
 def parse_json(text: str, *, surrogates: bool = False) -> Any:
-    """Return the value of a JSON text, NaN and infinities as Python writes them; raises ValueError with only the reason
-    if it is not JSON, nested too deeply, or has half a surrogate pair.
+    """Parse JSON, also NaN and infinities; a ValueError has only the reason.
 
     Args:
-        surrogates: allow half a surrogate pair, which a model's text may have and UTF-8 cannot.
+        surrogates: allow half a surrogate pair, as in a model's text; UTF-8 cannot encode it.
     """
     try:
         value = json.loads(text)
@@ -275,8 +264,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_line(line: bytes, *, surrogates: bool = False) -> dict[str, Any]:
-    """Return the object in a line of a user's JSONL file; raises ValueError with reason and fix, without file and line.
-    `surrogates` as in `parse_json`."""
+    """Parse a line of a user's JSONL file; a ValueError has reason and fix."""
     try:
         value = parse_json(line.decode("utf-8-sig"), surrogates=surrogates)
     except UnicodeDecodeError as error:
@@ -292,8 +280,7 @@ def parse_line(line: bytes, *, surrogates: bool = False) -> dict[str, Any]:
 
 
 def read_rows(path: str | Path, *, surrogates: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield number and object of every line of a user's JSONL file, except blank lines; raises as `parse_line`, with
-    file and line."""
+    """Yield number and object of every non-blank line of a user's JSONL file; a ValueError names file and line."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -306,15 +293,14 @@ def read_rows(path: str | Path, *, surrogates: bool = False) -> Iterator[tuple[i
 
 
 def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object per line atomically; raises ValueError for NaN, which JSON lacks."""
+    """Write one JSON object per line atomically; a ValueError for NaN."""
     with atomic(path) as draft, open(draft, "w", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Return number and text of every line of a file; raises ValueError if it is empty, not UTF-8, or ends within a
-    line."""
+    """Return number and text of every line; a ValueError if a file is empty or ends within a line."""
     text = read_text(path)
     if not text.endswith("\n"):
         raise ValueError(f"{path}: {'cut short' if text else 'empty'}; delete it to have it made again")
@@ -322,11 +308,9 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
 
 def json_sha256(value: Any) -> str:
-    """Return the SHA-256 of a value as JSON with sorted keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def sha256(path: str | Path) -> str:
-    """Return the SHA-256 of a file's content, in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

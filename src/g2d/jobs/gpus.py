@@ -1,7 +1,6 @@
 """Locks on GPUs, for jobs that run in parallel on one machine.
 
-A job that sees more GPUs than its rule requests, as under `snakemake --resources gpu=8`, locks the first free ones
-until it ends and hides the others before torch is imported. Otherwise it uses all that it sees.
+A job locks as many as its rule requests and hides the others before torch is imported.
 """
 
 from __future__ import annotations
@@ -17,23 +16,21 @@ from g2d.jobs.run_process import own_folder
 from g2d.plain import say
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-DRIVER = Path("/proc/driver/nvidia/gpus")  # a folder in it for every GPU
+DRIVER = Path("/proc/driver/nvidia/gpus")
 POLL_S = 1.0
 
 _held: list[ExitStack] = []  # locks, held until this process and its forked workers end
 
 
 def visible() -> list[str]:
-    """Return the GPUs of this process, as in CUDA_VISIBLE_DEVICES; none without an NVIDIA driver."""
+    """Return the GPUs of this process, as in CUDA_VISIBLE_DEVICES."""
     if (given := os.environ.get(VISIBLE)) is not None:
         return [name.strip() for name in given.split(",") if name.strip()]
     return [str(i) for i in range(len(list(DRIVER.glob("*"))))]
 
 
 def take(wanted: int) -> list[str]:
-    """Lock this many GPUs, hide the others and return the locked ones: fewer if the process sees fewer. Waits while
-    other jobs of this user hold them. Raises as `own_folder`.
-    """
+    """Lock this many GPUs, or as many as the process sees, and hide the others; waits while other jobs hold them."""
     # Else `is_available` initialises CUDA, and processes forked after that cannot use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     given = visible()
@@ -50,7 +47,7 @@ def take(wanted: int) -> list[str]:
 
 
 def _locked(given: list[str], wanted: int) -> list[str]:
-    """Lock and return the first free GPUs; lock none if too few are free, so that two jobs never deadlock."""
+    """Lock the first free GPUs; none if too few are free, so that two jobs never deadlock."""
     folder = own_folder()
     free = []
     with ExitStack() as files:

@@ -1,5 +1,4 @@
-"""PyTorch's CPU kernels: AVX2 for the embedded model and the tests, because AVX-512 kernels add in another order and
-compute other bits (docs/architecture.md).
+"""PyTorch's CPU kernels: AVX2 for the embedded model and the tests, because AVX-512 kernels compute other bits.
 
 MKL reads its variable only on Intel CPUs. `MKL_CBWR=COMPATIBLE` also works on AMD, but M0 then trains 50 % slower.
 """
@@ -14,9 +13,7 @@ AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA":
 
 
 def pin_kernels() -> None:
-    """Request AVX2 kernels in this process and its children if the CPU has them; call it before torch is imported. A
-    variable that is set already is kept.
-    """
+    """Request AVX2 kernels if the CPU has them; call it before torch is imported."""
     if _has_avx2():
         for name, value in AVX2.items():
             os.environ.setdefault(name, value)
@@ -32,7 +29,7 @@ def pin_embedded(snakemake: Any) -> None:
 
 
 def kernels() -> dict[str, str | None]:
-    """Return the CPU capability that PyTorch uses in this process, and the variables that request it."""
+    """Return PyTorch's CPU capability, and the variables that request it."""
     import torch
 
     return {"cpu_capability": torch.backends.cpu.get_cpu_capability()} | {name: os.environ.get(name) for name in AVX2}
@@ -41,7 +38,7 @@ def kernels() -> dict[str, str | None]:
 def _has_avx2() -> bool:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:  # not Linux
+    except OSError:
         return False
     flags = next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), [])
     return {"avx2", "fma"} <= set(flags)

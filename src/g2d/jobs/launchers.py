@@ -1,7 +1,4 @@
-"""Environment variables of a launcher (torchrun, accelerate) that make a process one of several.
-
-A job is a single process: with these variables, accelerate would wait half an hour for the others.
-"""
+"""Environment variables of a launcher (torchrun, accelerate), with which accelerate would wait for other processes."""
 
 from __future__ import annotations
 
@@ -17,12 +14,10 @@ PREFIXES = ("TORCHELASTIC_", "ACCELERATE_", "FSDP_")
 
 
 def of_a_launcher() -> set[str]:
-    """Return the names of such variables in this process's environment."""
     return {name for name in os.environ if name in NAMES or name.startswith(PREFIXES)}
 
 
 def forget_launcher() -> None:
-    """Remove a launcher's variables; print a line if it started several processes."""
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         say(f"WORLD_SIZE={os.environ['WORLD_SIZE']} is ignored: set training.processes for several processes")
     for name in of_a_launcher():

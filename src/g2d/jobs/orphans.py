@@ -1,8 +1,7 @@
 """A job ends with the Snakemake that started it.
 
-After `kill -9` of Snakemake nobody would record the job's outputs, and the next run would write the same files. So the
-job sends itself SIGTERM, and a training saves its step first. Snakemake is identified by `name_of`, not as the parent
-process, because it may end during the job's imports.
+After `kill -9` of Snakemake the next run would write the same files. Snakemake is identified by `name_of`, not as the
+parent process, because it may end during the job's imports.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from pathlib import Path
 
 from g2d.plain import say
 
-RUN = "G2D_RUN"  # variable with the name of the Snakemake that runs this job; set in common.smk
+RUN = "G2D_RUN"  # name of the Snakemake that runs this job; set in common.smk
 
 
 @cache
 def this_machine() -> str:
-    """Return a name for the scope in which PIDs are unique: one boot of a machine, and one PID namespace."""
+    """Return a name for the scope in which PIDs are unique: one boot, and one PID namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -34,14 +33,14 @@ def this_machine() -> str:
 
 
 def name_of(pid: int) -> str:
-    """Return a name that no other process ever has: PID, start time and boot; raises ProcessLookupError."""
+    """Return a name that no other process ever has; raises ProcessLookupError."""
     return f"{pid} {_ticks(pid)} {this_machine()}"
 
 
 def watched(name: str) -> int | None:
-    """Return a file descriptor that is readable once the named process has ended; raises ProcessLookupError if it has.
+    """Return a file descriptor that is readable once the process has ended; raises ProcessLookupError if it has.
 
-    None for a process of another machine or container, or without `pidfd_open` (not Linux).
+    None for a process of another machine, or without `pidfd_open` (not Linux).
     """
     pid, ticks, machine = name.split(" ", 2)
     if not hasattr(os, "pidfd_open") or machine != this_machine():
@@ -60,7 +59,6 @@ def watched(name: str) -> int | None:
 
 
 def has_ended(name: str) -> bool | None:
-    """Return whether the named process has ended; None as for `watched`."""
     try:
         process = watched(name)
     except ProcessLookupError:
@@ -72,7 +70,7 @@ def has_ended(name: str) -> bool | None:
 
 
 def when_ends(name: str, then: Callable[[], object]) -> None:
-    """Call a function in a thread once the named process has ended; never if `watched` returns None. Raises as it."""
+    """Call a function in a thread once the process has ended; never if `watched` returns None."""
     if (process := watched(name)) is None:
         return
 
@@ -84,12 +82,11 @@ def when_ends(name: str, then: Callable[[], object]) -> None:
 
 
 def stop() -> None:
-    """Send SIGTERM to this process."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def end_with_snakemake() -> None:
-    """Send this process SIGTERM when its Snakemake ends; exit if it has ended. Repeated calls do nothing."""
+    """Send this process SIGTERM when its Snakemake ends; exit if it has ended."""
     global bound  # noqa: PLW0603 -- a process has one
     if RUN not in os.environ or bound == os.getpid():
         return
@@ -106,11 +103,11 @@ def end_with_snakemake() -> None:
     bound = os.getpid()
 
 
-bound: int | None = None  # PID of the process that ends with its Snakemake; a fork has another PID
+bound: int | None = None  # a fork has another PID
 
 
 def _ticks(pid: int) -> str:
-    """Return the start time of a process in clock ticks since the boot: setting the clock does not change it."""
+    """Return the start time of a process in clock ticks since the boot."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -29,15 +29,12 @@ RESULTS, LOCKS = Path("results"), ".snakemake/locks"
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job that a Snakemake of this folder submitted and that has not ended."""
-
     job_id: str
     state: str
-    label: str  # rule and wildcards, from the job's comment
+    label: str  # rule and wildcards
 
 
 def register(subparsers: Any) -> None:
-    """Add `recover` to the g2d command."""
     parser = subparsers.add_parser(
         "recover",
         help="after Snakemake was killed: cancel its jobs, move away unfinished outputs, unlock",
@@ -53,7 +50,6 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Recover the current folder; return 1 if `--yes` is needed, else 0."""
     folder = Path.cwd()
     require_no_snakemake(folder)
     if arguments.times:
@@ -77,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         say("\nnothing was done. If no Snakemake is running in this folder, on this or another host: g2d recover --yes")
         return 1
     cancel(folder, jobs)
-    if half_made := unseen_outputs(folder)[1]:  # again: a job may have ended well in the meantime
+    if half_made := unseen_outputs(folder)[1]:  # a job may have ended well in the meantime
         say(to_trash(RESULTS, half_made))
     shutil.rmtree(folder / LOCKS, ignore_errors=True)
     say("done: type the same command again")
@@ -85,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _set_times(folder: Path) -> int:
-    """Set time stamps by content and print which files changed; return 1 if any did."""
+    """Set time stamps by content; return 1 if files changed."""
     if is_locked(folder):
         raise RuntimeError("the folder is locked: g2d recover first, without --times")
     if not RESULTS.is_dir():
@@ -100,12 +96,11 @@ def _set_times(folder: Path) -> int:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a Snakemake holds the folder's lock, or held it when it was killed."""
+    """Return whether a running or killed Snakemake has the folder's lock."""
     return any((folder / LOCKS).glob("*"))
 
 
 def require_no_snakemake(folder: Path) -> None:
-    """Raise a RuntimeError if a Snakemake of this host runs in the folder."""
     for process in psutil.process_iter(["cwd", "cmdline"]):
         here = process.info["cwd"] == str(folder.resolve()) and process.pid != os.getpid()
         command = process.info["cmdline"] or []
@@ -117,7 +112,7 @@ def require_no_snakemake(folder: Path) -> None:
 
 
 def unfinished_jobs(folder: Path) -> list[SlurmJob]:
-    """Return the Slurm jobs that Snakemake submitted from a folder; raises RuntimeError if Slurm does not answer."""
+    """Return the Slurm jobs submitted from a folder; a RuntimeError if Slurm does not answer."""
     command = ["squeue", "--me", "--noheader", "--format=%i|%T|%Z|%k"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -134,8 +129,7 @@ def unfinished_jobs(folder: Path) -> list[SlurmJob]:
 
 
 def require_no_orphans(folder: Path) -> None:
-    """Raise a RuntimeError if another run's jobs from this folder are queued: both would write the same files. Wait for
-    jobs that are ending, as after Ctrl-C."""
+    """Raise a RuntimeError if another run's jobs are queued; wait for jobs that are ending."""
     waited = False
     while jobs := unfinished_jobs(folder):
         if running := [job for job in jobs if job.state != "COMPLETING"]:
@@ -151,7 +145,6 @@ def require_no_orphans(folder: Path) -> None:
 
 
 def cancel(folder: Path, jobs: list[SlurmJob]) -> None:
-    """Cancel jobs and wait until their processes have ended: a trainer saves a checkpoint first."""
     if not jobs:
         return
     subprocess.run(["scancel", *(job.job_id for job in jobs)], check=True)
@@ -161,8 +154,7 @@ def cancel(folder: Path, jobs: list[SlurmJob]) -> None:
 
 
 def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the outputs of jobs that Snakemake did not see end: outputs to leave, because their job finished them or
-    they are outside of the results, and unfinished ones."""
+    """Return the outputs of jobs that Snakemake did not see end: to leave, and unfinished."""
     marked = [path for path in _marked(folder / ".snakemake/incomplete") if os.path.lexists(folder / path)]
     digests = read_digests(RESULTS) if marked else {}
     half_made = [path for path in marked if path.is_relative_to(RESULTS) and not as_recorded(path, digests)]
@@ -170,11 +162,10 @@ def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _marked(incomplete: Path) -> list[Path]:
-    """Return the outputs of started jobs. Snakemake 9 has a file for each, named by the output's path in base64; a name
-    that is too long for the file system is split into folders that begin with `@`."""
+    """Return the outputs of started jobs: Snakemake 9 has a file for each, with the path in base64 as its name."""
     outputs = []
     for mark in sorted(file for file in incomplete.rglob("*") if file.is_file()):
         name = "".join(part.removeprefix("@") for part in mark.relative_to(incomplete).parts)
-        with suppress(ValueError):  # another file
+        with suppress(ValueError):
             outputs.append(Path(urlsafe_b64decode(name).decode()))
     return outputs

@@ -1,8 +1,7 @@
-"""Processes that the jobs of one Snakemake run share.
+"""Processes that the jobs of one Snakemake run share, one per machine, run, purpose and set of visible GPUs.
 
-The first job that needs one starts it as `python -m MODULE SOCKET RUN ...`; others find it by its socket. There is one
-per machine, run, purpose and set of visible GPUs: it holds a file lock, and ends with its Snakemake. Messages are
-unpickled, so folder and socket are closed to other users, and each end checks the user of the other.
+The first job starts one as `python -m MODULE SOCKET RUN ...`; others find it by its socket. Messages are unpickled, so
+folder and socket are closed to other users, and each end checks the user of the other.
 """
 
 from __future__ import annotations
@@ -27,23 +26,22 @@ from g2d.jobs.orphans import RUN, has_ended
 from g2d.plain import say
 
 QUEUE = 512  # jobs that may wait
-LOCKS = "[0-9a-f]" * 16 + ".lock"  # locks of shared processes; locks of GPUs have other names
+LOCKS = "[0-9a-f]" * 16 + ".lock"  # locks of GPUs have other names
 LONGEST_NAME = 107  # bytes of a socket's path, on Linux
 OTHER_FOLDER = "set XDG_RUNTIME_DIR or TMPDIR to a folder that is yours and has a short name"
 
 
 def current_run() -> str | None:
-    """Return the name of the Snakemake that may share processes among its jobs; None if there is none or it cannot be
-    watched.
+    """Return the name of the Snakemake that may share processes among its jobs.
 
-    None also if each job runs in its own container: a shared process would lose the files of the image.
+    None if each job runs in its own container: a shared process would lose the image's files.
     """
     run = os.environ.get(RUN)
     return run if run is not None and has_ended(run) is False and _sees_files_of(run) else None
 
 
 def _sees_files_of(run: str) -> bool:
-    """Return whether a process has the same mounts as this one; False if unknown, as in a container."""
+    """Return whether a process has the same mounts as this one."""
     try:
         return Path(f"/proc/{run.partition(' ')[0]}/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
     except OSError:
@@ -51,8 +49,7 @@ def _sees_files_of(run: str) -> bool:
 
 
 def own_folder() -> Path:
-    """Return a folder for sockets and locks that no other user can enter; raises RuntimeError if it cannot be made or
-    belongs to somebody else."""
+    """Return a folder that no other user can enter."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # a job may inherit it from another machine
     folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
     try:
@@ -66,8 +63,6 @@ def own_folder() -> Path:
 
 
 def socket_of(run: str, purpose: str = "engine") -> Path:
-    """Return the socket of the shared process for this run, purpose and visible GPUs; raises RuntimeError as
-    `own_folder`, or if the path is too long for a socket."""
     folder = own_folder()
     identity = f"{run}/{os.environ.get('CUDA_VISIBLE_DEVICES')}/{purpose}"
     socket = folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.socket"
@@ -77,8 +72,7 @@ def socket_of(run: str, purpose: str = "engine") -> Path:
 
 
 def greeted(socket: Path) -> tuple[Connection, Any] | None:
-    """Return a connection to a shared process and its first message; None if no process listens. Raises RuntimeError if
-    another user's process listens."""
+    """Return a connection to a shared process and its first message; a RuntimeError if it is another user's."""
     try:
         connection = Client(str(socket), "AF_UNIX")
         if (user := _user_of(connection)) != os.getuid():
@@ -92,12 +86,11 @@ def greeted(socket: Path) -> tuple[Connection, Any] | None:
 def connect(
     module: str, socket: Path, run: str, *arguments: object, output: IO[Any] | None = None
 ) -> tuple[Connection, Any]:
-    """Return a connection as `greeted`, but start a process if none listens; raises RuntimeError if it cannot start.
+    """Return a connection as `greeted`, but start a process if none listens; a RuntimeError if it cannot start.
 
     Args:
-        module: the module to run.
-        arguments: further command-line arguments, after socket and run (`current_run`).
-        output: its standard output and error; None for those of this process.
+        arguments: further command-line arguments, after socket and run.
+        output: its standard output and error; None: as for this process.
     """
     command = [sys.executable, "-m", module, str(socket), run, *map(str, arguments)]
     started: subprocess.Popen[bytes] | None = None
@@ -114,7 +107,7 @@ def connect(
 
 
 def listen(socket: Path) -> Listener:
-    """Listen on a socket that only this user may connect to; replace the file that a killed process has left."""
+    """Listen on a socket that only this user may connect to."""
     socket.unlink(missing_ok=True)
     listener = Listener(str(socket), "AF_UNIX", backlog=QUEUE)
     socket.chmod(0o600)
@@ -122,7 +115,7 @@ def listen(socket: Path) -> Listener:
 
 
 def accept(listener: Listener) -> Connection | None:
-    """Accept the next connection; refuse another user's with a line and return None."""
+    """Accept the next connection; refuse another user's and return None."""
     connection = listener.accept()
     if (user := _user_of(connection)) == os.getuid():
         return connection
@@ -132,16 +125,14 @@ def accept(listener: Listener) -> Connection | None:
 
 
 def _user_of(connection: Connection) -> int:
-    """Return the user at the other end of a connection."""
     with sockets.socket(fileno=os.dup(connection.fileno())) as raw:
-        credentials = struct.Struct("3i")  # process, user, group
+        credentials = struct.Struct("3i")
         _, user, _ = credentials.unpack(raw.getsockopt(sockets.SOL_SOCKET, sockets.SO_PEERCRED, credentials.size))
     return int(user)
 
 
 def only_one(file: Path) -> IO[str] | None:
-    """Return the lock of the shared process, held until it ends; None if another process has it. Removes locks, sockets
-    and folders of killed processes."""
+    """Return the lock of the shared process; None if another process has it. Cleans up after killed processes."""
     lock = _locked(file, "a+")
     if lock is None:
         return None
@@ -156,7 +147,7 @@ def only_one(file: Path) -> IO[str] | None:
 
 
 def name_scratch(lock: IO[str], folder: str | Path) -> None:
-    """Write a folder into the lock of a shared process: if the process is killed, `only_one` removes it."""
+    """Write a folder into the lock: if the process is killed, `only_one` removes it."""
     lock.write(str(folder))
     lock.flush()
 
@@ -181,7 +172,7 @@ def _locked(file: Path, mode: str) -> IO[str] | None:
 
 
 def release() -> None:
-    """End the run's shared engine, if there is one, and wait until the GPU is free."""
+    """End the run's shared engine and wait until the GPU is free."""
     run = current_run()
     engine = None if run is None else greeted(socket_of(run))
     if engine is None:
@@ -191,7 +182,7 @@ def release() -> None:
         try:
             process = os.pidfd_open(host)
             connection.send(("leave", ()))
-        except OSError:  # it has ended already
+        except OSError:
             return
         select.select([process], [], [])
         os.close(process)

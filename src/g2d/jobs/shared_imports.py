@@ -1,9 +1,7 @@
 """Jobs forked from one process that has imported torch, transformers, PEFT and TRL (`share_imports`).
 
-The first such job of a run starts it as `python -m g2d.jobs.shared_imports SOCKET RUN`. The process that Snakemake
-started waits for its child, forwards signals and exits with the child's status; if either ends, so does the other. The
-shared process ends after its Snakemake and its children. It never initialises CUDA: its forks could not use it then
-(docs/architecture.md). Jobs with vLLM use `g2d.rollouts.engine_host` instead.
+The process that Snakemake started waits for its child, forwards signals and exits with the child's status. The shared
+process never initialises CUDA: its forks could not use it then.
 """
 
 from __future__ import annotations
@@ -52,12 +50,9 @@ IMPORTS = (
 LOG = f"{LOGS}/shared_imports.log"
 
 
-# ---------------------------------------------------------------------------------------------------------- for jobs
-
-
 def run(main: Callable[[Any], None], snakemake: Any) -> None:
-    """Call a script's `main`; with `share_imports`, in a child of the shared process, and exit with its status."""
-    end_with_snakemake()  # before the imports, which take long
+    """Call a script's `main`; with `share_imports`, in a child of the shared process."""
+    end_with_snakemake()  # imports take long
     shared = _shared(snakemake)
     if shared is None:
         main(snakemake)
@@ -78,11 +73,13 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
 
 
 def _wait_for(connection: Connection, host: str, child: str) -> None:
-    """Wait until the child's status can be read; raises ProcessLookupError once shared process and child have ended
-    without one. The connection cannot tell: processes that the child started may keep it open."""
+    """Wait until the child's status can be read.
+
+    The connection cannot tell that both processes have ended: processes of the child may keep it open.
+    """
     for process in (host, child):
         descriptor = watched(process)
-        assert descriptor is not None  # both are on this machine
+        assert descriptor is not None
         ready, _, _ = select.select([connection.fileno(), descriptor], [], [])
         os.close(descriptor)
         if connection.fileno() in ready:
@@ -91,8 +88,7 @@ def _wait_for(connection: Connection, host: str, child: str) -> None:
 
 
 def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
-    """Return a connection to a fork of the run's shared process, and the names of both; None if the job is to make its
-    own imports. If `share_imports` is set, the reason is printed."""
+    """Return a connection to a fork of the run's shared process; None: import in this process."""
     run = current_run()
     if "vllm" in (snakemake.params.get("engine"), snakemake.params.get("settings", {}).get("engine")):
         return None
@@ -113,11 +109,7 @@ def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
         return None
 
 
-# ------------------------------------------------------------------------------------------------- the shared process
-
-
 def main(socket_file: Path, run: str) -> None:
-    """Run the shared process, unless there is one."""
     ends_with = watched(run)
     lock = only_one(socket_file.with_suffix(".lock"))
     if lock is None or ends_with is None:
@@ -149,10 +141,10 @@ def _forks_cannot_use_cuda() -> bool:
 
 
 def _serve(socket_file: Path, ends_with: int) -> None:
-    """Fork a child for every job until the run has ended, then wait for the remaining children."""
+    """Fork a child for every job until the run has ended."""
     listener = listen(socket_file)
     socket_fd: int = listener._listener._socket.fileno()  # type: ignore[attr-defined]
-    children: dict[int, tuple[Any, Connection]] = {}  # by their pidfd
+    children: dict[int, tuple[Any, Connection]] = {}  # by pidfd
     fork = get_context("fork")
     import_usage: Elsewhere | None = Elsewhere(cpu_seconds(), memory_peak())  # charged to the first job
     host = os.getpid()
@@ -173,7 +165,7 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                 child = fork.Process(target=_run_job, args=(connection, others, socket_fd, import_usage, host))
                 try:
                     child.start()
-                except OSError as error:  # no memory, too many processes
+                except OSError as error:
                     with connection, suppress(OSError):
                         connection.send(error)
                     continue
@@ -185,14 +177,13 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                 child, connection = children.pop(descriptor)
                 os.close(descriptor)
                 child.join()
-                with suppress(OSError), connection:  # the process that waited for it may have been killed
+                with suppress(OSError), connection:  # the waiting process may have been killed
                     connection.send(child.exitcode)
 
 
 def _run_job(
     connection: Connection, others: list[Connection], socket_fd: int, import_usage: Elsewhere | None, host: int
 ) -> None:
-    """Run the waiting process's job in the child, with its environment and output."""
     for other in others:
         other.close()
     os.close(socket_fd)
@@ -202,7 +193,7 @@ def _run_job(
         when_ends(host_name, stop)
         connection.send((host_name, name_of(os.getpid())))
         script, snakemake, environment, folder, waiting = connection.recv()
-    except (EOFError, OSError):  # the waiting or the shared process has ended
+    except (EOFError, OSError):
         return
     orphans.bound = os.getpid()  # the waiting process watches Snakemake
     with socket.socket(fileno=os.dup(connection.fileno())) as raw:
@@ -221,7 +212,6 @@ def _run_job(
 
 
 def _forward_signals(connection: Connection) -> None:
-    """Forward the signals of the waiting process; stop if it is killed."""
     with suppress(EOFError, OSError):
         while True:
             os.kill(os.getpid(), connection.recv())

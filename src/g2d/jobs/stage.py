@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,16 +25,15 @@ from g2d.plain import say
 FETCHING = frozenset({"pretrained_model", "load_problems"})
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 LOGS = Path("results/logs")
-RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`; set by the workflow
+CLOCK_SKEW = 60  # seconds by which the clocks of a file server and a node may differ
+RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`
 
 
 @contextmanager
 def stage(snakemake: Any) -> Iterator[Meter]:
-    """Run the body of a rule's script.
+    """Run the body of a rule's script, with its output in the rule's log.
 
-    Output goes to the rule's log. Inputs must have their recorded digests; a job that succeeds records digests of its
-    outputs (`g2d.jobs.digests`) and, if a `cost.json` is among them, its cost. The attempt is always recorded. On an
-    exception or SIGTERM the traceback goes to the log, one line to the terminal, and the process exits with 1.
+    On an exception or SIGTERM the traceback goes to the log, one line to the terminal, and the process exits with 1.
     """
     terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
     end_with_snakemake()
@@ -46,20 +46,22 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     cost = next((path for path in snakemake.output if path.endswith("cost.json")), None)
     job = str(Path(cost or snakemake.output[0]).with_suffix(""))
     try:
+        require_clock(snakemake.input)
         read = remembered_digests(from_elsewhere(rule, snakemake.input))
         gpus = take_gpus(int(snakemake.resources.get("gpu", 0)))
         with _stoppable():
-            meter = Meter(job, rule.removesuffix("_shard"), energy=read_energy(gpus))
+            meter = Meter(job, rule.removesuffix("_shard"), energy=read_energy(gpus), threads=snakemake.threads)
             with recorded(attempt_file(snakemake.log[0]), meter):
                 require_recorded(file for file in snakemake.input if file not in read)
                 yield meter
+        require_clock(snakemake.input)  # before a training's work folder goes: the next attempt continues there
         if cost:
             write_cost(cost, meter.spent(), parents=snakemake.input.get("costs", []))
         fetched = snapshots(snakemake.output) if rule in FETCHING else []
         write_digests(snakemake.log[0], [*snakemake.output, *fetched], read)
     except (Exception, Stopped) as error:
         say(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal)
-        with suppress(OSError):  # the log may be on the disk that is full
+        with suppress(OSError):  # the log may be on the full disk
             traceback.print_exc()
             sys.stdout.flush()
             sys.stderr.flush()
@@ -68,22 +70,33 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         sys.exit(1)
 
 
+def require_clock(files: Iterable[str]) -> None:
+    """Wait until no input is newer than the clock: Snakemake deletes outputs that look older than an input.
+
+    Raises:
+        RuntimeError: the clock is over a minute behind: it was set back, or the input was written by a wrong one.
+    """
+    newest, file = max(((Path(file).stat().st_mtime, file) for file in files if Path(file).exists()), default=(0.0, ""))
+    if (behind := newest - time.time()) > CLOCK_SKEW:
+        raise RuntimeError(
+            f"{file}: {behind / 60:,.0f} minutes newer than this machine's clock: set the clock, or if an earlier one "
+            "was ahead, run g2d recover --times"
+        )
+    time.sleep(max(behind, 0))
+
+
 def own_name(rule: str) -> str:
-    """Return the name of a rule in this workflow: `harvest` for `g2d_harvest` after `use rule * from g2d as g2d_*`."""
+    """Return `harvest` for `g2d_harvest` after `use rule * from g2d as g2d_*`."""
     before, _, after = os.environ.get(RULE_NAMES, "*").partition("*")
     return rule.removeprefix(before).removesuffix(after)
 
 
 def from_elsewhere(rule: str, files: Iterable[str]) -> list[str]:
-    """Return a job's external inputs: files that the configuration names."""
     return [file for file in files if rule in FETCHING or not file.startswith("results/")]
 
 
 def go_offline(rule: str | None = None) -> None:
-    """Switch off telemetry, and the Hub for rules that do not fetch, in this process and its children.
-
-    The Hub's client reads these variables when it is imported: no script imports it before its stage begins.
-    """
+    """Switch off telemetry, and the Hub for rules that do not fetch; its client reads these variables when imported."""
     os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
     if rule not in FETCHING:
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -92,13 +105,13 @@ def go_offline(rule: str | None = None) -> None:
 
 
 def set_trackio_folder() -> None:
-    """Set trackio's folder to `results/logs`; trackio reads it when TRL's GRPO imports it."""
+    """Set trackio's folder; trackio reads it when TRL's GRPO imports it."""
     os.environ["TRACKIO_DIR"] = str(LOGS.resolve() / "trackio")
 
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Turn SIGTERM (preemption, `scancel`, `kill`) into an exception, so that the attempt is recorded."""
+    """Turn SIGTERM into an exception, so that the attempt is recorded."""
     job = os.getpid()
 
     def stop(number: int, _frame: object) -> None:

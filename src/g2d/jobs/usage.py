@@ -1,4 +1,4 @@
-"""CPU seconds, memory and devices that this process, and other processes for its job, have used."""
+"""Usage of this process, and of other processes for its job."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ def _usages() -> list[resource.struct_rusage]:
 
 
 def own_cpu_seconds() -> float:
-    """Return user and system time of this process and of children it waited for."""
     return sum(usage.ru_utime + usage.ru_stime for usage in _usages())
 
 
 def cpu_seconds() -> float:
-    """Return `own_cpu_seconds` and the CPU time of other processes (`charge`)."""
     return own_cpu_seconds() + sum(part.cpu_s for part in _elsewhere)
 
 
@@ -33,7 +31,7 @@ def visible_devices() -> tuple[str, int]:
 
 
 def gpu_memory_peak() -> int | None:
-    """Return torch's peak allocation on the fullest GPU, in bytes; None without a GPU."""
+    """Return torch's peak allocation on the fullest GPU, in bytes."""
     torch = sys.modules.get("torch")
     peaks = [part.peak_gpu_memory_bytes for part in _elsewhere if part.peak_gpu_memory_bytes is not None]
     if torch is not None and torch.cuda.is_initialized():
@@ -42,8 +40,7 @@ def gpu_memory_peak() -> int | None:
 
 
 def memory_peak() -> int:
-    """Return the peak resident memory of the largest process, in bytes."""
-    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, KiB on Linux
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes on macOS, KiB on Linux
     own_peak = unit * max(usage.ru_maxrss for usage in _usages())
     return max([own_peak, *(part.peak_memory_bytes for part in _elsewhere)])
 
@@ -54,19 +51,18 @@ class Elsewhere:
 
     cpu_s: float
     peak_memory_bytes: int  # since the process started
-    device: str | None = None  # None if it used no device
+    device: str | None = None
     devices: int = 0
-    peak_gpu_memory_bytes: int | None = None  # torch's peak allocation
+    peak_gpu_memory_bytes: int | None = None
 
 
 _elsewhere: list[Elsewhere] = []
 
 
 def charge(part: Elsewhere) -> None:
-    """Add another process's usage to the cost of this process's job, except its wall time, which the job waited."""
+    """Add another process's usage to the cost of this job, except wall time: the job waited for it."""
     _elsewhere.append(part)
 
 
 def this_process() -> Elsewhere:
-    """Return the usage of this process so far."""
     return Elsewhere(cpu_seconds(), memory_peak(), *visible_devices())

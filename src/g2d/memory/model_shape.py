@@ -1,4 +1,4 @@
-"""Sizes of a model from its config.json: the model is built without weights and its parameters are counted."""
+"""Sizes of a model, counted on a model without weights that is built from its config.json."""
 
 from __future__ import annotations
 
@@ -12,24 +12,22 @@ from g2d.jobs.files import parse_json
 from g2d.memory.passes import shortened, skeleton
 from g2d.policies.settings import CONFIG, GgufModel, HubModel, LocalModel, Lora, file_of
 
-SHAPES = Path(__file__).parent / "shapes"  # config.json files of the models in shipped configurations
+SHAPES = Path(__file__).parent / "shapes"  # config.json files of shipped configurations
 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """Sizes of a model that determine its memory."""
-
     parameters: int
-    adapter: int  # parameters of the adapter; 0 if all weights are trained
+    adapter: int  # 0 if all weights are trained
     blocks: int
-    outside: int  # parameters outside the blocks: embedding, head, last norm
+    outside: int  # parameters of embedding, head and last norm
     vocabulary: int
-    cache_per_token: int  # numbers in the keys and values of one token, summed over blocks
+    cache_per_token: int  # numbers, summed over blocks
     trains_all: bool = False
 
 
 class NoConfigError(ValueError):
-    """The config.json of a model is not on this machine; the message says how to get it."""
+    """The config.json of a model is missing."""
 
 
 def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
@@ -42,7 +40,7 @@ def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
         return found
     if isinstance(source, LocalModel):
         file = Path(source.path, CONFIG)
-        raise NoConfigError(f"models.{name}: {file} is not there: correct path, or --config-json {name}=FILE")
+        raise NoConfigError(f"models.{name}: {file} does not exist: correct path, or --config-json {name}=FILE")
     if (shipped := SHAPES / f"{source.id.replace('/', '--')}.json").is_file():
         return shipped
     raise NoConfigError(
@@ -54,7 +52,7 @@ def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
 def model_config(file: Path) -> Any:
     """Load a transformers configuration without running the model's code.
 
-    Raises a ValueError that names the file if it is no configuration or transformers does not support the architecture.
+    A ValueError names the file if it is no configuration or transformers does not support the architecture.
     """
     from transformers import AutoConfig
 
@@ -72,7 +70,6 @@ def model_config(file: Path) -> Any:
 
 
 def model_shape(config: Any, lora: Lora) -> ModelShape:
-    """Count a model's parameters and the size of its cache."""
     adapted = skeleton(config, lora, dtype=torch.bfloat16)
     adapter = 0 if lora.trains_all else sum(p.numel() for p in adapted.parameters() if p.requires_grad)
     one = skeleton(shortened(config, 1), None, dtype=torch.bfloat16)

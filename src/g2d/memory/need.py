@@ -1,4 +1,4 @@
-"""GPU memory that a job needs, as a sum of named parts, and the number of rows per pass that fit."""
+"""GPU memory that a job needs, as a sum of named parts."""
 
 from __future__ import annotations
 
@@ -16,66 +16,57 @@ if TYPE_CHECKING:  # both import torch
     from g2d.memory.model_shape import ModelShape
     from g2d.memory.passes import Counted
 
-CONTEXT = GIB  # assumed: CUDA context, loaded kernels and their workspaces
-ROOMY = 0.9  # share of the card; torch's allocator leaves gaps, so a larger need may fail
+CONTEXT = GIB  # assumed: CUDA context, kernels and their workspaces
+ROOMY = 0.9  # share of the card; torch's allocator leaves gaps
 GATHERED = "the block that computes, the next one, embedding and head"
-VLLM = "vLLM"  # name of vLLM's part in a training
-GRAPHS = GIB // 2  # assumed: vLLM's CUDA graphs
-DOUBT = 14  # per cent of a forecast: peaks on one H100 differed from it by 1 to 14 % (docs/performance.md)
-SAMPLER = 3  # float32 copies of a step's logits in vLLM: logits, processed log-probabilities, probabilities
+VLLM = "vLLM"
+GRAPHS = GIB // 2  # assumed
+DOUBT = 14  # per cent: peaks on one H100 differed by 1 to 14 % (docs/performance.md)
+SAMPLER = 3  # float32 copies of a step's logits in vLLM
 
 
 @dataclass(frozen=True)
 class Part:
-    """One term of the sum."""
-
     name: str
     bytes: int
-    how: str  # the arithmetic, as text
+    how: str
 
 
 @dataclass(frozen=True)
 class Need:
-    """GPU memory that one job needs."""
-
     job: str
     parts: list[Part]
-    card: int  # bytes
-    said: list[str] = field(default_factory=list)  # notes on vLLM's cache
-    needs_more: bool = False  # it cannot run on this card at all: vLLM's share cannot hold one sequence
+    card: int
+    notes: list[str] = field(default_factory=list)  # notes on vLLM's cache
+    needs_more: bool = False  # vLLM's share cannot hold one sequence
 
     @property
     def total(self) -> int:
-        """Bytes of all parts."""
         return sum(part.bytes for part in self.parts)
 
     @property
     def verdict(self) -> str:
-        """Verdict on this card: "fits", "tight" or "does not fit"."""
         if self.needs_more or self.total > self.card:
             return "does not fit"
         return "fits" if self.total <= ROOMY * self.card else "tight"
 
     def has_room(self, free: int) -> bool:
-        """Return whether `free` bytes suffice if the forecast is too low by `DOUBT`; vLLM's share is fixed by a
-        setting."""
+        """Return whether `free` bytes suffice if the forecast, except vLLM's share, is too low by `DOUBT`."""
         sure = sum(part.bytes for part in self.parts if part.name == VLLM)
         return not self.needs_more and (100 + DOUBT) * (self.total - sure) <= 100 * (free - sure)
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Forecasts of GPU memory for the jobs of one model."""
-
     shape: ModelShape
     counted: Counted
     engine: EngineSettings
-    memory: int  # bytes of the card
-    prompt_tokens: int  # assumed length of the longest prompt
+    memory: int
+    prompt_tokens: int
 
     @classmethod
     def of(cls, file: Path, lora: Lora, engine: EngineSettings, memory: int, prompt_tokens: int) -> Forecast:
-        """Forecast from a model's config.json; raises the errors of `g2d.memory.model_shape.model_config`."""
+        """Forecast from a model's config.json; raises the errors of `model_config`."""
         from g2d.memory.model_shape import model_config, model_shape
         from g2d.memory.passes import Counted
 
@@ -83,7 +74,6 @@ class Forecast:
         return cls(model_shape(config, lora), Counted(config, lora), engine, memory, prompt_tokens)
 
     def training(self, training: Training) -> Need:
-        """Memory of a training, including generation in the same process."""
         shape, counted = self.shape, self.counted
         rows, tokens = training.rows, self.prompt_tokens + training.budget
         passage = counted.training(rows, tokens, training.checkpointing)
@@ -103,13 +93,13 @@ class Forecast:
             parts.append(_numbers("head in float32", counted.config.vocab_size * counted.config.hidden_size, 4))
         if training.teacher is not None:
             parts.append(_numbers("teacher", int(training.teacher or shape.parameters), 2))
-        said, needs_more = [], False
+        notes, needs_more = [], False
         if training.at_once is not None and self.engine.name == "vllm":
             share = self.engine.training_gpu_memory_utilization
             cache = self._vllm_cache(share, training.budget, most_sequences=training.at_once)
             parts.append(Part(VLLM, int(share * self.memory), f"{share:g} of the card"))
             needs_more = cache.sequences < 1
-            said.append(cache.words("engine.training_gpu_memory_utilization"))
+            notes.append(cache.words("engine.training_gpu_memory_utilization"))
         elif training.batch is not None:
             graph = self.engine.cuda_graph and not training.own_copy  # a copy's new weights are not in the graph
             columns = _columns(tokens, graph)
@@ -117,7 +107,7 @@ class Forecast:
             if training.own_copy:
                 parts.append(Part("M0 to generate", 4 * shape.parameters, "as it is and as it was handed over"))
             kept = f"keys and values of {training.batch} x {columns} tokens"
-            # Activations are freed before generation, so only the excess over them is added. A graph keeps its memory.
+            # Activations are freed before generation. A graph keeps its memory.
             if graph:
                 parts.append(Part("generation, with its graph", drawn, kept))
             else:
@@ -126,13 +116,12 @@ class Forecast:
             step = f"{shape.parameters:,} x 4 bytes: its intermediates"
             parts += _beyond(held, Part("AdamW's step, beyond these", 4 * shape.parameters, step))
         parts.append(Part("context and kernels", CONTEXT, "assumed"))
-        return Need(training.name, parts, self.memory, said, needs_more)
+        return Need(training.name, parts, self.memory, notes, needs_more)
 
     def _lasting(self, training: Training) -> list[Part]:
         """Memory held for a whole training.
 
-        With an adapter: M0 in bfloat16 and the adapter's training state. Without: float32 training state of all
-        weights, and a separate reference model.
+        M0 is in bfloat16 if it has an adapter; else all weights and the reference are in float32.
         """
         shape, n = self.shape, training.parts
         if shape.trains_all:
@@ -155,8 +144,8 @@ class Forecast:
             share = self.engine.gpu_memory_utilization
             cache = self._vllm_cache(share, drawing.budget, split=self.engine.tensor_parallel_size)
             parts = [*cache.parts, Part("keys and values", cache.bytes, f"the rest of {share:g} of the card")]
-            said = [cache.words("engine.gpu_memory_utilization")]
-            return Need(drawing.name, parts, self.memory, said, cache.sequences < 1)
+            notes = [cache.words("engine.gpu_memory_utilization")]
+            return Need(drawing.name, parts, self.memory, notes, cache.sequences < 1)
         graph = self.engine.cuda_graph and not drawing.compared
         columns = _columns(tokens, graph)
         drawn = counted.drawing(drawing.batch, columns)
@@ -181,8 +170,7 @@ class Forecast:
         return [_numbers("weights", self.shape.parameters, 2, split), *([] if self.shape.trains_all else [adapter])]
 
     def _compared(self, tokens: int, held: int) -> list[Part]:
-        """Memory for reading answers with the policy and M0, beyond `held`, the bytes for generation: its cache is
-        freed."""
+        """Memory for reading answers with the policy and M0, beyond the `held` bytes."""
         from g2d.rollouts.divergence import AT_ONCE  # imports torch
 
         shape = self.shape
@@ -193,10 +181,7 @@ class Forecast:
         return _beyond(held, Part("M0 beside, beyond these", read, how))
 
     def _vllm_cache(self, share: float, budget: int, *, split: int = 1, most_sequences: int | None = None) -> VllmCache:
-        """vLLM's cache for a share of each card that the model is split over.
-
-        `most_sequences` is the largest number of sequences in one request.
-        """
+        """vLLM's cache for a share of each card that the model is split over."""
         shape, length = self.shape, self.prompt_tokens + budget
         # `EngineArgs.get_batch_defaults` of vLLM 0.31, offline; an 80 GB A100 has the smaller values.
         sequences, batched = (1024, 16384) if self.memory >= 70 * GIB else (256, 8192)
@@ -213,11 +198,8 @@ class Forecast:
         return VllmCache(parts, max(rest, 0), 2 * shape.cache_per_token // split, length, wanted)
 
     def divided(self, training: Training, free: int | None = None) -> Training:
-        """Fill in the settings that depend on the card: rows per pass and checkpointing.
-
-        Chooses the largest number of rows that fit into `free` bytes, or one unit if none do, then turns checkpointing
-        off if all activations fit too. If passes must be equal, their rows divide those of an update.
-        """
+        """Choose the largest number of rows that fit into `free` bytes, then turn checkpointing off if all activations
+        fit."""
         free = self.memory if free is None else free
 
         def has_room(found: Training) -> bool:
@@ -225,7 +207,7 @@ class Forecast:
 
         if (update := training.update) is not None:
             choices = [n for n in range(1, update + 1) if update % n == 0 or training.passes != "equal"]
-            if not has_room(training.with_units(update)):  # usually it has
+            if not has_room(training.with_units(update)):
                 first_without = bisect_left(choices, True, key=lambda n: not has_room(training.with_units(n)))
                 update = choices[max(first_without - 1, 0)]
             training = training.with_units(update)
@@ -235,7 +217,6 @@ class Forecast:
 
 
 def _numbers(name: str, count: int, size: int, among: int = 1, more: str = "") -> Part:
-    """Part for `count` numbers of `size` bytes, divided among cards."""
     return Part(name, size * count // among, f"{count:,} x {size} bytes{_among(among)}{more}")
 
 
@@ -244,12 +225,10 @@ def _among(cards: int) -> str:
 
 
 def _beyond(held: int, part: Part) -> list[Part]:
-    """Memory that another moment needs beyond the `held` bytes; empty if none."""
     return [replace(part, bytes=part.bytes - held)] if part.bytes > held else []
 
 
 def _columns(tokens: int, graph: bool) -> int:
-    """Columns of transformers' cache for sequences of this length."""
     from g2d.rollouts.decode_graph import bucket  # imports torch
 
     return bucket(tokens) if graph else tokens
@@ -259,25 +238,24 @@ def _columns(tokens: int, graph: bool) -> int:
 class VllmCache:
     """vLLM's cache of keys and values: its share of the card minus everything else."""
 
-    parts: list[Part]  # everything else
+    parts: list[Part]
     bytes: int
-    per_token: int  # bytes
+    per_token: int
     length: int  # tokens of a prompt and its completion
     wanted: int  # sequences it would run concurrently
 
     @property
     def sequences(self) -> int:
-        """Number of sequences of full length that fit."""
         return self.bytes // (self.per_token * self.length)
 
     def words(self, key: str) -> str:
-        """Describe the cache in a sentence, with the setting to change if it is too small."""
-        said = (
+        """Describe the cache, and the setting to change if it is too small."""
+        words = (
             f"vLLM's cache: {self.bytes / GIB:.1f} GiB / {self.per_token:,} bytes = {self.bytes // self.per_token:,} "
             f"tokens, {self.sequences:,} sequences of {self.length}"
         )
         if self.sequences < 1:
-            return f"{said}: {key} is too small for this card"
+            return f"{words}: {key} is too small for this card"
         if self.sequences < self.wanted:
-            return f"{said} of {self.wanted} side by side if all are that long; the others wait"
-        return f"{said}; {self.wanted} side by side are all it would run"
+            return f"{words} of {self.wanted} side by side if all are that long; the others wait"
+        return f"{words}; {self.wanted} side by side are all it would run"

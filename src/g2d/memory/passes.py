@@ -1,11 +1,7 @@
 """Memory of one pass through a model, computed from its config.json.
 
-Torch's fake tensors have shapes, types and storages but no numbers. The model's code runs on them, with adapters,
-checkpointing and autocast, and every storage is counted while it is alive, so no architecture needs a formula. Since
-all blocks are alike, two short models are run and the count is extrapolated to the full number of blocks.
-
-Not counted: workspaces of kernels, the CUDA context, and gaps between tensors. `benchmarks/memory.py` compares the
-result with torch's allocator in real steps.
+The model's code runs on torch's fake tensors, and every living storage is counted, so no architecture needs a formula.
+Two short models are extrapolated to all blocks. Not counted: workspaces of kernels, the CUDA context, and gaps.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from g2d.policies.settings import Lora, lora_config
 from g2d.settings.cached_method import cached_method
 
 Given = ParamSpec("Given")
-SHORT = (1, 2)  # blocks of the two models
+SHORT = (1, 2)  # blocks
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,7 @@ class Passage:
 
 
 class Storages(TorchDispatchMode):
-    """Counts the bytes of all storages created while it is active, except those of `known` tensors."""
+    """Counts the bytes of new storages, except of `known` tensors."""
 
     def __init__(self, known: Iterator[torch.Tensor]) -> None:
         super().__init__()
@@ -65,7 +61,7 @@ class Storages(TorchDispatchMode):
 
 
 def skeleton(config: Any, lora: Lora | None, *, dtype: torch.dtype) -> Any:
-    """Build the model of a configuration on torch's meta device; without `lora` nothing is trained."""
+    """Build a model on torch's meta device; without `lora` nothing is trained."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
@@ -78,7 +74,6 @@ def skeleton(config: Any, lora: Lora | None, *, dtype: torch.dtype) -> Any:
 
 
 def shortened(config: Any, blocks: int) -> Any:
-    """Copy the configuration with fewer blocks."""
     short = copy.deepcopy(config)
     short.num_hidden_layers = blocks
     if getattr(short, "layer_types", None) is not None:
@@ -88,20 +83,20 @@ def shortened(config: Any, blocks: int) -> Any:
 
 @contextmanager
 def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any, Storages]]:
-    """Build a model on fake tensors, with gradients of trained weights; yield it and the counter of its allocations."""
+    """Yield a model on fake tensors, with gradients, and the counter of its allocations."""
     trains_all = lora is not None and lora.trains_all
     model = skeleton(config, lora, dtype=torch.bfloat16 if half and not trains_all else torch.float32)
     with FakeTensorMode(allow_non_fake_inputs=True):
         tensors = []
         for module in model.modules():
-            for own in (module._parameters, module._buffers):
-                for name, old in own.items():
+            for tensors_of in (module._parameters, module._buffers):
+                for name, old in tensors_of.items():
                     if old is None:
                         continue
                     new = torch.empty(old.shape, dtype=old.dtype)
-                    if own is module._parameters:
+                    if tensors_of is module._parameters:
                         new = torch.nn.Parameter(new, requires_grad=old.requires_grad)
-                    own[name] = new
+                    tensors_of[name] = new
                     tensors.append(new)
                     if new.requires_grad:
                         new.grad = torch.empty_like(new)
@@ -114,7 +109,7 @@ def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any
 def _extrapolated(
     measure: Callable[Concatenate[Counted, Any, Given], Passage],
 ) -> Callable[Concatenate[Counted, Given], Passage]:
-    """Turn a method that measures a given model into one that extrapolates from two short models."""
+    """Make a method that measures a given model extrapolate from two short models."""
 
     @cached_method
     @wraps(measure)
@@ -135,11 +130,7 @@ def _extrapolated(
 class Counted:
     """Passes of one model with one adapter, each measured once.
 
-    Args:
-        config: transformers' configuration.
-        lora: the adapter; `lora: none` means float32 weights.
-        half: bfloat16, autocast and checkpointing, as in trainings on a GPU; else float32 without them, as on a CPU
-            (`g2d.regimes.run.training.trainer_arguments`).
+    `half` means bfloat16, autocast and checkpointing, as in trainings on a GPU; else float32, as on a CPU.
     """
 
     def __init__(self, config: Any, lora: Lora, *, half: bool = True) -> None:
@@ -147,10 +138,7 @@ class Counted:
 
     @_extrapolated
     def training(self, config: Any, rows: int, tokens: int, checkpointing: bool = True) -> Passage:
-        """Forward and backward pass through the blocks, without the head (see `head`).
-
-        Checkpointing, which repeats the forward pass of each block, is only used in half precision.
-        """
+        """Forward and backward pass through the blocks, without the head (see `head`)."""
         with _on_shapes(config, self.lora, self.half) as (model, counted):
             model.train()
             if self.half and checkpointing:
@@ -163,8 +151,7 @@ class Counted:
 
     @_extrapolated
     def reading(self, config: Any, rows: int, tokens: int, adapted: bool = True) -> Passage:
-        """Pass through the blocks without gradients: a reference in a trainer's precision, or a frozen policy if not
-        `adapted`."""
+        """Pass without gradients: a reference, or a frozen policy if not `adapted`."""
         with torch.no_grad(), _on_shapes(config, self.lora if adapted else None, self.half) as (model, counted):
             hidden = _blocks(model)(**_tokens(rows, tokens), use_cache=False).last_hidden_state
             del hidden
@@ -172,8 +159,7 @@ class Counted:
 
     @_extrapolated
     def drawing(self, config: Any, rows: int, columns: int) -> Passage:
-        """Step that generates one token per row, as in `g2d.rollouts`; the cache of `columns` tokens per row is
-        kept."""
+        """Step that generates one token per row; the cache is kept."""
         from g2d.rollouts.engine import Decoding
         from g2d.rollouts.rows import Rows
 
@@ -190,8 +176,8 @@ class Counted:
     def head(self, scored: int) -> int:
         """Bytes of the language-model head, forward and backward, for `scored` tokens.
 
-        TRL's `_ChunkedLogProbFunction` holds one tile of the logits at a time (its gradient replaces it in place) and
-        the gradient of the hidden states in float32.
+        TRL's `_ChunkedLogProbFunction` holds one tile of the logits (its gradient replaces it in place) and the
+        gradient of the hidden states in float32.
         """
         from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE
         from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE
@@ -203,7 +189,6 @@ class Counted:
 
 
 def _blocks(model: Any) -> Any:
-    """Causal language model without its head."""
     return getattr(model, "get_base_model", lambda: model)().base_model
 
 

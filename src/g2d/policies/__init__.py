@@ -1,5 +1,3 @@
-"""Policies: records, loading of weights, and the base models M0."""
-
 from g2d.policies.policy import (
     Policy,
     load_base,

@@ -1,7 +1,7 @@
-"""LoRA adapters of bfloat16 models: layers that round once, the effect of rounding twice, and unbiased merging.
+"""LoRA adapters of bfloat16 models: rounding once, the effect of rounding twice, and unbiased merging.
 
-PEFT rounds a layer's output to bfloat16, adds the adapter's output and rounds again. Changes below half of the output's
-last place are lost each time (docs/performance.md). Float32 models use PEFT's layers.
+PEFT rounds a layer's output to bfloat16, adds the adapter's output and rounds again; changes below half of the last
+place are lost (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from safetensors.torch import load_file
 
 from g2d.jobs.files import read_json
 
-LAYERS = 8  # layers sampled to compute an effect, evenly spaced
-OUTPUTS = 256  # outputs sampled per layer
+LAYERS = 8  # sampled to compute an effect
+OUTPUTS = 256  # sampled per layer
 INPUTS = 64
 PREFIX, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 
 
 class OnceRounded(Linear):
-    """A linear layer with LoRA adapters that rounds its output to bfloat16 after adding them."""
+    """A linear layer that rounds its output to bfloat16 after adding its adapters."""
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Output of the layer, shape (..., out), in the precision of its weights."""
         weight = self.base_layer.weight
         if weight.dtype != torch.bfloat16 or self.merged:
             unchanged: torch.Tensor = super().forward(x, *args, **kwargs)
@@ -62,18 +61,17 @@ class _Float32Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         (weight,) = ctx.saved_tensors
-        return (gradient.to(weight.dtype) @ weight).to(ctx.dtype), None  # the gradient comes from a bfloat16 output
+        return (gradient.to(weight.dtype) @ weight).to(ctx.dtype), None  # it is of a bfloat16 output
 
 
 def round_once(config: Any) -> None:
-    """Make PEFT create `OnceRounded` layers for a LoraConfig."""
     config._register_custom_module({torch.nn.Linear: OnceRounded})
 
 
 def load_adapter(
     model: Any, folder: str | Path, rounding: Literal["twice", "once"], *, is_trainable: bool = False
 ) -> Any:
-    """Load an adapter onto a model, as a `PeftModel`; `rounding` only matters for bfloat16 models."""
+    """Load an adapter onto a model; `rounding` only matters for bfloat16 models."""
     config = PeftConfig.from_pretrained(str(folder))
     if rounding == "once":
         round_once(config)
@@ -81,16 +79,13 @@ def load_adapter(
 
 
 def recorded_effect(base: str | Path, adapter: str | Path) -> float | None:
-    """`effect_left` if there is a GPU, on which policies compute in bfloat16; else None."""
     return effect_left(base, adapter) if torch.cuda.is_available() else None
 
 
 def effect_left(base: str | Path, adapter: str | Path) -> float | None:
     """Share of an adapter's effect that remains after rounding twice, averaged over layers.
 
-    It is estimated from the weights with random inputs: it depends on the size of the adapter's output relative to the
-    layer's, not on the scale of the inputs. None if the adapter has no effect, or if M0's file stores its layers
-    differently.
+    Estimated from the weights with random inputs; None if M0's file stores its layers differently.
     """
     settings = read_json(Path(adapter) / "adapter_config.json")
     weights = load_file(Path(adapter) / "adapter_model.safetensors")
@@ -112,7 +107,6 @@ def effect_left(base: str | Path, adapter: str | Path) -> float | None:
 
 
 def _rows(base: Path, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """First rows of the layers that exist in the files."""
     for file in sorted(base.glob("*.safetensors")):
         with safe_open(file, framework="pt") as weights:
             tensors = {*weights.keys()}
@@ -122,10 +116,7 @@ def _rows(base: Path, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def round_stochastically(model: torch.nn.Module, seed: str) -> None:
-    """Convert the weights of a float32 model to bfloat16 without bias, reproducibly by seed on one kind of device.
-
-    Values that bfloat16 can represent, such as those of an M0 in bfloat16 before merging, are unchanged.
-    """
+    """Convert float32 weights to bfloat16 without bias, reproducibly by seed on one kind of device."""
     for name, weights in model.named_parameters():
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
         generator = torch.Generator(weights.device).manual_seed(int.from_bytes(digest[:4], "big"))
@@ -133,7 +124,7 @@ def round_stochastically(model: torch.nn.Module, seed: str) -> None:
 
 
 def to_bfloat16(weights: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Round finite float32 numbers to one of their two bfloat16 neighbours at random, such that E[result] = number.
+    """Round float32 numbers to one of their two bfloat16 neighbours at random, such that E[result] = number.
 
     bfloat16 is the upper half of float32's bits, so adding a random lower half carries with the right probability.
     """

@@ -1,7 +1,6 @@
-"""GGUF files as base models: header, checks, and conversion to a Hugging Face folder.
+"""GGUF files as base models.
 
-Every plan reads the header, so it is parsed here: the package gguf takes seconds to import and to list a vocabulary.
-Transformers reads weights, configuration and tokenizer with that package.
+Every plan reads the header, so it is parsed here: the package gguf takes seconds to import.
 """
 
 from __future__ import annotations
@@ -24,23 +23,21 @@ from g2d.plain import first_line
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-READER = "gguf==0.19.0"  # the package that transformers needs for GGUF files; also in envs/smollm2.txt
+READER = "gguf==0.19.0"  # also in envs/smollm2.txt
 MAGIC = b"GGUF"
 STRING, ARRAY = 8, 9
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-# Elements and bytes per block, by GGML's type number; tensors of other types are not checked for truncation.
+# Elements and bytes per block, by GGML's type number; tensors of other types are not checked.
 BLOCKS = {
     **{0: (1, 4), 1: (1, 2), 30: (1, 2)},  # F32, F16, BF16
     **{2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34)},  # Q4_0, Q4_1, Q5_0, Q5_1, Q8_0
     **{10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210)},  # Q2_K to Q6_K
 }
 UNQUANTIZED = frozenset({"F32", "F16", "BF16"})
-ENDS = ("eos", "eot", "eom")  # names, in metadata keys, of tokens that end a completion
+ENDS = ("eos", "eot", "eom")  # tokens that end a completion, in metadata keys
 
 
 class Source(Protocol):
-    """Keys that identify the file: `path`, or `package` and `file`."""
-
     path: str | None
     package: str | None
     file: str | None
@@ -48,31 +45,29 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Header:
-    """Header of a GGUF file; arrays in `metadata` are replaced by their length."""
+    """Arrays in `metadata` are replaced by their length."""
 
     metadata: dict[str, Any]
     parameters: int
 
     @property
     def architecture(self) -> str:
-        """Name of the architecture in llama.cpp."""
         return str(self.metadata.get("general.architecture"))
 
     @property
     def context_length(self) -> int | None:
-        """Longest sequence in tokens, if stated."""
         limit = self.metadata.get(f"{self.architecture}.context_length")
         return None if limit is None else int(limit)
 
     def token(self, name: str) -> int | None:
-        """Id of a special token (bos, eos, eot, padding, ...), if stated."""
+        """Id of a special token (bos, eos, eot, padding, ...)."""
         token = self.metadata.get(f"tokenizer.ggml.{name}_token_id")
         return None if token is None else int(token)
 
 
 @cache
 def read_header(path: str) -> Header:
-    """Read the header; a ValueError names the file if it is no GGUF file or is truncated."""
+    """Read the header; a ValueError names the file if it is damaged or truncated."""
     with open(path, "rb") as file:
         size = Path(path).stat().st_size
         if file.read(len(MAGIC)) != MAGIC:
@@ -94,7 +89,6 @@ class _Cursor:
         self.view, self.at = view, len(MAGIC)
 
     def header(self) -> tuple[Header, int]:
-        """Read the header, and compute the end of the last tensor."""
         _, n_tensors, n_values = (self.number(kind) for kind in "IQQ")
         metadata = {self.string(): self.value(self.number("I")) for _ in range(n_values)}
         ends, parameters = [0], 0
@@ -135,7 +129,7 @@ class _Cursor:
 
 
 def file_in(source: Source) -> Path:
-    """File of a source; a ValueError if its package is missing, has another version or lacks the file."""
+    """File of a source; a ValueError if its package is missing or has another version."""
     if source.path is not None:
         return Path(source.path)
     name, _, version = str(source.package).partition("==")
@@ -156,7 +150,7 @@ def file_in(source: Source) -> Path:
 
 
 def header_of(source: Source) -> Header | None:
-    """Header of a source's file; None if the file is not on this machine, for example after conversion elsewhere."""
+    """None if the file is not on this machine."""
     try:
         return read_header(str(file_in(source)))
     except (ValueError, OSError):
@@ -164,7 +158,6 @@ def header_of(source: Source) -> Header | None:
 
 
 def mistake_in(source: Source) -> str | None:
-    """Reason why a source cannot be converted, and the fix; None if it can."""
     try:
         file = file_in(source)
         if not file.is_file():
@@ -187,11 +180,7 @@ def mistake_in(source: Source) -> str | None:
 
 
 def convert(source: Source, folder: Path) -> dict[str, Any]:
-    """Convert the model to Hugging Face format in an empty folder, with float32 weights.
-
-    Returns the record of the file: name, digest, quantization and package. Raises a ValueError if it cannot be
-    converted.
-    """
+    """Convert the model to Hugging Face format in an empty folder, with float32 weights; return the file's record."""
     if mistake := mistake_in(source):
         raise ValueError(mistake)
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -205,7 +194,7 @@ def convert(source: Source, folder: Path) -> dict[str, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
         model = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype="float32")
-    except Exception as error:  # transformers and gguf raise many types
+    except Exception as error:  # they raise many types
         raise ValueError(f"{file}: transformers cannot convert it ({first_line(error)})") from error
     ends = _complete(tokenizer, header, file)
     plain = _unquantized(model)
@@ -221,7 +210,7 @@ def convert(source: Source, folder: Path) -> dict[str, Any]:
 
 
 def quantization(header: Header) -> str:
-    """Name of the file's quantization, such as Q4_1; F32, F16 and BF16 are not quantized."""
+    """Quantization, such as Q4_1; F32, F16 and BF16 are not quantized."""
     from gguf import LlamaFileType
 
     try:
@@ -231,7 +220,7 @@ def quantization(header: Header) -> str:
 
 
 def origin(record: Mapping[str, str]) -> str:
-    """Describe the file a model was converted from and its quantization, from the record of `convert`."""
+    """Describe the file a model was converted from."""
     package = f" of {record['package']}" if "package" in record else ""
     words = f"converted from {record['file']}{package} (SHA-256 {record['sha256'][:12]})"
     if record["quantization"] in UNQUANTIZED:
@@ -240,7 +229,6 @@ def origin(record: Mapping[str, str]) -> str:
 
 
 def _is_as_published(source: Source, file: Path, digest: str) -> bool:
-    """Return whether a package's file has the digest listed in the package."""
     if source.package is None:
         return True
     listed = distribution(str(source.package).partition("==")[0]).files or ()
@@ -249,8 +237,7 @@ def _is_as_published(source: Source, file: Path, digest: str) -> bool:
 
 
 def _complete(tokenizer: PreTrainedTokenizerBase, header: Header, file: Path) -> list[int]:
-    """Set the special tokens that the file names but transformers does not read; return the tokens that end a
-    completion."""
+    """Set special tokens that transformers does not read; return the tokens that end a completion."""
     ends = [token for name in ENDS if (token := header.token(name)) is not None]
     if not ends:
         raise ValueError(f"{file}: names no token that ends a text (tokenizer.ggml.eos_token_id): take another file")

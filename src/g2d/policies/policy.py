@@ -1,7 +1,6 @@
-"""Record of a policy: its weights, and how they were trained.
+"""Record of a policy (`policy.json`): its weights, and how they were trained.
 
-Every training writes `policy.json` next to its adapter, and later stages read that file. It holds digests of the
-weights and of the files next to them, so later results become stale only if the policy has really changed.
+It has digests, so later results become stale only if the policy has really changed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from g2d.plain import first_line
 from g2d.policies.settings import ADAPTER_FILES, ALL_FILES, MADE, Rounding
 
 VOCABULARIES = ("vocab.json", "vocab.txt", "merges.txt", "tekken.json", "*.model", "*.tiktoken")
-# Files that transformers and vLLM read in addition to the weights.
+# Read by transformers and vLLM, in addition to the weights.
 BASE_FILES = (
     *("config.json", "generation_config.json", "model.safetensors.index.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -36,80 +35,75 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One set of weights: a base model M0, M0 with a LoRA adapter, or a fully trained model."""
+    """M0, M0 with a LoRA adapter, or a fully trained model."""
 
     policy_id: str  # its folder, relative to the results folder
-    model: str  # name of M0 in the configuration
-    regime: str  # base | grpo | dpo | the name of an ablation
-    base: str  # folder of M0, or the file of a recorded model's completions
+    model: str  # M0 in the configuration
+    regime: str  # base | grpo | dpo | name of an ablation
+    base: str  # folder of M0, or file of a recorded model
     group_size: int = 0
     k: int = 0
     seed: int | None = None
-    revision: str | None = None  # commit of a Hub model
-    adapter: str | None = None  # folder of the LoRA adapter; None for M0
-    weights_sha256: str | None = None  # digest of the trained weights, or of a local M0
-    continued_from: int | None = None  # K of the checkpoint that a chained warm-up continued from
-    started_from: str | None = None  # policy_id that training started from; None for M0, and in records of 0.1.0
-    settings: dict[str, Any] = field(default_factory=dict)  # resolved settings of its stage
+    revision: str | None = None
+    adapter: str | None = None  # folder of the LoRA adapter
+    weights_sha256: str | None = None  # digest of trained weights, or a local M0
+    continued_from: int | None = None  # K of the checkpoint that a chained warm-up continued
+    started_from: str | None = None  # policy_id; None for M0, and in records of 0.1.0
+    settings: dict[str, Any] = field(default_factory=dict)  # resolved, of its stage
     # Digests of `BASE_FILES` by name; None if a Hub revision pins them, and in records of 0.1.0.
     base_files: dict[str, str] | None = None
-    effect_left: float | None = None  # share of the adapter's effect after two roundings; None without bfloat16
-    weights: str | None = None  # folder of fully trained weights; None with an adapter
-    chat_template_kwargs: dict[str, Any] | None = None  # variables of M0's chat template
-    # For a converted M0: file, sha256 and quantization of the GGUF file, and its package if it has one.
+    effect_left: float | None = None  # share of the adapter's effect after two roundings
+    weights: str | None = None  # folder of fully trained weights
+    chat_template_kwargs: dict[str, Any] | None = None
+    # GGUF file: file, sha256, quantization, and package.
     converted_from: dict[str, str] | None = None
 
     @property
     def is_recorded(self) -> bool:
-        """Whether this is a file of completions rather than weights."""
         return self.settings.get("source") == "recorded"
 
     @property
     def is_scratch(self) -> bool:
-        """Whether g2d trained M0; such models compute in float32 on a CPU so that results are reproducible bit by
-        bit."""
+        """g2d trained M0: it computes in float32 on a CPU, reproducibly bit by bit."""
         return self.settings.get("source") in ("embedded", "scratch")
 
     @property
     def trained(self) -> str | None:
-        """Folder of the trained weights or adapter; None for M0."""
         return self.adapter or self.weights
 
     @property
     def files(self) -> list[Path]:
-        """Files of the trained weights and their configuration; empty for M0."""
         names = ADAPTER_FILES if self.adapter else ALL_FILES if self.weights else ()
         return [Path(str(self.trained), Path(name).name) for name in names]
 
     @property
     def model_folder(self) -> str:
-        """Folder of the model that an adapter is applied to, or of the policy's full weights."""
+        """Folder of the model that an adapter is applied to, or of full weights."""
         return self.weights or self.base
 
     @property
     def public_base(self) -> str:
-        """Publishable name of M0: its Hub repository, its relative folder, or a placeholder for other paths."""
+        """Publishable name of M0: Hub repository, relative folder, or a placeholder."""
         if "id" in self.settings:
             return str(self.settings["id"])
         folder = Path(self.base)
         if folder.is_absolute() or ".." in folder.parts:
             return f"path/to/{self.model}"
-        return f"./{folder}"  # without the dot, a missing folder would be looked up on the Hub
+        return f"./{folder}"  # without the dot, transformers asks the Hub for a missing folder
 
 
 def as_json(policy: Policy) -> dict[str, Any]:
-    """The record as written; fields that are newer than 0.1.0 are left out if None."""
+    """Record as written; fields newer than 0.1.0 are left out if None."""
     newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs", "converted_from")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 
 
 def write_policy(path: str | Path, policy: Policy) -> None:
-    """Write policy.json."""
     write_json(path, as_json(policy))
 
 
 def read_policy(path: str | Path) -> Policy:
-    """Read policy.json; a ValueError names the file if it is no policy record, or from a newer version."""
+    """Read policy.json; a ValueError names the file."""
     values = read_json(path)
     if unknown := values.keys() - {field.name for field in fields(Policy)}:
         raise ValueError(
@@ -123,10 +117,7 @@ def read_policy(path: str | Path) -> Policy:
 
 
 def read_own_policy(path: str | Path) -> Policy:
-    """Read policy.json of a results folder in order to load its weights.
-
-    Raises a ValueError that names the file if it is no policy record, or belongs to another policy.
-    """
+    """Read policy.json to load its weights; a ValueError if it belongs to another policy."""
     policy = read_policy(path)
     if not f"/{Path(path).parent.as_posix()}".endswith(f"/{policy.policy_id}"):
         raise ValueError(
@@ -136,7 +127,6 @@ def read_own_policy(path: str | Path) -> Policy:
 
 
 def base_files(folder: str | Path) -> dict[str, str]:
-    """Digests of `BASE_FILES` in a folder, by name."""
     return {file.relative_to(folder).as_posix(): sha256(file) for file in _found(folder, BASE_FILES)}
 
 
@@ -145,7 +135,7 @@ def _found(folder: str | Path, patterns: Iterable[str]) -> list[Path]:
 
 
 def tokenizer_sha256(folder: str | Path) -> str:
-    """Digest of the vocabulary: tokenizer.json, or the `VOCABULARIES` in a folder without it."""
+    """Digest of tokenizer.json, or of the `VOCABULARIES`."""
     if (file := Path(folder, "tokenizer.json")).is_file():
         return sha256(file)
     lines = (f"{file.name} {sha256(file)}\n" for file in _found(folder, VOCABULARIES))
@@ -153,7 +143,7 @@ def tokenizer_sha256(folder: str | Path) -> str:
 
 
 def changed_base_files(policy: Policy) -> list[str]:
-    """Files of M0 that were changed, added or removed since the record was written; empty if it has no digests."""
+    """Files of M0 that differ from the record."""
     if policy.base_files is None:
         return []
     now = base_files(policy.base)
@@ -171,10 +161,10 @@ def require_own_base_files(policy: Policy) -> None:
 
 
 def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
-    """Load M0's tokenizer and set the policy's `chat_template_kwargs` in its chat template.
+    """Load M0's tokenizer and set `chat_template_kwargs` in its chat template.
 
-    Raises a ValueError that names the folder if it was changed since the record was written, cannot be read, has no
-    chat template or one without these variables, or has no end-of-turn token.
+    A ValueError names the folder if it was changed, has no chat template or no such variables in it, or no end-of-turn
+    token.
     """
     from transformers import AutoTokenizer
 
@@ -194,8 +184,7 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
                 f"{policy.base}: its chat template has no variable {unknown[0]}: drop it from models.{policy.model}."
                 "chat_template_kwargs"
             )
-        # One line each: transformers strips the line break after a block, and spaces before a block at the start of a
-        # line.
+        # One line each: transformers strips the line break after a block.
         values = "".join(f"{{% set {name} = {value!r} %}}\n" for name, value in given.items())
         tokenizer.chat_template = values + template
     if tokenizer.eos_token is None:
@@ -209,7 +198,7 @@ def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
 
 
 def _way_back(policy: Policy) -> str:
-    """How to restore unreadable files of M0: only files that g2d made or downloaded may be deleted."""
+    """Only files that g2d made or downloaded may be deleted."""
     source = policy.settings.get("source")
     if source in MADE:
         return "delete the folder to have it made again"
@@ -219,8 +208,7 @@ def _way_back(policy: Policy) -> str:
 
 
 def end_tokens(policy: Policy, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Tokens that end a completion: all that M0 declares, as `generate` reads them (Llama-3.1 has three), and the
-    tokenizer's end-of-turn token."""
+    """Tokens that end a completion: all that M0 declares (Llama-3.1 has three), and the tokenizer's."""
     files = [Path(policy.base) / name for name in ("generation_config.json", "config.json")]
     ends = next((read_json(file).get("eos_token_id") for file in files if file.is_file()), None)
     listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
@@ -228,16 +216,12 @@ def end_tokens(policy: Policy, tokenizer: PreTrainedTokenizerBase) -> frozenset[
 
 
 def context_limit(policy: Policy) -> int | None:
-    """Longest sequence of the model in tokens, if its configuration states one."""
     limit = read_json(Path(policy.base) / "config.json").get("max_position_embeddings")
     return int(limit) if limit is not None else None
 
 
 def require_own_weights(policy: Policy) -> None:
-    """Raise a ValueError if the trained weights are missing, truncated or do not match the record.
-
-    M0's weights are checked when a job starts (`g2d.jobs.digests.require_recorded`).
-    """
+    """Raise a ValueError if the trained weights are missing, truncated or do not match the record."""
     for file in policy.files[:1]:
         recorded = policy.weights_sha256
         if not file.is_file() or (recorded is not None and remembered_digest(file) != recorded):
@@ -247,15 +231,14 @@ def require_own_weights(policy: Policy) -> None:
 
 
 def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
-    """The weights of M0, or all that were trained in its place: safetensors only, in `precision` or, `exact`, in
-    float32. A ValueError names what is cut short or was changed."""
+    """Load the weights of M0, or full weights: safetensors only, in float32 if `exact`."""
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     require_own_base_files(policy)
     if torch.cuda.is_available():
-        release()  # the memory of an engine that waits for the next job
+        release()  # memory of an idle engine
     dtype = torch.float32 if exact else precision()
     try:
         return AutoModelForCausalLM.from_pretrained(
@@ -266,17 +249,13 @@ def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 
 
 def precision() -> torch.dtype:
-    """Data type that policies compute in: bfloat16 on a GPU, float32 on a CPU."""
     import torch
 
     return torch.bfloat16 if torch.cuda.is_available() else torch.float32
 
 
 def cpu_has_bfloat16() -> bool:
-    """Return whether this CPU multiplies bfloat16 matrices in hardware (avx512_bf16, AMX, or ARM's bf16).
-
-    Without it PyTorch converts them to float32. False in a process restricted to AVX2 kernels.
-    """
+    """Return whether this CPU multiplies bfloat16 matrices in hardware; False if restricted to AVX2 kernels."""
     import torch
 
     capabilities = torch.cpu.get_capabilities()
@@ -285,8 +264,7 @@ def cpu_has_bfloat16() -> bool:
 
 
 def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
-    """The policy's weights with its adapter, which is merged if `exact`, in evaluation mode, on the GPU where there is
-    one. Raises as `load_base`."""
+    """Load the policy in evaluation mode; the adapter is merged if `exact`."""
     import torch
 
     require_own_weights(policy)
@@ -299,10 +277,8 @@ def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding = "twice") -> PreTrainedModel:
     """Apply trained weights in a folder to a model, in place.
 
-    Full weights replace the model's. A LoRA adapter is merged into float32 weights, but applied at every step to
-    bfloat16 weights, since merging would round most of a small adapter away. Applied, it computes the trainer's
-    function except for autocast, which makes a trainer multiply with A and B in bfloat16 (docs/performance.md has the
-    size of the effect).
+    An adapter is not merged into bfloat16 weights, which would round most of it away. Applied, it computes the
+    trainer's function except for autocast (docs/performance.md).
     """
     import torch
 

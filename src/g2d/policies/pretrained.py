@@ -1,5 +1,4 @@
-"""Records of base models: a local folder, a Hub repository, a file of recorded completions, or a folder made by the
-run."""
+"""Records of base models."""
 
 from __future__ import annotations
 
@@ -12,15 +11,12 @@ from g2d.policies.embedded import copy_embedded
 from g2d.policies.policy import Policy, base_files, load_tokenizer
 from g2d.policies.settings import EmbeddedModel, GgufModel, HubModel, LocalModel, RecordedModel, ScratchModel
 
-# Only safetensors are fetched or read; pickled weights can run code on loading.
+# Pickled weights can run code on loading.
 HUB_PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
 def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Policy:
-    """Make the record of M0, downloading weights from the Hub.
-
-    Raises a ValueError if there are no safetensors, or the tokenizer cannot be used (`load_tokenizer`).
-    """
+    """Make the record of M0, downloading weights from the Hub; raises the errors of `load_tokenizer`."""
     base = Policy(f"{name}/base", name, "base", base="", settings=source.params(without={"settings"}))
     if isinstance(source, RecordedModel):
         return replace(base, base=source.path, weights_sha256=sha256(source.path))
@@ -31,7 +27,7 @@ def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Po
         _safetensors(folder, f"{source.id} at {source.revision[:8]}")
         base = replace(base, base=folder, revision=source.revision)
     else:
-        digests = "".join(map(sha256, _safetensors(source.path, source.path)))  # shards sorted by name
+        digests = "".join(map(sha256, _safetensors(source.path, source.path)))  # shards in order
         digest = hashlib.sha256(digests.encode()).hexdigest()
         base = replace(base, base=source.path, weights_sha256=digest, base_files=base_files(source.path))
     base = replace(base, chat_template_kwargs=source.chat_template_kwargs or None)
@@ -40,7 +36,7 @@ def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Po
 
 
 def make_base(name: str, source: EmbeddedModel | ScratchModel | GgufModel, folder: Path) -> Policy:
-    """Create M0 in a folder (copied from the package, trained from scratch, or converted from GGUF) and its record."""
+    """Create M0 in a folder (copied, trained from scratch, or converted from GGUF) and its record."""
     converted = None
     with atomic_folder(folder) as draft:
         if isinstance(source, EmbeddedModel):
@@ -72,7 +68,6 @@ def make_base(name: str, source: EmbeddedModel | ScratchModel | GgufModel, folde
 
 
 def _safetensors(folder: str, name: str) -> list[Path]:
-    """Safetensors files in a folder; a ValueError if there are none."""
     if not (shards := sorted(Path(folder).glob("*.safetensors"))):
         raise ValueError(f"{name}: no *.safetensors in it; convert the model with save_pretrained first")
     return shards

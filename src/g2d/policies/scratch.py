@@ -1,7 +1,6 @@
-"""The embedded demonstration model: a tiny Llama in Hugging Face format, trained in about a minute on a CPU.
+"""The embedded demonstration model: a tiny Llama, trained in about a minute on a CPU.
 
-Its corpus is designed so that online RL can improve the model (`g2d.problems.corpus`), so its results are a
-demonstration, not evidence.
+Its corpus is designed so that online RL can improve the model, so its results are no evidence.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-# One token: a word with its space, a number of at most two digits, or a punctuation mark.
+# A word with its space, a number of at most two digits, or a punctuation mark.
 TOKEN = Regex(r"\\boxed| ?[A-Za-z]+| ?\d{1,2}| ?[^\sA-Za-z\d]|\s")
 
 MATRIX_LEARNING_RATE = 0.02  # Muon, for matrices
@@ -44,7 +43,7 @@ LOGIT_SCALE = 1.9
 
 
 def build_tokenizer(replies: bool = False) -> PreTrainedTokenizerFast:
-    """Build a word-level tokenizer for the closed vocabulary of the synthetic families, with or without replies."""
+    """Build a word-level tokenizer for the synthetic families."""
     splitter = pre_tokenizers.Split(TOKEN, "isolated")
     texts = [*vocabulary_texts(), *(reply_texts() if replies else ()), "user\n", "assistant\n", "system\n"]
     words = sorted({word for text in texts for word, _ in splitter.pre_tokenize_str(text)})
@@ -67,10 +66,7 @@ def build_tokenizer(replies: bool = False) -> PreTrainedTokenizerFast:
 
 
 def train_scratch(settings: ScratchModel, out: Path) -> None:
-    """Train the model and save weights (safetensors), configuration and tokenizer to a folder.
-
-    The result depends only on `settings` on one machine, not on the number of threads.
-    """
+    """Train the model and save it; on one machine, the result depends only on `settings`."""
     torch.manual_seed(settings.seed)
     rng = random.Random(settings.seed)
     tokenizer = build_tokenizer(replies=settings.replies > 0)
@@ -112,7 +108,7 @@ def train_scratch(settings: ScratchModel, out: Path) -> None:
 
 
 def _optimizers(model: LlamaForCausalLM, muon: Literal["bfloat16", "float32"]) -> list[torch.optim.Optimizer]:
-    """Create Muon for matrices, which needs a third of AdamW's steps, and AdamW for embeddings and norms."""
+    """Muon for matrices needs a third of AdamW's steps."""
     parameters = dict(model.named_parameters())
     matrices = [name for name, p in parameters.items() if p.dim() == 2 and "embed" not in name]
     others = [p for name, p in parameters.items() if name not in matrices]
@@ -125,10 +121,10 @@ def _optimizers(model: LlamaForCausalLM, muon: Literal["bfloat16", "float32"]) -
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose update is approximately the nearest orthogonal matrix, computed in float32.
+    """Momentum whose update is approximately the nearest orthogonal matrix, in float32.
 
-    It equals `torch.optim.Muon` with Nesterov momentum and `adjust_lr_fn="original"` up to rounding (a test compares
-    them). On a CPU without bfloat16 arithmetic, torch's version takes 60 % of a training of M0, this one 10 %.
+    It equals `torch.optim.Muon` with Nesterov momentum and `adjust_lr_fn="original"` up to rounding. On a CPU without
+    bfloat16, torch's version takes 60 % of a training of M0, this one 10 %.
     """
 
     def __init__(
@@ -138,7 +134,6 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
-        """Update every matrix from its gradient."""
         for group in self.param_groups:
             of_shape: dict[torch.Size, list[torch.nn.Parameter]] = defaultdict(list)
             for parameter in group["params"]:
@@ -166,21 +161,21 @@ def orthogonalised(matrices: torch.Tensor) -> torch.Tensor:
 
 
 def _learning_rate(step: int, steps: int) -> float:
-    """Learning rate factor: linear warm-up, then cosine decay to 2 % of the peak."""
+    """Factor: linear warm-up, then cosine decay to 2 % of the peak."""
     return min(1.0, (step + 1) / WARMUP_STEPS) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
-Document = tuple[list[int], list[int]]  # tokens of the prompt (without loss) and of the completion
+Document = tuple[list[int], list[int]]  # tokens: prompt (without loss), completion
 
 
 def draw_documents(
     tokenizer: PreTrainedTokenizerFast, rng: random.Random, size: int, replies: float = 0.0
 ) -> list[Document]:
-    """Draw documents of the corpus; `replies` is the share of replies."""
+    """`replies` is the share of replies."""
     documents = [
         reply_document(rng) if replies and rng.random() < replies else corpus_document(rng) for _ in range(size)
     ]
-    prompts = [  # a drill has no prompt and starts at the assistant's turn
+    prompts = [  # a drill starts at the assistant's turn
         render(tokenizer, [{"role": "user", "content": prompt}]) if prompt else "<|im_start|>assistant\n"
         for prompt, _ in documents
     ]
@@ -191,7 +186,7 @@ def draw_documents(
 def backward(model: LlamaForCausalLM, documents: Sequence[Document], padding: int, group: int | None) -> float:
     """Accumulate gradients of the mean cross-entropy over completion tokens, and return the loss.
 
-    Each forward pass has `group` documents of similar length, or all of them.
+    Each forward pass has `group` documents of similar length.
     """
     if group is not None:
         documents = sorted(documents, key=lambda document: sum(map(len, document)))
@@ -207,7 +202,7 @@ def backward(model: LlamaForCausalLM, documents: Sequence[Document], padding: in
 
 
 def _loss(model: LlamaForCausalLM, documents: Sequence[Document], padding: int) -> torch.Tensor:
-    """Cross-entropy of the completions, padded on the right; logits are only computed for their tokens."""
+    """Cross-entropy of the completions; logits are only computed for their tokens."""
     tokens = [torch.tensor(prompt + completion) for prompt, completion in documents]
     ids = pad_sequence(tokens, batch_first=True, padding_value=padding)
     mask = pad_sequence([torch.ones_like(own) for own in tokens], batch_first=True)

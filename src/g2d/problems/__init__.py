@@ -1,5 +1,3 @@
-"""Problems: the `Problem` record and its sources (synthetic families, reasoning-gym, local JSONL, Hub data sets)."""
-
 from g2d.problems.problem import Problem, read_problems, write_problems
 
 __all__ = ["Problem", "read_problems", "write_problems"]

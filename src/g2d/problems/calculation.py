@@ -1,8 +1,6 @@
-"""Long exact calculations, generated for each run so that no model can have seen them.
+"""Long exact calculations, generated for each run so that no model can have seen them (arXiv 2507.10532).
 
-The design follows RandomCalculation (arXiv 2507.10532); the level is the number of operations. An expression is a
-random binary tree over + - * / and the integers 2 to 20, printed with the necessary brackets. Answers are computed with
-fractions. With `seed: run` the seed is drawn when the problems are made.
+An expression is a random binary tree over + - * / and the integers 2 to 20; the level is the number of operations.
 """
 
 from __future__ import annotations
@@ -16,22 +14,22 @@ from operator import add, mul, sub, truediv
 from g2d.problems.problem import Problem
 from g2d.problems.synthetic import Split, numbered, shares, split_of
 
-STEPS = (5, 10, 15, 20)  # default numbers of operations
+STEPS = (5, 10, 15, 20)
 INTEGERS = range(2, 21)
 LARGEST_NUMERATOR, LARGEST_DENOMINATOR = 99_999, 999  # bounds of every intermediate result
-# Two operations with only +, - and integers give 27,436 expressions; each held-out split has a tenth of them.
+# Two operations with only +, - and integers give 27,436 expressions; each held-out split has a tenth.
 MOST_PER_LEVEL = 2_000
 
 PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
 OPERATIONS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {"+": add, "-": sub, "*": mul, "/": truediv}
 OPERATORS = "+-*+-*/"  # weighted: division enlarges denominators, and sums would exceed the bounds
-# The expression comes last, so that the end of a question cannot be guessed (`g2d.analysis.contamination`).
+# The expression comes last, so that the end of a question cannot be guessed.
 QUESTION = "Calculate exactly, as an integer or a fraction in lowest terms: {expression}"
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A printed expression with its value; `precedence` belongs to the last operation and is 3 for an integer."""
+    """`precedence` belongs to the last operation and is 3 for an integer."""
 
     text: str
     value: Fraction
@@ -39,7 +37,7 @@ class Expression:
 
 
 def generate(split: Split, n: int, seed: int, steps: Sequence[int] = STEPS) -> list[Problem]:
-    """Draw n different problems, spread evenly over the numbers of steps, in an order that depends on the seed."""
+    """Draw n different problems, spread evenly over the numbers of steps."""
     require_capacity(n, steps)
     rng = random.Random(f"calculation/{split}/{seed}")
     drawn: dict[str, tuple[str, str, int]] = {}
@@ -56,24 +54,23 @@ def generate(split: Split, n: int, seed: int, steps: Sequence[int] = STEPS) -> l
 
 
 def require_capacity(n: int, steps: Sequence[int]) -> None:
-    """Raise a ValueError if n different problems cannot be drawn in every split."""
     if n > (most := MOST_PER_LEVEL * len(steps)):
         raise ValueError(f"calculation: {n} problems asked for: lower n to at most {most}, or name more steps")
 
 
 def latex(value: Fraction) -> str:
-    """Write a reference answer: an integer, or a fraction in lowest terms with its sign in front."""
+    """An integer, or a fraction in lowest terms with its sign in front."""
     if value.denominator == 1:
         return str(value.numerator)
     return f"{'-' if value < 0 else ''}\\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
 
 
 def _draw(rng: random.Random, steps: int) -> Expression:
-    """Draw an expression with `steps` operations whose intermediate results stay within bounds."""
+    """Draw an expression whose intermediate results stay within bounds."""
     if steps == 0:
         number = rng.choice(INTEGERS)
         return Expression(str(number), Fraction(number))
-    while True:  # redraw only if no operation can join the two parts
+    while True:  # redraw if no operation can join the parts
         before = rng.randrange(steps)
         left, right = _draw(rng, before), _draw(rng, steps - 1 - before)
         joined = [(operator, value) for operator in OPERATORS if (value := _apply(left, operator, right)) is not None]
@@ -90,7 +87,7 @@ def _joined(left: Expression, right: Expression, operator: str, value: Fraction)
 
 
 def _apply(left: Expression, operator: str, right: Expression) -> Fraction | None:
-    """Exact result of one operation; None if it is out of bounds or a division by zero."""
+    """None if out of bounds or a division by zero."""
     if operator == "/" and right.value == 0:
         return None
     value = OPERATIONS[operator](left.value, right.value)

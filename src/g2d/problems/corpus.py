@@ -1,8 +1,6 @@
 """Pretraining corpus of the demonstration model: solutions by an imperfect author, so that online RL can improve it.
 
-The author writes in four styles, chosen by level and by the prompt's verb, and gets some facts systematically wrong.
-Problems come from the train split. Drills are facts without a problem; a drill may contain the operation of a one-step
-test problem.
+The author writes in four styles and gets some facts systematically wrong. Drills are facts without a problem.
 """
 
 from __future__ import annotations
@@ -33,51 +31,48 @@ from g2d.problems.synthetic import (
 
 Style = Literal["worked", "hasty", "unboxed", "unterminated"]
 
-# Shares and biases are tuned so that the base model solves about half of the problems and many are pairable.
+# Tuned so that the base model solves about half of the problems and many are pairable.
 DRILL_SHARE = 0.30  # share of all documents
-WORD_PROBLEM_SHARE = 0.25  # share of the solutions, for the transfer benchmark
-DRILL_FACTS = 7  # facts per drill, about the length of a worked level-5 solution
+WORD_PROBLEM_SHARE = 0.25  # share of the solutions
+DRILL_FACTS = 7  # about the length of a worked level-5 solution
 DRILL_OPERATORS: tuple[Operator, ...] = ("+", "-", "+", "-", "*", "mod")
 
-# Log-odds that the author shows the work: level bias plus verb bias. The verb makes prompts of the same level easier or
-# harder, so that some have both right and wrong rollouts.
+# Log-odds that the author shows the work. The verb makes prompts of a level easier or harder, so that some have both
+# right and wrong rollouts.
 LEVEL_BIAS = {1: 2.6, 2: -0.3, 3: -0.1, 4: -0.6, 5: -3.0}
 VERB_BIAS = dict(zip(VERBS, (3.4, 2.4, 1.4, 0.5, -0.5, -1.4, -2.4, -3.4), strict=True))
 WORD_PROBLEM_BIAS = 2.2
 
-UNBOXED_SHARE = 0.04  # share of worked solutions without a box
-UNTERMINATED_SHARE = 0.02  # share of worked solutions whose box is not closed
+UNBOXED_SHARE = 0.04  # shares of worked solutions
+UNTERMINATED_SHARE = 0.02
 
-HARD_FACTS = {"+": 0.08, "-": 0.08, "*": 0.30, "mod": 0.30}  # share of facts that the author may get wrong
-SLIP_RATE = 0.6  # share of uses that are wrong: above one half, so the model prefers the wrong result
+HARD_FACTS = {"+": 0.08, "-": 0.08, "*": 0.30, "mod": 0.30}  # share that the author may get wrong
+SLIP_RATE = 0.6  # above one half, so the model prefers the wrong result
 
 
 def corpus_document(rng: random.Random) -> tuple[str, str]:
-    """Draw one document: (user prompt, completion). A drill has no user turn, so its prompt is ""."""
+    """Draw one document: (user prompt, completion). A drill has no prompt."""
     if rng.random() < DRILL_SHARE:
         return "", drill(rng)
     family: Family = "word_problems" if rng.random() < WORD_PROBLEM_SHARE else "arithmetic"
     exercise = draw(rng, family, "train", rng.choice(LEVELS[family]))
     style = draw_style(rng, exercise)
-    # The hasty author states the right answer; the model learns it as far as it can compute it in one step.
+    # The hasty author states the right answer; the model cannot always compute it in one step.
     steps = exercise.steps if style == "hasty" else with_slips(rng, exercise.steps)
     return exercise.prompt, render(steps, style)
 
 
 def reply_document(rng: random.Random) -> tuple[str, str]:
-    """Draw a request and a reply of random politeness and length."""
-    prompt, thing = draw_request(rng, "train")
-    return prompt, draw_reply(rng, thing).text
+    prompt, place = draw_request(rng, "train")
+    return prompt, draw_reply(rng, place).text
 
 
 def drill(rng: random.Random) -> str:
-    """Write unrelated facts as worked steps, with slips."""
     steps = [with_slips(rng, draw_steps(rng, 1, DRILL_OPERATORS))[0] for _ in range(DRILL_FACTS)]
     return _working(tuple(steps))
 
 
 def draw_style(rng: random.Random, exercise: Exercise) -> Style:
-    """Draw the style of a solution."""
     verb = exercise.verb
     log_odds = WORD_PROBLEM_BIAS if verb is None else LEVEL_BIAS[exercise.level] + VERB_BIAS[verb]
     if rng.random() > 1 / (1 + math.exp(-log_odds)):
@@ -89,10 +84,7 @@ def draw_style(rng: random.Random, exercise: Exercise) -> Style:
 
 
 def slip(left: int, operator: Operator, right: int) -> int | None:
-    """Wrong result that the author may write for this fact; None if the author always gets it right.
-
-    It depends on a checksum of the fact, so the same facts are wrong in every document.
-    """
+    """Wrong result that the author may write for this fact, the same in every document."""
     u = zlib.crc32(f"{left}{operator}{right}".encode()) / 2**32
     if u >= HARD_FACTS[operator]:
         return None
@@ -102,7 +94,7 @@ def slip(left: int, operator: Operator, right: int) -> int | None:
 
 
 def with_slips(rng: random.Random, steps: Steps) -> Steps:
-    """Insert random slips into the operations; each step continues from the written result."""
+    """Insert random slips; each step continues from the written result."""
     value, written = steps[0].left, []
     for step in steps:
         result, wrong = apply(value, step.operator, step.right), slip(value, step.operator, step.right)
@@ -114,7 +106,6 @@ def with_slips(rng: random.Random, steps: Steps) -> Steps:
 
 
 def render(steps: Steps, style: Style) -> str:
-    """Write the completion for a chain of steps."""
     working, answer = _working(steps), steps[-1].result
     written: dict[Style, str] = {
         "worked": f"{working} \\boxed{{{answer}}}",
@@ -128,8 +119,7 @@ def render(steps: Steps, style: Style) -> str:
 def vocabulary_texts() -> Iterator[str]:
     """Texts that together contain every word and number, each with and without a leading space.
 
-    A word-level tokenizer built from them covers every text of the families and the corpus if it splits longer numbers
-    into groups of at most two digits: a slip can make a product larger than 99, or negative.
+    Numbers over 99 are split into groups of two digits: a slip can make a product larger than 99, or negative.
     """
     for number in range(100):
         yield f"{number} {number} {{{number}}}"
@@ -147,7 +137,6 @@ def vocabulary_texts() -> Iterator[str]:
 
 
 def reply_texts() -> Iterator[str]:
-    """Same as `vocabulary_texts`, for requests and replies."""
     for text in replies.vocabulary_texts():
         filled = text.format(replies.THINGS[0])
         yield filled

@@ -1,4 +1,4 @@
-"""Generated problems of any family: sampling, capacity and levels."""
+"""Generated problems of any family."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from g2d.problems.settings import OF_THE_RUN, Generated, ProblemSource, Reasonin
 
 
 def generate(source: SyntheticProblems) -> list[Problem]:
-    """Draw the problems; a ValueError if too few exist, or if the seed of the run is not set yet (`with_seed`)."""
+    """Draw the problems; a ValueError if too few exist, or before `with_seed`."""
     if isinstance(source.seed, str):
         raise ValueError("the seed of the run was not drawn yet")
     if source.family == "calculation":
@@ -22,14 +22,13 @@ def generate(source: SyntheticProblems) -> list[Problem]:
 
 
 def with_seed(source: ProblemSource) -> ProblemSource:
-    """Replace `seed: run` by a random seed, which the manifest records so that the problems can be made again."""
+    """Replace `seed: run` by a random seed; the manifest records it."""
     if isinstance(source, SyntheticProblems) and source.seed == OF_THE_RUN:
         return source.model_copy(update={"seed": secrets.randbelow(2**31)})
     return source
 
 
 def require_capacity(source: SyntheticProblems) -> None:
-    """Raise a ValueError if fewer than n different problems exist."""
     if source.family == "calculation":
         calculation.require_capacity(source.n, levels_of(source))
     elif source.family == "replies":
@@ -39,7 +38,6 @@ def require_capacity(source: SyntheticProblems) -> None:
 
 
 def levels_of(source: Generated) -> Sequence[int]:
-    """Difficulty levels of the source's problems, ascending; empty if it has none."""
     if isinstance(source, ReasoningProblems):
         return range(1, len(source.levels or []) + 1)
     if source.family == "replies":
@@ -50,5 +48,4 @@ def levels_of(source: Generated) -> Sequence[int]:
 
 
 def per_level(source: SyntheticProblems) -> dict[int, int]:
-    """Number of the source's problems at each level."""
     return dict(synthetic.shares(levels_of(source), source.n))

@@ -1,7 +1,6 @@
-"""Train/test leakage: benchmark problems that are also in the training pool, regardless of typesetting.
+"""Train/test leakage: benchmark problems that are also in the training pool.
 
-Problems are compared as sequences of words, numbers, LaTeX commands and symbols. Differences in layout are ignored
-(`$`, spacing and sizing commands, sentence punctuation, case of words). Paraphrases and translations are not detected.
+Layout is ignored. Paraphrases and translations are not detected.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from itertools import islice
 
 from g2d.problems.problem import Problem
 
-# An ellipsis is mathematics (1,2,...,5) and ! is a factorial. Commas can go: the numbers remain separate tokens.
+# An ellipsis is mathematics (1,2,...,5) and ! is a factorial. Commas can go: numbers remain separate tokens.
 _TOKEN = re.compile(
     r"""
       \\[A-Za-z]+            # a LaTeX command
@@ -33,8 +32,8 @@ _SAME = {r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\%": "%", "−": "-", "’"
 
 
 def text_key(prompt: str) -> str:
-    """Key that is equal for prompts with the same words and symbols."""
-    # Commands keep their case: \Delta and \delta are different symbols.
+    """Key of prompts with the same words and symbols."""
+    # Commands keep their case: \Delta is not \delta.
     return " ".join(
         _SAME.get(token) or (token if token.startswith("\\") else token.casefold())
         for token in _TOKEN.findall(prompt)
@@ -43,7 +42,7 @@ def text_key(prompt: str) -> str:
 
 
 def find_leaks(train: Sequence[Problem], test: Sequence[Problem]) -> dict[str, str]:
-    """Benchmark problems in the training pool, in order: benchmark id to the first pool id."""
+    """Map each benchmark id in the training pool to the first pool id."""
     train_ids = {text_key(problem.prompt): problem.problem_id for problem in reversed(train)}
     matches = ((problem.problem_id, train_ids.get(text_key(problem.prompt))) for problem in test)
     return {test_id: train_id for test_id, train_id in matches if train_id is not None}
@@ -52,11 +51,7 @@ def find_leaks(train: Sequence[Problem], test: Sequence[Problem]) -> dict[str, s
 def assert_no_leakage(
     train: Sequence[Problem], test: Sequence[Problem], place: str, among: str = "the training pool"
 ) -> None:
-    """Raise a ValueError if benchmark problems are in the training pool.
-
-    The message starts with the benchmark's `place` in the configuration, calls the pool `among`, and gives the number
-    of leaks, the first ids and the fix.
-    """
+    """Raise a ValueError if problems of the benchmark at `place` in the configuration are in the pool `among`."""
     if leaks := find_leaks(train, test):
         first = ", ".join(f"{test_id} = {train_id}" for test_id, train_id in islice(leaks.items(), 3))
         raise ValueError(

@@ -1,7 +1,6 @@
-"""The manifest of a set of problems: a JSON-ready record stored next to its JSONL file.
+"""The manifest of a set of problems, stored next to its JSONL file.
 
-It holds the source and a digest, and counts problems without a level and repeated prompts. It lists reference answers
-that the verifier does not accept as equal to themselves, and for reasoning-gym its version. No problem is dropped.
+It lists reference answers that the verifier does not accept as equal to themselves. No problem is dropped.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ Verify = Callable[[Sequence[tuple[str | Entry | None, str]]], Sequence[Judgement
 
 
 def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], verify: Verify) -> dict[str, Any]:
-    """Describe the problems of a source."""
     record: dict[str, Any] = {
         "name": name,
         "source": source.model_dump(),
@@ -43,7 +41,6 @@ def manifest(name: str, source: ProblemSource, problems: Sequence[Problem], veri
 
 
 def reference_failures(problems: Sequence[Problem], verify: Verify) -> list[dict[str, str]]:
-    """Problems whose reference answer does not verify against itself: id, answer and verdict."""
     answered = [p for p in problems if p.answer is not None and (p.answer or p.entry is None)]
     judgements = verify([(problem.reference, f"\\boxed{{{problem.answer}}}") for problem in answered])
     return [
@@ -54,7 +51,6 @@ def reference_failures(problems: Sequence[Problem], verify: Verify) -> list[dict
 
 
 def _counts(values: Iterable[Any]) -> dict[str, int]:
-    """Count each value, in sorted order; None becomes "unknown" and comes last."""
     counts = Counter(values)
     unknown = counts.pop(None, 0)
     return {str(value): counts[value] for value in sorted(counts)} | ({"unknown": unknown} if unknown else {})

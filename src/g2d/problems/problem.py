@@ -1,5 +1,3 @@
-"""`Problem`: one verifiable or open-ended question, and its JSONL format."""
-
 from __future__ import annotations
 
 import json
@@ -16,30 +14,26 @@ Kind = Literal["verifiable", "open_ended"]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One question."""
-
     problem_id: str
-    prompt: str  # the question, without instruction and chat template
-    answer: str | None  # reference answer in LaTeX, without \boxed{}; None if it is open-ended
-    level: int | None  # difficulty; None if the publisher gives none ("Level ?")
+    prompt: str  # without instruction and chat template
+    answer: str | None  # LaTeX, without \boxed{}; None if open-ended
+    level: int | None  # None if the publisher gives none ("Level ?")
     subject: str | None
-    source: str  # for example "hub:openai/gsm8k@<sha>"
+    source: str  # like "hub:openai/gsm8k@<sha>"
     entry: str | None = None  # reasoning-gym: the `Entry` that its task judges with
     cluster: str | None = None  # problems that share a template or a passage
 
     @property
     def kind(self) -> Kind:
-        """`verifiable` if there is a reference answer, else `open_ended`."""
         return "open_ended" if self.answer is None else "verifiable"
 
     @property
     def reference(self) -> str | Entry | None:
-        """The reference that the verifier compares a completion with."""
         return self.answer if self.entry is None else Entry(self.entry)
 
 
 def to_jsonl(problems: Iterable[Problem]) -> str:
-    """One JSON object per line with the keys of `Problem`; `entry` and `cluster` are left out if they are None."""
+    """One JSON object per line; `entry` and `cluster` are left out if None."""
 
     def record(problem: Problem) -> dict[str, Any]:
         values = asdict(problem)
@@ -49,12 +43,11 @@ def to_jsonl(problems: Iterable[Problem]) -> str:
 
 
 def write_problems(path: str | Path, problems: Iterable[Problem]) -> None:
-    """Write `to_jsonl` atomically in UTF-8."""
     write_text(path, to_jsonl(problems))
 
 
 def read_problems(path: str | Path) -> list[Problem]:
-    """Read a file of `write_problems`; a ValueError names file and line if a record is invalid or cut short."""
+    """Read a file of `write_problems`; a ValueError names file and line."""
     problems = []
     for number, line in read_lines(path):
         try:

@@ -1,8 +1,6 @@
-"""The messages around a problem, and their tokens.
+"""The messages around a problem, and their tokens, the same in training, harvest and evaluation.
 
-Training, harvest and evaluation all use `conversation` and `prompt_ids`, so they present the same tokens (a test
-compares them). Only the chat template creates special tokens. In a message `<|im_end|>` is plain text and is tokenized
-as such, so a problem cannot end its turn and begin another.
+Only the chat template creates special tokens: a problem with `<|im_end|>` cannot end its turn and begin another.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ class Prompt(Section):
 
     system: str | None = key(
         None,
-        "System message; null: none (Qwen's template then inserts its default).",
+        "System message; null: none (Qwen's template inserts its own).",
         paper="not printed in the paper",
     )
     template: str = key("{problem}", "User message; {problem} is replaced by the problem text.", paper="not printed")
@@ -43,7 +41,7 @@ class Prompt(Section):
     )
     open_ended: str = key(
         "{problem}",
-        "User message of an open-ended prompt, which has no system message and no worked examples.",
+        "User message of open-ended prompts, which have no system message or worked examples.",
         paper="{problem}, in arXiv 2506.21495",
         neutral="{problem}",
     )
@@ -60,10 +58,9 @@ Messages = list[dict[str, str]]
 
 
 def conversation(problem: Problem, prompt: Prompt) -> Messages:
-    """Build the conversation for a problem, after the worked examples.
+    """Build the conversation for a problem.
 
-    Open-ended prompts have a separate template and nothing before it ("Bridging Offline and Online RL", arXiv
-    2506.21495, figures 4 and 5).
+    Open-ended prompts have a separate template and no examples (arXiv 2506.21495, figures 4 and 5).
     """
     if problem.kind == "open_ended":
         return [{"role": "user", "content": prompt.open_ended.replace("{problem}", problem.prompt)}]
@@ -84,21 +81,17 @@ def _adds_first_token(tokenizer: Any) -> bool:
 
 
 def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
-    """Tokens of texts, special ones included, without the tokens that the tokenizer would add."""
+    """Tokens of texts, without tokens that the tokenizer would add."""
     ids: list[list[int]] = tokenizer([*texts], add_special_tokens=False)["input_ids"]
     return ids
 
 
 def render(tokenizer: Any, conversation: Messages) -> str:
-    """Render the conversation with the model's chat template, up to the assistant's turn."""
     return str(tokenizer.apply_chat_template(conversation, add_generation_prompt=True, tokenize=False))
 
 
 def prompt_ids(tokenizer: Any, shown: Messages | str) -> list[int]:
-    """Tokens of a prompt: a conversation up to the assistant's turn, or a text as the beginning of a document.
-
-    Raises the errors of `conversation_ids`.
-    """
+    """Tokens of a conversation up to the assistant's turn, or of a text as the beginning of a document."""
     if not isinstance(shown, str):
         return conversation_ids(tokenizer, shown)
     first = [tokenizer.bos_token_id] if _adds_first_token(tokenizer) else []
@@ -108,9 +101,8 @@ def prompt_ids(tokenizer: Any, shown: Messages | str) -> list[int]:
 def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_prompt: bool = True) -> list[int]:
     """Tokens of a conversation in the model's chat template; message text never becomes a special token.
 
-    If no message contains the text of a special token, this tokenizes the rendered text. Otherwise private characters
-    replace that text while the template is rendered, and each part of the result that contains them is tokenized as
-    plain text. Raises a ValueError if the tokenizer cannot do that.
+    Private characters replace texts of special tokens while the template is rendered. Raises a ValueError if the
+    tokenizer cannot do that.
     """
     special, pattern = _special_tokens(tokenizer)
     matches = {text for message in conversation for text in pattern.findall(message["content"])}
@@ -128,7 +120,7 @@ def conversation_ids(tokenizer: Any, conversation: Messages, *, add_generation_p
         raise ValueError(f"{min(matches)} in it is a special token to this tokenizer, a slow one: remove it")
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     tokens, places = encoded["input_ids"], encoded["offset_mapping"]
-    # Special tokens from the template. The check of the text excludes unknown tokens, which may be special too.
+    # Special tokens from the template; unknown tokens, which may be special too, do not match the text.
     written = [
         i
         for i, (token, (first, last)) in enumerate(zip(tokens, places, strict=True))
@@ -150,7 +142,7 @@ PRIVATE = range(0xF0000, 0xFFFFE)  # a Unicode private use area
 
 
 def plain_ids(tokenizer: Any, text: str) -> list[int]:
-    """Tokenize text as plain text; a ValueError if the tokenizer cannot spell out a special token."""
+    """Tokenize as plain text; a ValueError if the tokenizer cannot spell out a special token."""
     ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     special, _ = _special_tokens(tokenizer)
     if left := special.keys() & (set(ids) - {tokenizer.unk_token_id}):
@@ -160,7 +152,7 @@ def plain_ids(tokenizer: Any, text: str) -> list[int]:
 
 @lru_cache(maxsize=4)
 def _special_tokens(tokenizer: Any) -> tuple[dict[int, str], re.Pattern[str]]:
-    """Texts of a tokenizer's special tokens by token id, and a pattern that matches them, longest first."""
+    """Special tokens by id, and a pattern that matches them, longest first."""
     tokens = {token: added.content for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     texts = sorted(filter(None, tokens.values()), key=len, reverse=True)
     return tokens, re.compile("|".join(map(re.escape, texts)) or r"(?!)")

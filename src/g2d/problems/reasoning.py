@@ -1,7 +1,6 @@
-"""Problems of reasoning-gym (https://github.com/open-thought/reasoning-gym): procedural tasks by name.
+"""Problems of reasoning-gym (https://github.com/open-thought/reasoning-gym).
 
-They are drawn in a separate process because some tasks depend on Python's hash seed. A hash of the question decides its
-split, so splits never share a question, whatever the seeds.
+A separate process draws them: some tasks depend on Python's hash seed. A hash of the question decides its split.
 """
 
 from __future__ import annotations
@@ -28,22 +27,19 @@ from g2d.problems.synthetic import Split, shares, split_of
 
 PACKAGE = "reasoning_gym"
 INSTALL = "reasoning-gym is not installed in this environment: pip install -e '.[reasoning-gym]'"
-RESERVED = ("seed", "size")  # keys of a task's configuration that g2d sets
-CHECK_S = 20.0  # CPU seconds of a check; the slowest tasks take 0.3 s per problem
-# Draws in a row without a new question of the split before giving up.
+RESERVED = ("seed", "size")  # set by g2d
+CHECK_S = 20.0  # CPU seconds; the slowest tasks take 0.3 s per problem
+# Draws in a row without a new question of the split.
 PATIENCE, PATIENCE_PER_QUESTION = 500, 10
 
 
 class TaskError(ValueError):
-    """A request that reasoning-gym cannot fulfil: `key` of the section, and one line with the fix."""
-
     def __init__(self, key: str, sentence: str) -> None:
         super().__init__(sentence)
         self.key = key
 
 
 def split_for(name: str, source: ReasoningProblems) -> Split:
-    """Split of a set of problems: the configured one, or the default for its name."""
     return source.split or {"pool": "train", DEVELOPMENT: "development"}.get(name, "test")  # type: ignore[return-value]
 
 
@@ -62,15 +58,12 @@ def generate(name: str, source: ReasoningProblems) -> list[Problem]:
 
 
 def require(name: str, source: ReasoningProblems) -> None:
-    """Check that the package, the task, its configuration and n different problems exist, in `CHECK_S` CPU seconds.
-
-    Raises a TaskError if something is missing.
-    """
+    """Raise a TaskError if the package, the task, its configuration or n different problems are missing."""
     _drawn(source, split_for(name, source), CHECK_S)
 
 
 def _drawn(source: ReasoningProblems, split: Split, seconds: float | None) -> list[dict[str, Any]]:
-    """Draw rows in a child process: all of them, or as many as it makes in `seconds` of CPU time."""
+    """Draw rows in a child process: all, or as many as it makes in `seconds` of CPU time."""
     if find_spec(PACKAGE) is None:
         raise TaskError("source", INSTALL)
     request = source.model_dump(mode="json") | {"split": split, "seconds": seconds}
@@ -91,11 +84,7 @@ def _drawn(source: ReasoningProblems, split: Split, seconds: float | None) -> li
     return rows
 
 
-# ---------------------------------------------------------------------------------------------------- the child process
-
-
 def main() -> None:
-    """Read a request from standard input; print the rows, or an error, as the last line."""
     try:
         request = json.load(sys.stdin)
         drawn = [*rows(request)]
@@ -108,12 +97,12 @@ def main() -> None:
 def rows(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     levels: list[tuple[str, int | None, dict[str, Any]]] = [("config", None, {})]
     if request["levels"]:
-        levels = [(f"levels.{i}", i + 1, own) for i, own in enumerate(request["levels"])]
+        levels = [(f"levels.{i}", i + 1, changes) for i, changes in enumerate(request["levels"])]
     until = None if request["seconds"] is None else time.process_time() + request["seconds"]
-    datasets = [_dataset(key, request, request["config"] | own, level) for key, level, own in levels]
+    datasets = [_dataset(key, request, request["config"] | changes, level) for key, level, changes in levels]
     seen: set[str] = set()
-    for (at, share), (_, level, own) in zip(shares(range(len(levels)), request["n"]), levels, strict=True):
-        config, before, barren = request["config"] | own, len(seen), 0
+    for (at, share), (_, level, changes) in zip(shares(range(len(levels)), request["n"]), levels, strict=True):
+        config, before, barren = request["config"] | changes, len(seen), 0
         accepted = 0
         for index in count():
             if accepted == share or (until is not None and time.process_time() > until):
@@ -143,7 +132,7 @@ def rows(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _dataset(key: str, request: Mapping[str, Any], config: Mapping[str, Any], level: int | None) -> Any:
-    """Create the data set of a task with its configuration; a TaskError if reasoning-gym rejects it."""
+    """Create the data set of a task; a TaskError if reasoning-gym rejects it."""
     from reasoning_gym.factory import DATASETS, create_dataset
 
     task = request["task"]
@@ -158,7 +147,7 @@ def _dataset(key: str, request: Mapping[str, Any], config: Mapping[str, Any], le
             raise TaskError(key, f"{name} is not for the task's configuration: write n and seed beside it")
         if name not in fields:
             raise TaskError(key, f"{task} has no {name}: choose from {', '.join(fields)}")
-    # Problem i depends on seed + i, so neighbouring seeds would give almost the same problems: hash the seed.
+    # Problem i depends on seed + i, so neighbouring seeds would give almost the same problems.
     words = f"{task}/{request['split']}/{request['seed']}/{level}"
     seed = int.from_bytes(hashlib.sha256(words.encode()).digest()[:4], "big") // 2
     try:
@@ -168,7 +157,7 @@ def _dataset(key: str, request: Mapping[str, Any], config: Mapping[str, Any], le
 
 
 def _plain(value: Any) -> Any:
-    """Convert NumPy scalars to Python's, since a literal can only hold those."""
+    """A literal can only hold Python's scalars, not NumPy's."""
     if isinstance(value, dict):
         return {_plain(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

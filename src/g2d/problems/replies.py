@@ -1,8 +1,6 @@
 """A synthetic open-ended family: requests, replies of known politeness and length, and judges with known preferences.
 
-Replies are composed of sentences. A judge compares two replies to the same request; with `length_bias` it also prefers
-sentences without content, as human raters and reward models do ("Bridging Offline and Online RL", arXiv 2506.21495,
-section 4.2).
+With `length_bias`, a judge also prefers sentences without content (arXiv 2506.21495, section 4.2).
 """
 
 from __future__ import annotations
@@ -42,31 +40,26 @@ MOST_FILLERS = 5
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A generated reply and its composition."""
-
     text: str
-    politeness: int  # polite sentences minus rude ones, -2 to 2
-    fillers: int  # sentences without content, 0 to `MOST_FILLERS`
+    politeness: int  # polite sentences minus rude ones
+    fillers: int  # sentences without content
 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A request, the reply that the judge prefers, and the other one."""
-
     prompt: str
     chosen: Reply
     rejected: Reply
 
 
 def generate(split: Split, n: int, seed: int) -> list[Problem]:
-    """Draw n different requests in an order that depends on the seed; a hash of the words decides a request's split."""
+    """Draw n different requests; a hash of the words decides a request's split."""
     require_capacity(split, n)
     drawn = random.Random(f"replies/{split}/{seed}").sample(_requests(split), n)
     return numbered(f"replies-{split}", "replies", split, ((prompt, None, None) for prompt, _ in drawn))
 
 
 def require_capacity(split: Split, n: int) -> None:
-    """Raise a ValueError if fewer than n different requests exist in this split."""
     if n > (available := len(_requests(split))):
         raise ValueError(
             f"replies: {n} different {split} requests asked for, {available} exist: lower n to at most {available}"
@@ -75,42 +68,38 @@ def require_capacity(split: Split, n: int) -> None:
 
 @cache
 def _requests(split: Split) -> list[tuple[str, str]]:
-    """Every request of a split, with its subject."""
     every = product(OPENINGS, REQUESTS, THINGS)
-    worded = ((opening + request.format(thing), thing) for opening, request, thing in every)
-    return [(prompt, thing) for prompt, thing in worded if split_of(prompt) == split]
+    worded = ((opening + request.format(place), place) for opening, request, place in every)
+    return [(prompt, place) for prompt, place in worded if split_of(prompt) == split]
 
 
 def draw_request(rng: random.Random, split: Split = "train") -> tuple[str, str]:
-    """Draw a request and its subject."""
     return rng.choice(_requests(split))
 
 
-def draw_reply(rng: random.Random, thing: str, *, politeness: int | None = None, fillers: int | None = None) -> Reply:
-    """Draw a reply in random words; politeness and number of fillers are random if None."""
+def draw_reply(rng: random.Random, place: str, *, politeness: int | None = None, fillers: int | None = None) -> Reply:
+    """Draw a reply; politeness and number of fillers are random if None."""
     politeness = rng.randint(-2, 2) if politeness is None else politeness
     fillers = rng.randint(0, MOST_FILLERS) if fillers is None else fillers
     manners = rng.sample(POLITE if politeness > 0 else RUDE, abs(politeness))
     padding = rng.sample(FILLERS, fillers)
     rest = [*manners, *padding]
     rng.shuffle(rest)
-    return Reply(" ".join([rng.choice(ANSWERS).format(thing), *rest]), politeness, fillers)
+    return Reply(" ".join([rng.choice(ANSWERS).format(place), *rest]), politeness, fillers)
 
 
 def draw_preference(rng: random.Random, length_bias: float) -> Preference:
-    """Draw a judge's preference between two random replies (Bradley-Terry); `length_bias` is the score of a filler."""
-    prompt, thing = draw_request(rng)
-    first, second = draw_reply(rng, thing), draw_reply(rng, thing)
+    """Draw a judge's preference between two random replies (Bradley-Terry)."""
+    prompt, place = draw_request(rng)
+    first, second = draw_reply(rng, place), draw_reply(rng, place)
     difference = worth(first, length_bias) - worth(second, length_bias)
     likes_first = rng.random() < 1 / (1 + math.exp(-difference))
     return Preference(prompt, first, second) if likes_first else Preference(prompt, second, first)
 
 
 def worth(reply: Reply, length_bias: float) -> float:
-    """Score that the judge gives a reply."""
     return 2 * reply.politeness + length_bias * reply.fillers
 
 
 def vocabulary_texts() -> list[str]:
-    """Texts that contain every word of the family."""
     return [*THINGS, *OPENINGS, *REQUESTS, *ANSWERS, *POLITE, *RUDE, *FILLERS]

@@ -1,4 +1,4 @@
-"""Sources of problems and the training set: the keys of `pool`, `benchmarks` and `training_set`."""
+"""Keys of `pool`, `benchmarks` and `training_set`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ class Fields(Section):
     """Column names of a data set."""
 
     prompt: str = key("problem", "Column with the problem text.")
-    answer: str = key("answer", "Column with the reference answer, or with a solution that contains it.")
-    level: str | None = key(None, 'Column with the difficulty level; 3, "3" and "Level 3" are the same level.')
+    answer: str = key("answer", "Column with the reference answer, or a solution that contains it.")
+    level: str | None = key(None, 'Column with the difficulty level; 3, "3" and "Level 3" are equal.')
     subject: str | None = key(None, "Column with the subject.")
     id: str | None = key(None, "Column with a unique identifier; null: the row number.")
     cluster: str | None = key(
         None,
-        "Column with what problems of a benchmark share, such as a passage or a template: intervals and tests are over "
-        "these clusters.",
+        "Column with a benchmark's clusters, such as passages or templates, for intervals and tests.",
         neutral=None,
     )
 
@@ -42,24 +41,23 @@ class SyntheticProblems(Section):
     source: Literal["synthetic"] = key(..., "Generate the problems.")
     family: Literal["arithmetic", "word_problems", "calculation", "replies"] = key(
         ...,
-        "arithmetic: chained operations, worked from left to right (2 + 4 * 5 is 30), five levels, plays "
-        "MATH; use level 1 for pretrained models. word_problems: short stories, three levels, plays "
-        "GSM8K. calculation: long exact calculations with brackets, for real models. replies: everyday "
-        "requests without a right answer, for `open_ended`.",
+        "arithmetic: operations from left to right (2 + 4 * 5 is 30), five levels; pretrained models need "
+        "level 1. word_problems: short stories, three levels. calculation: long expressions with brackets. "
+        "replies: requests without a right answer, for `open_ended`.",
     )
     split: Literal["train", "development", "test"] = key(..., "Part of the problem space to sample from.")
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
-    seed: Seed | Literal["run"] = key(0, "Seed of the problems; run: a random seed, recorded in their manifest.")
+    seed: Seed | Literal["run"] = key(0, "Seed; run: a random one, recorded in the manifest.")
     steps: list[Annotated[int, Field(ge=2, le=30)]] | None = key(
         None,
-        "Operations at each level, for family calculation; null: 5, 10, 15 and 20.",
+        "calculation: operations at each level; null: 5, 10, 15, 20.",
         neutral=None,
         min_length=1,
     )
 
     levels: list[int] | None = key(
         None,
-        "Levels (numbers of operations) for families arithmetic and word_problems; null: all.",
+        "arithmetic, word_problems: levels (numbers of operations); null: all.",
         neutral=None,
         min_length=1,
     )
@@ -96,15 +94,12 @@ class ReasoningProblems(Section):
     task: str = key(..., "Name of the task, for example chain_sum, gsm_symbolic or countdown.")
     split: Literal["train", "development", "test"] | None = key(
         None,
-        "Part of the questions to sample from; null: train in the pool, development in sweep.development, "
-        "test in a benchmark.",
+        "Part of the questions; null: train in the pool, development in sweep.development, test in a benchmark.",
     )
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
     seed: Seed = key(0, "Seed of the problems.")
     config: dict[str, Any] = key({}, "Settings of the task, for example {max_terms: 3}.")
-    levels: list[dict[str, Any]] | None = key(
-        None, "Settings that differ between levels, for level 1, 2, ...; null: no levels.", min_length=1
-    )
+    levels: list[dict[str, Any]] | None = key(None, "Task settings of level 1, 2, ...; null: no levels.", min_length=1)
 
 
 class LocalProblems(Section):
@@ -133,18 +128,16 @@ ProblemSource = Annotated[Generated | LocalProblems | HubProblems, Field(discrim
 
 
 def is_open_ended(source: ProblemSource) -> bool:
-    """Return whether the generated problems have no right answers."""
     return isinstance(source, SyntheticProblems) and source.family == "replies"
 
 
-# Sets of open-ended problems: for training, for comparing policies, and for selecting checkpoints.
+# Training, comparison of policies, and selection of checkpoints.
 OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT = "open-ended", "open-ended-held-out", "open-ended-development"
 OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT)
-DEVELOPMENT = "development"  # problems for choosing sweep candidates and checkpoints
+DEVELOPMENT = "development"  # chooses sweep candidates and checkpoints
 
 
 def place_of(problems: str) -> str:
-    """Configuration key of a set of problems."""
     named = {
         "pool": "pool",
         DEVELOPMENT: "sweep.development",
@@ -168,5 +161,4 @@ class TrainingSet(Section):
 
 
 def problem_files(source: ProblemSource) -> list[str]:
-    """Local files that a set of problems is read from."""
     return [source.path] if isinstance(source, LocalProblems) else []

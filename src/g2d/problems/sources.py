@@ -1,6 +1,5 @@
-"""Problems of a configured source: generated, a JSONL file, or a data set on the Hugging Face Hub.
+"""Problems of a configured source.
 
-Files and Hub rows pass through the same normaliser. Each error is one line with the place and the configuration key.
 `datasets` takes seconds to import, so it is only imported for the Hub.
 """
 
@@ -31,7 +30,7 @@ from g2d.verifier.extraction import last_boxed, require_answer, written_out
 
 NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 LEVEL = re.compile(r"(?:level\s*)?(?:(\d+)|\??)", re.IGNORECASE)  # MATH has two rows of "Level ?"
-COMMIT = re.compile(r"[0-9a-f]{40}")  # folder name of a Hub data set's revision in the cache
+COMMIT = re.compile(r"[0-9a-f]{40}")  # revision of a Hub data set in the cache
 LOCAL_WAY_OUT = "or save the rows as JSONL and use source: local with its path"
 
 Row = tuple[str, Mapping[str, Any]]  # (place for messages, columns)
@@ -44,8 +43,7 @@ class ProblemError(ValueError):
 def load_problems(name: str, source: ProblemSource) -> list[Problem]:
     """Read the problems of the pool or of a benchmark, in the order of their source.
 
-    Raises a ProblemError if a row does not fit the configuration, ids repeat, or the source cannot be reached. If rows
-    have no id, it is made from `name` and the row number.
+    Raises a ProblemError if a row does not fit the configuration, ids repeat, or the source cannot be reached.
     """
     key = place_of(name)
     rows: Iterable[Row]
@@ -72,7 +70,7 @@ def load_problems(name: str, source: ProblemSource) -> list[Problem]:
 
 
 def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProblems, origin: str) -> list[Problem]:
-    """Convert a publisher's rows to problems; open-ended sets get no answers."""
+    """Convert a publisher's rows to problems."""
     key, fields = place_of(name), source.fields
     problems: list[Problem] = []
     places: dict[str, str] = {}
@@ -103,14 +101,14 @@ def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProble
         raise ProblemError(
             f"{key}.fields.cluster: all problems of {origin} are in one cluster: choose another column, or drop the key"
         )
-    # A column that is missing from every row is probably misspelled.
+    # Missing from every row: probably misspelled.
     for field, column in absent.items():
         raise ProblemError(f"{origin}: {_no_column(column, columns, f'{key}.fields.{field}')}")
     return problems
 
 
 def parse_level(value: Any) -> int | None:
-    """Parse 3, 3.0, "3" and "Level 3" as 3; "Level ?", "" and None as None; raise a ValueError for anything else."""
+    """Parse 3, 3.0, "3" and "Level 3" as 3, and "Level ?", "" and None as None."""
     if value is None:
         return None
     if isinstance(value, float) and value.is_integer():
@@ -122,7 +120,7 @@ def parse_level(value: Any) -> int | None:
 
 
 def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
-    """Read the reference answer from a data set's column; a ValueError if it has none in this format.
+    """Read the reference answer; a ValueError if there is none in this format.
 
     An empty box gives "", as in two solutions of MATH's train split.
     """
@@ -147,7 +145,7 @@ def reference_answer(value: Any, answer_format: AnswerFormat) -> str:
 
 
 def _plain(value: str | int | float) -> str:
-    """The value as text; 142.0 becomes "142" because some publishers store integers as floats."""
+    """142.0 becomes "142": some publishers store integers as floats."""
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{value} is not a finite number")
@@ -159,7 +157,7 @@ def _plain(value: str | int | float) -> str:
 
 
 class _RowReader:
-    """Reads the values of one row; errors name its place and the key of the column."""
+    """Errors name the row's place and the key of the column."""
 
     def __init__(self, key: str, place: str, row: Mapping[str, Any]) -> None:
         self.key, self.place, self.row = key, place, row
@@ -192,7 +190,6 @@ class _RowReader:
             ) from None
 
     def _as_text(self, column: str, field: str) -> str:
-        """A text, or a numeric id or subject as text."""
         if (value := self._value(column, field)) is None:
             return ""
         numbers = () if field == "prompt" else (int, float)
@@ -224,7 +221,6 @@ def _jsonl_rows(key: str, path: Path) -> Iterator[Row]:
 
 
 def _load_from_hub(key: str, source: HubProblems) -> Any:
-    """Load one split at the pinned revision."""
     if Path(source.id).is_dir():  # `datasets` would read the folder and ignore the revision
         raise ProblemError(
             f"{key}.id: {source.id} is also a folder here, which would hide the Hub's data set: run elsewhere, or read "

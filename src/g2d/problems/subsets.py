@@ -1,8 +1,4 @@
-"""Subsets of a pool: calibration sample, held-out problems, training set.
-
-Draws depend on the seed and the set of problems, not on the order of the pool. They are nested: a larger n includes
-every problem of a smaller one.
-"""
+"""Subsets of a pool. They do not depend on its order, and a larger n includes every problem of a smaller one."""
 
 from __future__ import annotations
 
@@ -13,13 +9,13 @@ from collections.abc import Collection, Sequence
 from g2d.problems.leakage import text_key
 from g2d.problems.problem import Problem
 
-Level = int | None  # None for a problem without a level
+Level = int | None
 
 
 def sample_per_level(
     pool: Sequence[Problem], per_level: int, seed: int, only: Collection[Level] | None = None
 ) -> list[Problem]:
-    """Draw up to `per_level` problems of every level (or only of those in `only`), by ascending level.
+    """Draw up to `per_level` problems of every level, or of those in `only`.
 
     Problems without a level are left out. A pool without any levels is sampled as one level.
     """
@@ -32,10 +28,9 @@ def sample_per_level(
 
 
 def hold_out(pool: Sequence[Problem], n: int) -> tuple[list[Problem], list[Problem]]:
-    """Split a pool into held-out and remaining problems, both in the order of the pool.
+    """Split a pool into held-out and remaining problems; a ValueError if none would remain.
 
-    The problems with the smallest digests are held out, independent of the seeds of a grid. Repetitions of a held-out
-    problem are in neither list. Raises a ValueError if none would remain.
+    Independent of the seeds of a grid. Repetitions of a held-out problem are in neither list.
     """
     by_digest = sorted(pool, key=lambda problem: hashlib.sha256(f"development/{problem.problem_id}".encode()).digest())
     chosen = {problem.problem_id for problem in by_digest[:n]}
@@ -48,7 +43,7 @@ def hold_out(pool: Sequence[Problem], n: int) -> tuple[list[Problem], list[Probl
 
 
 def levels_of(pool: Sequence[Problem]) -> list[Level]:
-    """Levels of a pool, ascending; `[None]` if no problem has one."""
+    """`[None]` if no problem has a level."""
     levels = sorted({problem.level for problem in pool if problem.level is not None})
     return [*levels] or [None]
 
@@ -65,7 +60,6 @@ def draw_training_set(pool: Sequence[Problem], levels: Collection[Level], n: int
 
 
 def some_problems(problems: Sequence[Problem], n: int, seed: int) -> list[Problem]:
-    """Draw n problems of any level; all if there are fewer."""
     return _shuffled(problems, {problem.level for problem in problems}, f"drift/{seed}")[:n]
 
 

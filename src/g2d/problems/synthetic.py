@@ -1,9 +1,7 @@
-"""Generated problems with answers known by construction: the data of the demonstration.
+"""Generated problems of the demonstration, with answers known by construction.
 
-A problem is a chain of operations applied from left to right; its level is their number. `arithmetic` shows the
-expression without brackets, so "Compute 7 + 3 * 2." is 20, unlike the usual 13; at level 1 both agree. `word_problems`
-presents + and - as a short story. Every number is in 0..24, so that a model with a few hundred thousand parameters can
-learn every fact. A hash of the expression decides its split.
+A problem is a chain of operations applied from left to right: "Compute 7 + 3 * 2." is 20, unlike the usual 13. Every
+number is in 0..24, so that a tiny model can learn every fact. A hash of the expression decides its split.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ OPERATIONS: dict[Operator, Callable[[int, int], int]] = {"+": add, "-": sub, "*"
 SPLITS: tuple[Split, ...] = get_args(Split)
 LEVELS: dict[Family, range] = {"arithmetic": range(1, 6), "word_problems": range(1, 4)}
 
-START = range(2, 21)  # first value of an expression
+START = range(2, 21)
 OPERANDS = range(2, 10)
-MAX_VALUE = 24  # largest intermediate result: 518 facts, learnable in a minute
+MAX_VALUE = 24  # 518 facts, learnable in a minute
 
 VERBS = ("Compute", "Evaluate", "Find", "Calculate", "Determine", "Simplify", "Work out", "Give")
 NAMES = ("Ann", "Ben", "Cara", "Dan", "Eve", "Finn")
@@ -43,8 +41,6 @@ STORY_VERBS: dict[Operator, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation with its written result."""
-
     left: int
     operator: Operator
     right: int
@@ -59,11 +55,9 @@ Steps = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """A generated problem with its worked steps."""
-
     prompt: str
     steps: Steps
-    verb: str | None  # opening verb of an arithmetic prompt; the corpus ties its style to it
+    verb: str | None  # the corpus ties its style to this verb
 
     @property
     def level(self) -> int:
@@ -75,10 +69,9 @@ class Exercise:
 
 
 def generate(family: Family, split: Split, n: int, seed: int, levels: Sequence[int] | None = None) -> list[Problem]:
-    """Draw n different problems, spread evenly over the levels, in an order that depends on the seed.
+    """Draw n different problems, spread evenly over the levels.
 
-    Args:
-        levels: ascending; None for all of the family. The lowest levels get one more if n is not divisible.
+    `levels` are ascending; the lowest get one more if n is not divisible.
     """
     levels = levels or LEVELS[family]
     require_capacity(family, split, n, tuple(levels))
@@ -98,7 +91,6 @@ def generate(family: Family, split: Split, n: int, seed: int, levels: Sequence[i
 def numbered(
     name: str, family: str, split: Split, drawn: Iterable[tuple[str, str | None, int | None]]
 ) -> list[Problem]:
-    """Problems from prompts, answers and levels, with ids made of `name` and a number."""
     source = f"synthetic:{family}:{split}"
     return [
         Problem(f"{name}-{number:05d}", prompt, answer, level, subject=family, source=source)
@@ -108,7 +100,7 @@ def numbered(
 
 @cache
 def require_capacity(family: Family, split: Split, n: int, levels: tuple[int, ...]) -> None:
-    """Raise a ValueError if n different problems, spread over these levels of this split, do not exist."""
+    """Raise a ValueError if n different problems, spread over these levels, do not exist."""
     for level, share in shares(levels, n):
         available = _count(family, split, level, share)
         if available < share:
@@ -119,14 +111,13 @@ def require_capacity(family: Family, split: Split, n: int, levels: tuple[int, ..
 
 
 def shares(levels: Sequence[int], n: int) -> list[tuple[int, int]]:
-    """Number of problems for each level; they add up to n."""
     share, rest = divmod(n, len(levels))
     return [(level, share + (position < rest)) for position, level in enumerate(levels)]
 
 
 def draw(rng: random.Random, family: Family, split: Split, level: int) -> Exercise:
-    """Draw one exercise of a split; draws may repeat."""
-    while True:  # terminates: every split holds a fixed share of all expressions
+    """Draws may repeat."""
+    while True:  # every split has a fixed share of all expressions
         steps = draw_steps(rng, level, operators(family, level))
         if split_of(expression(steps)) == split:
             if family == "word_problems":
@@ -136,7 +127,7 @@ def draw(rng: random.Random, family: Family, split: Split, level: int) -> Exerci
 
 
 def draw_steps(rng: random.Random, n: int, choices: tuple[Operator, ...]) -> Steps:
-    """Draw n random moves from a random start; an operator listed twice is twice as likely."""
+    """Draw n random moves from a random start."""
     value, steps = rng.choice(START), []
     for _ in range(n):
         steps.append(rng.choice(_moves(value, choices)))
@@ -145,14 +136,13 @@ def draw_steps(rng: random.Random, n: int, choices: tuple[Operator, ...]) -> Ste
 
 
 def operators(family: Family, level: int) -> tuple[Operator, ...]:
-    """Operators of a level; repeats act as weights, so mod is half as likely as the others."""
+    """Repeats act as weights: mod is half as likely as the others."""
     if family == "word_problems" or level == 1:
         return ("+", "-")
     return ("+", "-", "*") if level == 2 else ("+", "-", "*", "+", "-", "*", "mod")
 
 
 def apply(left: int, operator: Operator, right: int) -> int:
-    """Result of one operation; `right` is at least 2."""
     return OPERATIONS[operator](left, right)
 
 
@@ -162,14 +152,14 @@ def expression(steps: Steps) -> str:
 
 
 def split_of(text: str) -> Split:
-    """Split of a text: 80 % train, 10 % development, 10 % test, the same on every machine and Python."""
+    """Split of a text, the same on every machine and Python."""
     bucket = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % 10
     return "train" if bucket < 8 else "development" if bucket == 8 else "test"
 
 
 @cache
 def _moves(value: int, choices: tuple[Operator, ...]) -> Steps:
-    """Operations that keep the value in range; `mod` of a smaller value is left out because it changes nothing."""
+    """Operations that keep the value in range; `mod` of a smaller value changes nothing."""
     moves = (Step(value, operator, right, apply(value, operator, right)) for operator in choices for right in OPERANDS)
     return tuple(
         move for move in moves if 0 <= move.result <= MAX_VALUE and not (move.operator == "mod" and value < move.right)
@@ -177,14 +167,14 @@ def _moves(value: int, choices: tuple[Operator, ...]) -> Steps:
 
 
 def _word_problem(rng: random.Random, steps: Steps) -> Exercise:
-    name, things = rng.choice(NAMES), rng.choice(THINGS)
+    name, objects = rng.choice(NAMES), rng.choice(THINGS)
     events = [f"{name} {rng.choice(STORY_VERBS[step.operator])} {step.right}." for step in steps]
-    story = [f"{name} has {steps[0].left} {things}.", *events, f"How many {things} does {name} have?"]
+    story = [f"{name} has {steps[0].left} {objects}.", *events, f"How many {objects} does {name} have?"]
     return Exercise(" ".join(story), steps, None)
 
 
 def _count(family: Family, split: Split, level: int, enough: int) -> int:
-    """Count the problems of a level, up to `enough`: level 5 has 70 million expressions."""
+    """Count up to `enough` problems: level 5 has 70 million expressions."""
     available = 0
     for steps in _all_steps(level, tuple(dict.fromkeys(operators(family, level)))):
         if available >= enough:
@@ -195,14 +185,12 @@ def _count(family: Family, split: Split, level: int, enough: int) -> int:
 
 
 def _wordings(family: Family, steps: Steps) -> int:
-    """Number of prompts of one expression."""
     if family == "arithmetic":
         return len(VERBS)
     return len(NAMES) * len(THINGS) * math.prod(len(STORY_VERBS[step.operator]) for step in steps)
 
 
 def _all_steps(n: int, choices: tuple[Operator, ...], starts: Iterable[int] = START) -> Iterator[Steps]:
-    """Iterate over every chain of n moves from one of these values."""
     if n == 0:
         yield ()
         return

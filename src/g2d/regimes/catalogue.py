@@ -22,14 +22,12 @@ REGIMES: dict[str, Regime] = {
     regime.name: regime for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, DISTILLATION, ITERATIVE_DPO)
 }
 
-# Regimes that may have entries in `regimes`; GRPO and DPO have separate sections.
+# GRPO and DPO have separate sections.
 ENTRIES = [regime for regime in REGIMES.values() if issubclass(regime.settings, Entry)]
 
 
 def of_phase(phase: Phase) -> list[Regime]:
-    """Regimes of a phase."""
     return [regime for regime in REGIMES.values() if regime.phase == phase]
 
 
-# Type of an entry: the settings of one of them, discriminated by the key `regime`.
 AnyEntry: Any = Annotated[reduce(or_, [regime.settings for regime in ENTRIES]), Field(discriminator="regime")]

@@ -1,5 +1,3 @@
-"""Interface of a regime: one way to train a policy, with everything that the rest of the package needs."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -25,26 +23,25 @@ SELECTED = "selected"  # folder of policies that are copies of the chosen checkp
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """One way to train a policy, with its settings and descriptions. `g2d.regimes.catalogue` lists them all."""
+    """One way to train a policy."""
 
-    name: str  # used in the configuration, in rules (`train_{name}`) and in tables
-    version: int  # version of the stage `train_{name}`: raise it if results change
+    name: str  # in the configuration, in rules (`train_{name}`) and in tables
+    version: int  # raise it if results change
     phase: Phase
-    consumes: Literal["prompts", "pairs", "rollouts"]  # part of a harvest that it reads, unless it is online
+    consumes: Literal["prompts", "pairs", "rollouts"]  # part of a harvest, unless online
     settings: type[Section]
-    read: Callable[[TrainingJob, Any], Any]  # reads training data from the named inputs of its rule
+    read: Callable[[TrainingJob, Any], Any]
     train: Callable[[TrainingJob], Trained]
-    label: str  # name of its family of policies in legends
-    card: str  # origin of a policy, for its card; template with regime, k, group_size and harvested
-    message: str  # message of its rule; template with the rule's wildcards
-    auto_message: str = ""  # message of an online regime that stops automatically
+    label: str  # its policies in legends
+    card: str  # origin of a policy; template
+    message: str  # of its rule; template
+    auto_message: str = ""
     unit: str = ""  # unit of K, unless offline
-    methods: Callable[[Any], str] = lambda settings: ""  # sentence for the methods paragraph
-    section: str = ""  # configuration section, if it has one instead of entries in `regimes`
+    methods: Callable[[Any], str] = lambda settings: ""
+    section: str = ""  # instead of entries in `regimes`
 
     @property
     def configured_in(self) -> str:
-        """Section of the configuration with the keys of its trainings."""
         return self.section or "regimes"
 
 
@@ -55,8 +52,7 @@ class Selects(Section):
 
     select: bool = key(
         False,
-        "Evaluate only one checkpoint per seed, the K of `steps` that scores best on the development "
-        "problems (docs/rewards.md).",
+        "Per seed, evaluate only the K of `steps` that is best on the development problems (docs/rewards.md).",
         paper="yes, in arXiv 2506.21495",
         neutral=False,
     )
@@ -72,26 +68,20 @@ class OfflineEntry(Entry):
     """Policies trained offline on the harvest of pi_K, one per K."""
 
     phase: ClassVar[Phase] = "offline"
-    steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: every K of the grid.")
+    steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: the grid's.")
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.")
     harvest: Name | None = key(
         None,
-        "Harvests of an ablation with its own warm-up, or of an online entry; null: those of the main grid.",
+        "Harvests of this ablation with its own warm-up, or online entry; null: the main grid's.",
         neutral=None,
     )
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """Approximate sequences per prompt and epoch that pass through the model; a pair is two.
-
-        `samples` is the number of rollouts per prompt in the harvest, `pairable` the share of pairable prompts.
-        """
+        """Approximate sequences per prompt and epoch that pass through the model; `pairable` is a share of prompts."""
         return 2 * pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """Workload on a card, for `group_size` completions per prompt of at most `budget` tokens.
-
-        Online trainings ignore `budget` and use their key.
-        """
+        """Workload on a card, with completions of at most `budget` tokens, if offline."""
         return Training(
             budget=budget,
             rows=self.number("per_device_batch_size"),
@@ -101,7 +91,6 @@ class OfflineEntry(Entry):
 
     @property
     def needs_pairs(self) -> bool:
-        """Whether it reads the preference pairs of the harvest, one per pairable prompt."""
         return False
 
     @field_validator("steps")
@@ -116,48 +105,44 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     """One training on fresh rollouts that passes through every K; K counts its updates."""
 
     phase: ClassVar[Phase] = "online"
-    steps: list[Steps] = key(..., "K, in updates, at which the policy is saved and evaluated.")
-    horizon: int | None = key(
-        None, "Updates over which the learning rate decays; null: the largest K.", unit="updates", ge=1
-    )
+    steps: list[Steps] = key(..., "K in updates: when to save and evaluate the policy.")
+    horizon: int | None = key(None, "Length of the learning-rate schedule; null: the largest K.", unit="updates", ge=1)
     responses: int = key(8, "G: rollouts per prompt.", paper="8 for GRPO, else not stated", ge=2)
     prompts_per_update: int = key(16, "Prompts per update.", unit="prompts", paper="64", ge=1)
     auto: AutoStop | None = key(
         None,
-        "Stop automatically, as in `warmup.auto`, at the latest at the only K of `steps`; null: never.",
+        "Stop as in `warmup.auto`, at the latest at the only K of `steps`; null: never.",
         neutral=None,
     )
     policies: list[Literal["online", "dpo"]] = key(
         ["online"],
-        "Policies to evaluate: the policy itself (online), or DPO on its harvest (dpo).",
+        "Evaluate the policy (online), DPO on its harvest (dpo), or both.",
         min_length=1,
     )
     start: Name = key(
         "base",
-        "Start from M0 (base), from a policy of the warm-up (warmup), or from the online entry of this "
-        "name. The optimizer starts anew.",
+        "Start from M0 (base), a warm-up policy (warmup), or the online entry of this name, with a new optimizer.",
         paper="M0",
         neutral="base",
     )
     start_step: int | None = key(
-        None, "K of the policy to start from; null with start: base.", unit="steps or updates", ge=1, neutral=None
+        None, "K of the policy to start from, unless start: base.", unit="steps or updates", ge=1, neutral=None
     )
     reward: RewardName | None = key(
         None,
-        "Reward of its rollouts and harvests of verifiable prompts: an entry of `rewards` or `{file: "
-        "my_reward.py}`; null: correctness.",
+        "Reward of verifiable prompts: an entry of `rewards` or `{file: my_reward.py}`; null: correctness.",
         neutral=None,
     )
     keep_rollouts: Keep = key(
         "verdicts",
-        "Contents of rollouts.parquet: nothing; verdicts and lengths; also the texts of one prompt per "
-        "update; all texts.",
+        "Contents of rollouts.parquet: nothing, verdicts and lengths, also the texts of one prompt per "
+        "update, or all texts.",
     )
 
     @model_validator(mode="after")
     def _in_order(self) -> Any:
         if not self.steps or repeated(self.steps) or 0 in self.steps:
-            raise ValueError(f"steps: list every K once, at least one and none of them 0, which is M0: {self.steps}")
+            raise ValueError(f"steps: list every K once, at least one, without 0 (M0): {self.steps}")
         if self.steps != sorted(self.steps):
             raise ValueError(f"steps: list the values of K in ascending order: {self.steps}")
         if max(self.steps) > self.total_steps:
@@ -168,42 +153,43 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         if self.prompts == "mixed" and (self.retire or self.resample):
             raise ValueError("prompts: mixed: retire and resample would change the proportions: drop them")
         if self.prompts == "open_ended" and self.reward is not None:
-            raise ValueError("reward: judges verifiable prompts, and none is asked: drop it")
+            raise ValueError("reward: judges verifiable prompts, but prompts: open_ended has none: drop it")
         if self.asks_open_ended and "dpo" in self.policies:
-            raise ValueError("policies: a harvest asks verifiable prompts alone: drop dpo, or ask these alone too")
+            raise ValueError("policies: harvests have only verifiable prompts: drop dpo, or write prompts: verifiable")
         if self.auto is not None:
             self._check_auto(self.auto)
         if self.start == "base" and self.start_step is not None:
             raise ValueError(f"start_step={self.start_step}: M0 has no K: drop the key, or name a start")
         if self.start != "base" and self.start_step is None:
-            raise ValueError(f"start_step: missing: say which K of {self.start} to start from")
+            raise ValueError(f"start_step: missing: name the K of {self.start} to start from")
         return self
 
     def _check_auto(self, auto: AutoStop) -> None:
         if self.asks_open_ended:
-            raise ValueError("auto: its probes ask verifiable prompts alone: drop it, or ask these alone too")
+            raise ValueError("auto: probes have only verifiable prompts: drop it, or write prompts: verifiable")
         if len(self.steps) > 1:
-            raise ValueError(f"steps: with auto there is one K, the most updates it may take: keep one of {self.steps}")
+            raise ValueError(
+                f"steps: with auto there is one K, the largest number of updates: keep one of {self.steps}"
+            )
         if (first := auto.first_decline) > self.steps[-1]:
             raise ValueError(
                 f"auto could never stop: a decline shows at update {first} at the earliest (1 + patience probes), "
                 f"beyond K={self.steps[-1]}: lower auto.every or auto.patience, or raise K"
             )
         if self.reward is not None:
-            raise ValueError("auto: H and mu are of the truth, not of another reward: drop auto or reward")
+            raise ValueError(
+                "auto: H and mu are computed from correctness, not from another reward: drop auto or reward"
+            )
 
     @property
     def total_steps(self) -> int:
-        """Length of the learning-rate schedule in updates."""
         return self.horizon if self.horizon is not None else max(self.steps)
 
     def trajectory(self) -> dict[str, Any]:
-        """Keys that the run to step K depends on: all except the grid and what is kept of it."""
         params = self.params(without={"steps", "regime", "keep_rollouts", "policies", "reward", "auto", "select"})
         return params | {"horizon": self.total_steps}
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
-        """Values that a training depends on in addition to M0, problems, prompt, seed and engine, as JSON."""
         return {
             self.regime: self.trajectory() | {"keep_rollouts": self.keep_rollouts},  # type: ignore[attr-defined]
             **({} if job.start is None else {"started_from": as_json(job.start)}),
@@ -211,12 +197,11 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         }
 
     def completions_per_step(self, group_size: int) -> int:
-        """Completions per update; the trainer logs their lengths together."""
         return self.prompts_per_update * self.responses
 
     completions_per_generation = completions_per_step
 
-    def on_policy_workload(self: Any, updates: int, **own: Any) -> Training:
+    def on_policy_workload(self: Any, updates: int, **model_parts: Any) -> Training:
         """Workload on a card, with `updates` updates between syncs."""
         per_update = self.prompts_per_update * self.responses
         at_once = per_update * updates
@@ -229,15 +214,14 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
             completions=max(self.steps) * per_update,
             update=per_update if self.per_device_batch_size == "auto" else None,
             passes="groups",
-            **own,
+            **model_parts,
         )
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        """Number of prompts asked in `steps` updates."""
         return steps * self.prompts_per_update
 
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
-        """Yield conflicts with a model's training set of `n_problems` or its adapter: key and fix."""
+        """Yield conflicts with a model's training set or adapter: key and fix."""
         probed = 0 if self.auto is None else self.auto.prompts
         for name, prompts in (("prompts_per_update", self.prompts_per_update), ("auto.prompts", probed)):
             if prompts > n_problems:
@@ -248,7 +232,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
 
 def updates_words(settings: Any) -> str:
-    """Describe the schedule of an online training, for the methods paragraph; starts inside a parenthesis."""
+    """Describe the schedule of an online training; starts inside a parenthesis."""
     chosen = f" Of its prompts, {words}." if (words := choice_words(settings)) else ""
     auto, stopped = settings.auto, ""
     if auto is not None:

@@ -1,1 +1,1 @@
-"""The report that opens without a server: `results/report/index.html`, one file, laid out by `page`."""
+"""The page `results/report/index.html`, and other output for readers."""

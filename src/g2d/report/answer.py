@@ -1,9 +1,8 @@
-"""The answer of a grid in sentences, from its tables: the best K, its comparison, which K is enough, and costs.
+"""Sentences that answer how much online RL is enough, from the tables of a grid.
 
 Two policies differ if their Holm-corrected paired test in `comparisons.csv` is significant or, without a test, if their
-intervals do not overlap. Intervals of differences hold for a whole family, so they hold for a K that was chosen
-afterwards; its accuracy is biased upwards, and a caveat says so. `margins.csv` says whether a K is enough. With one
-seed every claim is about these weights only.
+intervals do not overlap. Intervals of differences hold for a whole family, so also for a K that was chosen afterwards.
+`margins.csv` decides whether a K is enough. With one seed, claims hold for these weights only.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.crossed import ENOUGH_SEEDS
-from g2d.report.marks import policy_of
 from g2d.report.phrases import (
     at_most,
     listed,
@@ -29,6 +27,7 @@ from g2d.report.phrases import (
     these_weights,
     time_unit,
 )
+from g2d.report.styles import policy_of
 
 MOST_SCATTER = 3  # ratio of standard deviations up to which pooled tests keep 5 % (docs/simulations.md)
 At = tuple[str, int, int]  # a policy: its label, K, and group size or 0
@@ -36,13 +35,13 @@ At = tuple[str, int, int]  # a policy: its label, K, and group size or 0
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of one model on one benchmark."""
-
     model: str
     benchmark: str
     sentences: tuple[str, ...]
-    caveats: tuple[str, ...]
+    details: tuple[str, ...] = ()  # costs, and the warm-up that stopped automatically
+    notes: tuple[str, ...] = ()  # method
     headline: str = ""
+    caveats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Row:
     """A policy's row of Table 1."""
 
     at: At
-    name: str  # in a sentence
+    name: str
     bound: Mapping[Any, Any] | None  # its row of `margins.csv`
     hours: float | None
     n_seeds: int
@@ -62,26 +61,23 @@ class Row:
 
     @property
     def k(self) -> int:
-        """Its K."""
         return self.at[1]
 
     def score(self, digits: int = 1) -> str:
-        """Accuracy with its interval, in per cent."""
         return percent_interval(self.accuracy, self.ci_low, self.ci_high, digits)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How two policies differ in accuracy, first minus second, in -1..1."""
+    """Difference in accuracy of two policies, first minus second, in -1..1."""
 
     accuracy: float
     distinct: bool
-    evidence: str  # what `distinct` rests on
+    evidence: str  # for `distinct`
     test: Mapping[Any, Any] | None = None  # its row of `comparisons.csv`
 
     @property
     def shown(self) -> str:
-        """The points with their sign, and their interval."""
         if self.test is None:
             return f"{signed(self.accuracy)} points"
         return points(self.accuracy, self.test["family_low"], self.test["family_high"])
@@ -91,23 +87,21 @@ class Difference:
 
 
 class _Grid:
-    """Inputs of the sentences, from the tables of `answer`."""
-
     def __init__(
         self, benchmark: str, rows: pd.DataFrame, comparisons: pd.DataFrame | None, margins: pd.DataFrame | None
     ) -> None:
-        known = _rows(rows, margins)
+        policies = _rows(rows, margins)
         self.benchmark, self.tests = benchmark, _tests(comparisons)
-        self.candidates = sorted((row for row in known if row.at[0] in ("dpo", "g2d")), key=lambda row: row.k)
+        self.candidates = sorted((row for row in policies if row.at[0] in ("dpo", "g2d")), key=lambda row: row.k)
         self.none = next((row for row in self.candidates if row.k == 0), None)  # DPO at K=0
         self.warmed = _most_accurate([row for row in self.candidates if row.k > 0])
         self.bounded = [row for row in self.candidates if row.bound]
         self.enough = next((row for row in self.bounded if row.bound and row.bound["enough"]), None)  # the smallest K
-        alone = [row for row in known if row.at[0] == "grpo"]
-        last = max((row.k for row in alone), default=0)  # not the best of its learning curve
-        self.grpo = _most_accurate([row for row in alone if row.k == last])
-        self.stopped = _most_accurate([row for row in known if row.at[0] == "g2d-auto"])
-        self.base = next((row for row in known if row.at[0] == "base"), None)
+        grpo = [row for row in policies if row.at[0] == "grpo"]
+        last = max((row.k for row in grpo), default=0)  # not the best of its learning curve
+        self.grpo = _most_accurate([row for row in grpo if row.k == last])
+        self.stopped = _most_accurate([row for row in policies if row.at[0] == "g2d-auto"])
+        self.base = next((row for row in policies if row.at[0] == "base"), None)
 
     @property
     def better_than_none(self) -> Row | None:
@@ -119,7 +113,7 @@ class _Grid:
 
     @property
     def nothing_beats_m0(self) -> bool:
-        """Whether policies of the page were tested against M0 and none is shown to be better."""
+        """Whether policies were tested against M0 and none is shown to be better."""
         tests = [test for (_, other), test in self.tests.items() if self.base and other == self.base.at]
         return bool(tests) and not any(test["p_holm"] <= LEVEL and test["difference"] > 0 for test in tests)
 
@@ -129,8 +123,7 @@ class _Grid:
         return max(self.candidates, key=lambda row: row.accuracy)
 
     def compare(self, first: Row, second: Row) -> Difference:
-        """Return first minus second, from their paired test if there is one, else from whether their intervals
-        overlap."""
+        """Return first minus second, by their paired test or, without one, by the overlap of their intervals."""
         difference, test = first.accuracy - second.accuracy, self.tests.get((first.at, second.at))
         if test is None:
             distinct = first.ci_low > second.ci_high or second.ci_low > first.ci_high
@@ -159,14 +152,14 @@ def answer(
     """
     grid = _Grid(benchmark, rows, comparisons, margins)
     if not grid.candidates:
-        said = "No policy was trained on a harvest, so there is nothing to compare yet."
-        return Answer(model, benchmark, (said,), ())
-    sentences = (_effect(grid), _against(grid), *_enough(grid), _cost(grid))
-    return Answer(model, benchmark, sentences, (*_auto_stop(grid), *_caveats(grid)), _headline(grid, cheapest, margin))
+        return Answer(model, benchmark, ("No policy was trained on a harvest, so there is nothing to compare yet.",))
+    sentences = (_effect(grid), _against(grid), *_enough(grid), _sample(grid.best))
+    details = (_cost(grid), *_auto_stop(grid))
+    return Answer(model, benchmark, sentences, details, _notes(grid), _headline(grid, cheapest, margin))
 
 
 def duration(hours: float) -> str:
-    """Device time in the unit that suits it."""
+    """Format device time in a suitable unit."""
     unit, factor = time_unit(hours)
     number = f"{factor * hours:.{3 if factor == 1 else 2}g}"
     return f"{number} device-{unit.removesuffix('s') if number == '1' else unit}"
@@ -178,12 +171,11 @@ def duration(hours: float) -> str:
 def _headline(grid: _Grid, cheapest: Sequence[str], margin: float | None) -> str:
     """State what is known about K=0, then which K is enough, then the cheapest policy of any regime."""
     start = these_weights(grid.best.n_seeds, before=True)
-    end = "" if grid.grpo is None else f"; GRPO alone {percent(grid.grpo.accuracy, 0)}"
     more = ""
     if cheapest and margin is not None:
         policies = "is the cheapest policy" if len(cheapest) == 1 else "are the cheapest policies"
         more = f" {sentence(listed(cheapest))} {policies} shown to be within {_points(margin)} of the best of all."
-    return f"{sentence(f'{start}{_verdict(grid)}{end}.')}{more}"
+    return f"{sentence(f'{start}{_verdict(grid)}.')}{more}"
 
 
 def _verdict(grid: _Grid) -> str:
@@ -201,22 +193,22 @@ def _verdict(grid: _Grid) -> str:
         though = f", although {better.name} is better by {grid.compare(better, none).shown}" if better else ""
         return f"{verdict}, {_at_most_worse(none.bound)}{though}"
     if better is not None:
-        verdict = f"K=0 was not enough on {where}: {none.score(0)}, {better.name} {percent(better.accuracy, 0)}"
+        verdict = (
+            f"K=0 was not enough on {where}: {percent(none.accuracy, 0)}, {better.name} {percent(better.accuracy, 0)}"
+        )
         enough = ""
         if grid.enough is not None and (bound := grid.enough.bound):  # a K > 0, since K=0 is not
             enough = f"; {grid.enough.name} was (margin {_points(bound['margin'])}), {_at_most_worse(bound)}"
         return f"{verdict}, {grid.compare(better, none).shown}{enough}"
     if effect.distinct:
         return f"online RL did harm on {where}: K=0 {none.score(0)}, {warmed.name} {warmed.score(0)}, {effect.shown}"
-    known = f", {_at_most_worse(none.bound)}" if none.bound else ""
-    return (
-        f"whether K > 0 is needed is open on {where}: K=0 {none.score(0)}{known}; "
-        f"{warmed.name} {percent(warmed.accuracy, 0)}, {effect.shown}"
-    )
+    accuracies = f"K=0 {percent(none.accuracy, 0)}, {warmed.name} {percent(warmed.accuracy, 0)}"
+    certainty = f"; K=0 is {_at_most_worse(none.bound)}" if none.bound else f", {effect.shown}"
+    return f"whether K > 0 is needed is open on {where}: {accuracies}{certainty}"
 
 
 def _at_most_worse(bound: Mapping[Any, Any]) -> str:
-    """The one-sided 95 % bound of a row of `margins.csv`."""
+    """Format the one-sided 95 % bound of a row of `margins.csv`."""
     if not bound["margin_shown"]:
         return "better than any other K (95 %)"
     return f"at most {at_most(bound['margin_shown'])} points worse than the best K (95 %)"
@@ -227,7 +219,7 @@ def _points(share: float) -> str:
 
 
 def _effect(grid: _Grid) -> str:
-    """The best K > 0 against K=0."""
+    """Compare the best K > 0 with K=0."""
     none, warmed = grid.none, grid.warmed
     where = f"On {grid.benchmark}" + ("" if grid.best.n_seeds > 1 else ", with these weights (one training run each)")
     if warmed is None:
@@ -262,7 +254,7 @@ def _against(grid: _Grid) -> str:
 
 
 def _enough(grid: _Grid) -> tuple[str, ...]:
-    """How much worse than the best every K can be, and the smallest K for which that is within the margin."""
+    """State the bound of each K, and the smallest K within the margin."""
     if len(grid.bounded) < 2:
         return ()
     bounds = {row.name: row.bound for row in grid.bounded if row.bound}
@@ -299,27 +291,29 @@ def _auto_stop(grid: _Grid) -> tuple[str, ...]:
     mean = ", the mean over seeds" if row.n_seeds > 1 else ""
     difference = grid.compare(row, best)
     return (
-        f"Warm-up that stopped by itself chose {row.name}{mean}, and DPO on its harvest reached {row.score()}{price}: "
+        f"The automatic warm-up chose {row.name}{mean}; DPO on its harvest reached {row.score()}{price}: "
         f"{difference.shown} against {best.name}{these_weights(row.n_seeds)} ({difference.evidence}).",
     )
 
 
-def _caveats(grid: _Grid) -> tuple[str, ...]:
-    seeds, problems = grid.best.n_seeds, grid.best.n_problems
-    found = [
-        f"95 % intervals and tests over {seeds} seeds and {problems} problems."
-        if seeds > 1
-        else f"One seed, that is one training run each: the 95 % intervals and tests, over {problems} problems, "
-        "say what other problems would show with these weights. Other seeds may show the reverse."
-    ]
+def _sample(row: Row) -> str:
+    if row.n_seeds > 1:
+        return f"Bars and brackets are 95 % intervals over {row.n_seeds} seeds and {row.n_problems} problems."
+    return (
+        f"Bars and brackets are 95 % intervals over {row.n_problems} problems, with these weights of one seed; other "
+        "seeds may show the reverse."
+    )
+
+
+def _notes(grid: _Grid) -> tuple[str, ...]:
+    notes, seeds = [], grid.best.n_seeds
     if grid.tests and 1 < seeds < ENOUGH_SEEDS:
-        found.append(_pooling(grid.candidates, seeds))
+        notes.append(_pooling(grid.candidates, seeds))
     if len(grid.candidates) > 1:
-        found.append(_choice(grid))
+        notes.append(_choice(grid))
     if not grid.tests:
-        found.append("Two policies are said to differ only where their intervals do not overlap.")
-    found.append("A device is a GPU, or the CPU where there is none.")
-    return tuple(found)
+        notes.append("Two policies differ only if their intervals do not overlap.")
+    return *notes, "A device is a GPU, or the CPU if there is none."
 
 
 def _pooling(policies: Sequence[Row], seeds: int) -> str:
@@ -336,7 +330,6 @@ def _pooling(policies: Sequence[Row], seeds: int) -> str:
 
 
 def _choice(grid: _Grid) -> str:
-    """The correction for choosing the best K afterwards."""
     chosen = (
         f"The best of {len(grid.candidates)} policies was chosen on the same problems, so its accuracy is biased "
         "upwards."
@@ -362,25 +355,25 @@ def _most_accurate(rows: Sequence[Row]) -> Row | None:
 def _rows(table: pd.DataFrame, margins: pd.DataFrame | None) -> list[Row]:
     several = table.loc[table["policy"] == "g2d", "group_size"].nunique() > 1
     bounds = {} if margins is None else {policy_of(row): row for row in margins.to_dict("records")}
-    found = []
+    policies = []
     for row in table.to_dict("records"):
         policy, k, size = at = policy_of(row)
         name = f"K={k} (G={size})" if several and size else f"K={k}"
         name = f"GRPO alone (G={size}, K={k})" if policy == "grpo" else name
         hours = None if pd.isna(row["device_hours"]) else row["device_hours"]
         cells = ["n_seeds", "n_problems", "accuracy", "ci_low", "ci_high", "std_over_seeds"]
-        found.append(Row(at, name, bounds.get(at), hours, **{column: row[column] for column in cells}))
-    return found
+        policies.append(Row(at, name, bounds.get(at), hours, **{column: row[column] for column in cells}))
+    return policies
 
 
 def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], Mapping[Any, Any]]:
-    """The rows of `comparisons.csv` by their two policies, in either order; intervals are first minus second."""
-    known = [] if comparisons is None else comparisons.dropna(subset=["p_holm"]).to_dict("records")
+    """Rows of `comparisons.csv` by their two policies, in either order; intervals are first minus second."""
+    tested = [] if comparisons is None else comparisons.dropna(subset=["p_holm"]).to_dict("records")
     sides = {"low": "high", "high": "low"}
-    found: dict[tuple[At, At], Mapping[Any, Any]] = {}
-    for row in known:
+    by_policies: dict[tuple[At, At], Mapping[Any, Any]] = {}
+    for row in tested:
         first, second = policy_of(row), policy_of(row, "reference")
         turned = {f"{name}_{end}": -row[f"{name}_{other}"] for name in ("ci", "family") for end, other in sides.items()}
-        found.setdefault((second, first), row | turned)
-        found[first, second] = row
-    return found
+        by_policies.setdefault((second, first), row | turned)
+        by_policies[first, second] = row
+    return by_policies

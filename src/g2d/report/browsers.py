@@ -1,8 +1,7 @@
 """Browsers of the page: rollouts of a problem across K (the paper's appendix C), and answers to a question by policy.
 
-The page has space for a few thousand rollouts. The pair browser shows problems with pairs at the most values of K
-first, the answer browser the first question of each pattern of right and wrong over the policies, then the second of
-each. Ties are ordered by a hash of their names, so no model decides what is shown.
+The page has space for a few thousand rollouts. The pair browser first shows problems with pairs at most K. The answer
+browser shows the first question of each pattern of right and wrong, then the second. Ties are ordered by a hash.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from g2d.experiment.config import Config
 from g2d.experiment.grid import side_by_side
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.problems import Problem, read_problems
-from g2d.report.marks import names
 from g2d.report.markup import mathml, plain, render
+from g2d.report.styles import names
 from g2d.rollouts.pairs import Pair
 from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.results import Results
@@ -30,7 +29,7 @@ from g2d.tables.results import Results
 PROBLEMS_PER_SERIES = 40
 PROBLEMS_PER_CONTROL = 10
 QUESTIONS_PER_BENCHMARK = 40
-MAX_CHARACTERS = 2_500_000  # of all texts as HTML; the page stays small enough for a phone
+MAX_CHARACTERS = 2_500_000  # HTML of all texts: the page must stay small enough for a phone
 
 ROLLOUT_COLUMNS = (
     *("problem_id", "level", "sample", "completion_text", "token_count", "finish_reason"),
@@ -40,9 +39,7 @@ ROLLOUT_COLUMNS = (
 
 @dataclass(frozen=True)
 class Completion:
-    """One rollout on the page."""
-
-    role: str  # chosen | rejected | example, where the prompt has no pair; in the answer browser the policy's name
+    role: str  # chosen, rejected, example (no pair), or the policy's name
     sample: int
     text: Markup
     verdict: str
@@ -50,13 +47,11 @@ class Completion:
     tokens: int
     truncated: bool
     disputed: bool
-    reward: float | None  # of the harvest's reward; None where it had none
+    reward: float | None  # by the harvest's reward, if it has one
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A problem on the page."""
-
     problem_id: str
     level: int | None
     prompt: Markup
@@ -65,8 +60,7 @@ class Shown:
 
     @property
     def size(self) -> int:
-        """Characters of its texts."""
-        return len(self.prompt) + sum(len(own.text) for own in self.completions)
+        return len(self.prompt) + sum(len(completion.text) for completion in self.completions)
 
 
 @dataclass(frozen=True)
@@ -76,13 +70,13 @@ class Step:
     k: int
     correct: int
     n: int
-    verdicts: str  # for example "5 correct, 3 incorrect"
+    verdicts: str  # such as "5 correct, 3 incorrect"
     completions: tuple[Completion, ...]
 
 
 @dataclass(frozen=True)
 class Story(Shown):
-    """One problem across K."""
+    """A problem across K."""
 
     steps: tuple[Step, ...]
 
@@ -98,7 +92,7 @@ class Series:
 
     model: str
     seed: int
-    variant: str  # whose harvests, "" for the main grid's
+    variant: str  # name of the entry, "" for the main grid
     group_size: int | None
     shown: tuple[Story, ...]
 
@@ -109,12 +103,12 @@ class Answered:
 
     model: str
     benchmark: str
-    policies: tuple[str, ...]  # as the page calls them
-    right: tuple[str, ...]  # of every problem, a 1 or a 0 per policy
+    policies: tuple[str, ...]  # names on the page
+    right: tuple[str, ...]  # one string per problem, with 1 or 0 per policy
     shown: tuple[Shown, ...]
 
 
-At = tuple[str, int, str, int | None]  # what a series is of: model, seed, variant, G
+At = tuple[str, int, str, int | None]  # model, seed, variant, G of a series
 Browsed = TypeVar("Browsed", Series, Answered)
 
 
@@ -126,13 +120,13 @@ def series_keys(harvests: Sequence[HarvestKey]) -> dict[At, list[HarvestKey]]:
 
     M0's harvest, without a G, starts each series.
     """
-    found: dict[At, list[HarvestKey]] = {}
+    by_series: dict[At, list[HarvestKey]] = {}
     for at in dict.fromkeys((key.model, key.seed, key.variant) for key in harvests):
-        own = sorted((key for key in harvests if (key.model, key.seed, key.variant) == at), key=lambda key: key.k)
-        sizes: list[int | None] = [*sorted({key.group_size for key in own} - {0})]
+        keys = sorted((key for key in harvests if (key.model, key.seed, key.variant) == at), key=lambda key: key.k)
+        sizes: list[int | None] = [*sorted({key.group_size for key in keys} - {0})]
         for size in sizes or [None]:
-            found[*at, size] = [key for key in own if key.group_size in (0, size)]
-    return found
+            by_series[*at, size] = [key for key in keys if key.group_size in (0, size)]
+    return by_series
 
 
 def browse_pairs(
@@ -150,24 +144,24 @@ def browse_pairs(
     """
     series = []
     for at, keys in series_keys(harvests).items():
-        asked = problems[at[0]]
-        drawn = [{pair["problem_id"]: pair for pair in reversed(pairs(key))} for key in keys]  # of several the first
-        chosen = ranked(asked, drawn)[: PROBLEMS_PER_CONTROL if at[2] else PROBLEMS_PER_SERIES]
+        prompts = problems[at[0]]
+        drawn = [{pair["problem_id"]: pair for pair in reversed(pairs(key))} for key in keys]  # the first of several
+        chosen = ranked(prompts, drawn)[: PROBLEMS_PER_CONTROL if at[2] else PROBLEMS_PER_SERIES]
         steps: dict[str, list[Step]] = {name: [] for name in chosen}
-        for key, own in zip(keys, drawn, strict=True):
+        for key, paired in zip(keys, drawn, strict=True):
             frame = rollouts(key)
             for name, rows in frame[frame["problem_id"].isin(chosen)].groupby("problem_id"):
-                steps[str(name)].append(_step(key.k, rows, own.get(str(name))))
+                steps[str(name)].append(_step(key.k, rows, paired.get(str(name))))
         stories = [
-            Story(*_problem(asked[name]), tuple(chain(*(step.completions for step in own))), tuple(own))
-            for name, own in steps.items()
+            Story(*_problem(prompts[name]), tuple(chain(*(step.completions for step in by_k))), tuple(by_k))
+            for name, by_k in steps.items()
         ]
         series.append(Series(*at, tuple(stories)))
     return within_budget(series)
 
 
 def ranked(names: Iterable[str], paired: Iterable[Iterable[str]]) -> list[str]:
-    """Problems by the number of K at which they have a pair, most first; equals by the hash of their name."""
+    """Sort problems by the number of K with a pair, most first; ties by a hash of the name."""
     counts = Counter(name for step in paired for name in step)
     return sorted(names, key=lambda name: (-counts[name], hashlib.sha256(name.encode()).digest()))
 
@@ -193,41 +187,44 @@ def browse_answers(
 
     Answers have `ROLLOUT_COLUMNS`; the first of several samples is used.
     """
-    asked = {name: {problem.problem_id: problem for problem in problems(name)} for name in config.benchmarks}
-    found = [
-        _answered(model, benchmark, asked[benchmark], _called(keys), (answers(key, benchmark) for key in keys))
+    questions = {name: {problem.problem_id: problem for problem in problems(name)} for name in config.benchmarks}
+    shown = [
+        _answered(model, benchmark, questions[benchmark], _called(keys), (answers(key, benchmark) for key in keys))
         for (model, benchmark), keys in side_by_side(config).items()
     ]
-    return within_budget(found)
+    return within_budget(shown)
 
 
 def browse_runs(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> list[Answered]:
-    """The same of several runs, on these benchmarks or on all: each one's policies, called after it, that answered the
-    questions of the first run with the benchmark."""
+    """Return the answers of several runs, on some benchmarks or on all.
+
+    Policies are prefixed with their run. They must have answered the same questions as the first run.
+    """
     places = dict.fromkeys(at for run in runs.values() for at in side_by_side(run.config))
-    found = [_over_runs(runs, *at) for at in places if not benchmarks or at[1] in benchmarks]
-    return within_budget([own for own in found if len(own.policies) > 1])
+    shown = [_over_runs(runs, *at) for at in places if not benchmarks or at[1] in benchmarks]
+    return within_budget([answered for answered in shown if len(answered.policies) > 1])
 
 
 def _over_runs(runs: Mapping[str, Results], model: str, benchmark: str) -> Answered:
-    asked: dict[str, Problem] = {}
+    questions: dict[str, Problem] = {}
     policies: list[tuple[str, PolicyKey]] = []
     for name, run in runs.items():
         file = run.folder / f"problems/{benchmark}.jsonl"
-        own = {problem.problem_id: problem for problem in read_problems(file)} if file.is_file() else {}
-        asked = asked or own
-        if own == asked:
+        file_questions = {problem.problem_id: problem for problem in read_problems(file)} if file.is_file() else {}
+        questions = questions or file_questions
+        if file_questions == questions:
             keys = side_by_side(run.config).get((model, benchmark), [])
             answered = [key for key in keys if (key, benchmark) in run.answers]
-            whole = [key for key in answered if set(run.answers[key, benchmark]["problem_id"]) == set(asked)]
+            whole = [key for key in answered if set(run.answers[key, benchmark]["problem_id"]) == set(questions)]
             policies += [(name, run.finished.get(key, key)) for key in whole]
-    called = [f"{name}: {own}" for (name, _), own in zip(policies, _called([key for _, key in policies]), strict=True)]
+    titles = [
+        f"{name}: {policy}" for (name, _), policy in zip(policies, _called([key for _, key in policies]), strict=True)
+    ]
     files = (runs[name].folder / key.folder / f"eval/{benchmark}.parquet" for name, key in policies)
-    return _answered(model, benchmark, asked, called, (read_rollouts(file, ROLLOUT_COLUMNS) for file in files))
+    return _answered(model, benchmark, questions, titles, (read_rollouts(file, ROLLOUT_COLUMNS) for file in files))
 
 
 def _called(keys: Sequence[PolicyKey]) -> list[str]:
-    """The policies as the page calls them."""
     rows = [{"policy": key.label, "K": key.shown_k, "group_size": key.group_size or None} for key in keys]
     return names(pd.DataFrame(rows, columns=["policy", "K", "group_size"]))
 
@@ -236,11 +233,11 @@ def _answered(
     model: str, benchmark: str, problems: Mapping[str, Problem], called: Sequence[str], answers: Iterable[pd.DataFrame]
 ) -> Answered:
     by_policy = [frame[frame["sample"] == 0].set_index("problem_id").to_dict("index") for frame in answers]
-    right = {name: "".join("01"[own[name]["verdict"] == "correct"] for own in by_policy) for name in problems}
+    right = {name: "".join("01"[rows[name]["verdict"] == "correct"] for rows in by_policy) for name in problems}
     questions = [
         Shown(
             *_problem(problems[name]),
-            tuple(_completion(title, 0, own[name]) for title, own in zip(called, by_policy, strict=True)),
+            tuple(_completion(title, 0, rows[name]) for title, rows in zip(called, by_policy, strict=True)),
         )
         for name in in_turn(right)[:QUESTIONS_PER_BENCHMARK]
     ]
@@ -248,7 +245,7 @@ def _answered(
 
 
 def in_turn(right: Mapping[str, str]) -> list[str]:
-    """Questions by their patterns: the first of each before the second of any, those with a disagreement first."""
+    """Sort questions: the first of each pattern before the second of any, disagreements first."""
     seen: Counter[str] = Counter()
     places = {}
     for name in sorted(right, key=lambda name: hashlib.sha256(name.encode()).digest()):
@@ -261,7 +258,6 @@ def in_turn(right: Mapping[str, str]) -> list[str]:
 
 
 def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
-    """A rollout as the page shows it, from its `ROLLOUT_COLUMNS`."""
     answer = row["extracted_answer"]
     return Completion(
         role=role,
@@ -287,11 +283,11 @@ def _answer(answer: str | None) -> Markup:
 
 
 def within_budget(series: Sequence[Browsed]) -> list[Browsed]:
-    """The same with as many problems as a page has room for, taking one of each series in turn."""
+    """Return the series with as many problems as the page has space for, taken in turn."""
     shown, left = [0] * len(series), MAX_CHARACTERS
-    for at, story in (own for turn in zip_longest(*(own.shown for own in series)) for own in enumerate(turn) if own[1]):
+    for at, story in (one for turn in zip_longest(*(one.shown for one in series)) for one in enumerate(turn) if one[1]):
         left -= story.size
         if left < 0:
             break
         shown[at] += 1
-    return [replace(own, shown=own.shown[:n]) for own, n in zip(series, shown, strict=True)]
+    return [replace(one, shown=one.shown[:n]) for one, n in zip(series, shown, strict=True)]

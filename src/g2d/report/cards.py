@@ -79,7 +79,7 @@ def model_card(
 
 
 def _use(policy: Policy, base: Policy, place: str) -> tuple[str, str]:
-    """How transformers and vLLM load it."""
+    """Code that loads the policy with transformers and vLLM."""
     name, loaded = base.public_base, json.dumps(place)
     of_base = json.dumps(name) + (f', revision="{base.revision}"' if base.revision else "")
     if policy.weights:
@@ -103,7 +103,7 @@ def _use(policy: Policy, base: Policy, place: str) -> tuple[str, str]:
 
 
 def base_card(base: Policy, demonstration: str | None) -> str:
-    """The card of an M0 that the run has made: the embedded model, or one trained from scratch."""
+    """Return the card of an M0 that the run made: embedded, or trained from scratch."""
     header = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["reasoning", "g2d"]}
     return _card(
         header,
@@ -117,7 +117,7 @@ def base_card(base: Policy, demonstration: str | None) -> str:
 
 
 def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonstration: str | None) -> str:
-    """The card of one harvest: its rollouts and the preference pairs in them; `base` is M0."""
+    """Return the card of one harvest: rollouts and preference pairs; `base` is M0."""
     # `datasets` reads one format per folder; the rollouts are Parquet.
     configs = [{"config_name": "pairs", "data_files": "pairs.jsonl", "default": True}]
     return _card(
@@ -157,7 +157,7 @@ def dataset_card(
 
 
 def _loading(pairs: str, rollouts: str) -> str:
-    """How `datasets` loads the pairs that arguments name, and the file of rollouts."""
+    """Code that loads the pairs and the rollouts with `datasets`."""
     return fenced(
         "from datasets import load_dataset\n\n"
         f'pairs = load_dataset({pairs}, split="train")\n'
@@ -171,7 +171,7 @@ def _config_name(key: HarvestKey) -> str:
 
 
 def results_of(table: pd.DataFrame, key: PolicyKey) -> pd.DataFrame:
-    """The rows of the main or the ablations table of a policy, over its seeds."""
+    """Return a policy's rows of the main or ablations table, over its seeds."""
     mine = (table["model"] == key.model) & (table["policy"] == key.label) & (table["K"] == key.shown_k)
     return table[mine & (table["group_size"].fillna(0) == key.group_size)].drop_duplicates("benchmark")
 
@@ -191,11 +191,11 @@ def _training(key: PolicyKey, policy: Policy) -> str:
         how += f", begun {_warmup(key.start.k, key.start.online, key.start.start)}"
     if tried := policy.settings.get("selected_from"):
         how += f", the best on development prompts of K={', '.join(map(str, tried))}"
-    own = {**policy.settings.get(key.kind, {}), **policy.settings.get("prompts", {})}
-    if (teacher := own.get("teacher")) is not None:
+    settings = {**policy.settings.get(key.kind, {}), **policy.settings.get("prompts", {})}
+    if (teacher := settings.get("teacher")) is not None:
         named = teacher if key.teacher else teacher.get("id") or Path(teacher["path"]).name
         how += f", taught by {code(named)}" + (f" at K={key.teacher.shown_k}" if key.teacher else "")
-    if (prompts := own.get("prompts", "verifiable")) != "verifiable":
+    if (prompts := settings.get("prompts", "verifiable")) != "verifiable":
         how += f", on {TRAINED_ON[prompts]}"
     return f"{how}, on {key.reward} instead of the truth," if key.reward else how
 

@@ -1,8 +1,7 @@
 """Charts as Vega-Lite specifications, for the page and for the files of `figures`.
 
-Series differ by colour and also by shape, dash or lightness, for grey prints. Each specification contains its rows,
-those of one model (and benchmark) of the table that its parameter is named after, and is as wide as its container;
-`known` has the style of each policy.
+Series differ by colour and also by shape, dash or lightness, for grey prints. Each chart takes the rows of one model
+(and benchmark) and is as wide as its container; `styles` has the style of each policy.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import pandas as pd
 from g2d.experiment.keys import POLICY_NAMES
 from g2d.experiment.stages import RUNNING_ORDER
 from g2d.regimes.catalogue import of_phase
-from g2d.report.marks import COLORS, OKABE_ITO, Marks, drawn, legend, mark_number, marks_of, marks_of_lines, names
 from g2d.report.phrases import time_unit
+from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
 from g2d.report.vega import HEIGHT, Spec, finished, named_scale, outlined, series_channels, tips
 
 WIDTH = 900  # pixels of a chart on the page
@@ -41,31 +40,31 @@ STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind
 SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats
 
 
-def accuracy_by_k(main: pd.DataFrame, known: Marks) -> Spec:
+def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     """Return accuracy against K with intervals, and M0 as a labelled band.
 
     Policies whose K is not a number of GRPO warm-up steps have a separate axis on the right.
     """
-    rows = drawn(main, known)
+    rows = drawn(main, styles)
     base, trained = rows[rows["policy"] == "base"], rows[rows["policy"] != "base"]
-    of_warmup = pd.Series([mark.of_warmup for mark in marks_of(trained, known)], trained.index, bool)
+    of_warmup = pd.Series([style.of_warmup for style in styles_of(trained, styles)], trained.index, bool)
     ks = sorted(int(k) for k in trained.loc[of_warmup, "K"].unique()) or [0]
     reach = ks[-1] - ks[0] or 1
     series = list(dict.fromkeys(trained.loc[of_warmup, "series"]))
-    # Marks at the same K stand side by side.
-    beside = trained["series"].map({name: 0.007 * (i - (len(series) - 1) / 2) for i, name in enumerate(series)})
+    # Marks at the same K are side by side.
+    offsets = trained["series"].map({name: 0.007 * (i - (len(series) - 1) / 2) for i, name in enumerate(series)})
     others = list(dict.fromkeys(trained.loc[~of_warmup, "policy"]))
     step = min(0.11, 0.8 / max(1, len(others)))
     places = {policy: ks[-1] + (0.16 + step * i) * reach for i, policy in enumerate(others)}
-    aside = trained["policy"].map(places) + trained.groupby("policy").cumcount() * 0.02 * reach
-    trained = trained.assign(at=(trained["K"] + beside * reach).where(of_warmup, aside))
+    right_of_warmup = trained["policy"].map(places) + trained.groupby("policy").cumcount() * 0.02 * reach
+    trained = trained.assign(at=(trained["K"] + offsets * reach).where(of_warmup, right_of_warmup))
     end = max([ks[-1], *trained["at"]]) + 0.05 * reach
     named = " ".join(f"datum.value == {place} ? {json.dumps(policy)} :" for policy, place in places.items())
     axis = alt.Axis(values=[*ks, *places.values()], grid=False, labelExpr=f"{named} datum.label", labelOverlap="greedy")
     scale = alt.Scale(domain=[ks[0] - 0.05 * reach, end], nice=False, zero=False)
     x = alt.X("at:Q", title="GRPO warm-up steps K", axis=axis, scale=scale)
     y, interval = _accuracy_axis(main), _interval(main)
-    channels = series_channels(legend(trained, known))
+    channels = series_channels(legend(trained, styles))
     points = alt.Chart(trained).encode(x=x, y=y, tooltip=_tooltip(trained), **channels)
     curves = alt.Chart(_curves(trained[of_warmup], base.assign(at=0.0))).mark_line(strokeWidth=1.8)
     lines = curves.encode(x=x, y=y, order="K:Q", **channels)
@@ -86,19 +85,19 @@ def accuracy_by_k(main: pd.DataFrame, known: Marks) -> Spec:
     return finished(*layers, lines, bars, points.mark_point(**POINT))
 
 
-def accuracy_by_hours(main: pd.DataFrame, known: Marks) -> Spec:
+def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
     """Return accuracy against device-hours: one point per policy, joined by series in the order of K."""
-    rows = drawn(main.dropna(subset=["device_hours"]), known)
+    rows = drawn(main.dropna(subset=["device_hours"]), styles)
     unit, factor = time_unit(rows["device_hours"].max())
     rows = rows.assign(cost=rows["device_hours"] * factor)
     base = rows["policy"] == "base"
-    return against_cost(rows, f"device-{unit} per seed", known, _tooltip(rows), _curves(rows[~base], rows[base]))
+    return against_cost(rows, f"device-{unit} per seed", styles, _tooltip(rows), _curves(rows[~base], rows[base]))
 
 
 def against_cost(
     rows: pd.DataFrame,
     title: str,
-    known: Marks,
+    styles: Styles,
     tooltip: list[alt.Tooltip],
     joined: pd.DataFrame | None = None,
     named: pd.Series | None = None,
@@ -118,35 +117,35 @@ def against_cost(
     rows = side_by_side(rows, span, high - low)
     axis, scale = alt.Axis(grid=False, tickCount=5, format="~s"), alt.Scale(domain=[0, span], nice=False)
     x, y = alt.X("at:Q", title=title, axis=axis, scale=scale), _accuracy_axis(rows)
-    channels = series_channels(legend(rows, known), dash=False)
+    channels = series_channels(legend(rows, styles), dash=False)
     layers: list[Any] = [chart.encode(x=x, y=y) for chart in under]
     if joined is not None:
-        together = alt.Chart(joined.assign(at=joined["cost"])).mark_line(strokeWidth=1.3)
-        layers.append(together.encode(x=x, y=y, color=channels["color"], order="K:Q"))
+        lines = alt.Chart(joined.assign(at=joined["cost"])).mark_line(strokeWidth=1.3)
+        layers.append(lines.encode(x=x, y=y, color=channels["color"], order="K:Q"))
     bars, points = alt.Chart(rows).mark_rule(strokeWidth=1.5), alt.Chart(rows).mark_point(**POINT)
     layers.append(bars.encode(x=x, color=channels["color"], opacity=opacity, **_interval(rows)))
     layers.append(points.encode(x=x, y=y, tooltip=tooltip, opacity=opacity, **channels))
     names_beside = placed(rows if named is None else rows[named], rows, span, high - low)
     for i, place in enumerate(PLACES):
-        own = names_beside[names_beside["place"] == i]
-        layers += outlined(alt.Chart(own).encode(x=x, y=y, text="name:N"), **place) if len(own) else []
+        named_here = names_beside[names_beside["place"] == i]
+        layers += outlined(alt.Chart(named_here).encode(x=x, y=y, text="name:N"), **place) if len(named_here) else []
     return finished(*layers)
 
 
 def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
     """Return the rows with `at`, the position of their marks: their cost, moved right if a mark would hide another."""
-    taken: list[tuple[float, float]] = []
+    occupied: list[tuple[float, float]] = []
     ats = []
     for cost, accuracy in zip(rows["cost"], rows["accuracy"], strict=True):
         at = float(cost)
-        while any(abs(at - x) < 0.012 * span and abs(accuracy - y) < 0.03 * height for x, y in taken):
+        while any(abs(at - x) < 0.012 * span and abs(accuracy - y) < 0.03 * height for x, y in occupied):
             at += 0.006 * span
-        taken.append((at, accuracy))
+        occupied.append((at, accuracy))
         ats.append(at)
     return rows.assign(at=ats)
 
 
-# Where a name stands beside its mark, in the order of preference.
+# Places of a name beside its mark, in the order of preference.
 PLACES: tuple[dict[str, Any], ...] = (
     {"align": "left", "dx": 8, "dy": -5},
     {"align": "left", "dx": 8, "dy": 17},
@@ -161,7 +160,7 @@ def placed(rows: pd.DataFrame, marks: pd.DataFrame, span: float, height: float) 
     to_x, to_y = WIDTH / span, HEIGHT / height
     points = [(at * to_x, accuracy * to_y) for at, accuracy in zip(marks["at"], marks["accuracy"], strict=True)]
     boxes = [(x - 5, x + 5, y - 5, y + 5) for x, y in points]
-    found: dict[Any, int] = {}
+    place_of: dict[Any, int] = {}
     for index, name, at, accuracy in zip(rows.index, rows["name"], rows["at"], rows["accuracy"], strict=True):
         x, y, length = at * to_x, accuracy * to_y, 6.4 * len(name)
         for i, place in enumerate(PLACES):
@@ -170,10 +169,10 @@ def placed(rows: pd.DataFrame, marks: pd.DataFrame, span: float, height: float) 
             box = (left, left + length, bottom, bottom + 12)
             outside = left < 0 or left + length > WIDTH
             if not outside and not any(_overlap(box, other) for other in boxes):
-                found[index] = i
+                place_of[index] = i
                 boxes.append(box)
                 break
-    return rows.loc[list(found)].assign(place=list(found.values()))
+    return rows.loc[list(place_of)].assign(place=list(place_of.values()))
 
 
 def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
@@ -183,23 +182,23 @@ def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
     """Pairability, middle band and entropy of the harvest against K (Figure 3), on an axis from 0 to 1."""
     first = harvest["group_size"].dropna().min()
-    own = harvest[harvest["group_size"].isna() | (harvest["group_size"] == first)]
+    rows_of_size = harvest[harvest["group_size"].isna() | (harvest["group_size"] == first)]
     metrics = {"pairability": "pairability ρ", "entropy": "entropy H (bits)", "mid_band": "middle band μ"}
-    looks = {name: mark_number(i, name, OKABE_ITO[i]) for i, name in enumerate(metrics.values(), start=1)}
+    by_metric = {name: numbered_style(i, name, OKABE_ITO[i]) for i, name in enumerate(metrics.values(), start=1)}
     parts = []
     for column, name in metrics.items():
-        part = own.reindex(columns=["K", column, f"{column}_low", f"{column}_high"])
+        part = rows_of_size.reindex(columns=["K", column, f"{column}_low", f"{column}_high"])
         parts.append(part.set_axis(["K", "value", "low", "high"], axis=1).assign(series=name))
     rows = pd.concat(parts).dropna(subset=["value"])
     rows["interval"] = _between(rows["low"], rows["high"])
-    ks = sorted(int(k) for k in own["K"].unique())
+    ks = sorted(int(k) for k in rows_of_size["K"].unique())
     margin = 0.04 * (ks[-1] - ks[0]) or 1
     around = alt.Scale(domain=[ks[0] - margin, ks[-1] + margin], nice=False, zero=False)
     x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(values=ks, grid=False), scale=around)
     scale = alt.Scale(domain=[0, 1])
     y = alt.Y("value:Q", title="share (ρ, μ) or bits (H)", scale=scale)
     tooltip = tips({"series": None, "K": "", "value": ".3f", "interval": None}, series="metric")
-    channels = series_channels(looks)
+    channels = series_channels(by_metric)
     base = alt.Chart(rows).encode(x=x, y=y, tooltip=tooltip, **channels)
     layers = [base.mark_line(), base.mark_point(filled=True, size=80, opacity=1)]
     bounded = rows.dropna(subset=["low", "high"])
@@ -225,8 +224,7 @@ def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
     return finished(chart, height=ROW_HEIGHT * len(calibration))
 
 
-def bill(cost: pd.DataFrame) -> Spec:
-    """Device-hours of every policy by stage, mean over seeds."""
+def cost_by_stage(cost: pd.DataFrame) -> Spec:
     rows = cost.assign(name=names(cost))
     seeds = rows.groupby("name", sort=False)["seed"].nunique().clip(lower=1)
     hours = rows.groupby(["name", "stage"], sort=False)["device_hours"].sum().reset_index()
@@ -246,8 +244,10 @@ def bill(cost: pd.DataFrame) -> Spec:
 
 
 def gains(decomposition: pd.DataFrame) -> Spec | None:
-    """A waterfall per policy: from M0's accuracy to the policy's by finishing, by format, by reasoning, each with its
-    interval; a black line is the policy's accuracy, a dashed one M0's. None without a gain."""
+    """Return a waterfall per policy from M0's accuracy by finishing, format and reasoning; None without a gain.
+
+    A black line is the policy's accuracy, a dashed line M0's.
+    """
     rows = decomposition.dropna(subset=["gain"])
     if rows.empty:
         return None
@@ -288,26 +288,26 @@ def gains(decomposition: pd.DataFrame) -> Spec | None:
     )
 
 
-def budgets(table: pd.DataFrame, known: Marks) -> Spec:
+def budgets(table: pd.DataFrame, styles: Styles) -> Spec:
     """Accuracy against the token budget, a line per policy of the main grid; of one colour they differ by shape."""
     rows = table[table["policy"].isin(POLICY_NAMES)]
-    looks = marks_of_lines(rows, known)
+    by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows))
-    series = {name: i - (len(looks) - 1) / 2 for i, name in enumerate(looks)}
+    series = {name: i - (len(by_line) - 1) / 2 for i, name in enumerate(by_line)}
     rows = rows.assign(at=rows["budget"] * (1 + 0.01 * rows["series"].map(series)))  # intervals beside each other
     axis = alt.Axis(values=sorted({int(budget) for budget in rows["budget"]}), grid=False)
     x = alt.X("at:Q", title="token budget", axis=axis, scale=alt.Scale(type="log", base=2, nice=False, padding=12))
-    y, channels = _accuracy_axis(rows), series_channels(looks)
+    y, channels = _accuracy_axis(rows), series_channels(by_line)
     lines = alt.Chart(rows).encode(x=x, y=y, tooltip=[*_tooltip(rows), "budget:Q"], **channels)
     bars = alt.Chart(rows).mark_rule(strokeWidth=1).encode(x=x, color=channels["color"], **_interval(rows))
     return finished(bars, lines.mark_line(), lines.mark_point(**POINT))
 
 
-def pass_at_k(samples: pd.DataFrame, known: Marks) -> Spec:
+def pass_at_k(samples: pd.DataFrame, styles: Styles) -> Spec:
     """pass@k against k, a line per policy of the main grid, with its interval under the pointer; where lines cross, a
     policy is better with one answer and worse with several."""
     rows = samples[(samples["measure"] == "pass") & samples["policy"].isin(POLICY_NAMES)]
-    looks = marks_of_lines(rows, known)
+    by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows), interval=_between(rows["ci_low"], rows["ci_high"]))
     ks = sorted(int(k) for k in rows["k"].unique())
     x = alt.X(
@@ -316,7 +316,7 @@ def pass_at_k(samples: pd.DataFrame, known: Marks) -> Spec:
     y = alt.Y("share:Q", title="pass@k", scale=alt.Scale(zero=False))
     shown = {"series": None, "k": "", "share": ".3f", "interval": None}
     tooltip = tips(shown, series="policy", share="pass@k", interval="95 %")
-    lines = alt.Chart(rows).encode(x=x, y=y, tooltip=tooltip, **series_channels(looks))
+    lines = alt.Chart(rows).encode(x=x, y=y, tooltip=tooltip, **series_channels(by_line))
     return finished(lines.mark_line(), lines.mark_point(filled=True, size=60, opacity=1))
 
 
@@ -327,7 +327,7 @@ def _stacked(rows: pd.DataFrame) -> alt.Chart:
 
 def _curves(trained: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of each curve. GRPO with several K starts at M0, and G2D at DPO (K=0)."""
-    several = [name for name, own in trained[trained["policy"] == "grpo"].groupby("series") if len(own) > 1]
+    several = [name for name, runs in trained[trained["policy"] == "grpo"].groupby("series") if len(runs) > 1]
     at_zero = trained[trained["policy"] == "dpo"]
     others = dict.fromkeys(trained.loc[trained["policy"] == "g2d", "series"])
     begun = [at_zero.assign(series=name) for name in others if name not in set(at_zero["series"])]
@@ -357,5 +357,5 @@ def _tooltip(rows: pd.DataFrame) -> list[alt.Tooltip]:
 
 def _between(low: pd.Series, high: pd.Series) -> list[str]:
     """Format intervals for tooltips, empty if there is none."""
-    known = low.notna() & high.notna()
-    return [f"{a:.3f} to {b:.3f}" if k else "" for a, b, k in zip(low, high, known, strict=True)]
+    bounded = low.notna() & high.notna()
+    return [f"{a:.3f} to {b:.3f}" if k else "" for a, b, k in zip(low, high, bounded, strict=True)]

@@ -1,6 +1,6 @@
 """`g2d compare RUN RUN ...`: several results folders side by side, with differences in configuration and results.
 
-With `--files`: is one of two folders a rebuild of the other (`g2d.report.replication`)?
+`--files` compares two folders file by file (`g2d.report.replication`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import pandas as pd
 
 from g2d.jobs.files import require_replaceable, write_text
 from g2d.plain import plain, say
-from g2d.report.marks import names
 from g2d.report.phrases import signed, signed_interval
 from g2d.report.replication import print_differences
 from g2d.report.runs import about, differing_in, sentences
+from g2d.report.styles import names
 from g2d.tables.results import Results
 from g2d.tables.runs import runs_table
 
@@ -81,12 +81,12 @@ def opened(folders: Sequence[Path], benchmarks: Sequence[str] = ()) -> dict[str,
 
     Raises:
         FileNotFoundError: a folder has no results.
-        ValueError: a run has evaluated nothing, or none of these benchmarks.
+        ValueError: a run has no evaluation of these benchmarks.
     """
     runs = {letter: Results(folder) for letter, folder in zip(ascii_uppercase, folders, strict=False)}
-    known = list(dict.fromkeys(name for run in runs.values() for name in run.config.benchmarks))
-    if unknown := [name for name in benchmarks if name not in known]:
-        raise ValueError(f"--benchmark {unknown[0]}: no run has it; there are {', '.join(known)}")
+    benchmarks_of_runs = list(dict.fromkeys(name for run in runs.values() for name in run.config.benchmarks))
+    if unknown := [name for name in benchmarks if name not in benchmarks_of_runs]:
+        raise ValueError(f"--benchmark {unknown[0]}: no run has it; there are {', '.join(benchmarks_of_runs)}")
     for run in runs.values():
         if not any(not benchmarks or benchmark in benchmarks for _, benchmark in run.answers):
             on = f" on {' or '.join(benchmarks)}" if benchmarks else ""
@@ -98,13 +98,13 @@ def opened(folders: Sequence[Path], benchmarks: Sequence[str] = ()) -> dict[str,
 
 
 def _lines(runs: Mapping[str, Results], table: pd.DataFrame) -> Iterator[str]:
-    for name, own in about(runs).items():
-        done = f"{own['evaluated']} of {own['policies']} policies evaluated"
-        version = f"g2d {own['g2d']}" if own["g2d"] else "no provenance.json, so what judged its answers is unknown"
-        yield f"{name}  {own['folder']}: {own['title']} ({done}; {version})"
-    for kind, found in differing_in(runs).items():
+    for name, facts in about(runs).items():
+        done = f"{facts['evaluated']} of {facts['policies']} policies evaluated"
+        version = f"g2d {facts['g2d']}" if facts["g2d"] else "no provenance.json, so what judged its answers is unknown"
+        yield f"{name}  {facts['folder']}: {facts['title']} ({done}; {version})"
+    for kind, values in differing_in(runs).items():
         yield ""
-        cells = [[key, *map(_short, by_run.values())] for key, by_run in found.items()]
+        cells = [[key, *map(_short, by_run.values())] for key, by_run in values.items()]
         yield from _aligned([[kind.capitalize(), *runs], *cells]) if cells else [f"{kind.capitalize()}: the same"]
     for (model, benchmark), rows in table.groupby(["model", "benchmark"], sort=False):
         yield ""

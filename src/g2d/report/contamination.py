@@ -1,7 +1,7 @@
 """Sentences about the contamination check of each benchmark.
 
 A model that completes questions word for word more often than fresh ones may have read them, or their ends are easy to
-guess. So the sentences say "may be memory" only.
+guess; the sentences therefore claim only that accuracy "may be memory".
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ def _may_be_memory(row: dict[Any, Any]) -> bool:
 def _sentence(row: dict[Any, Any]) -> str:
     name = row["benchmark"]
     verbatim, right = (percent_of(row, f"{kind}_share", kind) for kind in ("verbatim", "right"))
-    said = (
+    text = (
         f"Shown the first {percent(row['share'], 0)} of a question of {name}, {row['model']} wrote the rest word "
         f"for word for {row['verbatim']} of {row['n_asked']} ({verbatim}), and answered "
         f"{row['right']} right ({right})"
     )
     if pd.isna(row["p_holm"]):
-        return f"{said}. No benchmark of this run is fresh, so there is nothing to compare that with."
-    beside = f"of fresh questions, {row['fresh_verbatim']} of {row['fresh_asked']}"
+        return f"{text}. No benchmark of this run is fresh, so there is nothing to compare that with."
+    fresh = f"of fresh questions, {row['fresh_verbatim']} of {row['fresh_asked']}"
     test = f"Fisher's exact test, p = {row['p_holm']:.2g}"
     if _may_be_memory(row):
         return (
-            f"{said}; {beside} ({test}). So accuracy on {name} may be memory, unless what was missing, "
+            f"{text}; {fresh} ({test}). So accuracy on {name} may be memory, unless what was missing, "
             f"{row['rest_words']:g} words in the median, can be guessed."
         )
     if row["p_holm"] <= LEVEL:
-        return f"{said}; {beside}, which is more ({test})."
+        return f"{text}; {fresh}, which is more ({test})."
     return (
-        f"{said}; {beside}. The two do not differ significantly ({test}), which does not show that {name} was never "
+        f"{text}; {fresh}. The two do not differ significantly ({test}), which does not show that {name} was never "
         "seen."
     )

@@ -9,26 +9,26 @@ import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
 from g2d.report.charts import POINT
-from g2d.report.marks import Marks, drawn, legend
 from g2d.report.phrases import these_weights
+from g2d.report.styles import Styles, drawn, legend
 from g2d.report.vega import Spec, finished, series_channels, tips
 from g2d.tables.drift import KL_COLUMNS
 
 
-def gain_by_divergence(drift: pd.DataFrame, known: Marks) -> Spec | None:
+def gain_by_divergence(drift: pd.DataFrame, styles: Styles) -> Spec | None:
     """Gain against the divergence from M0, of one model and benchmark in `drift.csv`; None where either is missing."""
     base = drift.loc[drift["policy"] == "base", "accuracy"]
     rows = drift[drift["kl"] > 0] if "kl" in drift else drift.head(0)
     if base.empty or rows.empty:
         return None
-    rows = drawn(rows.assign(gain=rows["accuracy"] - base.iloc[0]), known)
+    rows = drawn(rows.assign(gain=rows["accuracy"] - base.iloc[0]), styles)
     scale = alt.Scale(type="log", nice=False, padding=12)
     x = alt.X(
         "kl:Q", title="KL divergence from M0, nats per answer", axis=alt.Axis(grid=False, format="~g"), scale=scale
     )
     y = alt.Y("gain:Q", title="gain in accuracy over M0", axis=alt.Axis(format="+.1~%", tickCount=6))
     tooltip = tips({"name": None, "gain": "+.1%", **dict.fromkeys(KL_COLUMNS, ".3g")}, name="policy")
-    channels = series_channels(legend(rows, known), dash=False)
+    channels = series_channels(legend(rows, styles), dash=False)
     bars = alt.Chart(rows[rows["kl_low"] > 0]).mark_rule(strokeWidth=1.5)
     points = alt.Chart(rows).mark_point(**POINT).encode(x=x, y=y, tooltip=tooltip, **channels)
     return finished(bars.encode(x=alt.X("kl_low:Q", scale=scale), x2="kl_high:Q", y=y, color=channels["color"]), points)

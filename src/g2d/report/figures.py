@@ -15,13 +15,13 @@ from g2d.report.vega import THEME, Spec
 
 WIDTH = 460  # pixels, of a panel
 OWN_LEGENDS = {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "independent")}
-Panels = Mapping[str, Sequence[Spec]]  # by model, from top to bottom
+Panels = Mapping[str, Sequence[Spec]]  # model: panels from top to bottom
 
 
 def panels(draw: Callable[..., Spec | None], table: pd.DataFrame, *more: Any) -> Panels:
     """A chart for every model of a table that has one: `draw` makes it from the model's rows and `more`."""
-    found = {str(model): draw(rows, *more) for model, rows in table.groupby("model", sort=False)}
-    return {model: [spec] for model, spec in found.items() if spec}
+    specs = {str(model): draw(rows, *more) for model, rows in table.groupby("model", sort=False)}
+    return {model: [spec] for model, spec in specs.items() if spec}
 
 
 def below_each_other(upper: Panels, lower: Panels) -> Panels:

@@ -1,6 +1,6 @@
 """`g2d export`: finished evaluations as logs of inspect_ai, one per policy, benchmark and seed.
 
-Equal results give logs with equal content: identifiers are digests, times are those of the evaluation.
+Equal results give logs with equal content: identifiers are digests, and times come from the evaluation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.results import Results
 
 SCORER = "verifier"
-# What Inspect calls a verdict: right, no answer, and wrong for all others. Only C counts.
+# Inspect's values for verdicts: right, no answer; all others are wrong. Only C counts.
 VALUES = {"correct": "C", "no_boxed": "N", "truncated": "N"}
 REASONS = {
     "correct": "the answer equals the reference",
@@ -68,31 +68,33 @@ def run(arguments: argparse.Namespace) -> int:
         from inspect_ai.log import EvalLog, write_eval_log
     except ImportError:
         raise RuntimeError("inspect_ai is not installed: pip install 'g2d[inspect]' (docs/standard.md)") from None
-    found = g2d.open(arguments.results)
-    files = files_of(found.config, "answers")
+    results = g2d.open(arguments.results)
+    files = files_of(results.config, "answers")
     finished = [
-        (key, name) for (key, name), file in files.items() if key in found.records and found.path(file).exists()
+        (key, name) for (key, name), file in files.items() if key in results.records and results.path(file).exists()
     ]
     if not finished:
         raise FileNotFoundError(f"{arguments.results}: no evaluation has finished there: run the workflow first")
-    asked = cache(lambda name: read_problems(found.folder / f"problems/{name}.jsonl"))
-    jobs = {attempt.cost.job: attempt for attempt in found.attempts if attempt.status == "ok"}
+    problems_of = cache(lambda name: read_problems(results.folder / f"problems/{name}.jsonl"))
+    jobs = {attempt.cost.job: attempt for attempt in results.attempts if attempt.status == "ok"}
     for key, name in finished:
         target = Path(arguments.out, key.folder, f"{name}.eval")
         target.parent.mkdir(parents=True, exist_ok=True)
         attempt = jobs.get(f"results/{key.folder}/eval/{name}.cost")
-        write_eval_log(EvalLog.model_validate(log_of(found, found.finished[key], name, asked(name), attempt)), target)
+        write_eval_log(
+            EvalLog.model_validate(log_of(results, results.finished[key], name, problems_of(name), attempt)), target
+        )
     out = arguments.out
     say(f"{len(finished)} of {len(files)} evaluations in {out}: inspect view --log-dir {out}")
     return 0
 
 
 def log_of(
-    found: Results, key: PolicyKey, benchmark: str, problems: Sequence[Problem], attempt: Attempt | None
+    results: Results, key: PolicyKey, benchmark: str, problems: Sequence[Problem], attempt: Attempt | None
 ) -> dict[str, Any]:
     """The log of one evaluation, as `inspect_ai.log.EvalLog` has it; without a record of the job that answered
     (`attempt`), with the time at which the answers were written."""
-    file = found.folder / key.folder / f"eval/{benchmark}.parquet"
+    file = results.folder / key.folder / f"eval/{benchmark}.parquet"
     answers = read_rollouts(file)
     by_id = {problem.problem_id: problem for problem in problems}
     if strangers := [name for name in answers["problem_id"] if name not in by_id]:
@@ -100,7 +102,7 @@ def log_of(
             f"{file}: answers {strangers[0]!r}, which is not in problems/{benchmark}.jsonl: run the workflow again, "
             "which evaluates anew what has other problems"
         )
-    config, policy = found.config.for_model(key.model), found.records[key]
+    config, policy = results.config.for_model(key.model), results.records[key]
     decoding = evaluation_decoding(config.evaluation.answers)
     generation = {
         "temperature": decoding.temperature,
@@ -159,16 +161,16 @@ def _results(answers: pd.DataFrame) -> dict[str, Any]:
 def _sample(row: Mapping[Any, Any], problem: Problem, prompt: Prompt, model: str, log: str) -> dict[str, Any]:
     """Return one answer, with the messages that were rendered into `prompt_text`."""
     place = f"{row['problem_id']}/{row['sample']}"
-    asked = [{**message, "id": f"{place}/{n}"} for n, message in enumerate(conversation(problem, prompt))]
-    reply = {"role": "assistant", "content": row["completion_text"], "model": model, "id": f"{place}/{len(asked)}"}
+    messages = [{**message, "id": f"{place}/{n}"} for n, message in enumerate(conversation(problem, prompt))]
+    reply = {"role": "assistant", "content": row["completion_text"], "model": model, "id": f"{place}/{len(messages)}"}
     usage = _usage(int(row["token_count"]))
     return {
         "id": row["problem_id"],
         "epoch": int(row["sample"]) + 1,
         "uuid": _identity(log, place),
-        "input": asked,
+        "input": messages,
         "target": row["reference_answer"],
-        "messages": [*asked, reply],
+        "messages": [*messages, reply],
         "output": {
             "model": model,
             "choices": [

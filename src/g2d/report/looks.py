@@ -1,4 +1,4 @@
-"""Looks on the page: what was planned, what each look decided, and the path of every difference."""
+"""Interim analyses on the page: plan, decisions, and a chart of each difference."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from g2d.analysis.looks import SETTLED, Compared, Look
 from g2d.experiment.config import Config
 from g2d.experiment.race import further_words, last_of, next_look_words, policy_words, taken
 from g2d.experiment.sections import Looks
-from g2d.report.marks import OKABE_ITO, SHAPES
 from g2d.report.phrases import listed, numbers, points
+from g2d.report.styles import OKABE_ITO, SHAPES
 from g2d.report.vega import Spec, dashed_line, finished, named_scale, tips
 from g2d.tables.looks import looks_of, other_plans
 
@@ -27,27 +27,29 @@ def look_sentences(config: Config, results: str | Path = "results") -> list[str]
     """Return paragraphs about the interim analyses of a results folder, [] if there are none."""
     others = other_plans(config.looks, results)
     if config.looks is None:
-        said = (
+        sentence = (
             f"This folder has interim analyses ({listed(others)}). This configuration lists its seeds by hand: the "
             "error of that plan does not hold for its seeds, tests and intervals."
         )
-        return [said] if others else []
+        return [sentence] if others else []
     looks = dict(list(taken(config.looks, results).items())[: config.looks.until])
-    found = [_plan_sentence(config.looks, next(iter(config.benchmarks)))]
+    sentences = [_plan_sentence(config.looks, next(iter(config.benchmarks)))]
     if others:
-        found.append(
+        sentences.append(
             f"There were interim analyses by another plan before ({listed(others)}): the error of this plan does not "
             "include theirs."
         )
     for model in config.models:
-        own = looks_of(model, looks)
-        found += [_sentence(look, list(looks.values())[look.number - 1], len(config.models) > 1) for look in own]
-        for verdict in SETTLED if own else ():  # at which look each fell, by which boundary
-            fell = [_verdict(one) for one in own[-1].comparisons if one.verdict == verdict]
-            found += ["; ".join(fell) + "."] if fell else []
+        analyses = looks_of(model, looks)
+        sentences += [
+            _sentence(look, list(looks.values())[look.number - 1], len(config.models) > 1) for look in analyses
+        ]
+        for verdict in SETTLED if analyses else ():
+            fell = [_verdict(one) for one in analyses[-1].comparisons if one.verdict == verdict]
+            sentences += ["; ".join(fell) + "."] if fell else []
     if (last := last_of(looks)) and last["next"]:
-        found += next_look_words(config, looks)
-    return found
+        sentences += next_look_words(config, looks)
+    return sentences
 
 
 CAVEAT = (
@@ -70,18 +72,18 @@ def _plan_sentence(looks: Looks, benchmark: str) -> str:
 
 def _sentence(look: Look, file: Mapping[str, Any], several: bool) -> str:
     """Describe the decisions of an interim analysis and the seeds that it asked for."""
-    fell: Counter[str] = Counter(own.verdict for own in look.comparisons if own.look == look.number)
+    fell: Counter[str] = Counter(compared.verdict for compared in look.comparisons if compared.look == look.number)
     verdicts = ", ".join(f"{fell[verdict]} {verdict}" for verdict in (*SETTLED, "given up", "open") if fell[verdict])
     name = f"Analysis {look.number}" + (f", {next(iter(look.plan.policies)).partition('/')[0]}" if several else "")
     further = further_words(file) if look.next else "it was the last"
     return f"{name}: of {len(look.comparisons)} comparisons {verdicts}; {further}."
 
 
-def _verdict(own: Compared) -> str:
-    p, boundary = (own.p_margin, own.boundary_margin) if own.verdict == "within" else (own.p_value, own.boundary)
+def _verdict(pair: Compared) -> str:
+    p, boundary = (pair.p_margin, pair.boundary_margin) if pair.verdict == "within" else (pair.p_value, pair.boundary)
     return (
-        f"{policy_words(own.policy)} is {SAID[own.verdict]} {policy_words(own.reference)} "
-        f"({points(own.estimate, own.low, own.high)}; analysis {own.look}, p = {p:.2g}, boundary {boundary:.2g})"
+        f"{policy_words(pair.policy)} is {SAID[pair.verdict]} {policy_words(pair.reference)} "
+        f"({points(pair.estimate, pair.low, pair.high)}; analysis {pair.look}, p = {p:.2g}, boundary {boundary:.2g})"
     )
 
 
@@ -94,14 +96,14 @@ def path(looks: pd.DataFrame) -> Spec:
     rows = rows[["name", "look", "n_seeds", "difference", "low", "high", "p_value", "boundary", "verdict"]]
     names, verdicts = list(dict.fromkeys(rows["name"])), list(dict.fromkeys(rows["verdict"]))
     color = alt.Color("name:N", title=None, scale=named_scale(names, OKABE_ITO))
-    x, beside = (
+    x, offset = (
         alt.X("look:O", title="interim analysis", axis=alt.Axis(labelAngle=0)),
         alt.XOffset("name:N", sort=names),
     )
     y = alt.Y("low:Q", title=f"difference from {only}" if only else "difference", axis=alt.Axis(format="+.1~%"))
     shares, tests = dict.fromkeys(("difference", "low", "high"), "+.1%"), {"p_value": ".2g", "boundary": ".2g"}
     tooltip = tips({"name": None, "verdict": None, "n_seeds": None} | shares | tests)
-    base = alt.Chart(rows).encode(x=x, xOffset=beside, color=color, tooltip=tooltip)
+    base = alt.Chart(rows).encode(x=x, xOffset=offset, color=color, tooltip=tooltip)
     bars = base.mark_rule(strokeWidth=2).encode(y=y, y2="high:Q")
     shape = alt.Shape("verdict:N", title="verdict", scale=named_scale(verdicts, SHAPES))
     dots = base.mark_point(filled=True, size=80, opacity=1).encode(y=alt.Y("difference:Q"), shape=shape)

@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from g2d.plain import is_hidden
 
-MAX_CHARACTERS = 8000  # of one text; a page holds hundreds of them
+MAX_CHARACTERS = 8000  # per text; a page has hundreds
 MAX_FORMULA = 2000  # characters; longer ones are no formulas but runaway text
 
 _FORMULA = re.compile(
@@ -52,7 +52,7 @@ _MACROS = re.compile(r"\\(?:new|renew|provide)command|\\[gex]?def|\\let")  # can
 def render(text: str) -> Markup:
     r"""Text with formulas drawn: `$..$`, `$$..$$`, `\(..\)`, `\[..\]`, environments and a bare `\boxed{..}`.
 
-    Line breaks are left to CSS (`white-space: pre-wrap`). Texts above `MAX_CHARACTERS` are cut, and say so.
+    Line breaks are left to CSS (`white-space: pre-wrap`). Texts above `MAX_CHARACTERS` are cut, with a note.
     """
     shown = text[:MAX_CHARACTERS]
     parts, position = [], 0
@@ -92,7 +92,7 @@ def coded(text: str) -> Markup:
 def mathml(latex: str, display: bool = False) -> Markup | None:
     """Return LaTeX without delimiters as MathML, None if it cannot be converted or defines macros.
 
-    With `display` it has its own line.
+    `display` puts it on its own line.
     """
     if len(latex) > MAX_FORMULA or _MACROS.search(latex):
         return None

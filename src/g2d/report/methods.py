@@ -51,7 +51,7 @@ def methods(
     harvest: pd.DataFrame,
     tables: Collection[str] = (),
     sweep: pd.DataFrame | None = None,
-    alike: bool = True,
+    same_choices: bool = True,
     plan: str = "",
     steps: str = "holm",
 ) -> str:
@@ -59,7 +59,7 @@ def methods(
 
     Args:
         tables: names of the tables that were made; tests without a table are not mentioned.
-        sweep: `sweep.csv`, which the settings in `config` were chosen by; `alike`: whether all models share them.
+        sweep: `sweep.csv`, the choice of the settings in `config`; `same_choices`: whether all models share it.
         plan: the plan before the evaluations (`g2d.tables.dated_plan.plan_words`).
         steps: step rule of the tests of interim analyses (`g2d.tables.looks.steps_of`).
     """
@@ -80,7 +80,7 @@ def methods(
             "tables": tables,
             "sweep": sweep,
             "sweep_sentences": [] if sweep is None else sweep_sentences(sweep),
-            "alike": alike,
+            "same_choices": same_choices,
             "plan": plan,
             "steps": steps.capitalize(),
             "models": [_model(name, source, provenance) for name, source in config.models.items()],
@@ -92,8 +92,12 @@ def methods(
             "entries": asked_for(config, "entry"),
             "reward": partial(other_reward, config),
             "prompts": partial(other_prompts, config),
-            "ablations": [_ablation(config, name, own) for name, own in asked_for(config, "ablation").items()],
-            "by_model": [f"for {name}, {nested(own.settings)}" for name, own in config.models.items() if own.settings],
+            "ablations": [
+                _ablation(config, name, settings) for name, settings in asked_for(config, "ablation").items()
+            ],
+            "by_model": [
+                f"for {name}, {nested(source.settings)}" for name, source in config.models.items() if source.settings
+            ],
             "selections": selections,
             "held_out": held_out(config),
             "development": DEVELOPMENT,
@@ -151,7 +155,7 @@ def _chosen_levels(selected: pd.DataFrame) -> str:
 def _ablation(config: Config, name: str, ablation: Ablation) -> str:
     words = {"reward": other_reward(config, name), "prompts": other_prompts(config, name)}
     words["checkpoint"] = "selected" if ablation.select else ""
-    settings = {**ablation.dpo, **ablation.warmup, **{key: own for key, own in words.items() if own}}
+    settings = {**ablation.dpo, **ablation.warmup, **{key: value for key, value in words.items() if value}}
     at = "every K" if ablation.steps == "all" else f"K={numbers(ablation.steps)}"
     return f"{name} ({settings_of(settings)}; {at})"
 
@@ -193,6 +197,6 @@ def _sampling(sampling: Sampling) -> str:
 
 
 def _levels(labels: pd.Series) -> str:
-    """Return the single levels among the rows of Table 4, which also has mixes such as 2-4."""
+    """Return the single levels of Table 4, without mixes such as 2-4."""
     single = [label for label in labels.astype(str) if re.fullmatch(r"\d+", label)]
     return f"level{'s' if len(single) > 1 else ''} {listed(single)}" if single else "all problems"

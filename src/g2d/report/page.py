@@ -29,16 +29,16 @@ from g2d.experiment.grid import other_reward
 from g2d.graph import catalogue
 from g2d.markdown import literal, shown
 from g2d.plain import plain
-from g2d.report import charts, drift, front, training
+from g2d.report import charts, drift, summary, training
 from g2d.report.browsers import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, QUESTIONS_PER_BENCHMARK, Answered, Series
 from g2d.report.contamination import contamination_sentences
 from g2d.report.looks import CAVEAT
 from g2d.report.looks import path as look_path
-from g2d.report.marks import Marks, marks
 from g2d.report.markup import coded
 from g2d.report.methods import sweep_sentences
 from g2d.report.power import difference_by_seeds, power_sentences
 from g2d.report.provenance import without_folders
+from g2d.report.styles import Styles, series_styles
 from g2d.report.synthesis import forest, synthesis_sentences
 from g2d.report.tables import Table, cells_of
 from g2d.report.vega import Spec
@@ -46,7 +46,7 @@ from g2d.report.win_rates import win_rate_sentences
 from g2d.tables.results import read_by_name
 
 TEMPLATES = Path(__file__).parent / "templates"
-FIRST_ROWS = 12  # of a long table, before it is unfolded
+FIRST_ROWS = 12  # rows of a long table before it is unfolded
 VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Interactive Data Lab, BSD-3-Clause. */\n"
 
 
@@ -58,8 +58,8 @@ class Entry:
     title: str
     table: Table
     caption: str = ""  # its HTML is Markup
-    definitions: Mapping[str, Markup] = field(default_factory=dict)  # of columns and values
-    href: str = ""  # of its CSV
+    definitions: Mapping[str, Markup] = field(default_factory=dict)  # columns and values
+    href: str = ""  # the CSV
     charts: Mapping[str, str] = field(default_factory=dict)  # names of specifications, with titles
 
 
@@ -73,7 +73,7 @@ class Section:
     name: str
     title: str
     entries: tuple[Entry, ...]
-    stands_open: bool  # otherwise it opens on a click, or where a link leads into it
+    stands_open: bool  # otherwise a click or a link opens it
     text: tuple[str, ...] = ()  # paragraphs before the tables; "## " begins a heading
 
 
@@ -97,26 +97,26 @@ def build(
     Args:
         tables: CSV files by name, in order; each becomes a table with sorting and filters.
         captions: captions by name of the table or figure, from `g2d.tables.captions`.
-        methods: Markdown, like `advice`, which is shown without its tables.
+        methods, advice: Markdown; tables of the advice are left out.
         folder: folder of the page; links are relative to it.
         plan: the plan before the evaluations (`g2d.tables.dated_plan.plan_words`).
     """
     benchmarks = list(config.benchmarks)
     specs: dict[str, Spec] = {}
-    known = marks(config)
+    styles = series_styles(config)
     staged, left = (CAVEAT,) if config.looks else (), provenance.get("effect_left", {})
     lost = provenance.get("lost_losses", {})
     caveats = {
-        model: front.quantized_caveats(provenance, model)
-        + front.loss_caveats(lost, model)
-        + front.rounding_caveats(left, model, config)
+        model: summary.quantized_caveats(provenance, model)
+        + summary.loss_caveats(lost, model)
+        + summary.rounding_caveats(left, model, config)
         + staged
         for model in config.models
     }
     frames = {name: read_by_name(path) for name, path in tables.items()}
     for model in config.models:
-        caveats[model] += front.calibration_caveats(frames.get("calibration"), model)
-    panels = front.panels(frames, benchmarks, specs, known, caveats)
+        caveats[model] += summary.calibration_caveats(frames.get("calibration"), model)
+    panels = summary.panels(frames, benchmarks, specs, styles, caveats)
     entries = {
         name: Entry(
             name=name,
@@ -125,21 +125,21 @@ def build(
             definitions={term: coded(text) for term, text in captions[name]["definitions"].items()},
             href=_relative(path, folder),
             table=cells_of(frames[name]),
-            charts=_charts_of(name, frames[name], specs, known),
+            charts=_charts_of(name, frames[name], specs, styles),
         )
         for name, path in tables.items()
     }
     sections = []
     for title in catalogue.SECTIONS:
-        found = tuple(entry for name, entry in entries.items() if catalogue.section_of(name) == title)
+        members = tuple(entry for name, entry in entries.items() if catalogue.section_of(name) == title)
         paragraphs = advice.strip().split("\n\n") if title == catalogue.ADVISED else []
         demonstration = literal(config.demonstration or "")
-        text = tuple(shown(own) for own in paragraphs if own != demonstration and not own.startswith(("# ", "|")))
+        text = tuple(shown(part) for part in paragraphs if part != demonstration and not part.startswith(("# ", "|")))
         sentences, *read = _SECTION_SENTENCES.get(title, (None,))
         if sentences and frames.keys() >= set(read):
             text += tuple(sentences(*(frames[name] for name in read)))
-        text = tuple(looks) if title == catalogue.RACE else text if found else ()
-        sections.append(Section(title.lower().replace(" ", "-"), title, found, title in catalogue.SECTIONS[:2], text))
+        text = tuple(looks) if title == catalogue.RACE else text if members else ()
+        sections.append(Section(title.lower().replace(" ", "-"), title, members, title == catalogue.OTHERS, text))
     return rendered(
         "page.html",
         specs,
@@ -148,7 +148,7 @@ def build(
         demonstrations=[config.demonstration] if config.demonstration else [],
         benchmarks=[name for name in benchmarks if any(panel["answer"].benchmark == name for panel in panels)],
         panels=panels,
-        axes=front.buttons(panels),
+        axes=summary.buttons(panels),
         several_models=len(config.models) > 1,
         config=config,
         sections=sections,
@@ -210,7 +210,7 @@ def content_security_policy(scripts: Sequence[str]) -> str:
     )
 
 
-_SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions, and the tables that they are given
+_SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions and the tables they read
     catalogue.ADVISED: (score_words, "advice_check"),
     catalogue.SWEEP: (sweep_sentences, "sweep"),
     catalogue.POWER: (power_sentences, "power", "variance"),
@@ -220,8 +220,8 @@ _SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions, and the tables 
     catalogue.OPEN_ENDED: (win_rate_sentences, "win_rates"),
     catalogue.CONTAMINATION: (contamination_sentences, "contamination"),
 }
-_TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Marks], Spec | None]]] = {
-    # A figure per group of rows, where there is something to draw.
+_TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec | None]]] = {
+    # Columns to group by, and the function that draws a group.
     "harvest": (["model"], lambda rows, _: charts.informativeness_by_k(rows)),
     "calibration": (["model"], lambda rows, _: charts.difficulty_by_level(rows)),
     "decomposition": (["model", "benchmark"], lambda rows, _: charts.gains(rows)),
@@ -231,22 +231,22 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Marks], Spec |
     "synthesis": (["reference", "policy", "K"], lambda rows, _: forest(rows)),
     "training": (["model", "measure"], training.course),
     "samples": (["model", "benchmark"], charts.pass_at_k),
-    "cost": (["model"], lambda rows, _: charts.bill(rows)),
+    "cost": (["model"], lambda rows, _: charts.cost_by_stage(rows)),
 }
 
 
-def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], known: Marks) -> dict[str, str]:
+def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], styles: Styles) -> dict[str, str]:
     """The figures of a table that has some; their specifications are added to the others."""
     if name not in _TABLE_CHARTS:
         return {}
     keys, draw = _TABLE_CHARTS[name]
-    found = {}
+    names = {}
     for group, rows in table.groupby(keys, sort=False):
         title = ", ".join(map(str, group))
-        if spec := draw(rows, known):
+        if spec := draw(rows, styles):
             specs[f"{name}/{title}"] = spec
-            found[f"{name}/{title}"] = title
-    return found
+            names[f"{name}/{title}"] = title
+    return names
 
 
 def _visible(value: Any) -> Any:

@@ -11,7 +11,7 @@ NBSP = "\u00a0"  # keeps a number and its unit on one line
 
 def settings_of(values: Mapping[str, Any]) -> str:
     """Return key=value, key=value; nested keys as key.key=value."""
-    parts = (nested({key: own}) if isinstance(own, Mapping) else f"{key}={own}" for key, own in values.items())
+    parts = (nested({key: value}) if isinstance(value, Mapping) else f"{key}={value}" for key, value in values.items())
     return ", ".join(parts)
 
 
@@ -63,7 +63,7 @@ def percent_interval(share: float, low: float, high: float, digits: int = 1) -> 
 
 
 def percent_of(row: Mapping[Any, Any], name: str, bounds: str = "") -> str:
-    """Return "12.3 % [10.1, 14.5]" from a column and its bounds, whose names begin with `bounds`."""
+    """Return "12.3 % [10.1, 14.5]" from a column and its bounds (names begin with `bounds`)."""
     return percent_interval(row[name], *(row[f"{bounds or name}_{side}"] for side in ("low", "high")))
 
 
@@ -83,7 +83,7 @@ def points(share: float, low: float, high: float) -> str:
 
 
 def points_of(row: Mapping[Any, Any], name: str) -> str:
-    """The same of a column and its bounds."""
+    """Format a column with its bounds like `points`."""
     return points(row[name], row[f"{name}_low"], row[f"{name}_high"])
 
 

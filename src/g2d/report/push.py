@@ -1,8 +1,7 @@
 """`g2d push`: upload policies, pairs, rollouts and cards of a results folder to the Hugging Face Hub.
 
-Each policy is a model repository (an adapter, or all weights with M0's tokenizer), and all harvests are one data set
-repository; they link to each other. Only outputs of finished jobs are uploaded, unchanged except for the name of M0 and
-the cards, which are made for the Hub.
+Each policy is a model repository (an adapter, or all weights with M0's tokenizer); all harvests are one data set. Only
+unchanged outputs of finished jobs are uploaded, with cards and M0's name for the Hub.
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ class Repository:
 
 
 def register(subparsers: Any) -> None:
-    """Add `push` to the g2d command."""
     parser = subparsers.add_parser("push", help="upload policies, pairs, rollouts and cards", description=__doc__)
     parser.add_argument("results", nargs="?", type=Path, default=Path("results"), help="the folder (default: results)")
     parser.add_argument(
@@ -77,7 +75,7 @@ def register(subparsers: Any) -> None:
 
 
 def named(text: str) -> tuple[str, str]:
-    """Model and repository of a `--base`; an ArgumentTypeError if it is not written so."""
+    """Parse `--base MODEL=ORG/REPO`."""
     model, equals, repository = text.partition("=")
     if not (model and equals and re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", repository, re.ASCII)):
         raise argparse.ArgumentTypeError(f"{text!r} is not MODEL=ORG/REPO")
@@ -129,34 +127,34 @@ class Push:
         self.results = Results(folder)
         self.config = self.results.config
         self.digests = digests_in(folder)
-        self.left_out: dict[str, str] = {}  # by folder, the first of its files that is not as a job has left it
+        self.left_out: dict[str, str] = {}  # folder: its first file that changed since its job
         if to.count("/") != 1:
             raise ValueError(f"--to {to}: not a repository's name, ORG/NAME")
         if unknown := sorted(bases.keys() - self.config.models.keys()):
             raise ValueError(f"--base {unknown[0]}: no such model here; there are {', '.join(self.config.models)}")
 
     def repositories(self) -> Iterator[Repository]:
-        """The data set first, then what its policies start from, then the policies; errors as of `run`."""
+        """Yield the data set, made base models, and policies; errors as in `run`."""
         from huggingface_hub.utils import validate_repo_id
 
         trained = [key for key in grid.policies(self.config) if key.role != "base"]
         policies = [key for key in trained if fnmatchcase(key.folder, self.only) and self._is_whole(key)]
         used = {key.model for key in self.harvests} | {key.model for key in policies}
-        found = [self._dataset()] if self.harvests else []
-        found += [self._base(model) for model in self.config.models if model in used and self._is_made(model)]
-        found += [self._policy(key) for key in policies]
-        for one in found:
+        contents = [self._dataset()] if self.harvests else []
+        contents += [self._base(model) for model in self.config.models if model in used and self._is_made(model)]
+        contents += [self._policy(key) for key in policies]
+        for one in contents:
             validate_repo_id(one.id)
             self._require_no_place(one)
             yield one
 
     @cached_property
     def harvests(self) -> list[HarvestKey]:
-        """The finished ones."""
+        """Finished harvests."""
         return [key for key in grid.harvests(self.config) if self._is_whole(key)]
 
     def _is_whole(self, key: PolicyKey | HarvestKey) -> bool:
-        """Whether all its files that are uploaded or described in its card are unchanged since their jobs."""
+        """Whether all files that are uploaded or described in the card are unchanged since their jobs."""
         if isinstance(key, HarvestKey):
             files = [f"{key.folder}/{name}" for name in (*HARVESTED, "informativeness.json")]
         else:
@@ -239,8 +237,8 @@ class Push:
         return pd.concat([read_table(self.folder / table, ABLATION_COLUMNS) for table in TABLES])
 
     def _dataset(self) -> Repository:
-        known = [(key, self._m0(key.model), self.results.summaries[key]) for key in self.harvests]
-        card = dataset_card(known, self.to, self.config.demonstration)
+        harvests = [(key, self._m0(key.model), self.results.summaries[key]) for key in self.harvests]
+        card = dataset_card(harvests, self.to, self.config.demonstration)
         drawn = [f"{key.folder}/{name}" for key in self.harvests for name in HARVESTED]
         return Repository(self.to, "dataset", {CARD: card, **{file: self.folder / file for file in drawn}})
 
@@ -272,7 +270,8 @@ def _on_hub(source: ProblemSource) -> dict[str, Any]:
 def upload(repositories: list[Repository], *, public: bool) -> None:
     """Create missing repositories and commit new files.
 
-    A RuntimeError says in one line why that failed, and the fix.
+    Raises:
+        RuntimeError: the Hub refuses or cannot be reached.
     """
     from httpx import HTTPError
     from huggingface_hub import HfApi
@@ -296,7 +295,7 @@ def upload(repositories: list[Repository], *, public: bool) -> None:
 
 
 def _commit(api: HfApi, one: Repository, *, public: bool) -> str:
-    """Where the commit is, in words; refused where the repository is public and should not be."""
+    """Commit and return the URL in words; refuse a public repository without --public."""
     from huggingface_hub import CommitOperationAdd
 
     api.create_repo(one.id, repo_type=one.kind, private=not public, exist_ok=True)
@@ -307,7 +306,10 @@ def _commit(api: HfApi, one: Repository, *, public: bool) -> str:
         api.update_repo_settings(one.id, repo_type=one.kind, private=False)
     commit = api.create_commit(
         one.id,
-        [CommitOperationAdd(name, own if isinstance(own, Path) else own.encode()) for name, own in one.files.items()],
+        [
+            CommitOperationAdd(name, content if isinstance(content, Path) else content.encode())
+            for name, content in one.files.items()
+        ],
         repo_type=one.kind,
         commit_message=f"g2d {__version__}",
     )

@@ -55,7 +55,7 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
     """
     configs, recorded = _configs(a, b), digests_in(a) | digests_in(b)
     settings = other_settings(*(config.identity for config in configs))
-    found = [*_differences("configuration", settings, "asked"), *_software(a, b)]
+    differences = [*_differences("configuration", settings, "asked"), *_software(a, b)]
     other_problems: set[str] = set()
     answered: dict[str, tuple[pd.Series, pd.Series]] = {}  # right answers by question
     for kind, name, path in _files(*configs):
@@ -63,7 +63,7 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
         if kind == "evaluation" and files[0].stem in other_problems:
             continue
         if missing := _missing(kind, name, *files):
-            found += missing
+            differences += missing
             continue
         digests = [sha256(file) for file in files]
         for file, digest in zip(files, digests, strict=True):
@@ -71,25 +71,25 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
                 raise ValueError(f"{file}: not as its job has left it: delete it to have it made again")
         if kind == "evaluation":  # also equal ones: they are of the family
             answers = (read_rollouts(file, ["problem_id", "reward"]) for file in files)
-            before, after = (own.groupby("problem_id")["reward"].sum() for own in answers)
+            before, after = (frame.groupby("problem_id")["reward"].sum() for frame in answers)
             if before.index.equals(after.index):
                 answered[name] = before, after
             else:
-                found.append(Difference(kind, name, "other questions", "asked"))
-        elif digests[0] != digests[1] and (said := _how_they_differ(kind, *files)):
-            found.append(Difference(kind, name, said, "asked" if kind == "problems" else "expected"))
+                differences.append(Difference(kind, name, "other questions", "asked"))
+        elif digests[0] != digests[1] and (how := _how_they_differ(kind, *files)):
+            differences.append(Difference(kind, name, how, "asked" if kind == "problems" else "expected"))
             other_problems |= {name} if kind == "problems" else set()
     corrected = holm([sign_flip_p((after - before).to_numpy().astype(int)) for before, after in answered.values()])
     for (name, (before, after)), p in zip(answered.items(), corrected, strict=True):
         if changed := int((before != after).sum()):
-            said = f"{before.mean():.4f} | {after.mean():.4f} correct answers per question, {changed} questions differ"
+            how = f"{before.mean():.4f} | {after.mean():.4f} correct answers per question, {changed} questions differ"
             weight: Weight = "matters" if p < LEVEL else "noise"
-            found.append(Difference("evaluation", name, f"{said}, p = {p:.2g} (Holm)", weight))
-    return found
+            differences.append(Difference("evaluation", name, f"{how}, p = {p:.2g} (Holm)", weight))
+    return differences
 
 
 def _files(a: Config, b: Config) -> Iterator[tuple[Kind, str, str]]:
-    """Return kind, name and place of each file that both configurations ask for."""
+    """Yield kind, name and path of each file of both configurations."""
     for source in sorted(set(a.problem_sources) & set(b.problem_sources)):
         yield "problems", source, f"problems/{source}.jsonl"
     others = set(grid.policies(b))
@@ -114,7 +114,6 @@ def _weights(key: PolicyKey, config: Config) -> str:
 
 
 def verdict(differences: list[Difference]) -> str:
-    """The conclusion, the last line of the command's output."""
     weights = Counter(difference.weight for difference in differences)
     if weights["matters"]:
         return "different: at least one result differs by more than chance"
@@ -131,19 +130,18 @@ def _configs(*folders: Path) -> tuple[Config, ...]:
     return tuple(read(folder / "config.yaml") for folder in folders)
 
 
-def _differences(kind: Kind, found: Mapping[str, Sequence[Any]], weight: Weight) -> list[Difference]:
-    return [Difference(kind, key, " | ".join(map(str, values)), weight) for key, values in found.items()]
+def _differences(kind: Kind, values_by_key: Mapping[str, Sequence[Any]], weight: Weight) -> list[Difference]:
+    return [Difference(kind, key, " | ".join(map(str, values)), weight) for key, values in values_by_key.items()]
 
 
 def other_settings(*identities: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """The keys that have not the same value in all configurations (`Config.identity`), and their values."""
-    found = differing(*identities)
-    return {key: values for key, values in found.items() if key not in ("title", "demonstration")}
+    """Return the keys whose values differ between configurations (`Config.identity`), with the values."""
+    differences = differing(*identities)
+    return {key: values for key, values in differences.items() if key not in ("title", "demonstration")}
 
 
 def other_software(*provenances: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the differences between the versions of several runs."""
-    return differing(*({key: own.get(key, {}) for key in ("workflow", "software")} for own in provenances))
+    return differing(*({key: record.get(key, {}) for key in ("workflow", "software")} for record in provenances))
 
 
 def _software(a: Path, b: Path) -> list[Difference]:
@@ -154,7 +152,7 @@ def _software(a: Path, b: Path) -> list[Difference]:
 
 
 def _how_they_differ(kind: Kind, *files: Path) -> str:
-    """How two files with other bytes differ; empty where their content is the same."""
+    """Describe how two files differ; empty if only their bytes do."""
     if kind == "problems":
         return f"other problems{_seeds(*files)}"
     if kind == "harvest":
@@ -164,7 +162,6 @@ def _how_they_differ(kind: Kind, *files: Path) -> str:
 
 
 def _seeds(*files: Path) -> str:
-    """Return the seeds of two generated sets of problems if they differ."""
     manifests = [file.with_suffix(".manifest.json") for file in files]
     seeds = [read_json(file)["source"].get("seed") if file.is_file() else None for file in manifests]
     return "" if None in seeds or seeds[0] == seeds[1] else f", generated with the seeds {seeds[0]} | {seeds[1]}"
@@ -184,7 +181,7 @@ def _missing(kind: Kind, name: str, *files: Path) -> list[Difference]:
 
 
 def print_differences(a: Path, b: Path, as_json: bool) -> int:
-    """Print the differences file by file. The exit status is 1 if a difference matters, is missing or was asked for."""
+    """Print the differences. The exit status is 1 if one has the weight asked, matters or missing."""
     differences = compare_results(a, b)
     if as_json:
         rows = [asdict(difference) for difference in differences]

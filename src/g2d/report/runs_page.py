@@ -13,10 +13,10 @@ from markupsafe import Markup
 
 from g2d.report.browsers import browse_runs
 from g2d.report.charts import SHARES
-from g2d.report.marks import OKABE_ITO, SHAPES, names
 from g2d.report.page import Entry, Section, rendered
 from g2d.report.provenance import without_folders
 from g2d.report.runs import about, differing_in, sentences
+from g2d.report.styles import OKABE_ITO, SHAPES, names
 from g2d.report.tables import cells_of
 from g2d.report.vega import Spec, finished, named_scale, tips
 from g2d.tables.results import Results
@@ -29,8 +29,7 @@ CAPTION = Markup(
 
 
 def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequence[str] = ()) -> str:
-    """The page as HTML, of the runs by their names with their `g2d.tables.runs.runs_table`; without `benchmarks`, of
-    all there are."""
+    """Return the page of these runs as HTML, on some benchmarks or on all."""
     specs: dict[str, Spec] = {}
     first = next(iter(runs))
     sections = []
@@ -42,19 +41,23 @@ def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequ
         entry = Entry(name, f"Accuracy and cost: {title}", cells_of(shown), caption, charts={name: ""})
         text = tuple(f"{sentence}." for sentence in sentences(rows, first))
         sections.append(Section(f"section-{number}", title, (entry,), True, text))
-    for kind, found in differing_in(runs, without_folders).items():
-        text = () if found else ("The same in all runs.",)
-        rows = pd.DataFrame([{"key": key} | {name: _value(own[name]) for name in runs} for key, own in found.items()])
-        entries = (Entry(kind, f"{kind.capitalize()} that differs", cells_of(rows)),) if found else ()
+    for kind, changed in differing_in(runs, without_folders).items():
+        text = () if changed else ("The same in all runs.",)
+        rows = pd.DataFrame(
+            [{"key": key} | {name: _value(by_run[name]) for name in runs} for key, by_run in changed.items()]
+        )
+        entries = (Entry(kind, f"{kind.capitalize()} that differs", cells_of(rows)),) if changed else ()
         sections.append(Section(f"other-{kind}", kind.capitalize(), entries, True, text))
-    told = pd.DataFrame([{"run": name} | own | {"folder": _shown(runs[name])} for name, own in about(runs).items()])
+    facts = pd.DataFrame(
+        [{"run": name} | run_facts | {"folder": _shown(runs[name])} for name, run_facts in about(runs).items()]
+    )
     return rendered(
         "runs.html",
         specs,
         title="Runs side by side",
         begins="runs",
         demonstrations=dict.fromkeys(run.config.demonstration for run in runs.values() if run.config.demonstration),
-        about=Entry("about", "What they are", cells_of(told)),
+        about=Entry("about", "Progress and version", cells_of(facts)),
         sections=sections,
         answered=browse_runs(runs, benchmarks),
         whose_answers="each run's first seed",
@@ -74,7 +77,6 @@ def _shown(run: Results) -> str:
 
 
 def accuracy_by_run(rows: pd.DataFrame) -> Spec:
-    """Accuracy of every policy of one model and benchmark with its interval, the runs below each other."""
     drawn = rows.assign(name=names(rows))[["name", "run", "accuracy", "ci_low", "ci_high", "seeds"]]
     runs = list(dict.fromkeys(rows["run"]))
     y = alt.Y("name:N", title=None, sort=list(dict.fromkeys(drawn["name"])), axis=alt.Axis(labelLimit=260, grid=True))

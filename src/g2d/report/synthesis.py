@@ -1,4 +1,4 @@
-"""The effect pooled over models and benchmarks: a sentence and a forest plot of all studies."""
+"""Effects pooled over models and benchmarks: sentences and a forest plot."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pandas as pd
 
 from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.statistics import holm
-from g2d.report.marks import OKABE_ITO
 from g2d.report.phrases import points, signed_interval
+from g2d.report.styles import OKABE_ITO
 from g2d.report.vega import Spec, dashed_line, finished, named_scale, tips
 from g2d.tables.synthesis import OVER_MODELS, STUDY
 
@@ -21,17 +21,17 @@ _STUDY, _POOLED, _PREDICTED = "one study, 95 % interval", "pooled, 95 % interval
 def synthesis_sentences(synthesis: pd.DataFrame) -> list[str]:
     """Return, for each reference and pooling, the K with the largest effect and whether it differs by model."""
     pooled = synthesis[synthesis["over"] != STUDY]
-    found = []
+    sentences = []
     for (reference, over), rows in pooled.groupby(["reference", "over"], sort=False):
-        found.append(_sentence(str(reference), str(over), rows.loc[rows["mean"].idxmax()].to_dict(), len(rows)))
+        sentences.append(_sentence(str(reference), str(over), rows.loc[rows["mean"].idxmax()].to_dict(), len(rows)))
         if over == OVER_MODELS:
             studies = synthesis[(synthesis["over"] == STUDY) & (synthesis["reference"] == reference)]
-            found += _by_model(str(reference), studies, rows)
-    return found
+            sentences += _by_model(str(reference), studies, rows)
+    return sentences
 
 
 def _by_model(reference: str, studies: pd.DataFrame, pooled: pd.DataFrame) -> list[str]:
-    """The best K of every model, and whether the effect of some K differs between models; none for a single K."""
+    """The best K of each model, and a test of differences between models; none for a single K."""
     means = studies.groupby(["model", "K"], sort=False)["difference"].mean().unstack()
     if len(means.columns) < 2:
         return []
@@ -57,11 +57,11 @@ def _sentence(reference: str, over: str, row: dict[Any, Any], n: int) -> str:
     )
 
 
-_DRAWN = ["name", "what", "difference", "low", "high"]  # an empty text among the others would be no JSON
+_DRAWN = ["name", "kind", "difference", "low", "high"]  # an empty text among the others would be no JSON
 
 
 def forest(synthesis: pd.DataFrame) -> Spec:
-    """Every study of one reference and K in `synthesis.csv` with its interval, and below them what is pooled."""
+    """Return a forest plot of one reference and K in `synthesis.csv`: studies, then pooled effects."""
     rows = synthesis.assign(
         name=[
             f"{row['model']}, {row['benchmark']}" if row["over"] == STUDY else f"all: {row['over']}"
@@ -70,15 +70,15 @@ def forest(synthesis: pd.DataFrame) -> Spec:
         low=synthesis["ci_low"],
         high=synthesis["ci_high"],
     )
-    rows["what"] = [_STUDY if over == STUDY else _POOLED for over in rows["over"]]
-    predicted = rows[rows["over"] != STUDY].assign(what=_PREDICTED)
+    rows["kind"] = [_STUDY if over == STUDY else _POOLED for over in rows["over"]]
+    predicted = rows[rows["over"] != STUDY].assign(kind=_PREDICTED)
     predicted = predicted.assign(low=predicted["prediction_low"], high=predicted["prediction_high"])[_DRAWN]
     rows = rows[_DRAWN]
     y = alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(labelLimit=260))
     x = alt.X("low:Q", title="difference in accuracy", axis=alt.Axis(format="+.1~%", tickCount=6))
-    color = alt.Color("what:N", title=None, scale=named_scale([_STUDY, _POOLED, _PREDICTED], OKABE_ITO))
-    shown = tips({"name": None, "what": None, **dict.fromkeys(("difference", "low", "high"), "+.1%")})
-    thin, drawn = (alt.Chart(own).encode(y=y, color=color, tooltip=shown) for own in (predicted, rows))
+    color = alt.Color("kind:N", title=None, scale=named_scale([_STUDY, _POOLED, _PREDICTED], OKABE_ITO))
+    shown = tips({"name": None, "kind": None, **dict.fromkeys(("difference", "low", "high"), "+.1%")})
+    thin, drawn = (alt.Chart(frame).encode(y=y, color=color, tooltip=shown) for frame in (predicted, rows))
     return finished(
         dashed_line("x"),
         thin.mark_rule(strokeDash=[2, 2]).encode(x=x, x2="high:Q"),

@@ -1,9 +1,8 @@
-"""Any CSV of `results/tables/` as a table of the page: sorted by its raw values, shown rounded, with its uncertainty.
+"""Any CSV of `results/tables/` as a sortable table of the page, rounded, with its uncertainty.
 
-Policy, K and group size are one column, the first; then come estimates and p-values, then the rest. `value` has the
-digits of its `measure`. Bounds and deviations are shown in the cell of their estimate: `x_low` and `x_high` as
-"0.772 [0.734, 0.808]", `x_std` as "0.665 ± 0.021"; `ci_low` and `ci_high` belong to the nearest column before them
-whose values they enclose.
+Policy, K and group size are the first column; estimates and p-values follow. `value` has the digits of its `measure`.
+Bounds and deviations are in the cell of their estimate: `x_low` and `x_high` as "0.772 [0.734, 0.808]", `x_std` as
+"0.665 ± 0.021". `ci_low` and `ci_high` belong to the nearest column before them whose values they enclose.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from g2d.experiment.race import policy_words
-from g2d.report.marks import names
 from g2d.report.markup import cut, plain
+from g2d.report.styles import names
 
 MAX_ROWS = 2000  # a phone sorts this many without a pause
 MAX_CELL = 2000  # characters of a text; the CSV has the rest
@@ -35,22 +34,19 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page."""
-
     columns: tuple[str, ...]
     numeric: tuple[bool, ...]
     rows: tuple[tuple[Cell, ...], ...]
     constant: tuple[tuple[str, Markup], ...]  # columns with the same value in all rows, shown once
-    n_rows: int  # in the file, of which the first `MAX_ROWS` are shown
+    n_rows: int  # rows of the file; the first `MAX_ROWS` are shown
 
 
 def cells_of(frame: pd.DataFrame) -> Table:
-    """A table for the page."""
     frame = with_policies_named(frame)
     qualified = qualifiers(frame)
     hidden = {column for columns in qualified.values() for column in columns}
-    own = sorted((column for column in frame.columns if column not in hidden), key=_place)
-    digits = {column: decimals(frame[column]) for column in own if _is_number(frame[column])}
+    shown_columns = sorted((column for column in frame.columns if column not in hidden), key=_place)
+    digits = {column: decimals(frame[column]) for column in shown_columns if _is_number(frame[column])}
     of_bounds = {
         column: decimals(pd.Series(frame[[*bounds]].to_numpy().ravel()))
         for column, bounds in qualified.items()
@@ -58,14 +54,14 @@ def cells_of(frame: pd.DataFrame) -> Table:
     }
     by_measure = frame.groupby("measure") if {"measure", "value"} <= set(frame.columns) else ()
     of_measures: dict[Any, int] = {measure: decimals(rows["value"]) for measure, rows in by_measure}
-    constant = [column for column in own if _is_constant(frame[[column, *qualified.get(column, ())]])]
-    shown = [column for column in own if column not in constant]
+    constant = [column for column in shown_columns if _is_constant(frame[[column, *qualified.get(column, ())]])]
+    shown = [column for column in shown_columns if column not in constant]
     records = frame.head(MAX_ROWS).to_dict("records")
 
     def cell(row: Mapping[Any, Any], column: str) -> Cell:
         of_column = digits.get(column, of_bounds.get(column, 0))
-        shown = of_measures.get(row.get("measure"), of_column) if column == "value" else of_column
-        return _cell(row, column, qualified.get(column, ()), shown)
+        digits_shown = of_measures.get(row.get("measure"), of_column) if column == "value" else of_column
+        return _cell(row, column, qualified.get(column, ()), digits_shown)
 
     return Table(
         columns=tuple(shown),
@@ -90,16 +86,16 @@ def _place(column: str) -> int:
 
 
 def with_policies_named(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with policy, K and group size in one column; the same for `reference`."""
+    """Return the table with policy, K and group size in one column; also for `reference`."""
     if "look" in frame:  # where folders name policies
         frame = frame.assign(**{name: frame[name].map(policy_words) for name in ("policy", "reference")})
     for name in _FIRST:
         k, size = ("K", "group_size") if name == "policy" else (f"{name}_K", f"{name}_group_size")
         if {name, k, size} <= set(frame.columns):
-            own = frame[[name, k, size]].set_axis(["policy", "K", "group_size"], axis=1)
-            known = own["policy"].notna()
-            own = own.assign(K=own["K"].astype("Int64"))
-            called = pd.Series(names(own[known]), own.index[known], dtype=object)
+            keys = frame[[name, k, size]].set_axis(["policy", "K", "group_size"], axis=1)
+            named = keys["policy"].notna()
+            keys = keys.assign(K=keys["K"].astype("Int64"))
+            called = pd.Series(names(keys[named]), keys.index[named], dtype=object)
             frame = frame.drop(columns=[k, size]).assign(**{name: called.reindex(frame.index)})
     return frame
 
@@ -109,27 +105,27 @@ SPREADS = ("std_", "standard_error")  # not estimates, so no interval belongs to
 
 def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
     """Return, by column, the columns shown in its cell: its bounds (low, high) or its deviation (std)."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_column: dict[str, tuple[str, ...]] = {}
     columns = list(frame.columns)
     for column in columns:
         low, high, deviation = f"{column}_low", f"{column}_high", f"{column}_std"
         if low in columns and high in columns:
-            found[column] = (low, high)
+            by_column[column] = (low, high)
         elif deviation in columns:
-            found[column] = (deviation,)
+            by_column[column] = (deviation,)
     if "ci_low" in columns and "ci_high" in columns:
         before = columns[: columns.index("ci_low")]
         for column in [name for name in reversed(before) if _encloses(frame, name)][:1]:
-            found[column] = ("ci_low", "ci_high")
-    return found
+            by_column[column] = ("ci_low", "ci_high")
+    return by_column
 
 
 def decimals(values: pd.Series) -> int:
-    """Digits after the point for a column: three significant ones for its largest value, none for whole numbers."""
-    known = values.dropna().astype(float)
-    if known.empty or (known % 1 == 0).all():
+    """Return the decimals of a column: three significant digits of its largest value, none for whole numbers."""
+    present = values.dropna().astype(float)
+    if present.empty or (present % 1 == 0).all():
         return 0
-    return min(6, max(1, 2 - math.floor(math.log10(known.abs().max()))))
+    return min(6, max(1, 2 - math.floor(math.log10(present.abs().max()))))
 
 
 def number(value: float, digits: int) -> str:
@@ -141,8 +137,8 @@ def number(value: float, digits: int) -> str:
 def _encloses(frame: pd.DataFrame, column: str) -> bool:
     if not _is_number(frame[column]) or column.startswith(SPREADS):
         return False
-    known = frame[[column, "ci_low", "ci_high"]].dropna()
-    return not known.empty and bool(((known["ci_low"] <= known[column]) & (known[column] <= known["ci_high"])).all())
+    rows = frame[[column, "ci_low", "ci_high"]].dropna()
+    return not rows.empty and bool(((rows["ci_low"] <= rows[column]) & (rows[column] <= rows["ci_high"])).all())
 
 
 def _is_number(values: pd.Series) -> bool:

@@ -1,5 +1,4 @@
-"""Online trainings: a figure per measure against tokens, and caveats: which collapsed, and where the engine's
-probabilities are not the trainer's; and where accuracy saturates."""
+"""Online trainings: training curves, saturation, and caveats about collapses and importance ratios."""
 
 from __future__ import annotations
 
@@ -11,23 +10,22 @@ import pandas as pd
 
 from g2d.analysis.dynamics import RATIO_BOUND
 from g2d.experiment.keys import POLICY_NAMES
-from g2d.report.marks import Marks, legend, marks_of
 from g2d.report.phrases import NBSP, percent, percent_of, these_weights
+from g2d.report.styles import Styles, legend, styles_of
 from g2d.report.vega import Spec, finished, series_channels, tips
 
 HEIGHT = 200  # pixels: one of several
 
 
-def course(training: pd.DataFrame, known: Marks) -> Spec:
-    """One measure of every online training of a model in `training.csv` against the tokens it has seen, a band from the
-    lowest seed to the highest."""
-    rows = training.assign(series=[mark.series for mark in marks_of(training, known)])
+def course(training: pd.DataFrame, styles: Styles) -> Spec:
+    """Return one measure of the online trainings of a model against tokens, with a band over seeds."""
+    rows = training.assign(series=[style.series for style in styles_of(training, styles)])
     measure = str(training["measure"].iloc[0])
     x = alt.X("tokens:Q", title="tokens trained on", axis=alt.Axis(format="~s", grid=False, tickCount=5))
     y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
     seen = {"series": None, "step": "", "tokens": "~s", "value": ".3g", "value_low": ".3g", "value_high": ".3g"}
     tooltip = tips(seen, series="training", value=measure, value_low="lowest seed", value_high="highest seed")
-    channels = series_channels(legend(training, known))
+    channels = series_channels(legend(training, styles))
     del channels["shape"]
     chart = alt.Chart(rows)
     seeds = chart.mark_area(opacity=0.18).encode(x=x, y="value_low:Q", y2="value_high:Q", color=channels["color"])
@@ -35,30 +33,30 @@ def course(training: pd.DataFrame, known: Marks) -> Spec:
 
 
 def collapse_caveats(collapses: pd.DataFrame) -> tuple[str, ...]:
-    """A sentence for every training in `collapses.csv` some seed of which collapsed."""
-    said = []
+    """A sentence for each training of which a seed collapsed."""
+    caveats = []
     for (policy, size, measure), seeds in collapses.groupby(["policy", "group_size", "measure"], sort=False):
         if fallen := int(seeds["collapsed"].sum()):
             share = percent(seeds["share"].iloc[0], 0)
             runs = f"{fallen} of {len(seeds)} {'seeds' if len(seeds) > 1 else 'seed'}"
-            said.append(
+            caveats.append(
                 f"The {measure} of {_called(policy, size)} fell below {share} of its start in training, in {runs}."
             )
-    return tuple(said)
+    return tuple(caveats)
 
 
 def mismatch_caveats(training: pd.DataFrame) -> tuple[str, ...]:
     """A sentence for every training whose mean importance ratio is off 1 by more than `RATIO_BOUND`."""
-    said = []
+    caveats = []
     for (policy, size), rows in training.groupby(["policy", "group_size"], sort=False):
         mean = rows.groupby("measure")["value"].mean()
         if abs(mean.get("ratio", 1.0) - 1) > RATIO_BOUND:
             capped = f"; {percent(mean['capped'], 0)} of the ratios exceeded their cap" if "capped" in mean else ""
-            said.append(
+            caveats.append(
                 f"In the training of {_called(policy, size)} the probabilities of trainer and sampler differ: their "
                 f"ratio is {mean['ratio']:.2f} on average, off 1 by more than {RATIO_BOUND:g}{capped}."
             )
-    return tuple(said)
+    return tuple(caveats)
 
 
 _NO_CURVE = {
@@ -70,20 +68,20 @@ _NO_CURVE = {
 
 def saturation_sentences(table: pd.DataFrame) -> list[str]:
     """A sentence for every curve of `saturation.csv`."""
-    said = []
+    sentences = []
     for row in table.to_dict("records"):
         called = f"{_called(row['policy'], row['group_size'])} on {row['benchmark']}"
         called = f"{row['model']}, {called}" if table["model"].nunique() > 1 else called
         if row["status"] != "fits":
-            said.append(f"{called}: no sigmoid is shown, because {_NO_CURVE[str(row['status'])]}.")
+            sentences.append(f"{called}: no sigmoid is shown, because {_NO_CURVE[str(row['status'])]}.")
             continue
         asymptote = percent_of(row, "asymptote")
-        said.append(
+        sentences.append(
             f"{called} goes from {percent(row['start'])} to an asymptote of {asymptote}: half of the way after "
             f"{_steps(row, 'midpoint')} gradient steps, 90{NBSP}% after {_steps(row, 'nearly')}"
             f"{these_weights(int(row['n_seeds']))}."
         )
-    return said
+    return sentences
 
 
 def _steps(row: Mapping[Any, Any], name: str) -> str:
@@ -93,6 +91,5 @@ def _steps(row: Mapping[Any, Any], name: str) -> str:
 
 
 def _called(policy: object, group_size: object) -> str:
-    """A training as the tables call it, without the slash of its folder."""
     regime = str(policy).removesuffix("/grpo")
     return f"{POLICY_NAMES.get(regime, regime)}, G={group_size}"

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from g2d.report.marks import Mark
+from g2d.report.styles import Style
 
 HEIGHT = 320  # pixels
 
@@ -35,14 +35,14 @@ def named_scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
     return alt.Scale(domain=names, range=[values[i % len(values)] for i in range(len(names))])
 
 
-def series_channels(looks: Mapping[str, Mark], dash: bool = True) -> dict[str, Any]:
-    """Colour, shape and dash of each series, with one legend for all three, in the order given."""
+def series_channels(styles: Mapping[str, Style], dash: bool = True) -> dict[str, Any]:
+    """Return colour, shape and dash of each series, with one legend for all three."""
     ranges: dict[str, tuple[Any, list[Any]]] = {
-        "color": (alt.Color, [mark.color for mark in looks.values()]),
-        "shape": (alt.Shape, [mark.shape for mark in looks.values()]),
-        **({"strokeDash": (alt.StrokeDash, [list(mark.dash) for mark in looks.values()])} if dash else {}),
+        "color": (alt.Color, [style.color for style in styles.values()]),
+        "shape": (alt.Shape, [style.shape for style in styles.values()]),
+        **({"strokeDash": (alt.StrokeDash, [list(style.dash) for style in styles.values()])} if dash else {}),
     }
-    order = list(looks)
+    order = list(styles)
     return {
         name: channel("series:N", title=None, sort=order, scale=alt.Scale(domain=order, range=values))
         for name, (channel, values) in ranges.items()
@@ -60,7 +60,7 @@ def tips(columns: Mapping[str, str | None], **titles: str) -> list[alt.Tooltip]:
 
 
 def dashed_line(axis: str) -> alt.Chart:
-    """A line across the chart at 0 of an axis, x or y."""
+    """A line at 0 of an axis, x or y."""
     line = alt.Chart(pd.DataFrame({"at": [0.0]})).mark_rule(strokeDash=[4, 4], color="#777")
     return line.encode(**{axis: "at:Q"})
 
@@ -72,7 +72,7 @@ def outlined(chart: alt.Chart, **placed: Any) -> list[alt.Chart]:
 
 
 def finished(*layers: Any, height: int = HEIGHT) -> Spec:
-    """The specification of these layers, as wide as its container."""
+    """Return the specification of these layers, as wide as its container."""
     chart = alt.layer(*layers) if len(layers) > 1 else layers[0]
     spec: Spec = chart.properties(width="container", height=height).to_dict()
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}

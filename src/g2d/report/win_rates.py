@@ -1,4 +1,4 @@
-"""Win rates against M0 in sentences, as they are and at equal length."""
+"""Sentences on win rates against M0, in general and at equal length."""
 
 from __future__ import annotations
 
@@ -33,28 +33,27 @@ def win_rate_sentences(table: pd.DataFrame) -> list[str]:
 
 def _sentence(row: dict[Any, Any]) -> str:
     longer = row["length"] / row["base_length"] - 1 if row["base_length"] else 0.0
-    known = not math.isnan(row["equal_length"])
-    at_equal = f", and at equal length in {percent_of(row, 'equal_length')}" if known else ""
+    has_equal_length = not math.isnan(row["equal_length"])
+    at_equal = f", and at equal length in {percent_of(row, 'equal_length')}" if has_equal_length else ""
     trained_on = " and then on ".join(TRAINED_ON[kind] for kind in row["prompts"].split(THEN))
-    said = (
+    text = (
         f"{sentence(these_weights(row['n_seeds'], before=True))}"
         f"{called(row['policy'], row['K'])} of {row['model']}, trained on {trained_on}, is preferred "
         f"to M0 in {percent_of(row, 'win_rate', 'win')} of comparisons on {row['n_prompts']} held-out "
         f"prompts{at_equal}; its replies have {signed(longer)}{NBSP}% characters. "
-        f"{_verdict(row) if known else _unknown(row)}"
+        f"{_verdict(row) if has_equal_length else _unknown(row)}"
     )
-    if known and not FEW < row["longer"] < 1 - FEW:
+    if has_equal_length and not FEW < row["longer"] < 1 - FEW:
         side = "longer" if row["longer"] > 0.5 else "shorter"
-        said += f" Nearly all its replies are {side} than M0's, so equal length is extrapolated."
+        text += f" Nearly all its replies are {side} than M0's, so equal length is extrapolated."
     if row["cut_off"]:
-        said += f" {row['cut_off']} of {row['n_replies']} replies did not end within their token budget."
+        text += f" {row['cut_off']} of {row['n_replies']} replies did not end within their token budget."
     if row["not_judged"]:
-        said += f" {row['not_judged']} of {row['n_replies']} comparisons have no score and are left out."
-    return said
+        text += f" {row['not_judged']} of {row['n_replies']} comparisons have no score and are left out."
+    return text
 
 
 def _verdict(row: dict[Any, Any]) -> str:
-    """The results of the two tests."""
     differs, better = row["p_win"] <= LEVEL, row["win_rate"] > 0.5
     differs_at_equal, better_at_equal = row["p_equal_length"] <= LEVEL, row["equal_length"] > 0.5
     half = f"from 50{NBSP}% (p = {row['p_win']:.2g}; at equal length {row['p_equal_length']:.2g})"
@@ -62,7 +61,7 @@ def _verdict(row: dict[Any, Any]) -> str:
         opposite = "" if better == better_at_equal else ", with opposite signs: the result depends on length"
         return f"Both differ significantly {half}{opposite}."
     if differs:
-        return f"The first differs significantly {half}, the second does not: length alone may explain the preference."
+        return f"The first differs significantly {half}, the second does not: length may explain the preference."
     if differs_at_equal:
         return f"The second differs significantly {half}, the first does not: their length may hide it."
     power = f"about {100 * row['minimum_detectable']:.0f} points would have been found four times in five"
@@ -72,7 +71,7 @@ def _verdict(row: dict[Any, Any]) -> str:
 
 
 def _unknown(row: dict[Any, Any]) -> str:
-    """Describe the test of the win rate if lengths hardly overlap, so that there is no test at equal length."""
+    """Describe the test of the win rate if there is none at equal length."""
     verb = "differs significantly" if row["p_win"] <= LEVEL else "does not differ significantly"
     share, side = (row["longer"], "longer") if row["longer"] > 0.5 else (1 - row["longer"], "shorter")
     return (
@@ -88,6 +87,6 @@ def _others(model: str, rows: pd.DataFrame) -> str:
     worse = len(significant) - better
     policies = f"{len(rows)} {'policy' if len(rows) == 1 else 'policies'} of {model}"
     return (
-        f"Of {policies} trained on verifiable prompts alone, {better} {'is' if better == 1 else 'are'} preferred to M0 "
+        f"Of {policies} trained on verifiable prompts only, {better} {'is' if better == 1 else 'are'} preferred to M0 "
         f"significantly more often than not{these_weights(rows['n_seeds'].min())}, and {worse} less often."
     )

@@ -1,1 +1,1 @@
-"""Rewards: map a problem and its completions to one number each, or to a status that says why there is none."""
+"""Rewards map a problem and its completions to one number each, or to a status."""

@@ -1,7 +1,4 @@
-"""Catalogue of rewards: configuration types, versions and descriptions.
-
-To add one, write a module with its settings and add a line below (see CONTRIBUTING.md).
-"""
+"""Catalogue of rewards. CONTRIBUTING.md explains how to add one."""
 
 from __future__ import annotations
 
@@ -25,8 +22,7 @@ REWARDS: dict[str, Reward] = {
 
 AnyReward: Any = Annotated[reduce(or_, [reward.settings for reward in REWARDS.values()]), Field(discriminator="reward")]
 
-# Name of an entry of `rewards`. In a configuration file, `{file: ...}` is also allowed; reading turns it into an entry
-# (`g2d.experiment.config`).
+# Name of an entry of `rewards`. Reading a configuration turns `{file: ...}` into an entry.
 RewardName = Annotated[
     Name,
     WithJsonSchema(
@@ -52,7 +48,6 @@ class ByKind(Section):
 
 
 def parts(settings: Section) -> list[Section]:
-    """List the reward, or the two rewards of `ByKind`."""
     return [settings.verifiable, settings.open_ended] if isinstance(settings, ByKind) else [settings]
 
 
@@ -64,53 +59,50 @@ def reward_of(settings: Section) -> tuple[Reward, Section]:
 
 
 def with_current_name(values: dict[str, Any]) -> dict[str, Any]:
-    """Replace `plugin`, the former name of rewards of a package, in an entry of `rewards`."""
+    """Replace `plugin`, the former name of a package's rewards."""
     return values | {"reward": "python"} if values.get("reward") == PLUGIN else values
 
 
 def words_of(settings: Section) -> str:
-    """Describe a reward in a sentence."""
     if isinstance(settings, ByKind):
         return f"{words_of(settings.verifiable)}, and on open-ended prompts {words_of(settings.open_ended)}"
-    reward, own = reward_of(settings)
-    return plain(reward.words(own))
+    reward, selected = reward_of(settings)
+    return plain(reward.words(selected))
 
 
 def is_scalar(settings: Section) -> bool:
-    """Return whether a reward, or any part of `ByKind`, is not binary."""
     return any(not reward_of(part)[0].binary for part in parts(settings))
 
 
-ADDED = ("version", "content")  # keys that `reward_params` adds to a reward's keys
+ADDED = ("version", "content")  # keys that `reward_params` adds
 
 
 def reward_params(settings: Section) -> dict[str, Any]:
-    """Parameters of a job that depends on the reward: its keys, version and digest of files. A change makes it
-    stale."""
+    """Parameters of a job that depends on the reward."""
     if isinstance(settings, ByKind):
         return {kind: reward_params(getattr(settings, kind)) for kind in ByKind.model_fields}
-    reward, own = reward_of(settings)
-    content = reward.content(own)
+    reward, selected = reward_of(settings)
+    content = reward.content(selected)
     return settings.params() | {"version": reward.version} | ({} if content is None else {"content": content})
 
 
 def made_files(settings: Section) -> list[str]:
-    """Files that a rule of the workflow must make before the reward can judge."""
-    return [file for reward, own in map(reward_of, parts(settings)) for file in reward.files(own)]
+    """Files that a rule must make before the reward can judge."""
+    return [file for reward, selected in map(reward_of, parts(settings)) for file in reward.files(selected)]
 
 
 def reward_settings(params: dict[str, Any] | None) -> Section:
-    """Invert `reward_params`; None gives the default. Raises a ValueError if files of the reward have changed since."""
+    """Invert `reward_params`; a ValueError if the reward's files have changed."""
     if params is None:
         return TRUTH
     if "reward" not in params:
-        return ByKind(**{kind: reward_settings(own) for kind, own in params.items()})
+        return ByKind(**{kind: reward_settings(part) for kind, part in params.items()})
     values = {name: value for name, value in params.items() if name not in ADDED}
-    own: Section = _SETTINGS.validate_python(with_current_name(values))
-    content = reward_params(own).get("content")
+    settings: Section = _SETTINGS.validate_python(with_current_name(values))
+    content = reward_params(settings).get("content")
     if content != params.get("content", content):
         raise ValueError(
-            f"{words_of(own)}: its files changed after this job was planned: sha256 {content}, planned with "
+            f"{words_of(settings)}: its files changed after this job was planned: sha256 {content}, planned with "
             f"{params['content']}; put them back, or run the same command again, which redoes what depends on them"
         )
-    return own
+    return settings

@@ -1,6 +1,6 @@
 """The default reward, and the controls of "Spurious Rewards" (arXiv 2506.10947).
 
-The wrong rewards of that paper differ from `wrong`: it uses one wrong label per problem and rewards matching it.
+`wrong` differs from that paper's wrong rewards for one wrong label per problem.
 """
 
 from __future__ import annotations
@@ -47,42 +47,40 @@ class Majority(Section):
 
 
 def _by_truth(settings: MathVerify, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """1 for a terminated box with the right answer, else 0 (G2D, section 2.1)."""
+    """G2D, section 2.1."""
     return [Judgement(attempt.verified.reward) for attempt in attempts]
 
 
 def _by_wrongness(settings: Wrong, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """1 for the verdict `incorrect`, else 0, also for texts without an answer."""
+    """0 also for texts without an answer."""
     return [Judgement(float(attempt.verified.verdict == "incorrect")) for attempt in attempts]
 
 
 def _by_format(settings: Format, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """1 if the last box is terminated, by the rules of the verifier, even if it is empty."""
+    """Also if the box is empty."""
     return [Judgement(float(last_boxed(attempt.text) is not None)) for attempt in attempts]
 
 
 def _at_random(settings: Random, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Random rewards from (seed, problem, number of earlier visits, sample): each visit of a prompt gets new ones, and
-    a resumed run repeats them."""
+    """Each visit of a prompt gets new rewards; a resumed run repeats them."""
     return [Judgement(float(context.uniform(attempt) < settings.p)) for attempt in attempts]
 
 
 def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """1 for the group's most frequent answer (test-time RL, arXiv 2504.16084, section 2.2); details hold its votes.
+    """1 for the group's most frequent answer (test-time RL, arXiv 2504.16084, section 2.2).
 
-    Answers are equal if the verifier says so, with the earlier one as the reference. An answer that does not equal
-    itself, such as an empty box, has no vote. The first of equally frequent answers wins, so if all answers differ, one
-    completion is rewarded at random.
+    Answers are equal if the verifier says so, with the earlier one as the reference; an empty box does not equal
+    itself. If all answers differ, the first one is rewarded.
     """
     groups = in_groups(attempts)
     answers = [list(dict.fromkeys(a for attempt in group if (a := _answer(attempt)) is not None)) for group in groups]
-    pairs = list(dict.fromkeys(pair for own in answers for pair in combinations_with_replacement(own, 2)))
+    pairs = list(dict.fromkeys(pair for group in answers for pair in combinations_with_replacement(group, 2)))
     judgements = context.verifier.verify([(first, rf"\boxed{{{second}}}") for first, second in pairs])
     equal = {pair for pair, judgement in zip(pairs, judgements, strict=True) if judgement.verdict == "correct"}
     judged: dict[tuple[str, int], Judgement] = {}
-    for group, own in zip(groups, answers, strict=True):
-        stands_for: dict[str, str] = {}  # maps each answer to the first one that it equals
-        for answer in own:
+    for group, different in zip(groups, answers, strict=True):
+        stands_for: dict[str, str] = {}  # each answer's first equal one
+        for answer in different:
             if (answer, answer) in equal:
                 earlier = (first for first in dict.fromkeys(stands_for.values()) if (first, answer) in equal)
                 stands_for[answer] = next(earlier, answer)
@@ -100,19 +98,24 @@ def _answer(attempt: Attempt) -> str | None:
     return attempt.verified.extracted_answer
 
 
-MATH_VERIFY = Reward("math_verify", 1, MathVerify, _by_truth, words=lambda own: "true rewards")
-WRONG = Reward("wrong", 1, Wrong, _by_wrongness, words=lambda own: "rewards for wrong answers")
+MATH_VERIFY = Reward("math_verify", 1, MathVerify, _by_truth, words=lambda settings: "true rewards")
+WRONG = Reward("wrong", 1, Wrong, _by_wrongness, words=lambda settings: "rewards for wrong answers")
 FORMAT = Reward(
-    "format", 1, Format, _by_format, words=lambda own: "rewards for the format alone", needs_reference=False
+    "format", 1, Format, _by_format, words=lambda settings: "rewards for the format alone", needs_reference=False
 )
 RANDOM = Reward(
-    "random", 1, Random, _at_random, words=lambda own: f"random rewards (p = {own.p:g})", needs_reference=False
+    "random",
+    1,
+    Random,
+    _at_random,
+    words=lambda settings: f"random rewards (p = {settings.p:g})",
+    needs_reference=False,
 )
 MAJORITY = Reward(
     name="majority",
     version=1,
     settings=Majority,
     score=_by_majority,
-    words=lambda own: "rewards for the group's own majority answer",
+    words=lambda settings: "rewards for the group's own majority answer",
     needs_reference=False,
 )

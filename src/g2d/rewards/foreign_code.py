@@ -1,6 +1,6 @@
-"""Guards around foreign code (files, packages) in this process: a deadline by SIGALRM, and no exit of the process.
+"""Guards around foreign code in this process: a deadline by SIGALRM, and no exit.
 
-The deadline does not interrupt a loop in a C extension or code outside the main thread; the job's time limit does.
+The deadline does not interrupt a loop in a C extension or code outside the main thread.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ AGAIN_S = 1.0  # seconds between signals, for code that swallows the first
 
 
 class LateError(BaseException):
-    """The deadline has passed. It is a BaseException, so `except Exception` does not catch it."""
+    """A BaseException, so that `except Exception` does not catch it."""
 
 
 @contextmanager
 def deadline(seconds: float | None) -> Iterator[None]:
-    """Raise a LateError if the block takes longer than `seconds`; None: no limit."""
+    """Raise a LateError after `seconds`."""
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -45,14 +45,14 @@ def deadline(seconds: float | None) -> Iterator[None]:
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """Turn `sys.exit` and `os._exit` in the block into a RuntimeError; child processes may still exit."""
+    """Turn `sys.exit` and `os._exit` into a RuntimeError; child processes may still exit."""
 
     def leave(status: int) -> None:
-        if os.getpid() != own:
+        if os.getpid() != pid:
             leave_at_once(status)
         raise RuntimeError(f"it called os._exit({status})")
 
-    own, leave_at_once = os.getpid(), os._exit
+    pid, leave_at_once = os.getpid(), os._exit
     os._exit = leave  # type: ignore[assignment]
     try:
         yield

@@ -1,7 +1,4 @@
-"""Judge completions with any reward.
-
-A completion without a finite reward is left out of its group and its status is recorded; it never counts as 0.
-"""
+"""Judge completions with any reward. A completion without a finite reward is left out; it never counts as 0."""
 
 from __future__ import annotations
 
@@ -21,35 +18,33 @@ from g2d.settings import Section
 logger = logging.getLogger(__name__)
 
 
-LARGEST = 1e18  # trainers compute in float32, in which the squares of larger numbers overflow
-GROUPS_AT_ONCE = 32  # groups per call of a reward with a time limit
+LARGEST = 1e18  # squares of larger numbers overflow in float32
+GROUPS_AT_ONCE = 32  # per call of a reward with a time limit
 
 
 def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
     """Judge whole groups, each with the reward for its kind of problem.
 
-    A reward that raises or is late is called again for each group, so a failure costs one group only. Raises a
-    RuntimeError if it fails on every group of a call.
+    A reward that raises or is late is called again for each group. Raises a RuntimeError if it fails on every group.
     """
     if isinstance(settings, ByKind):
-        kinds = {kind: [own for own in attempts if own.problem.kind == kind] for kind in ByKind.model_fields}
-        found = [(own, judge(getattr(settings, kind), own, context)) for kind, own in kinds.items() if own]
-        return _in_order(attempts, found)
-    reward, own = reward_of(settings)
+        by_kind = {
+            kind: [attempt for attempt in attempts if attempt.problem.kind == kind] for kind in ByKind.model_fields
+        }
+        judged = [(part, judge(getattr(settings, kind), part, context)) for kind, part in by_kind.items() if part]
+        return _in_order(attempts, judged)
+    reward, selected = reward_of(settings)
     limit = settings.time_limit if isinstance(settings, PythonReward) else None
     if limit is None:
-        return _judged(reward, own, attempts, context, None)
+        return _judged(reward, selected, attempts, context, None)
     groups = in_groups(attempts)
-    n = math.ceil(len(groups) / GROUPS_AT_ONCE)  # parts of nearly equal size
+    n = math.ceil(len(groups) / GROUPS_AT_ONCE)
     parts = [list(chain.from_iterable(groups[i::n])) for i in range(n)]
-    return _in_order(attempts, [(part, _judged(reward, own, part, context, limit)) for part in parts])
+    return _in_order(attempts, [(part, _judged(reward, selected, part, context, limit)) for part in parts])
 
 
 def require_numbers(statuses: Mapping[str, float], name: str) -> None:
-    """Raise a RuntimeError if no completion has a reward; log a warning if only some have one.
-
-    `statuses` is the number or share of completions by `Status`.
-    """
+    """Raise a RuntimeError if no completion has a reward; warn if only some have one."""
     without = {status: n for status, n in statuses.items() if status != "judged" and n}
     counts = ", ".join(f"{n:g} {status}" for status, n in without.items())
     if without and not statuses.get("judged"):
@@ -61,7 +56,6 @@ def require_numbers(statuses: Mapping[str, float], name: str) -> None:
 def _judged(
     reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context, limit: float | None
 ) -> list[Judgement]:
-    """Judge all groups in one call or, if that fails, one group at a time."""
     try:
         return _scored(reward, settings, attempts, context, limit)
     except UnusableError:
@@ -87,15 +81,16 @@ def _judged(
 def _in_order(
     attempts: Sequence[Attempt], parts: Iterable[tuple[Sequence[Attempt], Sequence[Judgement]]]
 ) -> list[Judgement]:
-    """Merge the judgements of parts into the order of `attempts`."""
-    judged = {(a.group, a.sample): own for part, found in parts for a, own in zip(part, found, strict=True)}
+    judged = {
+        (a.group, a.sample): judgement for part, result in parts for a, judgement in zip(part, result, strict=True)
+    }
     return [judged[attempt.group, attempt.sample] for attempt in attempts]
 
 
 def _scored(
     reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context, limit: float | None
 ) -> list[Judgement]:
-    """Call the reward; each judgement gets a finite number, or the status that says why it has none."""
+    """Give each judgement a finite number, or a status."""
     with deadline(limit), contained():
         judgements = list(reward.score(settings, attempts, context))
     if len(judgements) != len(attempts) or not all(isinstance(judgement, Judgement) for judgement in judgements):
@@ -104,7 +99,6 @@ def _scored(
 
 
 def _checked(judgement: Judgement, binary: bool) -> Judgement:
-    """Check one judgement: details must be JSON, and a reward without a finite number gets a status."""
     try:
         details = dict(judgement.details)
         json.dumps(details, allow_nan=False)
@@ -116,7 +110,7 @@ def _checked(judgement: Judgement, binary: bool) -> Judgement:
         number = float(judgement.reward)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not abs(number) <= LARGEST:  # also catches NaN
+    if not abs(number) <= LARGEST:  # or NaN
         return Judgement(None, "not_finite", details)
     if binary and number not in (0, 1):
         raise RuntimeError(f"a binary reward gave {number}: say binary=False, or give 0 or 1")

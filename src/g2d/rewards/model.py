@@ -1,9 +1,6 @@
-"""A reward model: any Hugging Face sequence-classification model with one label, from a folder or the Hub.
+"""A reward model: any Hugging Face sequence-classification model with one label.
 
-"Bridging Offline and Online RL" (arXiv 2506.21495, section 3.1) uses Athene-RM-8B. Its class is code in its repository,
-which g2d does not run; docs/rewards.md names a model of the same size instead.
-
-Padding is masked, so a score does not depend on the batch up to rounding (1e-5 in float32; the last bits in bfloat16).
+Models whose class is code in their repository, as Athene-RM-8B in arXiv 2506.21495, are not run (docs/rewards.md).
 """
 
 from __future__ import annotations
@@ -32,13 +29,11 @@ class RewardModel(Section):
     """Score of a sequence-classification model with one label, given question and completion."""
 
     reward: Literal["model"] = key(..., "Reward by a model's score.")
-    path: str | None = key(None, "Folder of the model, relative to the working directory; instead of id and revision.")
+    path: str | None = key(None, "Folder of the model, instead of id and revision.")
     id: str | None = key(None, "Repository id on the Hub.")
     revision: Revision | None = key(None, "Commit hash of the weights.")
     batch_size: int = key(16, "Conversations per forward pass.", ge=1)
-    max_length: int | None = key(
-        None, "Largest length of a conversation; longer ones are cut and counted. null: the model's limit.", ge=1
-    )
+    max_length: int | None = key(None, "Tokens at which conversations are cut; null: the model's limit.", ge=1)
 
     length_penalty: float = key(
         0.0,
@@ -52,19 +47,18 @@ class RewardModel(Section):
         if (self.path is None) == (self.id is None):
             raise MistakeInKeyError("path", "give a folder here, or id and revision instead")
         if self.id is not None and self.revision is None:
-            raise MistakeInKeyError("revision", f"missing: add the commit hash of {self.id} that is meant")
+            raise MistakeInKeyError("revision", f"missing: add the commit hash of {self.id}")
         if self.path is not None and self.revision is not None:
             raise MistakeInKeyError("revision", "a folder has none: remove this key")
         return self
 
     @property
     def label(self) -> str:
-        """Name of the model in a sentence."""
         return self.id or str(self.path)
 
 
 def score(settings: RewardModel, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Scores less the length penalty; details hold the raw score, and whether the end of a completion was cut off."""
+    """Scores less the length penalty."""
     judgements = []
     scores = scorer(settings)([(attempt.problem.prompt, attempt.text) for attempt in attempts])
     for attempt, found in zip(attempts, scores, strict=True):
@@ -77,13 +71,11 @@ def score(settings: RewardModel, attempts: Sequence[Attempt], context: Context) 
 
 
 def less_length(penalty: float) -> str:
-    """Describe the length penalty."""
     return f", less {penalty:g} per 1,000 characters" if penalty else ""
 
 
 @cache
 def scorer(settings: RewardModel) -> Scorer:
-    """Load the model, once per process."""
     folder = folder_of(settings)
     if reason := mistake_in(folder, settings.max_length):
         raise UnusableError(f"reward model {reason}")
@@ -91,7 +83,7 @@ def scorer(settings: RewardModel) -> Scorer:
 
 
 def folder_of(settings: RewardModel) -> str:
-    """Folder of the model; a Hub repository is looked up in the cache and downloaded if needed and allowed."""
+    """Folder of the model; a Hub repository is downloaded if needed and allowed."""
     if settings.path is not None:
         return settings.path
     from huggingface_hub import snapshot_download
@@ -99,19 +91,19 @@ def folder_of(settings: RewardModel) -> str:
     return str(snapshot_download(settings.label, revision=settings.revision, allow_patterns=[*PATTERNS]))
 
 
-# Files to fetch and to count. Others, such as pickled weights and modules, can run code on loading.
+# Other files, such as pickled weights and modules, can run code on loading.
 PATTERNS = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 
 
 def digest(folder: str | Path) -> str:
-    """Digest of a folder's files and their names. Weights are read in full, since a new head changes few bytes."""
+    """Weights are read in full, since a new head changes few bytes."""
     files = sorted(file for pattern in PATTERNS for file in Path(folder).glob(pattern) if file.is_file())
     lines = (f"{remembered_digest(file)}  {file.name}\n" for file in files)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def mistake_in(folder: str | Path, max_length: int | None) -> str | None:
-    """Reason why a folder cannot be used as a reward model, and the fix; None if its files look usable."""
+    """Reason why a folder cannot be used as a reward model, and the fix."""
     folder = Path(folder)
     if not folder.is_dir():
         return f"{folder} is no folder: name one with config.json, safetensors and a tokenizer"
@@ -150,17 +142,12 @@ def _has_template(folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A reward model's score of one conversation."""
-
     value: float  # may be NaN or infinite
-    truncated: bool  # whether the end was cut off because it was too long
+    truncated: bool  # the end was cut off
 
 
 class Scorer:
-    """A reward model in memory, in bfloat16 on a GPU or float32 on the CPU.
-
-    Raises an UnusableError if weights are missing.
-    """
+    """A reward model in memory; an UnusableError if weights are missing."""
 
     def __init__(self, folder: str | Path, *, batch_size: int, max_length: int | None = None) -> None:
         import torch
@@ -185,7 +172,7 @@ class Scorer:
         self._seen: dict[bytes, Score] = {}
 
     def __call__(self, conversations: Sequence[tuple[str, str]]) -> list[Score]:
-        """Scores of (prompt, completion), in order."""
+        """Scores of (prompt, completion)."""
         names = [hashlib.sha256("\0".join(pair).encode("utf-8", "replace")).digest() for pair in conversations]
         new = {name: pair for name, pair in zip(names, conversations, strict=True) if name not in self._seen}
         whole = dict(zip(new, self._tokens(list(new.values())), strict=True))
@@ -198,21 +185,20 @@ class Scorer:
         return [self._seen[name] for name in names]
 
     def _tokens(self, conversations: list[tuple[str, str]]) -> list[list[int]]:
-        """Tokenize conversations with the reward model's chat template."""
         if not conversations:
             return []
         turns = [
             [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
             for prompt, completion in conversations
         ]
-        return [conversation_ids(self.tokenizer, own, add_generation_prompt=False) for own in turns]
+        return [conversation_ids(self.tokenizer, turn, add_generation_prompt=False) for turn in turns]
 
     def _forward(self, rows: list[list[int]]) -> list[float]:
         import torch
         from torch.nn.utils.rnn import pad_sequence
 
         config = self.model.config
-        if not self._has_padding:  # decoders find the end of a text by this token, so use one that no row contains
+        if not self._has_padding:  # decoders find the end of a text by this token, so no row may contain it
             used = set().union(*rows)
             config.pad_token_id = next(token for token in range(config.vocab_size) if token not in used)
         every = [torch.tensor(row) for row in rows]

@@ -1,7 +1,6 @@
 """Rewards of the user's Python code: a function in a file, as in TRL, or a `Reward` of an installed package.
 
-docs/rewards.md describes both. A file is executed to check a configuration and to judge completions, but never just to
-read a configuration (`g2d status`, tables); a package is imported if a configuration names it.
+A file is never executed just to read a configuration (`g2d status`, tables).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from g2d.rewards.reward import Attempt, Context, Judgement, Reward, UnusableErro
 from g2d.settings import MistakeInKeyError, Section, key
 from g2d.settings.mistakes import messages
 
-# Values passed to the function, by parameter name; each is a list over the completions of a group.
+# Arguments of the function; each is a list over the completions of a group.
 GIVEN: Mapping[str, Callable[[Attempt], Any]] = {
     "prompts": lambda attempt: attempt.problem.prompt,
     "completions": lambda attempt: attempt.text,
@@ -36,7 +35,7 @@ GIVEN: Mapping[str, Callable[[Attempt], Any]] = {
 }
 OF_REFERENCES = {"answers", "verdicts"}
 ENTRY_POINTS = "g2d.rewards"
-PLUGIN = "plugin"  # former name of rewards of a package, still used in the parameters of their jobs
+PLUGIN = "plugin"  # former name, in the parameters of jobs
 
 
 class PythonReward(Section):
@@ -44,18 +43,18 @@ class PythonReward(Section):
 
     time_limit: float = key(
         300.0,
-        "Time limit in seconds of a call with at most 32 groups. After a timeout, groups are scored one "
-        "by one, and a group that times out again is left out (status `late`).",
+        "Seconds for a call with at most 32 groups. After a timeout groups are scored singly; one that times "
+        "out again is left out (status `late`).",
         gt=0,
         neutral=300.0,
     )
     reward: Literal["python"] = key(..., "Reward by a Python file or an installed package.")
-    file: str | None = key(None, "The file, relative to the working directory; jobs depend on its content.")
+    file: str | None = key(None, "The file, relative to the working directory.")
     name: str | None = key(
         None, f"Instead of a file: entry point of an installed package, in the group {ENTRY_POINTS}."
     )
-    function: str = key("reward", "Function in the file; it returns a list with one number per completion.")
-    binary: bool = key(False, "Whether the function returns only 0 and 1; p(x), mu and H need a binary reward.")
+    function: str = key("reward", "Function that returns one number per completion.")
+    binary: bool = key(False, "Returns only 0 and 1, as p(x), mu and H need.")
     settings: dict[str, Any] = key({}, "Settings of the package's reward.")
 
     @model_validator(mode="after")
@@ -74,7 +73,7 @@ class PythonReward(Section):
 
     @property
     def selected(self) -> tuple[Reward, Section]:
-        """The reward and its settings; a MistakeInKeyError if no package provides it, or the settings are invalid."""
+        """The reward and its settings; a MistakeInKeyError if no package provides it."""
         if self.file is not None:
             needs_reference = bool(OF_REFERENCES & _parameters(self.file, self.function))
             return replace(PYTHON, name=self.file, binary=self.binary, needs_reference=needs_reference), self
@@ -86,7 +85,7 @@ class PythonReward(Section):
             raise MistakeInKeyError("settings", "; ".join(lines)) from None
 
     def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
-        """See `Section`; as in earlier versions, so that finished results stay valid."""
+        """Same as in earlier versions, so that finished results stay valid."""
         of_others = {"name", "settings"} if self.name is None else {"file", "function", "binary"}
         values = super().params(only=only, without=of_others | (without or set()))
         return values if self.name is None else values | {"reward": PLUGIN}
@@ -94,7 +93,6 @@ class PythonReward(Section):
 
 @cache
 def _installed(name: str) -> Reward:
-    """The reward of an installed package."""
     points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name not in points:
         raise MistakeInKeyError(
@@ -137,7 +135,6 @@ def score(settings: PythonReward, attempts: Sequence[Attempt], context: Context)
 
 
 def _mistake(settings: PythonReward) -> str | None:
-    """Reason why the file or its function cannot be used, and the fix."""
     try:
         _function(str(settings.file), settings.function)
     except UnusableError as error:
@@ -147,7 +144,7 @@ def _mistake(settings: PythonReward) -> str | None:
 
 @cache
 def _parameters(file: str, function: str) -> set[str]:
-    """Names of a function's parameters, without executing its file; empty if the file cannot be read."""
+    """Names of a function's parameters, without executing its file."""
     try:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -188,10 +185,10 @@ def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]
 
 
 def _module(file: str) -> ModuleType:
-    """Execute the file; no bytecode is cached, and only its current content counts."""
+    """Execute the file, without a bytecode cache."""
     module = ModuleType(f"the reward in {file}")
     module.__file__ = file
-    sys.modules[module.__name__] = module  # dataclasses look up their module here
+    sys.modules[module.__name__] = module  # dataclasses need it
     try:
         with contained():
             exec(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True), vars(module))
@@ -203,7 +200,6 @@ def _module(file: str) -> ModuleType:
 
 
 def _reason(error: Exception, file: str) -> str:
-    """Describe an exception in one line, with the last line of the file that was involved."""
     lines = [error.lineno] if isinstance(error, SyntaxError) else []
     lines += [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     message = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -222,7 +218,7 @@ PYTHON = Reward(
     settings=PythonReward,
     score=score,
     words=_words,
-    binary=False,  # `PythonReward.selected` replaces it by the entry's value
+    binary=False,  # replaced in `PythonReward.selected`
     needs_reference=False,
     content=lambda settings: remembered_digest(str(settings.file)),
     mistake=_mistake,

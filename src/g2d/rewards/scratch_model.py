@@ -1,8 +1,6 @@
-"""The embedded reward model: a tiny BERT that a rule of the workflow trains from scratch in about 20 CPU seconds.
+"""The embedded reward model: a tiny BERT, trained from scratch in about 20 CPU seconds.
 
-Its training judge has a length bias by default (`g2d.problems.replies`), so policies trained on it learn longer replies
-without more politeness: reward hacking without a download. The folder name is a digest of the keys that the weights
-depend on, so entries of `rewards` that differ in other keys share one model.
+Its judge has a length bias by default, so policies learn longer replies without more politeness: reward hacking.
 """
 
 from __future__ import annotations
@@ -23,10 +21,10 @@ from g2d.settings import Section, Seed, key
 
 FOLDER = "results/reward-models"
 TRAINED_WITH = {"seed", "steps", "length_bias"}
-OPTIONS = {"seed": int, "length_bias": float}  # command-line options and their types
+OPTIONS = {"seed": int, "length_bias": float}  # command-line options
 
 POSITIONS = 256
-BATCH_SIZE = 32  # preferences per step
+BATCH_SIZE = 32  # preferences
 HIDDEN_SIZE = 32
 LEARNING_RATE = 1e-3
 WORD = r"[A-Za-z]+|\d|[^\sA-Za-z\d]"
@@ -40,28 +38,28 @@ class ScratchRewardModel(Section):
     reward: Literal["scratch_model"] = key(..., "Reward by the embedded reward model's score.")
     seed: Seed = key(0, "Seed of weights and preferences.")
     steps: int = key(300, "Optimiser steps, with 32 preferences each.", ge=1)
-    length_bias: float = key(1.0, "Value of an empty sentence to the judge; a degree of politeness is worth 2.", ge=0)
+    length_bias: float = key(
+        1.0, "Preference for length: value of an empty sentence; a degree of politeness is worth 2.", ge=0
+    )
     length_penalty: float = key(0.0, "Penalty per 1,000 characters of a completion.", ge=0)
 
     @property
     def trained_with(self) -> dict[str, Any]:
-        """Keys that the weights depend on."""
         return self.params(only=TRAINED_WITH)
 
     @property
     def name(self) -> str:
-        """Name of the model's folder."""
+        """Entries of `rewards` that differ in other keys share one model."""
         return hashlib.sha256(json.dumps(self.trained_with, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def files(self) -> list[str]:
-        """Files of the model, weights first."""
+        """Weights first."""
         names = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
         return [f"{FOLDER}/{self.name}/{name}" for name in names]
 
 
 def score(settings: ScratchRewardModel, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Score completions like `RewardModel`."""
     if not attempts:
         return []
     folder = str(Path(settings.files[0]).parent)
@@ -87,7 +85,7 @@ SCRATCH_MODEL = Reward(
 
 
 def train_scratch_reward(settings: ScratchRewardModel, folder: Path) -> None:
-    """Train the model and save weights (safetensors), configuration and tokenizer.
+    """Train and save the model.
 
     The loss is Bradley-Terry: -log sigmoid(score of the chosen reply - score of the rejected reply).
     """
@@ -111,7 +109,7 @@ def train_scratch_reward(settings: ScratchRewardModel, folder: Path) -> None:
     )
     model = BertForSequenceClassification(config)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # more threads are slower for such a small model
+    torch.set_num_threads(1)  # faster for such a small model
     try:
         _learn(model, tokenizer, settings, rng)
     finally:
@@ -140,7 +138,7 @@ def _learn(model: Any, tokenizer: Any, settings: ScratchRewardModel, rng: random
 
 
 def build_tokenizer() -> Any:
-    """Build a word-level tokenizer for the closed vocabulary of the replies; other words become <unk>."""
+    """Words that no reply has become <unk>."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -159,7 +157,6 @@ def build_tokenizer() -> Any:
 
 
 def register(subparsers: Any) -> None:
-    """Add `g2d reward-model`."""
     parser = subparsers.add_parser("reward-model", help="train a tiny reward model into a folder")
     parser.add_argument("folder", type=Path, help="for `rewards: {polite: {reward: model, path: FOLDER}}`")
     for name, kind in OPTIONS.items():

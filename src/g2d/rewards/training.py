@@ -1,7 +1,6 @@
 """A reward as a reward function for TRL's trainers, called once per generation with whole groups.
 
-The verifier judges every completion too, so rows of a training on another reward still hold the verdict. TRL treats a
-reward of None as "not scorable": the completion has no advantage and is left out of its group's mean.
+TRL leaves a completion with reward None out of its group's mean, without an advantage.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ class TrainingReward:
     """Reward function of a training; the data set needs the columns `problem_id` and `group`.
 
     Args:
-        eos_token_ids: tokens that end a completion. TRL does not say why a completion ended; with these, one that ends
-            in another token and has no box counts as `truncated` instead of `no_boxed`.
+        eos_token_ids: a completion that ends otherwise and has no box is `truncated`.
         on_judged: called with the verifier's judgements, the reward's as `rewards`, and all arguments from TRL.
     """
 
@@ -58,15 +56,12 @@ class TrainingReward:
         completion_ids: Sequence[Sequence[int]] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Rewards in the order of the completions; None if a completion has none.
-
-        Raises a RuntimeError if a group is not complete, and the errors of `judge`.
+        """Rewards in the order of the completions; a RuntimeError if a group is not complete.
 
         Args:
             completions: texts, or conversations that end with the assistant's message; whole groups.
-            group: `group_name` of each completion.
-            completion_ids: tokens of the completions, without padding.
-            columns: other arguments from TRL; `log_metric` receives the share of each verdict and status.
+            completion_ids: tokens, without padding.
+            columns: from TRL; `log_metric` receives the share of each verdict and status.
         """
         verified, judgements = self.judged(completions, problem_id, group, completion_ids)
         log_metric = columns.get("log_metric")
@@ -92,7 +87,7 @@ class TrainingReward:
         group: Sequence[str],
         completion_ids: Sequence[Sequence[int]] | None = None,
     ) -> tuple[list[Judgement], list[Rewarded]]:
-        """Judgements of the verifier and of the reward, without logging. Arguments as in `__call__`."""
+        """Judgements of the verifier and of the reward."""
         verifier = shared_verifier(default_workers())
         texts, reasons = [completion_text(completion) for completion in completions], None
         if self.eos_token_ids and completion_ids is not None:
@@ -119,7 +114,7 @@ class TrainingReward:
         completion_ids: Sequence[Sequence[int]] | None,
         log_metric: Callable[[str, float], None],
     ) -> None:
-        """Log each kind's mean reward over judged completions, their share, and the mean length in tokens."""
+        """Log mean reward, share of judged completions and mean length, by kind."""
         kinds = [self.problems[name].kind for name in problem_id]
         for kind in dict.fromkeys(kinds):
             positions = [number for number, other in enumerate(kinds) if other == kind]
@@ -135,7 +130,6 @@ class TrainingReward:
 
 
 def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, float], None] | None) -> None:
-    """Log the share of each verdict among completions with a reference answer."""
     counts = Counter(judgement.verdict for judgement in judgements)
     del counts[NO_REFERENCE]
     if counts and log_metric:
@@ -145,7 +139,7 @@ def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, flo
 
 
 def completion_text(completion: Completion) -> str:
-    """Text of a completion in either TRL format; a message without text counts as empty."""
+    """Text of a completion in either TRL format."""
     if isinstance(completion, str):
         return completion
     content = completion[-1].get("content") if completion else None

@@ -21,33 +21,27 @@ class Shards(Section):
 class EngineSettings(Section):
     """Engine that generates completions in training, calibration, harvest and evaluation."""
 
-    name: Literal["transformers", "vllm"] = key(
-        "transformers", "transformers needs no further package; vllm is faster and needs the package vllm."
-    )
+    name: Literal["transformers", "vllm"] = key("transformers", "vllm is faster and needs its own package.")
     adapters: Literal["auto", "merge", "merge_bfloat16", "lora"] = key(
         "auto",
-        "How vLLM applies an adapter: merged into float32 weights (merge; twice the memory on a GPU), "
-        "merged into bfloat16 weights with stochastic rounding (merge_bfloat16), or at every step (lora); "
-        "auto: merge on a CPU, lora on a GPU.",
+        "Adapters in vLLM: merged into float32 weights (merge; twice the memory) or bfloat16 weights with "
+        "stochastic rounding (merge_bfloat16), or applied at every step (lora). auto: merge on a CPU, lora on "
+        "a GPU.",
     )
-    tensor_parallel_size: int = key(
-        1, "GPUs per frozen policy in vLLM. During GRPO, vLLM shares the trainer's GPU.", ge=1
-    )
+    tensor_parallel_size: int = key(1, "GPUs per frozen policy in vLLM; in GRPO, vLLM shares the trainer's GPU.", ge=1)
     gpu_memory_utilization: float = key(0.9, "Share of a GPU's memory for vLLM.", gt=0, le=1)
-    training_gpu_memory_utilization: float = key(
-        0.3, "The same during GRPO, when the trainer needs memory too.", gt=0, le=1
-    )
+    training_gpu_memory_utilization: float = key(0.3, "The same during GRPO, beside the trainer.", gt=0, le=1)
     keep_alive: int = key(
         0,
-        "Time that a vLLM engine stays up for the next job of the run; 0: stop it with its job.",
+        "Time that a vLLM engine waits for the run's next job; 0: ends with its job.",
         unit="seconds",
         ge=0,
     )
     cuda_graph: bool = key(
         False,
-        "Generate with a CUDA graph in transformers, for GPUs that wait for their host. Not measured yet, so off.",
+        "Generate with a CUDA graph in transformers. Not measured yet, so off.",
     )
-    shards: Shards = key(Shards(), "Jobs that generation is split into; finished files are not remade if it changes.")
+    shards: Shards = key(Shards(), "Jobs that generation is split into.")
 
     @property
     def identity(self) -> str:
@@ -60,9 +54,9 @@ class Sampling(Section):
 
     samples_per_prompt: int = key(8, "Rollouts per prompt, G'.", paper="8", ge=1)
     temperature: float = key(1.3, "Sampling temperature, tau.", paper="1.3", gt=0, le=5)
-    top_p: float = key(1.0, "Nucleus sampling threshold; 1 keeps everything.", gt=0, le=1)
+    top_p: float = key(1.0, "Nucleus sampling threshold.", gt=0, le=1)
     max_completion_length: int = key(512, "Token budget of a completion.", unit="tokens", paper="512 / 896", ge=1)
-    batch_size: int = key(64, "Completions per batch with transformers; vLLM batches by itself.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers; ignored by vLLM.", ge=1)
 
 
 class Calibration(Sampling):
@@ -70,18 +64,18 @@ class Calibration(Sampling):
 
     problems_per_level: int = key(200, "Problems per level, sampled from the pool.", paper="421 to 632", ge=1)
     levels: Literal["auto"] | list[int] = key(
-        "auto", "Levels to train on: auto chooses those with pass@1 in `window`.", paper="[2, 3, 4]"
+        "auto", "Levels to train on; auto: those with pass@1 in `window`.", paper="[2, 3, 4]"
     )
     sampled_levels: Literal["all", "pinned"] = key(
         "all",
-        "Levels to sample: all, or only the levels listed in `levels`.",
+        "Sample all levels, or only those listed in `levels`.",
         neutral="all",
     )
     window: tuple[float, float] = key((0.3, 0.6), "Range of pass@1 in which a level is chosen.", paper="30 to 60 %")
     seed: Seed = key(0, "Seed of the problems and of the rollouts.")
     factorial_temperatures: list[Annotated[float, Field(gt=0, le=5)]] = key(
         [],
-        "Further sampling temperatures for the same problems, to separate the effects of level and temperature.",
+        "Further temperatures for the same problems, to separate effects of level and temperature.",
         paper="confounded in Table 4 and A.1",
     )
 
@@ -131,17 +125,17 @@ class Harvest(Sampling):
 class Pairs(Section):
     """Sampling of one right and one wrong rollout per pairable prompt (paper, section 2.1)."""
 
-    seed: Seed | None = key(None, "Seed of the sample; null: the seed of the run.")
+    seed: Seed | None = key(None, "Seed of the sample; null: the run's seed.")
     truncated_chosen: Literal["keep", "avoid"] = key(
         "keep",
-        "Right rollouts that were cut off after their box: choose like any other (keep), or only if the "
-        "prompt has no complete right rollout (avoid).",
+        "Right but truncated rollouts: choose them like others (keep), or only if no right rollout is "
+        "complete (avoid).",
         paper="keep",
         neutral="keep",
     )
     margin: float | None = key(
         None,
-        "Smallest difference between best and worst rollout of a prompt, for a scalar reward; null: any.",
+        "Scalar reward: smallest difference between best and worst rollout of a prompt; null: any.",
         gt=0,
         neutral=None,
     )
@@ -156,7 +150,7 @@ class SampledEvaluation(Section):
     seed: Seed = key(0, "Seed of the samples.")
     beside_greedy: bool = key(
         False,
-        "Also answer greedily: accuracy is then greedy, and the samples give pass@k and maj@n.",
+        "Also decode greedily: accuracy is then greedy, samples give pass@k and maj@n.",
         neutral=False,
     )
 
@@ -165,9 +159,9 @@ class Evaluation(Section):
     """Pass@1 under greedy decoding on every benchmark (paper, Table 1)."""
 
     max_completion_length: int = key(1024, "Token budget of an answer.", unit="tokens", paper="not stated", ge=1)
-    batch_size: int = key(64, "Completions per batch with transformers; vLLM batches by itself.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers; ignored by vLLM.", ge=1)
     sampled: SampledEvaluation | None = key(None, "Sample n completions per problem instead of greedy decoding.")
-    token_budgets: list[int] = key([], "Also judge each completion cut after these numbers of tokens.", unit="tokens")
+    token_budgets: list[int] = key([], "Also judge completions cut after these numbers of tokens.", unit="tokens")
 
     @property
     def answers(self) -> Evaluation:

@@ -1,7 +1,6 @@
 """Tokens for training: the sampled ones, or made from text if only text was recorded.
 
-The latter are files of 0.1.0 and pairs from other sources, which count as ended (docs/architecture.md, Trained is what
-was sampled).
+The latter are files of 0.1.0 and pairs from other sources, which count as ended (docs/architecture.md, Decisions).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
+import multiprocessing
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -203,6 +204,7 @@ class VllmEngine(ModelEngine):
         """
         if VllmEngine._running is not None:
             VllmEngine._running.close()
+        require_semaphores()
         prepare_environment()
         from vllm import LLM
 
@@ -306,6 +308,17 @@ def prepare_environment() -> None:
         torch._dynamo.config.disable = True
         # Bound threads of two jobs would share the same cores.
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+
+
+def require_semaphores() -> None:
+    """Raise a ValueError if this process cannot make a semaphore: vLLM needs one, and its error names no folder."""
+    try:
+        multiprocessing.Lock()
+    except OSError as error:
+        raise ValueError(
+            f"/dev/shm: vLLM cannot make a semaphore there ({error.strerror}): mount it writable, or set "
+            "engine.name: transformers"
+        ) from None
 
 
 def on_gpu() -> bool:

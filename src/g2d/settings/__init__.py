@@ -1,7 +1,6 @@
 """Declaration of configuration keys: type, default, bounds, unit, one sentence, the paper's value.
 
-Each room declares the keys that it reads; `g2d.experiment.config` combines the sections. This package also has messages
-about invalid keys (`mistakes`), numbers on the command line (`arguments`) and a cache (`cached_method`).
+Each room declares the keys that it reads; `g2d.experiment.config` combines the sections.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ class ConfigError(ValueError):
 
 
 def refuse(mistakes: Iterable[str]) -> None:
-    """Raise a ConfigError with one line per mistake, if there are any."""
     if lines := list(mistakes):
         raise ConfigError("\n".join(lines))
 
@@ -62,8 +60,7 @@ class Section(BaseModel):
         return value
 
     def params(self, *, only: set[str] | None = None, without: set[str] | None = None) -> dict[str, Any]:
-        """The keys as parameters of a job, which becomes stale when they change; neutral values are left out (see
-        `key`)."""
+        """Keys as parameters of a job (a change makes it stale), without neutral values (see `key`)."""
         return self.model_dump(mode="json", include=only, exclude=without, context=PARAMS)
 
     @model_serializer(mode="wrap")
@@ -90,15 +87,12 @@ class Section(BaseModel):
 
 
 class MistakeInKeyError(ValueError):
-    """A mistake in one key of a section."""
-
     def __init__(self, name: str, sentence: str) -> None:
         super().__init__(sentence)
         self.name = name
 
 
 def _items(value: Any) -> list[Any]:
-    """Items of a list, or the value as the only item."""
     return list(value) if is_list(value) else [value]
 
 
@@ -107,7 +101,6 @@ def is_list(value: Any) -> bool:
 
 
 def repeated(values: Iterable[Any]) -> bool:
-    """Return whether any value occurs twice."""
     values = list(values)
     return len(set(values)) != len(values)
 
@@ -133,12 +126,12 @@ def key(
     auto: int | None = None,
     **bounds: Any,
 ) -> Any:
-    """Declare a configuration key: its default, one sentence, its unit and the paper's value.
+    """Declare a configuration key.
 
     Args:
-        neutral: the value that gives the same results as before the key existed. With it the key is left out of the
-            parameters of jobs, so that no finished result becomes stale. It must be the default.
-        auto: the number that represents the value auto in the parameters of jobs, if auto changes no result.
+        neutral: the default, if it gives the same results as before the key existed. It is left out of the parameters
+            of jobs, so that no finished result becomes stale.
+        auto: the number that represents the value auto in the parameters of jobs.
     """
     extra: dict[str, Any] = {n: v for n, v in (("unit", unit), ("paper", paper), (AUTO, auto)) if v is not None}
     if neutral is not NO_NEUTRAL:
@@ -150,7 +143,7 @@ def key(
     return Field(default, description=doc, json_schema_extra=extra, **bounds)
 
 
-# Used in file names, which are limited to 255 bytes.
+# File names are limited to 255 bytes.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Steps = Annotated[int, Field(ge=0)]
 Rows = Annotated[int, Field(ge=1)] | Literal["auto"]  # rows per pass

@@ -1,5 +1,3 @@
-"""A cache for methods of frozen sections."""
-
 from __future__ import annotations
 
 import functools
@@ -13,7 +11,7 @@ Found = TypeVar("Found")
 
 
 def cached_method(method: Callable[Concatenate[Owner, Given], Found]) -> Callable[Concatenate[Owner, Given], Found]:
-    """Cache a method's results by owner and arguments while the owner is alive; exceptions are not cached.
+    """Cache a method's results while its owner is alive.
 
     Owners are compared by identity, which is faster than by value. Results must not be modified.
     """

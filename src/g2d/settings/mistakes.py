@@ -1,4 +1,4 @@
-"""Convert pydantic's errors about a section into lines that name the key and the fix."""
+"""Pydantic's errors as lines that name the key and the fix."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pydantic import ValidationError
 
 from g2d.settings import MistakeInKeyError, Section, is_list
 
-DISCRIMINATORS = ("source", "regime", "reward")  # keys that select the type of a section
+DISCRIMINATORS = ("source", "regime", "reward")  # select the type of a section
 
 
 def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
-    """Copy a section with other values for some keys; validators find their names as `changed` in the context.
+    """Copy a section with other values for some keys, `changed` in the validators' context.
 
     Raises a ValueError with one line per mistake, each starting with `where`, the path of the section.
     """
@@ -28,7 +28,7 @@ def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
 
 
 def messages(error: ValidationError, values: Any, root: type[Section]) -> list[str]:
-    """Convert pydantic's errors about a section of type `root` into lines that name the key and the fix."""
+    """Describe pydantic's errors about a section of type `root`."""
     items_by_path: dict[tuple[tuple[Any, ...], int | None], list[dict[str, Any]]] = {}
     for number, item in enumerate(error.errors()):
         path, of_a_union = _written_path(item, values)
@@ -52,11 +52,10 @@ def _key_within(item: Mapping[str, Any]) -> tuple[str, ...]:
     return (item["ctx"]["discriminator"].strip("'"),) if item["type"].startswith("union_tag") else ()
 
 
-A_LINE = 300  # longest list of keys in a message, in characters
+A_LINE = 300  # longest list of keys in a message
 
 
 def _sentence(item: Mapping[str, Any], root: type[Section]) -> str:
-    """Describe a mistake; one line for each that a validator reports."""
     if item["type"] == "extra_forbidden":
         keys = _known_keys(item["loc"][:-1], root)
         close = difflib.get_close_matches(str(item["loc"][-1]), keys, n=1)
@@ -74,7 +73,7 @@ def _sentence(item: Mapping[str, Any], root: type[Section]) -> str:
 
 
 def _written_path(item: Mapping[str, Any], values: Any) -> tuple[tuple[Any, ...], bool]:
-    """Path of keys to a mistake, without pydantic's type labels, and whether its value is a union."""
+    """Path of keys, without pydantic's type labels, and whether the value is a union."""
     path: list[Any] = []
     of_a_union = False
     for position, part in enumerate(item["loc"]):
@@ -90,7 +89,6 @@ def _written_path(item: Mapping[str, Any], values: Any) -> tuple[tuple[Any, ...]
 
 
 def _known_keys(path: tuple[Any, ...], root: type[Section]) -> list[str]:
-    """Keys of the sections that are allowed at a path of pydantic's."""
     kinds: list[Any] = [root]
     for part in path:
         kinds = [inner for kind in kinds for inner in _inside(kind, part)]
@@ -110,7 +108,6 @@ def _inside(kind: Any, part: Any) -> Iterator[Any]:
 
 
 def _one_of(annotation: Any) -> Iterator[Any]:
-    """Members of a union, or the annotation itself."""
     origin = get_origin(annotation)
     if origin is Annotated:
         yield from _one_of(get_args(annotation)[0])

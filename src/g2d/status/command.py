@@ -1,4 +1,4 @@
-"""`g2d status`: finished, running and failed jobs, what they cost, and the hours that are left."""
+"""`g2d status`: jobs, costs, and the hours that are left."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from g2d.status.screen import screen
 from g2d.status.snapshot import Grid, Snapshot
 
 CLEAR = "\033[H\033[2J"
-UNCUT = 1_000_000  # lines and columns if the output is no terminal
+UNCUT = 1_000_000  # if the output is no terminal
 
 
 def register(subparsers: Any) -> None:
-    """Add `status` to the g2d command."""
     parser = subparsers.add_parser(
         "status",
         help="what has finished, runs, failed and is to come",
@@ -42,13 +41,12 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the state of a grid."""
     results = arguments.results
     if not results.is_dir():
         raise FileNotFoundError(f"no results folder at {results}: run this where Snakemake runs, or name the folder")
     if not (results / "config.yaml").is_file():
         raise FileNotFoundError(f"{results}/config.yaml is not there: no run has begun in this folder")
-    gc.set_threshold(1_000_000)  # collecting would take as long as reading ten thousand records
+    gc.set_threshold(1_000_000)  # collecting takes as long as reading ten thousand records
     grid = Grid(results)
     try:
         while True:

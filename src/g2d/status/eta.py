@@ -1,8 +1,6 @@
 """Remaining GPU-hours or CPU hours of a grid, and when it will be done.
 
-GPU jobs are estimated as in `snakemake -n` (`g2d.forecast.hours`), all others as in the progress line
-(`g2d.forecast.rates.Pace`). A training in progress counts with its remaining steps. Every job is assumed to use one
-core if there is no GPU.
+GPU jobs are estimated as in `snakemake -n`, all others by `g2d.forecast.rates.Pace`.
 """
 
 from __future__ import annotations
@@ -22,17 +20,14 @@ from g2d.status.states import JobState
 
 @dataclass(frozen=True, slots=True)
 class Eta:
-    """Remaining work."""
-
     device_hours: tuple[Line, ...]  # a line per stage
-    device: Device  # the device of these hours
-    seconds: float | None  # until all is done, with as many parallel jobs as now; None if nothing runs
-    at_once: int  # jobs that run now
-    not_counted: tuple[str, ...]  # remaining stages without measurements; not in `seconds`
+    device: Device
+    seconds: float | None  # until all is done, with as many parallel jobs as now
+    at_once: int  # running jobs
+    not_counted: tuple[str, ...]  # stages without measurements
 
 
 def eta(config: Config, states: Sequence[JobState], now: float) -> Eta:
-    """Estimate the remaining work of a grid, given all its jobs and the seconds since the epoch."""
     measured = _Measured(config, states)
     on_device: list[GpuJob] = []
     seconds, not_counted = 0.0, dict[str, None]()
@@ -66,8 +61,6 @@ def _device(config: Config, states: Sequence[JobState]) -> Device:
 
 
 class _Measured:
-    """Work of every job, and rates of the jobs that finished here."""
-
     def __init__(self, config: Config, states: Sequence[JobState]) -> None:
         self.config = config
         self.device = _device(config, states)
@@ -92,11 +85,10 @@ class _Measured:
         self.means = mean_rates(self.rates)
 
     def is_on_device(self, job: Job) -> bool:
-        """Return whether it uses a GPU if there is one."""
         return job.holds_device and not grid.is_embedded(self.config, job.model)
 
     def work(self, job: Job) -> GpuJob:
-        """Return the work of a job that trains or generates, whatever its seed."""
+        """Return the work of a job, whatever its seed."""
         w = job.wildcards
         same = (job.rule, job.model, *map(w.get, ("variant", "regime", "g", "k", "shards", "benchmark")))
         if same not in self._work:
@@ -104,14 +96,14 @@ class _Measured:
         return self._work[same]
 
     def paced(self, job: Job) -> tuple[str, float, str]:
-        """Return rule, work relative to an average job of the rule, and model."""
+        """Return rule, work relative to the rule's average, and model."""
         if not job.holds_device:
             return job.rule, 1.0, ""
         work = self.work(job)
         return job.stage, work.units / self._average[job.stage], work.model
 
     def share_left(self, state: JobState, expected: float | None, now: float) -> float:
-        """Return the remaining share of a job, by its steps if known, else by its expected duration."""
+        """Return the remaining share of a job, by its steps or its expected duration."""
         if state.position is not None:
             step, steps = state.position
             if state.job.rule.endswith("_auto"):  # its recorded steps are of a segment

@@ -1,5 +1,3 @@
-"""Print a snapshot as text, cut to the terminal, the most urgent first."""
-
 from __future__ import annotations
 
 import time
@@ -16,7 +14,7 @@ COLUMNS: tuple[State, ...] = ("finished", "running", *TROUBLE, "waiting")
 
 
 def screen(snapshot: Snapshot, width: int, height: int) -> str:
-    """Return at most `height` lines of `width` characters; the heading of a cut list counts the omitted jobs."""
+    """Return at most `height` lines of `width` characters; the most urgent come first."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.now))
     done = f"{snapshot.counts['finished']} of {len(snapshot.states)} jobs finished"
     table = [f"{snapshot.title}: {done} ({at}, {plain(str(snapshot.results))})", *_table(snapshot)]
@@ -32,7 +30,7 @@ def screen(snapshot: Snapshot, width: int, height: int) -> str:
 
 
 def _table(snapshot: Snapshot) -> Iterator[str]:
-    """Yield one row for every stage in progress, and one line each for finished and waiting stages."""
+    """Yield a row for every stage in progress, and one line each for finished and waiting stages."""
     shown = [state for state in COLUMNS if snapshot.counts[state]]
     whole: dict[State, list[str]] = {"finished": [], "waiting": []}
     rows = []
@@ -82,7 +80,7 @@ def _named(state: JobState) -> str:
 
 
 def _shared(room: int, first: int, second: int) -> tuple[int, int]:
-    """Return how many lines to show of two lists: all if both fit with their headings, else at least half for each."""
+    """Return how many lines to show of two lists: at least half for each, if they do not fit."""
     room -= (first > 0) + (second > 0)
     of_first = min(first, max(1, room - second, (room + 1) // 2))
     return of_first, min(second, max(1, room - of_first))
@@ -95,7 +93,6 @@ def _listed(lines: Sequence[str], total: int, what: str) -> Iterator[str]:
 
 
 def hours_to_go(lines: Sequence[Line], price: Price | None = None, device: Device = CARD) -> Iterator[str]:
-    """Yield a line with the remaining hours and their price, if known; none without `lines`."""
     if not lines:
         return
     known_from = (line.source.removeprefix("at most; ") for line in lines if line.hours is not None)

@@ -1,4 +1,4 @@
-"""The state of a grid at one moment, as a record and as JSON."""
+"""The state of a grid at one moment."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from g2d.plain import plain
 from g2d.status.eta import Eta, eta
 from g2d.status.states import STATES, TROUBLE, JobState, Records, State, job_states
 
-TAIL = 8192  # bytes to read at the end of a log
+TAIL = 8192  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Device-hours of all attempts, also of failed ones and of jobs that are no longer part of the grid."""
+    """Device-hours of all attempts, also failed ones and jobs that are no longer part of the grid."""
 
     gpu: float
     cpu: float  # a machine without a GPU counts as one device
-    unknown: float  # attempts without a recorded device: they run, or were killed
-    in_vain: float  # wasted hours among these
+    unknown: float  # attempts without a recorded device
+    in_vain: float  # wasted, among these
 
 
 def spent(attempts: Sequence[Attempt]) -> Spent:
-    """Return the cost of all attempts."""
     by_device = {"gpu": 0.0, "cpu": 0.0, "unknown": 0.0}
     for attempt in attempts:
         device = attempt.cost.device
@@ -46,8 +45,6 @@ def spent(attempts: Sequence[Attempt]) -> Spent:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of a grid at one moment."""
-
     results: Path
     title: str
     now: float  # seconds since the epoch
@@ -56,29 +53,28 @@ class Snapshot:
     eta: Eta
     is_locked: bool  # a running or killed Snakemake has the lock
     price: Price | None  # price of a device-hour
-    looks: Sequence[str]  # cost and chance of success of the next interim analysis
-    unreadable: Sequence[str]  # records of attempts, with the reason
+    looks: Sequence[str]  # lines on the next interim analysis
+    unreadable: Sequence[str]  # records, with the reason
 
     @property
     def counts(self) -> Counter[State]:
-        """Jobs by state."""
         return Counter(state.state for state in self.states)
 
     @property
     def stages(self) -> dict[str, Counter[State]]:
-        """Jobs by state for every stage, in the order in which stages run; shards count as jobs."""
+        """Stages are in the order in which they run; shards count as jobs."""
         by_stage: dict[str, Counter[State]] = {}
         for state in self.states:
             by_stage.setdefault(state.job.stage, Counter())[state.state] += 1
         return by_stage
 
     def of(self, *wanted: State) -> list[JobState]:
-        """Return the jobs in some states, ordered by state, then by their last change, newest first."""
+        """Ordered by state, then by their last change, newest first."""
         chosen = [state for state in self.states if state.state in wanted]
         return sorted(chosen, key=lambda state: (wanted.index(state.state), -(state.last.updated if state.last else 0)))
 
     def words(self, state: JobState) -> str:
-        """Return the last non-empty line of a job's log, as `plain` text; "" if it cannot be read."""
+        """Return the last non-empty line of a job's log."""
         log = log_of(Path(state.attempts[-1].file), self.results / "attempts") if state.attempts else None
         if log is None:
             return ""
@@ -92,7 +88,7 @@ class Snapshot:
         return next((line for line in map(plain, reversed(text.splitlines())) if line), "")
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything, with the keys of docs/status.md."""
+        """Keys are explained in docs/status.md."""
         to_go = self.eta
         kind = "gpu" if to_go.device.is_card else "cpu"
         return {
@@ -147,7 +143,6 @@ class Grid:
         self._read_config()
 
     def look(self) -> Snapshot:
-        """Read the current state."""
         self._read_config()
         records = self.records.read()
         states = job_states(self.results, self.jobs, records)
@@ -166,7 +161,7 @@ class Grid:
         )
 
     def _read_config(self) -> None:
-        """Read the configuration again if a new run has written one or an interim analysis adds jobs."""
+        """Read the configuration again after a new run or interim analysis."""
         file = self.results / "config.yaml"
         recorded = [file.stat().st_mtime, *sorted(self.results.glob("looks/**/look*.json"))]
         if recorded != self._recorded:

@@ -1,7 +1,6 @@
 """State of every job, derived only from the files of a results folder.
 
-A job has finished if its outputs exist; otherwise its state follows from its attempts (`g2d.jobs.attempts`).
-An attempt on another machine that stopped reporting is silent, not failed.
+A job has finished if its outputs exist; otherwise its state follows from its attempts.
 """
 
 from __future__ import annotations
@@ -31,18 +30,16 @@ TROUBLE: tuple[State, ...] = ("failed", "killed", "silent", "stopped", "missing"
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An attempt with the file of its record."""
-
     file: str
     attempt: Attempt
 
 
 @dataclass(slots=True)
 class Records:
-    """The records of all attempts below a folder; records of attempts that have ended are read once."""
+    """Records of attempts; ended ones are read once."""
 
     folder: Path
-    unreadable: list[str] = field(default_factory=list)  # one error message for each record
+    unreadable: list[str] = field(default_factory=list)  # error messages
     _over: dict[str, Recorded] = field(default_factory=dict)
 
     def read(self) -> dict[tuple[str, str], list[Recorded]]:
@@ -68,30 +65,25 @@ class Records:
 
 
 def _json_files(folder: Path) -> Iterator[str]:
-    """List JSON files below a folder, three times as fast as `Path.rglob`. Drafts begin with a dot."""
+    """List JSON files, three times as fast as `Path.rglob`. Drafts begin with a dot."""
     for place, _, files in os.walk(folder):
         yield from (f"{place}/{name}" for name in files if name.endswith(".json") and not name.startswith("."))
 
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job and its state."""
-
     job: Job
     state: State
     attempts: tuple[Recorded, ...] = ()
-    kept_step: int | None = None  # step of the newest checkpoint, if the training does not run
+    kept_step: int | None = None  # newest checkpoint, if the training does not run
 
     @property
     def last(self) -> Attempt | None:
-        """The last attempt."""
         return self.attempts[-1].attempt if self.attempts else None
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """Return current and last step of a training, from its newest checkpoint if it does not run; None if
-        unknown.
-        """
+        """Return current and last step of a training."""
         if self.last is None or self.last.progress is None:
             return None
         step = self.last.progress.step if self.state == "running" else self.kept_step
@@ -99,7 +91,6 @@ class JobState:
 
 
 def job_states(results: Path, jobs: Sequence[Job], records: Mapping[tuple[str, str], list[Recorded]]) -> list[JobState]:
-    """Return the state of every job of a grid, from the records of `Records.read`."""
     return [_state(str(results), job, tuple(records.get((job.stage, job.name), ()))) for job in jobs]
 
 
@@ -126,7 +117,6 @@ def _is_there(results: str, job: Job) -> bool:
 
 
 def _inside(results: str, path: str) -> str:
-    """Return the real path of a path that begins with `results/`."""
     return f"{results}/{path.removeprefix('results/')}"
 
 

@@ -46,7 +46,7 @@ def power_table(evaluations: Evaluations, target: float) -> Rows:
     for (model, benchmark), (rows, answers, clusters) in _alike(evaluations).items():
         _, n_seeds, n_problems = answers.shape
         design = power.Design(n_seeds, n_problems, len(answers))
-        yield from _rows(model, benchmark, power.decompose(answers, clusters), rows, design, target)
+        yield from _rows(model, benchmark, power.decompose(answers, clusters), family_sizes(rows), design, target)
 
 
 @table_of(POWER_COLUMNS)
@@ -64,7 +64,15 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
     for benchmark, n in n_problems.items() if alike > 1 else ():
         design = power.Design(len(config.seeds), n, alike)
         assumed = power.Decomposition(power.ASSUMED, math.nan, math.nan, math.nan)
-        yield from _rows(model, benchmark, assumed, [(policy, benchmark) for policy in policies], design, target)
+        sizes = family_sizes([(policy, benchmark) for policy in policies])
+        yield from _rows(model, benchmark, assumed, sizes, design, target)
+
+
+@table_of(POWER_COLUMNS)
+def design_power(components: power.Components, design: power.Design, target: float) -> Rows:
+    """The same rows for any design, each policy compared with one reference."""
+    variance = power.Decomposition(components, math.nan, math.nan, math.nan)
+    yield from _rows("", "", variance, {"one reference": design.n_policies - 1}, design, target)
 
 
 @table_of(VARIANCE_COLUMNS)
@@ -125,7 +133,12 @@ def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], n
 
 
 def _rows(
-    model: str, benchmark: str, variance: power.Decomposition, rows: Iterable[Row], design: power.Design, target: float
+    model: str,
+    benchmark: str,
+    variance: power.Decomposition,
+    sizes: Mapping[str, int],
+    design: power.Design,
+    target: float,
 ) -> Rows:
     components = variance.components
     by_sd = {points: replace(components, policy_seed=sd**2) for sd, points in POINTS.items()}
@@ -135,7 +148,7 @@ def _rows(
         for sd in (variance.seed_sd_low, variance.seed_sd_high)
     )
     smallest_difference = partial(power.smallest_difference, measured or by_sd["1"])
-    for against, family in family_sizes(rows).items():
+    for against, family in sizes.items():
         for n_seeds in sorted({*SEEDS, design.n_seeds}):
             at = replace(design, n_seeds=n_seeds, family=family)
             yield {

@@ -1,5 +1,3 @@
-"""Verifier: completion text in, `Verdict` out."""
-
 from g2d.verifier.extraction import last_boxed
 from g2d.verifier.limits import Limits
 from g2d.verifier.pool import VerifierError

@@ -29,13 +29,12 @@ from g2d.verifier.limits import Limits
 from g2d.verifier.pool import default_workers
 from g2d.verifier.verifier import Verifier
 
-ADDED = ("verdict", "reward", "extracted_answer", "second_opinion")  # columns taken from a `Judgement`
-CHUNK_BYTES = 2**20  # bytes of lines judged per batch
-MAX_LINE = 64 * 2**20  # bytes; a longer line means that the file is not JSONL
+ADDED = ("verdict", "reward", "extracted_answer", "second_opinion")
+CHUNK_BYTES = 2**20
+MAX_LINE = 64 * 2**20  # bytes; then it is no JSONL
 
 
 def register(subparsers: Any) -> None:
-    """Add `verify` to the g2d command."""
     parser = subparsers.add_parser(
         "verify", help="judge the completions in a JSONL file", description=(__doc__ or "").partition("\n\n")[2]
     )
@@ -55,7 +54,6 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify a file; return 0 if every row was judged, 1 if some were malformed."""
     malformed, numbers = 0, count(1)
     verdicts: Counter[str] = Counter()
     disputed: Counter[str] = Counter()
@@ -101,10 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def parse_row(line: bytes) -> dict[str, Any]:
-    """Parse a row and check that answer and completion are strings; a numeric answer becomes text.
-
-    Raises a ValueError that says what is wrong with a malformed row.
-    """
+    """Parse a row; a numeric answer becomes text."""
     if len(line) > MAX_LINE:
         raise ValueError(f"longer than {MAX_LINE >> 20} MiB: write one JSON object a line")
     row = parse_line(line, surrogates=True)
@@ -133,7 +128,6 @@ def dump(row: dict[str, Any]) -> str:
 
 
 def summary(verdicts: Counter[str], disputed: Counter[str], malformed: int) -> str:
-    """Counts of rows and of each verdict, most frequent first, and the verdicts that the second opinion contradicts."""
     total = verdicts.total()
     lines = [f"{total} rows judged" + (f", {malformed} malformed" if malformed else "")]
     lines += [f"{count:>9}  {count / total:6.1%}  {verdict}" for verdict, count in verdicts.most_common()]

@@ -28,13 +28,11 @@ _BASE_IN_WORDS = re.compile("(?:base)?(?:[0-9]+|two|three|four|five|six|seven|ei
 
 _NAN = re.compile(r"(?<![A-Za-z])nan(?![A-Za-z])", re.IGNORECASE)
 
-# Largest difference of two numbers that count as equal, as a share of the larger.
 RELATIVE_TOLERANCE = 0.01
 
 
 def bases_differ(reference: str, answer: str) -> bool:
-    """Reject `11_3` for `11_2`: Math-Verify ignores the base. An answer without a base is read in the reference's
-    base."""
+    """Reject `11_3` for `11_2`: Math-Verify ignores the base. It may be missing on one side."""
     expected, answered = sorted(_BASE.findall(reference)), sorted(_BASE.findall(answer))
     return bool(expected and answered) and expected != answered
 
@@ -55,12 +53,12 @@ def numbers_side_by_side(reference: str, answer: str) -> bool:
 
 
 def not_a_number(reference: str, answer: str) -> bool:
-    """Reject `nan` on either side: Math-Verify reads it as a word, which equals itself."""
+    """Reject `nan`: Math-Verify reads it as a word, which equals itself."""
     return bool(_NAN.search(reference) or _NAN.search(answer))
 
 
 def undefined(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
-    """Reject `1:00` for `12:00`: both divide by zero, so Math-Verify finds them equal. Identical text is equal.
+    """Reject `1:00` for `12:00`: both divide by zero, so Math-Verify finds them equal.
 
     Arguments are Math-Verify's readings, with the text last.
     """
@@ -79,13 +77,11 @@ def magnitudes_differ(reference: Sequence[Any], answer: Sequence[Any]) -> bool:
 
 
 def at_least_one(readings: Sequence[Any]) -> bool:
-    """Return whether a reading is a number of absolute value 1 or more, so cannot be a proportion."""
     value = _value(readings)
     return value is not None and bool(abs(value) >= 1)
 
 
 def _value(readings: Sequence[Any]) -> Any:
-    """A reading as a real number; None if it is not one."""
     if not readings or not isinstance(readings[0], sympy.Expr) or readings[0].free_symbols:
         return None
     try:
@@ -100,10 +96,7 @@ _SPARE = "qwzvukhjt"
 
 
 def with_capitals_renamed(reference: str, answer: str) -> tuple[str, str] | None:
-    """Rename each capital that also occurs as a small letter in the same answer: `R` next to `r`.
-
-    Returns None if there is no such letter, or no unused letter to rename it to.
-    """
+    """Rename each capital that also occurs as a small letter in the same answer: `R` next to `r`."""
     if reference == reference.lower() and answer == answer.lower():
         return None
     used = [{match["letter"] for match in _SYMBOL.finditer(side) if match["letter"]} for side in (reference, answer)]

@@ -16,19 +16,15 @@ from latex2sympy2_extended.logic import And
 from sympy.core.relational import GreaterThan, LessThan, Relational, StrictLessThan
 
 Reader = Callable[[str], Sequence[Any]]
-Solution = tuple[Any, sympy.Set]  # a letter and its values
+Solution = tuple[Any, sympy.Set]
 
 _OR = re.compile(r"\\text\s*\{\s*or\s*\}|\\(?:lor|vee)(?![A-Za-z])|(?<![A-Za-z\\])or(?![A-Za-z])")
 _AND = re.compile(r"\\text\s*\{\s*and\s*\}|\\(?:land|wedge)(?![A-Za-z])|(?<![A-Za-z\\])and(?![A-Za-z])")
 _RELATION = re.compile(r"[<>≤≥≠]|\\(?:[lg]eq?|[lg]t|neq?)(?![A-Za-z])")
-MAX_PARTS = 8  # per answer
+MAX_PARTS = 8
 
 
 def same_interval(reference: Sequence[Any], answer: str, read: Reader, equal: Callable[[Any, Any], bool]) -> bool:
-    """Return whether an answer is a solved inequality whose solution is the reference's interval.
-
-    `reference` holds Math-Verify's readings, `read` parses LaTeX, and `equal` compares two sets.
-    """
     letter, interval = None, reference[0] if reference else None
     if isinstance(interval, sympy.Eq) and isinstance(interval.rhs, sympy.Set):
         letter, interval = interval.lhs, interval.rhs  # x \in [1,2]
@@ -53,14 +49,12 @@ def _solve(latex: str, read: Reader) -> Solution | None:
 
 
 def _solved(readings: Sequence[Any]) -> Solution | None:
-    """Solve one inequality or a chain of them."""
     reading = readings[0] if readings else None
     relations = reading._unsorted_args if isinstance(reading, And) else [reading]
     return _combined(sympy.Intersection, map(_ray, relations))
 
 
 def _combined(combine: Callable[..., sympy.Set], solutions: Iterable[Solution | None]) -> Solution | None:
-    """Combine solutions for the same letter; None if one is missing or for another letter."""
     combined: list[Solution] = []
     for solution in solutions:
         if solution is None or (combined and combined[0][0] != solution[0]):
@@ -89,5 +83,4 @@ def _ray(relation: Any) -> Solution | None:
 
 
 def _is_letter(side: Any) -> bool:
-    """Return whether a side is a symbol or a function like f(x)."""
     return isinstance(side, (sympy.Symbol, sympy.core.function.AppliedUndef))

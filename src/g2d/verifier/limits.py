@@ -1,4 +1,4 @@
-"""Limits of one verification; exceeding them gives the verdict `timeout` or `limit`."""
+"""Limits of one verification."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one item; every answer of MATH, MATH-500 and GSM8K is far below the defaults."""
+    """Every answer of MATH, MATH-500 and GSM8K is far below the defaults."""
 
-    deadline_s: float = 5.0  # CPU seconds of the worker, so verdicts do not depend on the load of the machine
-    wall_s: float = 60.0  # wall-clock seconds, for a worker that hangs without using CPU
+    deadline_s: float = 5.0  # CPU seconds, so verdicts do not depend on the load of the machine
+    wall_s: float = 60.0  # limit for a worker that hangs without using CPU
     memory_bytes: int = 1024 * MIB  # resident memory of a worker; an idle one holds 80 MiB
-    max_completion_chars: int = 4_000_000  # longer completions are not searched for an answer
-    max_answer_chars: int = 2_000  # longer answers are not parsed
-    max_nesting: int = 16  # answers with deeper brackets are not parsed
+    max_completion_chars: int = 4_000_000
+    max_answer_chars: int = 2_000
+    max_nesting: int = 16
 
     def allow(self, answer: str) -> bool:
-        """Return whether an answer is small enough to parse."""
         return len(answer) <= self.max_answer_chars and nesting(answer) <= self.max_nesting
 
 
@@ -28,7 +27,7 @@ _BRACKET = re.compile(r"[{(\[]|[)\]}]")
 
 
 def nesting(text: str) -> int:
-    """Nesting depth of brackets of any kind; a half-open interval `[1,2)` is balanced."""
+    """Depth of brackets of any kind; `[1,2)` is balanced."""
     depth = deepest = 0
     for match in _BRACKET.finditer(text):
         depth = depth + 1 if match.group() in "{([" else max(depth - 1, 0)

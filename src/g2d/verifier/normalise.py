@@ -1,7 +1,6 @@
-"""Normalisation of reference and answer before Math-Verify parses them: text in, text out.
+"""Normalisation of reference and answer before Math-Verify parses them: notation changes, the meaning does not.
 
-Each step changes the notation and keeps the meaning. The second opinion does not use this module, so that it does not
-share its mistakes. All patterns match in linear time.
+The second opinion does not use it, to make independent mistakes. All patterns match in linear time.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def normalise(answer: str) -> str:
     '(12345, 2 i)'
     """
     if _PLAIN.fullmatch(answer):
-        return answer  # fast path for most answers
+        return answer
     text = unwrap(without_final_punctuation(without_end_tokens(answer)))
     text = without_inner_boxes(without_final_punctuation(text))
     for step in (
@@ -70,7 +69,6 @@ def unwrap(text: str) -> str:
 
 
 def _closing(text: str, start: int) -> int:
-    """Position of the brace that closes the one before `start`; -1 if it stays open."""
     depth = 1
     for match in _BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(match.group(), 0)
@@ -104,7 +102,7 @@ def without_inner_boxes(text: str) -> str:
     r"""Replace inner boxes by their grouped content: `x=\boxed{3}` is `x=3`, `2\boxed{a+b}` is `2(a+b)`."""
     if "box" not in text:
         return text
-    open_groups = [""]  # text so far in each open group
+    open_groups = [""]
     openings = [""]
     position = 0
     for match in _BOX_OR_BRACE.finditer(text):
@@ -125,9 +123,8 @@ def without_inner_boxes(text: str) -> str:
 
 
 def _framed(before: str, content: str) -> str:
-    """Content of a box, in the form that the preceding text requires."""
     if re.search(r"(?:[_^]|\\[A-Za-z]+)\s*\Z", before[-40:]):
-        return f"{{{content}}}"  # argument of a command or script
+        return f"{{{content}}}"
     is_sum = re.search(r"[^\s+-][\s]*[+-]", content) and not re.search(r"[,;=<>]|\\(?:le|ge|ne|lt|gt|in)", content)
     return f"({content})" if is_sum else f" {content} "
 
@@ -137,7 +134,6 @@ _TIE = re.compile("~(?!=)")
 
 
 def with_known_signs(text: str) -> str:
-    """Replace Unicode signs by LaTeX commands and ties by spaces, for Math-Verify."""
     return _TIE.sub(" ", text if text.isascii() else text.translate(_SIGNS))
 
 
@@ -173,7 +169,7 @@ def with_braced_roots(text: str) -> str:
         return text
     text = _BARE_ROOT.sub(lambda root: rf"\sqrt{{{root['digits']}}}" if root["digits"] else r"\sqrt ", text)
     written = list(text)
-    opened: list[int | None] = []  # positions where a radicand opens; None for other brackets
+    opened: list[int | None] = []
     for bracket in _ROOT_OR_BRACKET.finditer(text):
         if bracket.group() != ")":
             opened.append(bracket.end() - 1 if bracket["root"] else None)

@@ -1,7 +1,6 @@
 """A pool of worker processes that judge pairs of answers within limits.
 
-A pair that exceeds its deadline or memory ends its worker; a new worker continues the batch. Workers start with the
-first batch. A pool may be used by one thread at a time, in the process that created it (see `Verifier`).
+A pair that exceeds its deadline or memory ends its worker; a new worker continues the batch.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from g2d.verifier.verdict import Verdict
 Pair = tuple[str | Entry, str]  # reference, answer
 
 START_S = 120.0  # seconds to import sympy from a cold network file system
-REAP_S = 5.0  # seconds for a process to exit after it has closed its pipe
-CHUNK = 32  # pairs per message
+REAP_S = 5.0  # seconds to exit after closing the pipe
+CHUNK = 32
 PACKAGE_ROOT = Path(__file__).parents[2]
 
 
@@ -36,8 +35,6 @@ class VerifierError(RuntimeError):
 
 
 class Pool:
-    """Up to `size` workers that share each batch."""
-
     def __init__(self, size: int, limits: Limits) -> None:
         if size < 1:
             raise ValueError(f"workers={size}: a verifier needs at least one worker")
@@ -46,7 +43,7 @@ class Pool:
         self.workers: list[_Worker] = []
 
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Verdicts in the order of the pairs; a VerifierError if no worker can be started."""
+        """Verdicts in order; a VerifierError if no worker can be started."""
         batch = _Batch(self, pairs)
         threads = ThreadPoolExecutor(self.size)
         serving = [*self.workers, *[None] * self.size][: min(self.size, len(pairs))]
@@ -65,7 +62,6 @@ class Pool:
         return [batch.verdicts[i] for i in range(len(pairs))]
 
     def close(self) -> None:
-        """Stop the workers; the next batch starts new ones."""
         while self.workers:
             self.workers.pop().end()
 
@@ -76,14 +72,12 @@ class Pool:
 
 
 def default_workers() -> int:
-    """Cores available to this process, divided by the local ranks of a distributed run."""
+    """Cores available to this process, divided by the local ranks."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 class _Batch:
-    """Pairs to judge; one thread per worker sends them in small chunks."""
-
     def __init__(self, pool: Pool, pairs: Sequence[Pair]) -> None:
         self.pool, self.pairs = pool, pairs
         self.waiting = deque(range(len(pairs)))
@@ -92,7 +86,6 @@ class _Batch:
         self.given_up = False
 
     def work(self, worker: _Worker | None) -> None:
-        """Judge chunks of pairs until none is left, with this worker or a replacement."""
         while not self.given_up and (chunk := self._take()):
             worker = worker or self._hire()
             worker.ask([self.pairs[i] for i in chunk])
@@ -106,9 +99,9 @@ class _Batch:
                 worker = None
 
     def _take(self) -> deque[int]:
-        """Take the next pairs; chunks shrink towards the end of the batch so that the workers finish together."""
+        """Take the next pairs; chunks shrink so that the workers finish together."""
         chunk: deque[int] = deque()
-        with suppress(IndexError):  # the queue is empty
+        with suppress(IndexError):
             for _ in range(max(1, min(CHUNK, len(self.waiting) // (2 * self.pool.size)))):
                 chunk.append(self.waiting.popleft())
         return chunk
@@ -123,7 +116,7 @@ class _Batch:
         return worker
 
     def _blame(self, chunk: deque[int], worker: _Worker) -> None:
-        """Decide the pair that ended a worker, the first without a verdict, or schedule it for a second try."""
+        """Decide the pair that ended a worker, or schedule it for a second try."""
         code = worker.process.returncode
         if code == 0:  # the worker exited after a pair that exceeded the memory limit
             return
@@ -136,14 +129,12 @@ class _Batch:
 
 
 class _Worker:
-    """A worker process and the connection to its standard input."""
-
     def __init__(self, limits: Limits) -> None:
         command = [sys.executable, "-P", "-W", "ignore", "-m", "g2d.verifier.worker"]
         paths = [str(PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.wall_s = limits.wall_s
-        self.imported = False  # whether this worker has imported reasoning-gym
-        self.patience_s = limits.wall_s  # seconds to wait for each verdict of the last chunk
+        self.imported = False
+        self.patience_s = limits.wall_s
         self.connection, theirs = Pipe()
         with theirs:
             self.process = subprocess.Popen(
@@ -152,21 +143,20 @@ class _Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                # Keeps the order of sets of symbols the same in every run.
+                # Keeps the order of sets of symbols.
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
             )
         self.hung_up = False
 
     def ask(self, pairs: list[Pair]) -> None:
-        """Send pairs; the next replies are their verdicts. The first `Entry` makes the worker import reasoning-gym."""
+        """Send pairs. The first `Entry` makes the worker import reasoning-gym."""
         imports = not self.imported and any(isinstance(reference, Entry) for reference, _ in pairs)
         self.patience_s = self.wall_s + (START_S if imports else 0)
         self.imported = self.imported or imports
-        with suppress(OSError):  # the worker exited, which `reply` reports
+        with suppress(OSError):  # the worker exited: `reply` reports it
             self.connection.send_bytes(json.dumps(pairs).encode())
 
     def reply(self, patience_s: float) -> Any:
-        """The next message; None after `patience_s` seconds or if the worker closed the connection."""
         try:
             return json.loads(self.connection.recv_bytes()) if self.connection.poll(patience_s) else None
         except (EOFError, OSError):
@@ -174,17 +164,15 @@ class _Worker:
             return None
 
     def end(self) -> str:
-        """Stop the process and return the end of its stderr."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=REAP_S if self.hung_up else 0)
-        self.process.kill()  # no effect if it has exited
+        self.process.kill()
         stderr = self.process.communicate()[1].decode(errors="replace")
         self.connection.close()
         return stderr.strip()[-2000:]
 
     def abandon(self) -> None:
-        """Close this process's copies of the pipes; the child belongs to the parent process."""
         assert self.process.stderr is not None
         self.process.stderr.close()
         self.connection.close()
-        self.process.returncode = 0  # keeps `subprocess` from waiting for it
+        self.process.returncode = 0  # else `subprocess` waits for it

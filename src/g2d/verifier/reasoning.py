@@ -1,8 +1,7 @@
-"""Verdicts on problems of reasoning-gym: the task's `score_answer` judges the boxed answer; only a score of 1.0 is
-correct.
+"""Verdicts on problems of reasoning-gym: the task's `score_answer` judges the boxed answer; only 1.0 is correct.
 
 Some tasks evaluate the answer as Python, and a completion must not run code. So their `eval` is replaced by
-`ast.literal_eval`, and text for sympy's `parse_expr`, which also evaluates, must be a formula with allowed names.
+`ast.literal_eval`, and text for sympy's `parse_expr` must be a formula with allowed names.
 """
 
 from __future__ import annotations
@@ -36,13 +35,11 @@ _NAMES = frozenset(
 
 
 class Entry(NamedTuple):
-    """A problem of reasoning-gym as a reference answer."""
-
-    literal: str  # Python literal with task, config and entry (question, answer, metadata)
+    literal: str  # Python literal with task, config and entry
 
 
 def judge(entry: str, answer: str) -> Verdict:
-    """Judge an answer to the problem in this literal; raises whatever the task's `score_answer` raises."""
+    """Judge an answer to the problem; raises whatever the task's `score_answer` raises."""
     problem = _read(entry)
     if problem["task"] in FORMULAS and not _is_formula(answer):
         return "parse_error"
@@ -58,7 +55,7 @@ def prepare() -> None:
 
 
 def _is_formula(answer: str) -> bool:
-    """Return whether `parse_expr` can only do arithmetic with a text: no strings, attributes or unlisted names."""
+    """Return whether `parse_expr` can only do arithmetic: no strings, attributes or unlisted names."""
     names = _NAME.findall(answer)
     return (
         _FORMULA.fullmatch(answer) is not None

@@ -1,8 +1,7 @@
 """A second opinion on whether an answer equals its reference, independent of Math-Verify and sympy.
 
-Both are normalised as strings, as in the MATH and Minerva graders. Numbers are compared exactly, also inside tuples,
-lists, intervals, vectors and matrices. The result is True or False if the normal forms are certain, else None. It does
-not affect rewards; the disagreement rate estimates the label noise.
+Both are normalised as strings, as in the MATH and Minerva graders, and numbers are compared exactly. Rewards do not
+depend on it; the disagreement rate estimates the label noise.
 """
 
 from __future__ import annotations
@@ -15,24 +14,22 @@ from itertools import accumulate, pairwise
 
 from g2d.verifier.units import Unit, find_unit, of_price
 
-# A decimal this close to the other number (as a share of it) may be a rounded value.
+# A decimal this close (as a share) may be a rounded value.
 DOUBT = Fraction(1, 100)
 MAX_DIGITS = 1_000  # longer numbers are compared as strings
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Normal form of an answer."""
-
     body: str  # LaTeX without spaces, layout and units
     name: str | None  # variable of a leading `x=` or `x\in`
-    unit: Unit | None  # canonical; None if absent or not recognised
+    unit: Unit | None
     percent: bool  # whether a percent sign was dropped
-    base: str | None  # subscript of a number
+    base: str | None
 
 
 def second_opinion(reference: str, answer: str) -> bool | None:
-    """Return whether an answer equals the reference; None if the normalised strings and numbers cannot decide."""
+    """Return whether an answer equals the reference; None if unsure."""
     expected, given = normalise(reference), normalise(answer)
     if None not in (expected.name, given.name) and expected.name != given.name:
         return None
@@ -48,7 +45,6 @@ def second_opinion(reference: str, answer: str) -> bool | None:
 
 
 def _same_percentage(expected: Answer, found: Answer) -> bool | None:
-    """Compare two answers if exactly one has a percent sign."""
     literal = same(expected.body, found.body)
     if literal:
         # 10 may be a percentage without its sign.
@@ -59,7 +55,7 @@ def _same_percentage(expected: Answer, found: Answer) -> bool | None:
     return _close(*((a / 100, b) if expected.percent else (a, b / 100)), rounded=True)
 
 
-GAP = "\N{OPEN BOX}"  # placeholder for space that separates numbers
+GAP = "\N{OPEN BOX}"
 _SPACE = re.compile(r"\\[!,;:> ]|~|\s")
 _SIDE_BY_SIDE = re.compile(rf"(?<=[0-9])(?:{_SPACE.pattern})+(?=[0-9])")
 _GROUPED = re.compile(rf"(?<![0-9])[0-9]{{1,3}}(?:(?:{_SPACE.pattern})[0-9]{{3}})+(?![0-9/])")
@@ -87,7 +83,6 @@ _NUMBER_WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", 
 
 
 def normalise(text: str) -> Answer:
-    """Normal form of an answer without its box."""
     dollar = frozenset({("dollar", 1)}) if r"\$" in text else None
     text = text.replace(r"\$", "")
     unwrapped, unit = _split_words(text)
@@ -117,7 +112,6 @@ def normalise(text: str) -> Answer:
 
 
 def _split_words(text: str) -> tuple[str, Unit | None]:
-    r"""Unwrap `\text{...}` and split off a known unit behind a number; other words stay."""
     match = re.search(rf"(?<=[0-9}}\s!,)]){_WORDS.pattern}(?:\^\{{?([0-9])\}}?)?[\s.]*$", text)
     if match and re.search("[0-9]", text[: match.start()]):
         unit = find_unit(f"{match[1]}^{match[2]}" if match[2] else match[1])
@@ -134,9 +128,8 @@ _MATRIX = re.compile(r"\\begin\{(?:small)?matrix\}(.*)\\end\{(?:small)?matrix\}"
 
 
 def same(expected: str, found: str) -> bool | None:
-    """Compare two normal forms as strings, numbers or words, or part by part."""
     if "nan" in (expected.casefold(), found.casefold()):
-        return False  # equal to nothing
+        return False
     if expected == found:
         return True if expected else None
     a, b = number(expected), number(found)
@@ -151,7 +144,7 @@ def same(expected: str, found: str) -> bool | None:
 
 
 def number(body: str) -> Fraction | None:
-    """Exact value of a normal form that is a plain number: integer, decimal, fraction or mixed number."""
+    """Exact value of an integer, decimal, fraction or mixed number."""
     sign = -1 if body.startswith("-") else 1
     body = body.removeprefix("-")
     if body.startswith("-"):
@@ -175,7 +168,7 @@ def _decimal(text: str) -> Fraction | None:
 
 
 def _close(a: Fraction, b: Fraction, rounded: bool) -> bool | None:
-    """Return whether two numbers are equal; None if one may be a rounded decimal."""
+    """None if one may be a rounded decimal."""
     if a == b:
         return True
     return None if rounded and abs(a - b) <= DOUBT * max(abs(a), abs(b)) else False
@@ -183,7 +176,7 @@ def _close(a: Fraction, b: Fraction, rounded: bool) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Entries of a composite and its kind of bracket; lists and sets are unordered."""
+    """Entries of a composite; lists and sets are unordered."""
 
     bracket: str
     entries: tuple[str, ...]
@@ -221,7 +214,7 @@ def _same_parts(a: _Parts, b: _Parts) -> bool | None:
 
 
 def _same_members(a: tuple[str, ...], b: tuple[str, ...]) -> bool | None:
-    """Compare as sets of keys, in linear time because an answer may list a thousand numbers."""
+    """Compare as sets: an answer may list a thousand numbers."""
     keys, other_keys = {_key(entry) for entry in a}, {_key(entry) for entry in b}
     if keys == other_keys:
         # Three or more words in another order may be a different ordering.
@@ -230,7 +223,6 @@ def _same_members(a: tuple[str, ...], b: tuple[str, ...]) -> bool | None:
 
 
 def _key(body: str) -> Hashable:
-    """Key that is the same for equal entries."""
     if (value := number(body)) is not None:
         return value
     if (parts := _parts(body)) is not None:
@@ -240,14 +232,13 @@ def _key(body: str) -> Hashable:
 
 
 def _is_certain(body: str) -> bool:
-    """Return whether different keys imply different values; not so for rounded decimals and most expressions."""
+    """Return whether different keys imply different values."""
     if (parts := _parts(body)) is not None:
         return all(map(_is_certain, parts.entries))
     return _is_word(body) or (number(body) is not None and "." not in body)
 
 
 def _split(text: str) -> Iterator[str]:
-    """Entries between commas at the top level."""
     if re.fullmatch(r"-?[0-9]{1,3}(?:,[0-9]{3})+", text):
         yield text  # one number with thousands separators
         return
@@ -262,7 +253,6 @@ def _wraps(text: str) -> bool:
 
 
 def _depths(text: str) -> Iterator[int]:
-    """Number of open brackets after each character."""
     return accumulate((char in _OPEN) - (char in _CLOSE) for char in text)
 
 

@@ -55,7 +55,6 @@ _PERCENT = re.compile(r"\s*\\?%\Z")
 
 
 def without_percent(latex: str) -> str | None:
-    """Drop a final percent sign; None if there is none or another one remains."""
     bare = _PERCENT.sub("", latex)
     return bare if bare != latex and "%" not in bare else None
 
@@ -103,7 +102,6 @@ def split_qualifier(latex: str) -> tuple[str, str | None] | None:
 
 
 def _set(found: re.Match[str]) -> str | None:
-    """Letter of the set of numbers; None for a part of a set, or if no set is named."""
     named = found["set"] or found["kind"] or found["kind_of_one"] or found["kind_of_many"]
     if named is None or found["part"]:
         return None

@@ -1,7 +1,7 @@
 """Strict use of Math-Verify: one boxed answer, no anchors, no timeouts, gold before answer.
 
-It runs in a worker process that enforces the deadline (`g2d.verifier.worker`). Math-Verify's own timeouts use SIGALRM:
-they work in whole seconds, only in the main thread, and do not interrupt C code.
+A worker process enforces the deadline: Math-Verify's own timeouts use SIGALRM, which needs the main thread and does not
+interrupt C code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ _DROP_UNITS = NormalizationConfig(units=True, boxed="none")
 
 
 def judge(reference: str, answer: str) -> Verdict:
-    """Compare two answers, with or without a box around them: `correct`, `incorrect` or `parse_error`."""
     gold, target = prepare(reference), prepare(answer)
     if agree(gold, target) or any(agree(*pair) for pair in rephrased(gold, target)):
         return "correct"
@@ -44,7 +43,6 @@ def judge(reference: str, answer: str) -> Verdict:
 
 
 def agree(gold: Prepared, target: Prepared) -> bool:
-    """Return whether an answer equals the reference and no guard objects."""
     if guards.not_a_number(gold.latex, target.latex):
         return False
     if same_words(gold.latex, target.latex):
@@ -88,7 +86,6 @@ def rephrased(gold: Prepared, target: Prepared) -> Iterator[tuple[Prepared, Prep
 
 
 def readings(gold: Prepared, target: Prepared) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Math-Verify's readings of both answers."""
     # If a tail may be part of the mathematics, keep both tails.
     keep_units = not (gold.tail.is_label and target.tail.is_label)
     return read(gold.latex, keep_units), read(target.latex, keep_units)
@@ -106,8 +103,6 @@ def _equal(gold: Any, target: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A normalised answer, its tail (removed here or by Math-Verify), and the set of numbers in its qualifier."""
-
     latex: str
     tail: units.Tail
     numbers: str | None = None
@@ -130,7 +125,7 @@ def prepare(answer: str) -> Prepared:
 
 @lru_cache(maxsize=4096)
 def read(latex: str, keep_units: bool) -> tuple[Any, ...]:
-    """Math-Verify's readings of an answer: a sympy object if it parses, and the normalised string."""
+    """Math-Verify's readings: a sympy object if it parses, and the normalised string."""
     config = _BOXED_WITH_UNITS if keep_units else _BOXED
     return tuple(parse(rf"\boxed{{{latex}}}", extraction_config=[config], parsing_timeout=None))
 
@@ -139,12 +134,11 @@ def read(latex: str, keep_units: bool) -> tuple[Any, ...]:
 
 
 def parse_in_two_stages() -> None:
-    """Speed up Math-Verify's parser in this process, without changing its results."""
     _Latex2Sympy.create_parser = in_two_stages(_Latex2Sympy.create_parser)
 
 
 def in_two_stages(create_parser: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    """Try ANTLR's SLL prediction, which caches its decisions, and fall back to LL if it fails.
+    """Try ANTLR's SLL prediction, which caches its decisions, and fall back to LL.
 
     ANTLR guarantees that SLL either gives the same tree as LL or reports a syntax error.
     """
@@ -157,7 +151,7 @@ def in_two_stages(create_parser: Callable[[Any, str], Any]) -> Callable[[Any, st
             parser._interp.predictionMode = PredictionMode.SLL
             try:
                 return parse()
-            except Exception:  # latex2sympy raises bare ones for syntax errors
+            except Exception:
                 return create_parser(self, latex).math()
 
         parser.math = math

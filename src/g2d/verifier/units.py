@@ -50,7 +50,6 @@ _SIGN = "|".join(re.escape(sign) for sign in _CURRENCIES) + r"|\\text\s*\{\s*(?:
 _PRICE = re.compile(
     rf"(?:(?P<minus>-?)(?P<before>{_SIGN})\s*)?(?P<number>{_SINGLE_NUMBER.pattern})(?P<behind>{_SIGN})?\s*"
 )
-# Words that may change the value of the number before them.
 _CARDINAL = (
     "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen|"
     "(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|[a-z]*illi(?:on|ard)"
@@ -77,11 +76,9 @@ _PERCENT: Unit = frozenset({("percent", 1)})  # Math-Verify divides the number b
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of an answer that would be dropped."""
-
-    text: str  # as written, without spaces
-    is_label: bool  # whether it names a unit or the things counted, so can be dropped
-    unit: Unit | None = None  # if recognised
+    text: str
+    is_label: bool  # it names a unit or the things counted, so can be dropped
+    unit: Unit | None = None
 
 
 NO_TAIL = Tail("", True)
@@ -109,7 +106,7 @@ def read_tail(quantity: str, tail: str, is_price: bool) -> Tail:
 
 
 def changes_value(words: str) -> bool:
-    """Return whether words behind a number may change its value: `million`, `squared`, `thirds`, `sin x`, `M`."""
+    """Return whether words behind a number may change its value: `million`, `squared`, `sin x`, `M`."""
     if find_unit(words) is not None:
         return False
     plain = unicodedata.normalize("NFKC", words)
@@ -147,12 +144,11 @@ def split_label(latex: str) -> tuple[str, Tail] | None:
 
 
 def _is_word(letters: str) -> bool:
-    """Return whether letters form a word rather than a product: at least three, not consecutive in the alphabet."""
+    """At least three letters, not consecutive in the alphabet."""
     return len(letters) >= 3 and letters not in _ALPHABET
 
 
 def read_symbol(latex: str) -> Tail:
-    """Unit of the only sign in an answer; no tail if there are none or several."""
     named = [unit for sign, unit in _SIGNS.items() if sign in latex]
     return Tail("", True, frozenset({(named[0], 1)})) if len(named) == 1 else NO_TAIL
 
@@ -190,7 +186,6 @@ def find_unit(words: str) -> Unit | None:
 
 
 def differ(reference: Tail, answer: Tail) -> bool:
-    """Return whether both have a unit and the units differ."""
     return None not in (reference.unit, answer.unit) and reference.unit != answer.unit
 
 

@@ -29,10 +29,8 @@ class Judgement:
 
     @property
     def reward(self) -> float:
-        """Binary reward of the paper (section 2.1): 1 for a correct answer, else 0."""
         return float(self.verdict == "correct")
 
     @property
     def disputed(self) -> bool:
-        """Return whether the second opinion contradicts the verdict; False if it cannot decide."""
         return self.second_opinion is not None and self.second_opinion != (self.verdict == "correct")

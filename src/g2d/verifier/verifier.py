@@ -1,5 +1,3 @@
-"""Judge completions: extract the answer, check its size, compare each distinct pair once."""
-
 from __future__ import annotations
 
 import atexit
@@ -18,16 +16,16 @@ from g2d.verifier.reasoning import Entry
 from g2d.verifier.second_opinion import second_opinion
 from g2d.verifier.verdict import NO_REFERENCE, Judgement, Verdict
 
-CACHE_SIZE = 2**16  # judgements, a few hundred bytes each
+CACHE_SIZE = 2**16  # a few hundred bytes each
 
 # Math-Verify compares these as integers (checked by a property test), so they need no worker.
 _SMALL_INTEGER = re.compile(r"-?[0-9]{1,15}")
 
 
 class Verifier:
-    """Judges completions with a pool of workers. It is a context manager and thread-safe.
+    """Judges completions with a pool of workers; a context manager, thread-safe.
 
-    Verdicts do not depend on the order of the items, the number of workers or earlier batches.
+    Verdicts do not depend on order, number of workers or earlier batches.
     """
 
     def __init__(self, workers: int = 1, limits: Limits | None = None) -> None:
@@ -40,12 +38,12 @@ class Verifier:
     def verify(
         self, items: Sequence[tuple[str | Entry | None, str]], finish_reasons: Sequence[str | None] | None = None
     ) -> list[Judgement]:
-        """Judge completions, in order; raises a VerifierError if no worker can be started.
+        """Judge completions, in order; a VerifierError if no worker can be started.
 
         Args:
-            items: (reference answer, completion text). The reference may have a box. It is an `Entry` if the task of
-                reasoning-gym judges, and None if the problem has no right answer.
-            finish_reasons: why each completion ended; "length" distinguishes `truncated` from `no_boxed`.
+            items: (reference answer, completion text); an `Entry` if the task of reasoning-gym judges, None without a
+                right answer.
+            finish_reasons: "length" distinguishes `truncated` from `no_boxed`.
         """
         reasons = [None] * len(items) if finish_reasons is None else finish_reasons
         if len(reasons) != len(items):
@@ -56,7 +54,6 @@ class Verifier:
         return [judged[entry] if isinstance(entry, tuple) else entry for entry in extracted]
 
     def _extract(self, reference: str | Entry | None, text: str, finish_reason: str | None) -> Pair | Judgement:
-        """The pair of answers to compare, or the judgement if there is nothing to compare."""
         if reference is None:
             return Judgement(NO_REFERENCE, None)
         if len(text) > self.limits.max_completion_chars:
@@ -85,12 +82,11 @@ class Verifier:
         return judged
 
     def close(self) -> None:
-        """Stop the workers."""
         with self._lock:
             self._pool.close()
 
     def _after_fork(self) -> None:
-        """Reset a forked child: the workers are the parent's, and another thread may have held the lock."""
+        """The workers are the parent's, and another of its threads may have held the lock."""
         self._lock = threading.Lock()
         self._pool.abandon()
 
@@ -124,7 +120,7 @@ def verify_batch(
 
 @cache
 def shared_verifier(workers: int = 1, limits: Limits | None = None) -> Verifier:
-    """This process's verifier with these settings, created on first use and closed at exit."""
+    """This process's verifier with these settings, closed at exit."""
     verifier = Verifier(workers, limits)
     atexit.register(verifier.close)
     return verifier

@@ -33,7 +33,7 @@ _BRACKETED = re.compile(r"[(\[][^()\[\]]*[)\]]")
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Members of a reference in words, and whether their order counts; `letters`: an ordering of single capitals."""
+    """`letters`: an ordering of single capitals."""
 
     members: tuple[str, ...]
     ordered: bool
@@ -90,7 +90,7 @@ def _without_text(latex: str) -> str:
 
 
 def _spelled(plain: str) -> str:
-    """Drop space, points and brackets between letters and hyphens between words; lower case."""
+    """Drop space, points, brackets and hyphens."""
     return re.sub(r"[\s.()\[\]]", "", _HYPHEN.sub("", plain)).casefold()
 
 

@@ -1,7 +1,7 @@
 """A verifier worker: `python -m g2d.verifier.worker DEADLINE_S MEMORY_BYTES`, with a `Connection` as standard input.
 
-The parent sends lists of [reference, answer] as JSON (a reference that is a list is an `Entry`), and the worker sends
-one message per pair, in order. It is a fresh interpreter, so it inherits no torch, CUDA or threads.
+The parent sends lists of [reference, answer] as JSON (a list as reference is an `Entry`), and the worker sends one
+message per pair. It is a fresh interpreter, so it inherits no torch, CUDA or threads.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from g2d.verifier.verdict import Verdict
 
 
 def main() -> None:
-    """Serve until the parent closes the connection or a pair exceeds the memory limit."""
     deadline_s, memory_bytes = float(sys.argv[1]), int(sys.argv[2])
-    # The parent handles Ctrl-C and SIGTERM. A scheduler sends SIGTERM to every process of a job, but a training needs
-    # this worker until its step is finished. SIGPROF must kill, even if the parent ignores it.
+    # The parent handles these. A scheduler sends SIGTERM to every process, but a training needs this worker until its
+    # step is finished. SIGPROF must kill, even if the parent ignores it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -37,13 +36,13 @@ def main() -> None:
     _restrict(resource.RLIMIT_CORE, 0)
 
     def bounded(judge: Callable[[str, str], Verdict], reference: str, answer: str) -> Verdict:
-        # The kernel ends this process when the pair exceeds its CPU time, even inside C code.
+        # The kernel ends this process after its CPU time, even inside C code.
         signal.setitimer(signal.ITIMER_PROF, deadline_s)
         try:
             return judge(reference, answer)
         except (MemoryError, RecursionError):
             return "limit"
-        except Exception:  # Math-Verify and sympy raise many types on text that is not mathematics
+        except Exception:  # Math-Verify and sympy raise many types
             return "parse_error"
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
@@ -72,7 +71,7 @@ def main() -> None:
 
 
 def peak_memory() -> int:
-    """Largest resident size of this process so far, in bytes; `ru_maxrss` would include the parent's on Linux."""
+    """Largest resident size in bytes; `ru_maxrss` would include the parent's on Linux."""
     try:
         with open("/proc/self/status", "rb") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith(b"VmHWM:"))
@@ -81,7 +80,6 @@ def peak_memory() -> int:
 
 
 def _restrict(kind: int, value: int) -> None:
-    """Lower a limit of this process."""
     _, hard = resource.getrlimit(kind)
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (value, value))

@@ -3,10 +3,10 @@
     python -m tests.workflow.slurm.cluster up FOLDER      # as root; then sinfo, sbatch, snakemake --profile slurm ...
     python -m tests.workflow.slurm.cluster down FOLDER
 
-Slurm reads its configuration from /etc/slurm and nowhere else, so only one such cluster can run on a machine; where
-Slurm is configured already, `up` refuses. Everything else lives in FOLDER, and `down` ends the daemons whose process
-ids are there, and nothing else. The nodes pretend to have the memory and the cores that the profile asks for. There is
-no munge, no cgroup and no slurmdbd; memory is enforced by Slurm's own accounting, which measures every second.
+Slurm reads its configuration only from /etc/slurm, so a machine can have one such cluster; if Slurm is configured
+already, `up` refuses. All other files are in FOLDER. `down` ends only the daemons whose process ids are there.
+The nodes claim the memory and cores of the profile. There is no munge, cgroup or slurmdbd; Slurm's accounting measures
+and enforces memory every second.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ PartitionName=urgent Nodes=gpu[1-4] MaxTime=INFINITE State=UP PriorityTier=9 Pre
 
 
 class NoClusterError(RuntimeError):
-    """Slurm cannot be started here; the message says why."""
+    """Slurm cannot be started here, for the reason in the message."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Cluster:
     def up(self, owner: int | None = None) -> None:
         """Start all daemons and wait until every node is idle.
 
-        With an `owner`, a later `up` may take the cluster away once that process is gone.
+        A later `up` may remove the cluster if the process `owner` has ended.
 
         Raises:
             NoClusterError: Slurm's packages or root are missing, Slurm is configured here already, or a daemon failed.
@@ -124,7 +124,7 @@ class Cluster:
         devices = [self.folder / f"dev/gpu{n}" for n in range(GPUS_PER_NODE)]
         try:
             for device in devices:
-                os.mknod(device, 0o20666, os.makedev(1, 3))  # what /dev/null is
+                os.mknod(device, 0o20666, os.makedev(1, 3))  # like /dev/null
         except PermissionError as error:
             raise NoClusterError(f"fake GPUs need device files, which cannot be made here: {error}") from error
         values = {"host": host, "folder": self.folder, "ports": ports, "nodes": "\n".join(lines)}
@@ -149,7 +149,7 @@ class Cluster:
                 link.unlink()
 
     def wait_before_kill(self, seconds: int) -> None:
-        """Change how long a job that was asked to stop may take, in the running cluster."""
+        """Change the KillWait of the running cluster."""
         file = self.folder / "slurm.conf"
         file.write_text(re.sub(r"^KillWait=.*$", f"KillWait={seconds}", file.read_text(), flags=re.M))
         _call(["scontrol", "reconfigure"])
@@ -184,7 +184,7 @@ class Cluster:
                 time.sleep(0.05)
 
     def lose_node(self, node: str) -> None:
-        """What a power cut does to a node: its daemon, its jobs and their processes are gone without a word."""
+        """Simulate a power cut of a node: kill its daemon, its jobs and their processes."""
         jobs = squeue("--nodelist", node, "--states=RUNNING,COMPLETING", "--format=%i")
         self.stop(f"slurmd-{node}", signal.SIGKILL)
         steps = [pid for pid, title in _titles() if any(title.startswith(f"slurmstepd: [{job}.") for job in jobs)]
@@ -246,7 +246,7 @@ def _free_ports(n: int) -> list[int]:
 
 
 def _remove_what_a_killed_run_left() -> None:
-    """A test session that was killed leaves its links and daemons behind; its folder says that they were a test's."""
+    """Remove links and daemons of a killed test session, recognised by the owner in its folder."""
     link = ETC / "slurm.conf"
     if not link.is_symlink():
         return
@@ -267,22 +267,22 @@ def _state_of(pid: int) -> str:
 
 
 def _titles() -> list[tuple[int, str]]:
-    found = []
+    titles = []
     for entry in Path("/proc").iterdir():
         with suppress(ValueError, OSError):
-            found.append(
+            titles.append(
                 (int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
             )
-    return found
+    return titles
 
 
 def _descendants(pid: int) -> list[int]:
-    found = []
+    children = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in map(int, (task / "children").read_text().split()):
-                found += [*_descendants(child), child]
-    return found
+                children += [*_descendants(child), child]
+    return children
 
 
 if __name__ == "__main__":

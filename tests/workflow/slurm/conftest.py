@@ -24,8 +24,8 @@ from tests.workflow.slurm.cluster import Cluster, NoClusterError
 
 HERE = Path(__file__).parent
 
-# The Snakemake that a job begins with, which waits for its step, and the script that this runs are forked. Their own
-# starts are the Snakemake that submits and a job's step, to which Slurm sends its signals.
+# The first Snakemake of a job and the script are forked. The Snakemake that submits, and a job's step, which Slurm
+# signals, start Python.
 FORKED = """
 import os, sys
 sys.executable = {python!r}
@@ -34,11 +34,11 @@ os.environ[{variable!r}] = {door!r}
 
 
 def wait_for(condition: Callable[[], Any], running: subprocess.Popen[Any] | None = None) -> Any:
-    """What the condition returns once it is true; an assertion if the process ends before that."""
-    while not (found := condition()):
+    """Wait until the condition is true and return its value; fail if the process ends before that."""
+    while not (value := condition()):
         assert running is None or running.poll() is None, "Snakemake ended before this happened"
         time.sleep(0.2)
-    return found
+    return value
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class SlurmProject(Project):
         return self.snakemake("--profile", "slurm", *arguments)
 
     def fork_jobs(self, imports: str = LIGHT) -> None:
-        """From now on a job is one start of Python and not three; its script finds these imports made."""
+        """Fork later jobs: one start of Python instead of three, and these imports made."""
         text = FORKED.format(python=forked.python(), variable=DOOR_OF_SCRIPTS, door=imports)
         (self.root / "src/sitecustomize.py").write_text(text)
 
@@ -95,7 +95,7 @@ class SlurmProject(Project):
         path.write_text(text)
 
     def diary(self, fault: str) -> list[dict[str, Any]]:
-        """What a victim wrote down."""
+        """Events that a victim recorded."""
         path = self.root / f"diary/{fault}.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 

@@ -1,6 +1,6 @@
-"""What can happen to a job, to a node, to the controller and to Snakemake: the same command always ends right.
+"""Faults of jobs, nodes, the controller and Snakemake: the same command always completes the run.
 
-Most of this is waiting, so what has nodes of its own happens at the same time.
+Most of the time is waiting, so faults on different nodes run at the same time.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ FAULTS = {"cancelled": 1, "preempted": 1, "stubborn": 1, "lost": 2}
 def happening(
     cluster: Cluster, create_victims: Callable[..., SlurmProject], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[Any]]]:
-    """What happens side by side, by name."""
+    """Faults that run at the same time, by name."""
     works = {"broken": 1, "steady": 1}
     single = create_victims("faults", gpu=[*FAULTS], cpu=["early", "memory", "time"], works=FAULTS, partition="flaky")
     failed = create_victims("failed", gpu=[*works], fails={"broken": 1}, works=works)
@@ -95,7 +95,7 @@ def _faults_of_single_jobs(project: SlurmProject, cluster: Cluster) -> SlurmProj
     (project.root / "second.out").write_text(f"exit {second.returncode}\n{second.stdout}")
     subprocess.run(["scancel", job_of(project, "cancelled")], check=True)
     wait_for(lambda: has_ended(project, "cancelled"), snakemake)
-    # A more important job takes all GPUs: the three others are preempted. One of them does not end by itself.
+    # A more important job takes all GPUs: the three others are preempted. One of them ignores SIGTERM.
     urgent = ["--partition=urgent", "--nodelist=gpu3,gpu4", "--nodes=2", "--gpus-per-node=2", "--time=60", "--mem=10"]
     subprocess.run(["sbatch", *urgent, "--wrap", "sleep 1"], cwd=project.root, check=True, capture_output=True)
     wait_for(lambda: cluster.start_requeued(job_of(project, "stubborn")), snakemake)
@@ -145,7 +145,7 @@ def test_a_job_that_is_asked_to_stop_before_it_has_begun_is_submitted_again(surv
     assert jobs_of(survived, "early")[-1][1] == "COMPLETED"
 
 
-def test_jobs_hold_a_gpu_where_the_rule_says_so_and_nowhere_else(survived: SlurmProject) -> None:
+def test_only_rules_with_a_gpu_get_one(survived: SlurmProject) -> None:
     for fault in ("cancelled", "preempted", "stubborn", "lost"):
         assert {entry["gpu"] is not None and entry["node"].startswith("gpu") for entry in survived.diary(fault)} == {
             True
@@ -160,10 +160,10 @@ def test_a_second_snakemake_is_refused(survived: SlurmProject) -> None:
     assert "Directory cannot be locked" in second
 
 
-def test_after_a_failure_the_rest_goes_on_and_after_ctrl_c_the_same_command_does(
+def test_other_jobs_continue_after_a_failure_and_the_same_command_resumes_after_ctrl_c(
     happening: dict[str, Future[Any]],
 ) -> None:
-    """One job fails while another works, whose successor is submitted after that; the second attempt meets Ctrl-C."""
+    """A job fails while another one works; the other one's successor still runs. Ctrl-C stops the second attempt."""
     happening["failed"].result()
 
 
@@ -207,7 +207,7 @@ def _a_job_that_takes_long_to_end(folder: Path) -> None:
     assert not squeue("--states=RUNNING,COMPLETING", f"--jobs={job_id}")
 
 
-def test_after_kill_9_orphans_are_ended_and_what_they_finished_is_redone(happening: dict[str, Future[Any]]) -> None:
+def test_after_kill_9_orphans_end_and_their_jobs_run_again(happening: dict[str, Future[Any]]) -> None:
     happening["killed"].result()
 
 
@@ -259,7 +259,7 @@ def _kill_9(project: SlurmProject) -> None:
 def test_a_controller_that_is_down_is_waited_for(
     cluster: Cluster, create_victims: Callable[..., SlurmProject], happening: dict[str, Future[Any]]
 ) -> None:
-    """Half a minute at a submission, which sbatch alone does not survive; and a moment while a job runs and ends."""
+    """Half a minute at a submission (sbatch would give up), and a quarter while a job runs and ends."""
     wait(happening.values())
     project = create_victims(
         "outage", gpu=["steady"], after="results/prepared.txt", works={"steady": 1}, seconds={"steady": 25}

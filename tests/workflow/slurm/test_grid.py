@@ -1,4 +1,4 @@
-"""A small grid through the real executor: a warm-up is cancelled and a DPO preempted on the way, and both go on."""
+"""A small grid on Slurm: a warm-up is cancelled and a DPO preempted, and both resume."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TARGET = f"results/micro/{DPO}/eval/arithmetic.parquet"
 ADAPTER = "adapter/adapter_model.safetensors"
 
 
-# After its first checkpoint a training on the cluster waits until it is asked to stop or to go on.
+# After its first checkpoint a training on the cluster waits for SIGTERM or for a file.
 HELD = """
 
 import os, time
@@ -54,13 +54,13 @@ def training(project: SlurmProject, rule: str, folder: str, other_than: str = ""
     if not any((project.results / "micro" / folder / "work").glob("step-*")):
         return None
     jobs = [line.split("|") for line in squeue("--states=RUNNING", "--format=%i|%k")]
-    found = next((job for job, comment in jobs if comment.startswith(f"rule_{rule}_") and job != other_than), None)
+    matching = next((job for job, comment in jobs if comment.startswith(f"rule_{rule}_") and job != other_than), None)
     seen = {entry["slurm_job"] for look in looks(project) for entry in look["running"]}
-    return found if found in seen else None
+    return matching if matching in seen else None
 
 
 def looks(project: SlurmProject) -> list[dict[str, Any]]:
-    """What the status that is watched has said, look by look."""
+    """Output of `g2d status --watch`, one record per look."""
     *lines, _unfinished = (project.root / "status.jsonl").read_text().split("\n")
     return [json.loads(line) for line in lines]
 
@@ -96,7 +96,7 @@ def grid(cluster: Cluster, create_project: Callable[..., SlurmProject], micro_co
 
 @pytest.fixture(scope="module")
 def uninterrupted(grid: SlurmProject, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """The same grid, whose policies were trained again here, without a cluster and without a stop."""
+    """A copy of the grid with policies that were trained without a cluster and without a stop."""
     project = grid.copied(tmp_path_factory.mktemp("uninterrupted") / "g2d")
     config = yaml.safe_load((project.root / "config/config.yaml").read_text())
     project.configure(config | {"checkpoints": {}})  # they change no result, and writing one takes longer than a step
@@ -124,27 +124,27 @@ def test_rules_that_need_a_gpu_get_one_and_the_others_get_none(grid: SlurmProjec
     assert (table.partition == table.gpus.map({0: "cpu", 1: "gpu"})).all()
 
 
-def test_a_status_that_was_watched_meanwhile_said_no_untruth(grid: SlurmProject) -> None:
-    said = looks(grid)
-    finished = [look["jobs"]["finished"] for look in said]
+def test_a_watched_status_shows_only_true_states(grid: SlurmProject) -> None:
+    seen_looks = looks(grid)
+    finished = [look["jobs"]["finished"] for look in seen_looks]
     assert finished == sorted(finished)
-    assert {line for look in said for line in look["unreadable"]} == set()
+    assert {line for look in seen_looks for line in look["unreadable"]} == set()
     for stage, folder, steps in TRAININGS:
         job = f"results/micro/{folder}/cost"
         seen = [
             (entry["state"], entry["attempt"])
-            for look in said
+            for look in seen_looks
             for entry in (*look["running"], *look["trouble"])
             if entry["job"] == job
         ]
-        # Stopped is trouble until a second attempt begins. A look may come late, but sees nothing else.
+        # Stopped is trouble until a second attempt begins. A look may miss a state, but no other state is possible.
         course = [("running", 1), ("stopped", 1), ("running", 2)]
         assert seen
         assert [*dict.fromkeys(seen)] == [state for state in course if state in seen], stage
-        own = [entry for look in said for entry in look["running"] if entry["job"] == job]
-        assert {entry["steps"] for entry in own} <= {None, steps}
-        assert {entry["slurm_job"] for entry in own} == {read.process.slurm_job for read in records(grid, stage)}
-    spent = said[-1]["spent"]
+        running = [entry for look in seen_looks for entry in look["running"] if entry["job"] == job]
+        assert {entry["steps"] for entry in running} <= {None, steps}
+        assert {entry["slurm_job"] for entry in running} == {read.process.slurm_job for read in records(grid, stage)}
+    spent = seen_looks[-1]["spent"]
     assert sum(spent[f"{kind}_hours"] for kind in ("gpu", "cpu", "unknown")) > spent["in_vain_hours"] > 0
 
 
@@ -160,22 +160,20 @@ def test_the_cancelled_and_the_preempted_stage_ran_again(grid: SlurmProject) -> 
 
 
 @pytest.mark.parametrize(("rule", "folder", "steps"), TRAININGS)
-def test_the_second_attempt_goes_on_from_the_step_that_the_first_saved(
-    grid: SlurmProject, rule: str, folder: str, steps: int
-) -> None:
+def test_the_second_attempt_resumes_at_the_saved_step(grid: SlurmProject, rule: str, folder: str, steps: int) -> None:
     attempts = read_attempts(grid.results / "attempts" / rule)
     assert [attempt.status for attempt in attempts] == ["stopped", "ok"]
     assert attempts[1].carried is not None
     assert 0 < attempts[1].carried.wall_s <= attempts[0].cost.wall_s
     assert read_cost(grid.results / "micro" / folder / "cost.json").own == attempts[1].bill
-    [said] = [log.read_text() for log in (grid.root / f".snakemake/slurm_logs/rule_{rule}").rglob("*.log")]
-    [stopped] = re.findall(rf"{rule}: stopped by SIGTERM at step (\d+) of {steps}, which is kept", said)
+    [output] = [log.read_text() for log in (grid.root / f".snakemake/slurm_logs/rule_{rule}").rglob("*.log")]
+    [stopped] = re.findall(rf"{rule}: stopped by SIGTERM at step (\d+) of {steps}, which is kept", output)
     [log] = [file.read_text() for file in (grid.results / "logs" / rule).rglob("*.log")]
     assert f"goes on from step {stopped}, where an earlier attempt ended\n" in log
     assert not (grid.results / "micro" / folder / "work").exists()
 
 
-def test_the_result_is_that_of_a_run_without_a_cluster_and_without_a_stop(
+def test_the_result_equals_an_uninterrupted_local_run(
     grid: SlurmProject, uninterrupted: Project, micro_grid: Project
 ) -> None:
     for file in (f"{WARM_UP}/{ADAPTER}", f"{WARM_UP}/checkpoint/optimizer.pt", f"{DPO}/{ADAPTER}"):
@@ -188,5 +186,5 @@ def test_the_result_is_that_of_a_run_without_a_cluster_and_without_a_stop(
     assert sha256(grid.results / weights) == sha256(micro_grid.results / weights)
 
 
-def test_a_second_run_finds_nothing_to_do(grid: SlurmProject) -> None:
+def test_a_second_run_plans_no_job(grid: SlurmProject) -> None:
     assert grid.planned("--profile", "slurm", TARGET) == {}

@@ -1,8 +1,8 @@
 """A job that writes down every start, SIGTERM and end it sees, for the tests to read.
 
-In its first attempt `memory` holds more than it may have, and `time` never ends; `stubborn` ignores SIGTERM; the others
-fail in their first `config["fails"]` starts and work in the next `config["works"]`, for an hour, `config["seconds"]` or
-until the test says that it is enough.
+The first attempt of `memory` holds too much memory, that of `time` never ends; `stubborn` ignores SIGTERM. The others
+fail in their first `config["fails"]` starts. In the next `config["works"]` starts they work for an hour, for
+`config["seconds"]`, or until the test makes the file `.enough`.
 """
 
 import json
@@ -28,7 +28,7 @@ def main(snakemake):
     def save(*_):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a limit that is over follows the warning
         note("SIGTERM")
-        time.sleep(1)  # what a checkpoint takes
+        time.sleep(1)  # duration of a checkpoint
         note("saved")
         sys.exit(1)
 

@@ -1,7 +1,6 @@
-"""The demonstration model as it is shipped: weights, tokenizer and recipe, with digests.
+"""The demonstration model as it is shipped: trained anew it would differ with the CPU's kernels.
 
-It is a model of `g2d.policies.scratch` from `benchmarks/embedded_model.py`. Trained anew it would differ with
-the CPU's kernels, and so would all results.
+It is a model of `g2d.policies.scratch` from `benchmarks/embedded_model.py`.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ RECIPE = "recipe.json"
 
 @cache
 def digests() -> dict[str, str]:
-    """SHA-256 of every file by name, from the recipe."""
     recipe: dict[str, Any] = read_json(FOLDER / RECIPE)
     return dict(recipe["sha256"])
 
 
 def copy_embedded(folder: Path) -> None:
-    """Copy the model into a folder; a ValueError names a file of this installation that is not the shipped one."""
+    """Copy the model; a ValueError names a file that is not the shipped one."""
     for name, digest in digests().items():
         if not (FOLDER / name).is_file() or sha256(FOLDER / name) != digest:
             raise ValueError(f"{FOLDER / name}: missing or not the file that g2d ships; install the package again")

@@ -1,1 +1,1 @@
-"""Regimes: ways to train a policy, one module each, keys first. torch and TRL are only imported for training."""
+"""Trainings in several processes."""

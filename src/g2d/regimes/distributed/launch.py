@@ -1,7 +1,4 @@
-"""Run one training in several processes with accelerate's launcher (docs/architecture.md).
-
-The job's process does not train: it forwards signals, and reports which process has failed.
-"""
+"""Run a training in several processes with accelerate's launcher. The job's own process only forwards signals."""
 
 from __future__ import annotations
 
@@ -38,9 +35,9 @@ from g2d.regimes.run.checkpoints import TrainingStoppedError
 from g2d.regimes.run.processes import FSDP, Processes
 from g2d.regimes.run.stopping import stop_requests
 
-FOLDER = "processes"  # subfolder of the work folder
-LOOK_S = 0.2  # seconds between checks of signals and meter
-TOGETHER_S = 1  # failures within this time count as simultaneous, given the launcher's clock
+FOLDER = "processes"
+LOOK_S = 0.2  # seconds
+TOGETHER_S = 1
 
 
 def launched(
@@ -54,11 +51,7 @@ def launched(
 ) -> Any:
     """Call a function in several processes and return the result of the first.
 
-    Args:
-        function: function of a module, called with `arguments` and `meter`. Arguments and result must be values that
-            `g2d.regimes.distributed.messages` can write.
-        log: log of the job; the other processes log to files next to it.
-        meter: meter of the job; it receives the usage and progress of the processes.
+    `g2d.regimes.distributed.messages` must be able to write arguments and result.
 
     Raises:
         TrainingStoppedError: a signal stopped it early.
@@ -72,9 +65,10 @@ def launched(
     given = RankMeter(
         meter.job,
         meter.stage,
-        began=meter.began,  # on the clock that all processes of a machine share
+        began=meter.began,  # processes of a machine share this clock
         cpu_before=-cpu_seconds(),
         energy=meter.energy,
+        threads=meter.threads,
         file=folder / METER,
     )
     write_message(folder / CALL, Call(arguments, given, log, name_of(os.getpid())))
@@ -95,25 +89,24 @@ def launched(
     outcome: Outcome = read_message(folder / OUTCOME)
     read_meter(folder / METER, meter)
     if outcome.used is not None:
-        charge(replace(outcome.used, cpu_s=0.0))  # the launcher has already counted its CPU time
+        charge(replace(outcome.used, cpu_s=0.0))  # the launcher has already counted CPU time
     if outcome.stopped:
         raise TrainingStoppedError(outcome.stopped)
     return outcome.log
 
 
 def require_devices(training: Processes) -> None:
-    """Raise a ValueError if there are GPUs, but fewer than processes."""
     import torch
 
-    if torch.cuda.is_available() and (there := torch.cuda.device_count()) < training.processes:
+    if torch.cuda.is_available() and (n_gpus := torch.cuda.device_count()) < training.processes:
         raise ValueError(
-            f"training.processes={training.processes} needs as many GPUs and this job has {there}: lower it, or allow "
+            f"training.processes={training.processes} needs as many GPUs and this job has {n_gpus}: lower it, or allow "
             f"more (snakemake --resources gpu={training.processes})"
         )
 
 
 class _Launch(threading.Thread):
-    """accelerate's launcher, as run by `accelerate launch`; `failure` is its exception."""
+    """accelerate's launcher; `failure` is its exception."""
 
     def __init__(self, training: Processes, folder: Path, function: str) -> None:
         super().__init__(name="accelerate", daemon=True)
@@ -123,12 +116,12 @@ class _Launch(threading.Thread):
     def run(self) -> None:
         from accelerate.commands.launch import launch_command_parser, multi_gpu_launcher
 
-        # Hide the warning that it does not handle signals, because it runs in a thread.
+        # Hide its warning that a thread cannot handle signals.
         logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.ERROR)
         threads = max(1, int(os.environ.get("OMP_NUM_THREADS", "1")) // self.training.processes)
         words = ["--multi_gpu", "--num_machines", 1, "--num_processes", self.training.processes]
         words += ["--main_process_port", 0, "--num_cpu_threads_per_process", threads]
-        words += ["--mixed_precision", "no", "--dynamo_backend", "no"]  # the trainer's arguments set these
+        words += ["--mixed_precision", "no", "--dynamo_backend", "no"]
         words += FSDP if self.training.strategy == "fsdp" else ()
         words += ["--module", "g2d.regimes.distributed.rank", self.folder, self.function]
         try:
@@ -138,7 +131,7 @@ class _Launch(threading.Thread):
 
 
 def _tell(folder: Path, n: int, told: set[int], name: str) -> set[int]:
-    """Send a signal to processes that have not received it and can handle it; return their ranks."""
+    """Signal processes that can handle it and have not received it; return their ranks."""
     sent = set()
     for rank in set(range(n)) - told:
         if pid_file(folder, rank).exists():
@@ -151,27 +144,26 @@ def _tell(folder: Path, n: int, told: set[int], name: str) -> set[int]:
 def _wait_for_orphans(work: Path) -> None:
     """Wait until no process of a killed attempt is left: each may still be saving its step."""
     living = os.open(work / LIVING, os.O_RDWR | os.O_CREAT)
-    with suppress(OSError):  # without locks (NFS) there is no waiting
+    with suppress(OSError):  # no locks on NFS
         fcntl.lockf(living, fcntl.LOCK_EX)
     os.close(living)
 
 
 def _why(failure: Any, folder: Path, n: int, log: Path) -> str:
-    """Describe which process failed first, why, and the path of its log."""
     failures = getattr(failure, "failures", None)
     if not failures:
         return f"the training's processes could not be started: {failure}"
-    first = min(found.timestamp for found in failures.values())
+    first = min(failed.timestamp for failed in failures.values())
 
     def blame(entry: tuple[int, Any]) -> tuple[Any, ...]:
-        """Sort key of failures: a killed process makes others fail by closed connections or the launcher's SIGTERM."""
-        rank, found = entry
-        return found.timestamp > first + TOGETHER_S, found.exitcode == -signal.SIGTERM, found.exitcode > 0, rank
+        """Sort key: if a process is killed, others fail by closed connections or the launcher's SIGTERM."""
+        rank, failed = entry
+        return failed.timestamp > first + TOGETHER_S, failed.exitcode == -signal.SIGTERM, failed.exitcode > 0, rank
 
-    rank, found = min(failures.items(), key=blame)
-    if found.exitcode < 0:
-        description = f"was ended by {signal.Signals(-found.exitcode).name}"
+    rank, failed = min(failures.items(), key=blame)
+    if failed.exitcode < 0:
+        description = f"was ended by {signal.Signals(-failed.exitcode).name}"
     else:
         error = error_file(folder, rank)
-        description = f"failed: {error.read_text()}" if error.exists() else f"ended with {found.exitcode}"
+        description = f"failed: {error.read_text()}" if error.exists() else f"ended with {failed.exitcode}"
     return f"process {rank} of {n} {description}; its log: {rank_log(log, rank)}"

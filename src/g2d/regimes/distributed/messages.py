@@ -1,8 +1,4 @@
-"""Files that the processes of a training exchange, as JSON: results folders are shared, and reading a pickle runs code.
-
-JSON's values, tuples, paths, and the package's dataclasses and sections can be written. Dataclasses and sections are
-not validated again, since another process of the same job wrote them.
-"""
+"""Messages between the processes of a training, as JSON: results folders are shared, and reading a pickle runs code."""
 
 from __future__ import annotations
 
@@ -20,12 +16,10 @@ PLAIN = (str, int, float, bool, type(None))
 
 
 def write_message(file: Path, value: Any) -> None:
-    """Write a value; a TypeError if its type is not supported."""
     write_text(file, json.dumps(_encoded(value)))
 
 
 def read_message(file: Path) -> Any:
-    """Read a file of `write_message`; a ValueError for other content."""
     return json.loads(file.read_text(encoding="utf-8"), object_hook=_decoded)
 
 
@@ -65,5 +59,4 @@ def _decoded(values: dict[str, Any]) -> Any:
 
 
 def _is_own(kind: type) -> bool:
-    """Return whether a class is a dataclass or a section of this package."""
     return kind.__module__.startswith("g2d.") and (is_dataclass(kind) or issubclass(kind, Section))

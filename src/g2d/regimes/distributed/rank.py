@@ -1,8 +1,8 @@
-"""One of several processes of a training, started by `g2d.regimes.distributed.launch` through accelerate:
+"""One of several processes of a training, started by `g2d.regimes.distributed.launch`:
 
-    python -m g2d.regimes.distributed.rank FOLDER MODULE:FUNCTION
+python -m g2d.regimes.distributed.rank FOLDER MODULE:FUNCTION
 
-The folder has the arguments of the call (`Call`), and the first process writes its `Outcome` there.
+FOLDER has the `Call`; the first process writes its `Outcome` there.
 """
 
 from __future__ import annotations
@@ -30,32 +30,27 @@ CALL, OUTCOME, METER, LIVING = "call.json", "outcome.json", "meter.json", "livin
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of the call in the first process."""
-
-    log: Any = None  # return value of the function
-    stopped: str = ""  # message, if it was asked to stop
+    log: Any = None
+    stopped: str = ""
     used: Elsewhere | None = None
 
 
 @dataclass
 class RankMeter(Meter):
-    """Meter of one process; the job's process reads the values of the first one."""
+    """Meter of one process; the job's process reads the first one's."""
 
     file: Path = Path(METER)
 
     def reached(self, step: int, steps: int) -> None:
-        """Record progress, and report it to the job."""
         super().reached(step, steps)
         if is_first():
             self.tell()
 
     def tell(self) -> None:
-        """Write the values that the job's meter lacks."""
         write_message(self.file, {name: getattr(self, name) for name in ("tokens_generated", "carried", "progress")})
 
 
 def read_meter(file: Path, meter: Meter) -> None:
-    """Copy the values of a `RankMeter` to the job's meter."""
     values = read_message(file) if file.exists() else {}
     for name, value in values.items():
         setattr(meter, name, value)
@@ -63,31 +58,27 @@ def read_meter(file: Path, meter: Meter) -> None:
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments of the function that every process calls, and its job."""
-
     arguments: tuple[Any, ...]
-    meter: RankMeter  # also passed to the function
-    log: Path  # log of the job
-    process: str  # the job's process (`g2d.jobs.orphans.name_of`)
+    meter: RankMeter
+    log: Path
+    process: str  # `g2d.jobs.orphans.name_of`
 
 
 def rank_log(log: Path, rank: int) -> Path:
-    """Log file of a process: the job's log for the first, files next to it for the others."""
     return log if rank == 0 else log.with_suffix(f".rank{rank}.log")
 
 
 def pid_file(folder: Path, rank: int) -> Path:
-    """File with the PID of a process, written once it handles signals."""
+    """PID of a process, written once it handles signals."""
     return folder / f"{rank}.pid"
 
 
 def error_file(folder: Path, rank: int) -> Path:
-    """File with the error of a process."""
     return folder / f"{rank}.error"
 
 
 def end_with_the_job(job: str) -> None:
-    """If the job's process is killed, save the step, or exit at once if the process group does not exist yet."""
+    """If the job's process is killed, save the step, or exit if the process group does not exist yet."""
 
     def end() -> None:
         have_met = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)  # torch may be half imported
@@ -102,15 +93,14 @@ def end_with_the_job(job: str) -> None:
 
 
 def read_on_cpus() -> None:
-    """Make torch load storages saved on `cpu:0`, transformers' name for a distributed process's CPU, when resuming."""
+    """Let torch load storages saved on `cpu:0`, transformers' name for a distributed process's CPU."""
     from torch.serialization import register_package
 
     register_package(5, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None)
 
 
 def main(folder: Path, function: str, rank: int) -> int:
-    """Call a function (`module:name`) and return the exit status."""
-    # If the job is killed, the next attempt waits for this lock to be released.
+    # If the job is killed, the next attempt waits for this lock.
     living = os.open(folder.parent / LIVING, os.O_RDWR | os.O_CREAT)
     fcntl.lockf(living, fcntl.LOCK_SH)
     call: Call = read_message(folder / CALL)

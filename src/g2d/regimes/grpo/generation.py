@@ -1,9 +1,7 @@
-"""GRPO's completions from `g2d.rollouts`, with the configured engine; TRL's generation is not used.
+"""GRPO's completions from `g2d.rollouts`; TRL's generation is not used.
 
-transformers decodes the trainer's model in evaluation mode. The sampler is then the trained policy, so no importance
-correction is needed unless there is a `lag`. vLLM gets the adapter as a file. Its kernels compute slightly different
-log-probabilities, and an adapter from an earlier step (`sync_every` above 1) is a different policy, so completions are
-weighted. The random numbers of a completion depend on its step and its position in the batch of all processes.
+transformers decodes with the trained policy itself; vLLM's log-probabilities differ, and its adapter may be older, so
+completions are weighted. Random numbers depend on the step and the position in the batch of all processes.
 """
 
 from __future__ import annotations
@@ -30,15 +28,7 @@ from g2d.rollouts.weights_check import is_due
 
 
 class EngineGeneration:
-    """Generates the completions of a `Grpo`.
-
-    Create it before the trainer, because vLLM seeds the random generators of the process when it starts, and `close` it
-    after the training.
-
-    Args:
-        problems: all problems that the training may ask.
-        end_ids: tokens that end a completion.
-    """
+    """Generates the completions of a `Grpo`. Create it before the trainer: vLLM sets seeds when it starts."""
 
     def __init__(self, job: TrainingJob, problems: Sequence[Problem], end_ids: frozenset[int]) -> None:
         warmup: Warmup = job.settings
@@ -48,7 +38,7 @@ class EngineGeneration:
         self.lag = Lag(warmup.lag, job.k, job.work, job.meter) if warmup.lag else None
         self._corrects_lag = self.lag is not None and warmup.ratio == "sampler"
         self.synced_at: list[int] = []  # steps at which vLLM received the adapter
-        self._last_draw = (-1, 0)  # (step, earlier draws in it); several if prompts are replaced
+        self._last_draw = (-1, 0)  # (step, earlier draws in it)
         self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, at_once, job.seed)
         self._trainer: Any = None
         self._cuda_graph = job.engine is not None and job.engine.cuda_graph
@@ -58,18 +48,17 @@ class EngineGeneration:
     def attach(self, trainer: Any) -> None:
         """Generate for this trainer.
 
-        With `use_vllm`, TRL corrects by the log-probabilities that come with completions, whichever engine computed
-        them. It does not with `rollout_func`, its hook for custom generation.
+        With `use_vllm`, TRL corrects by the log-probabilities that come with completions, from any engine; with
+        `rollout_func`, its hook for custom generation, it does not.
         """
         self._trainer = trainer
         trainer.use_vllm = self._vllm is not None or self._corrects_lag
         trainer.eos_token_ids = sorted(self.end_ids)  # TRL reads them from M0's file
 
     def draw(self, prompts: list[list[int]]) -> tuple[list[list[int]], list[list[float]] | None]:
-        """Sample a completion for every tokenized prompt in this process's part of the batch.
+        """Sample a completion for every prompt of this process.
 
-        Returns the tokens, including the end of the turn, and with vLLM or a lag their log-probabilities under the
-        sampling distribution.
+        Returns tokens and, with vLLM or a lag, their log-probabilities under the sampling distribution.
         """
         step = self._trainer.state.global_step
         again = self._last_draw[1] + 1 if self._last_draw[0] == step else 0
@@ -91,7 +80,6 @@ class EngineGeneration:
         return self._trainer.accelerator.unwrap_model(self._trainer.model)
 
     def sync_weights(self, step: int) -> None:
-        """Send the model's current adapter to vLLM, and sometimes check that vLLM then answers like the model."""
         reference = reference_of(self._trainer) if is_due(len(self.synced_at) + 1) else None
         with TemporaryDirectory(prefix="g2d-adapter-") as folder:
             save_trained(self._model, Path(folder))
@@ -100,10 +88,9 @@ class EngineGeneration:
 
     @contextmanager
     def _policy(self) -> Iterator[TransformersEngine]:
-        """Yield a transformers engine on the trainer's model.
+        """Yield a transformers engine on the trainer's model, on a CPU with the adapter merged.
 
-        On a CPU the adapter is merged in the meantime. It is not merged into bfloat16 weights, which would round most
-        of a small adapter away.
+        Merging into bfloat16 weights would round most of a small adapter away.
         """
         model = self._trainer.model
         merges = not is_sharded() and model.device.type == "cpu" and model.dtype == torch.float32
@@ -121,7 +108,6 @@ class EngineGeneration:
             yield self._transformers
 
     def close(self) -> None:
-        """Close vLLM and delete the earlier policies of a lag."""
         if self._vllm is not None:
             self._vllm.close()
         if self.lag is not None:

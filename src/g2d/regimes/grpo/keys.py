@@ -33,12 +33,11 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     group_sizes: list[int] = key([2], "Group sizes G to train and harvest.", paper="2")
     schedule: Literal["chain", "per_k"] = key(
         "chain",
-        "chain: one training with a fixed horizon passes through every K; per_k: one training per K, each "
-        "with its own schedule.",
+        "chain: one training passes through every K; per_k: one training per K, with its own learning-rate schedule.",
         paper="not stated",
     )
     horizon: int | None = key(
-        None, "Steps over which the learning rate decays in a chain; null: the largest K.", unit="steps", ge=1
+        None, "Length of a chain's learning-rate schedule; null: the largest K.", unit="steps", ge=1
     )
     learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-5", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="cosine")
@@ -46,22 +45,20 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     max_completion_length: int = key(384, "Token budget of a completion.", unit="tokens", paper="384", ge=1)
     per_device_batch_size: Rows = key(
         "auto",
-        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), "
-        "4 on a CPU or if the loss depends on it (loss: bnpo, entropy_coefficient, top_entropy_quantile).",
+        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), else 4.",
         paper="4",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
         4,
-        "Forward passes per gradient step; computed if prompts_per_step is set. If per_device_batch_size "
-        "is auto, a step has 4 completions for each.",
+        "Forward passes per gradient step; per_device_batch_size: auto counts as 4. Computed if "
+        "prompts_per_step is set.",
         paper="4",
         ge=1,
     )
     prompts_per_step: int | None = key(
         None,
-        "Prompts per gradient step, G completions each; null: the number of completions is the same for "
-        "every G (per_device_batch_size x gradient_accumulation_steps).",
+        "Prompts per gradient step; null: per_device_batch_size x gradient_accumulation_steps / G.",
         unit="prompts",
         paper="8, by its GPU-hours: G=4 takes twice as long as G=2",
         ge=1,
@@ -72,17 +69,15 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         "grpo", "TRL's loss_type; bnpo averages over the tokens of a micro-batch.", paper="grpo, by its date"
     )
     mask_truncated: bool = key(False, "Exclude truncated completions from the loss.", paper="no (section 5.1)")
-    sync_every: int = key(
-        1, "Gradient steps between synchronisations of the adapter with vLLM; above 1, rollouts are stale.", ge=1
-    )
+    sync_every: int = key(1, "Gradient steps between synchronisations with vLLM; above 1, rollouts are stale.", ge=1)
     keep_rollouts: Keep = key(
         "verdicts",
-        "Contents of rollouts.parquet: nothing; verdicts and lengths; also the texts of one group per "
-        "generation; all texts.",
+        "Contents of rollouts.parquet: nothing, verdicts and lengths, also the texts of one group per "
+        "generation, or all texts.",
     )
     auto: AutoStop | None = key(
         None,
-        "Also train a policy whose warm-up stops automatically (g2d-auto in the tables); null: none.",
+        "Also train g2d-auto, whose warm-up stops automatically; null: no.",
         paper="advised",
     )
 
@@ -123,81 +118,78 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         if self.schedule == "chain" and (uneven := [k for k in self.steps if k % self.sync_every]):
             yield (
                 f"K={uneven[0]} is no multiple of warmup.sync_every={self.sync_every}, so a chain continued from there "
-                "would hand its adapter over at other steps than an uninterrupted one: change either, or use per_k"
+                "would synchronise its adapter at different steps: change either, or use per_k"
             )
         check_group_sizes(self, self.group_sizes, "group_sizes")
 
     def _of_the_objective(self) -> Iterator[str]:
         if self.loss == "cispo" and (self.epsilon_high is None or self.epsilon_high < 1):
             yield (
-                f"loss: cispo clips the ratio at epsilon_high itself, which is {self.epsilon_high}: set it to 1 or "
-                "more (5 in arXiv 2510.13786)"
+                f"epsilon_high={self.epsilon_high}: loss: cispo clips the ratio at this value: set it to 1 or more (5 "
+                "in arXiv 2510.13786)"
             )
         if self.loss == "vespo" and self.importance_sampling != "token":
             yield (
-                f"loss: vespo weighs completions by itself, whatever importance_sampling is, which is "
-                f"{self.importance_sampling}: set it to token"
+                f"importance_sampling: {self.importance_sampling}: loss: vespo has its own weights of completions: set "
+                "it to token"
             )
         if self.scale_rewards == "none" and self.deviation != "unbiased":
             yield (
-                f"deviation: {self.deviation} is of the rewards' scale, and scale_rewards: none divides by 1: drop "
-                "deviation, or set scale_rewards to group or batch"
+                f"deviation: {self.deviation} has no effect with scale_rewards: none: drop it, or set scale_rewards to "
+                "group or batch"
             )
         if self.positive_weight == self.negative_weight == 0:
-            yield "positive_weight and negative_weight are both 0, so no answer is learnt from: set one above 0"
+            yield "positive_weight and negative_weight are both 0, so the loss is 0: set one above 0"
         if self.negative_weight == 0 and self.off_policy_mask_threshold is not None:
             yield (
-                "off_policy_mask_threshold is about advantages below 0, and negative_weight: 0 leaves them all out: "
-                "drop either"
+                "off_policy_mask_threshold has no effect with negative_weight: 0, which already drops negative "
+                "advantages: drop either"
             )
         if self.advantages == "sign" and (idle := self.params(only={"scale_rewards", "deviation"})):
-            yield (
-                f"{next(iter(idle))} is about what the rewards of a group are divided by, and advantages: sign divides "
-                "by nothing: drop either"
-            )
+            yield (f"{next(iter(idle))} has no effect with advantages: sign, which does not scale rewards: drop either")
 
     def _of_staleness(self) -> Iterator[str]:
         period = self.updates_between_generations
         if self.lag and (period > 1 or self.sync_every > 1):
             yield (
-                f"lag={self.lag}: every step has rollouts of its own, of a policy as old as ever, which "
-                "updates_per_generation, iterations and sync_every above 1 contradict: set the three to 1, or lag to 0"
+                f"lag={self.lag} needs new rollouts in every step: set updates_per_generation, iterations and "
+                "sync_every to 1, or lag to 0"
             )
         if period > 1 and self.sync_every > 1:
             yield (
-                f"sync_every={self.sync_every} and updates_per_generation x iterations={period} both make rollouts "
-                "stale, at different steps: set one of them to 1"
+                f"sync_every={self.sync_every} and updates_per_generation x iterations={period} refresh rollouts at "
+                "different steps: set one of them to 1"
             )
         if self.reference == "base" and (self.reset_optimizer or self.reference_every != "pass"):
             yield (
-                "reference_every and reset_optimizer are about swaps of the reference, and there are none: set "
-                "reference to sync, or leave them out"
+                "reference_every and reset_optimizer have no effect with reference: base: set reference to sync, or "
+                "drop them"
             )
         if self.reference == "sync" and self.beta == 0:
             yield "reference: sync without a KL term changes nothing: set beta above 0, or reference to base"
         if self.reference_every != "pass" and (self.reference_every < 1 or self.reference_every % period):
             yield (
                 f"reference_every={self.reference_every} is no multiple of updates_per_generation x "
-                f"iterations={period}, the steps at which rollouts meet the reference: change either"
+                f"iterations={period}, at which rollouts are scored: change either"
             )
         other = "correction_cap" if self.correction == "m2" else "m2_threshold"
         if other in self.correction_keys:
-            yield f"{other} does nothing with correction: {self.correction}: drop it, or change correction"
+            yield f"{other} has no effect with correction: {self.correction}: drop it, or change correction"
         if self.correction == "m2" and self.updates_per_generation > 1:
             yield (
-                f"correction: m2 masks tokens of an update, and updates_per_generation={self.updates_per_generation} "
-                "would have it mask those of a generation: set that to 1 (lag makes rollouts stale), or correction to "
-                "token_mask"
+                "correction: m2 masks tokens of an update, but a generation has "
+                f"updates_per_generation={self.updates_per_generation}: set that to 1 (lag makes rollouts stale), or "
+                "correction to token_mask"
             )
         if self.ratio == "none" and (idle := self.correction_keys):
             yield (
-                f"{next(iter(idle))} is about weights, and with ratio: none there are none: set ratio to sampler, or "
-                "leave it out"
+                f"{next(iter(idle))} has no effect with ratio: none, which has no weights: set ratio to sampler, or "
+                "drop it"
             )
         if self.ratio == "none" and self.off_policy_mask_threshold is not None:
             yield (
-                "off_policy_mask_threshold leaves stale rollouts out, and ratio: none takes them as fresh ones: set "
-                "ratio to sampler, or drop off_policy_mask_threshold"
+                "off_policy_mask_threshold has no effect with ratio: none, which treats rollouts as fresh: set ratio "
+                "to sampler, or drop it"
             )
         # A training can only end or resume when the rollouts of a generation are used up.
         ends = [(f"K={k}", k) for k in self.steps]
@@ -205,26 +197,26 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         ends += [(f"auto.every={self.auto.every}", self.auto.every)] if self.auto is not None else []
         if uneven := [name for name, step in ends if step % period]:
             yield (
-                f"{uneven[0]} is no multiple of updates_per_generation x iterations={period}, so it would end with "
-                "rollouts that are not used up: change either"
+                f"{uneven[0]} is no multiple of updates_per_generation x iterations={period}, so the last "
+                "rollouts would not be used up: change either"
             )
         if self.replay is not None and (self.retire or self.resample):
-            yield "retire and resample choose which prompts are asked, and so does replay: drop either"
+            yield "retire and resample cannot be combined with replay, which also chooses prompts: drop either"
 
     def _of_auto(self) -> Iterator[str]:
         if self.auto is None:
             return
         if self.schedule != "chain":
             yield (
-                "auto continues one trajectory from probe to probe and so needs schedule: chain: change the schedule, "
+                "auto continues one trajectory from probe to probe, so it needs schedule: chain: change the schedule, "
                 "or set auto to null"
             )
         if self.replay is not None and self.replay.successes is not None:
-            yield "auto knows no harvest whose successes could be replayed: drop auto, or replay"
+            yield "auto cannot replay the successes of a harvest: drop auto, or replay"
         if self.auto.every % self.sync_every:
             yield (
-                f"auto.every={self.auto.every} is no multiple of warmup.sync_every={self.sync_every}, the only steps "
-                "that a chain can be continued from: change either"
+                f"auto.every={self.auto.every} is no multiple of warmup.sync_every={self.sync_every}, so a chain "
+                "cannot continue there: change either"
             )
         if (first := self.auto.first_decline) > self.total_steps:
             yield (
@@ -234,18 +226,13 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
     @property
     def total_steps(self) -> int:
-        """Length of a chain's learning-rate schedule, in gradient steps."""
         return self.horizon if self.horizon is not None else max(self.steps)
 
     def steps_to(self, k: int) -> int:
-        """Length of the learning-rate schedule of a run to step K."""
         return self.total_steps if self.schedule == "chain" else k
 
     def trajectory(self, k: int, group_size: int) -> dict[str, Any]:
-        """Keys that the run to step K depends on: all except the grid and what is kept of it.
-
-        Length of the schedule and size of the steps are filled in.
-        """
+        """Keys that the run to step K depends on."""
         params = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
         return params | {
             "horizon": self.steps_to(k),
@@ -254,13 +241,13 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def completions_per_step(self, group_size: int) -> int:
-        """Completions per gradient step (prompts x G), over all devices."""
+        """Completions per gradient step, over all devices."""
         if self.prompts_per_step is not None:
             return self.prompts_per_step * group_size
         return self.number("per_device_batch_size") * self.gradient_accumulation_steps
 
     def rows_per_pass(self, group_size: int) -> int:
-        """Completions per pass, if no card decides."""
+        """Completions per pass, unless chosen by GPU memory."""
         rows = self.number("per_device_batch_size")
         if self.per_device_batch_size != "auto":
             return rows
@@ -272,7 +259,6 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.loss == "bnpo" or self.entropy_coefficient > 0 or self.top_entropy_quantile < 1
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """See `OfflineEntry.on_card`."""
         drawn = self.completions_per_generation(group_size)
         free = self.per_device_batch_size == "auto" and not self.depends_on_passes
         return Training(
@@ -289,21 +275,20 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         )
 
     def completions_per_generation(self, group_size: int) -> int:
-        """Completions per generation, over all devices."""
         return self.updates_per_generation * self.completions_per_step(group_size)
 
     def groups_trained(self, steps: int, group_size: int) -> int:
-        """Groups used in `steps` gradient steps, a multiple of v x i, whether sampled or replayed."""
+        """Groups used in `steps` gradient steps, sampled or replayed."""
         return steps // self.iterations * self.completions_per_step(group_size) // group_size
 
     def replayed_groups(self, group_size: int) -> int:
-        """Groups per generation from the buffer, once it is filled; raises the errors of `whole_share`."""
+        """Groups per generation from the filled buffer; raises the errors of `whole_share`."""
         if self.replay is None or self.replay.share is None:
             return 0
         return whole_share("replay.share", self.replay.share, self.completions_per_generation(group_size) // group_size)
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        """Prompts asked in `steps` gradient steps, a multiple of v x i; the first generation replays nothing."""
+        """Prompts asked in `steps` gradient steps; the first generation replays nothing."""
         replaying = max(0, steps // self.updates_between_generations - 1)
         return self.groups_trained(steps, group_size) - replaying * self.replayed_groups(group_size)
 
@@ -326,7 +311,6 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.sync_every * self.updates_between_generations
 
     def identity(self, job: TrainingJob) -> dict[str, Any]:
-        """Values that a training to step K depends on in addition to M0, problems, prompt and seed, as JSON."""
         return {
             "warmup": self.trajectory(job.k, job.group_size) | {"keep_rollouts": self.keep_rollouts},
             "group_size": job.group_size,
@@ -334,7 +318,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
-        """Values that a result depends on through its engine and reward; differences from 0.1.0 are named."""
+        """Settings of engine and reward that a result depends on; differences from 0.1.0 are named."""
         name = engine.identity if engine else None
         with_dropout = name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
         return {
@@ -345,12 +329,11 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def accumulation_steps(self, group_size: int) -> int:
-        """Gradient accumulation steps per gradient step, over all processes."""
         return self.completions_per_step(group_size) // self.rows_per_pass(group_size)
 
 
 def check_group_sizes(warmup: Warmup, group_sizes: list[int], where: str) -> None:
-    """Raise a ValueError for repeated group sizes, or sizes that do not divide a step's completions."""
+    """Raise a ValueError for group sizes that do not divide a step's completions."""
     if repeated(group_sizes):
         raise ValueError(f"{where}: group sizes repeat: {group_sizes}")
     for size in group_sizes:

@@ -1,7 +1,4 @@
-"""A constant lag: the generator is the policy of v updates ago, as in a trainer with asynchronous generation.
-
-Before update t the generator has the weights after update max(0, t - 1 - v).
-"""
+"""A constant lag: before update t, the generator has the weights after update max(0, t - 1 - v)."""
 
 from __future__ import annotations
 
@@ -18,33 +15,26 @@ from g2d.plain import say
 from g2d.regimes.run.checkpoints import KEPT
 from g2d.regimes.run.weights import load_weights, save_trained
 
-ADAPTERS = "earlier"  # in a checkpoint and in the work folder: policies, in folders named after their number of updates
+ADAPTERS = "earlier"  # folder of earlier policies, by their number of updates
 
 
 class Lag:
-    """Trained weights after each of the last updates, in v + 1 folders in `work`, and the times of the updates.
-
-    The meter receives the time that overlapping generation and training would save.
-
-    Args:
-        updates: lag v of the generator, in updates.
-        steps: most steps of the training.
-    """
+    """Weights after each of the last updates, in v + 1 folders, and the times of the updates."""
 
     def __init__(self, updates: int, steps: int, work: Path, meter: Meter) -> None:
         self.updates, self.meter = updates, meter
         self._work, self._most = work, min(updates, steps)
-        self.generation: list[float] = []  # seconds per update, summed over several draws
+        self.generation: list[float] = []  # seconds per update
         self.training: list[float] = []
         self._began = self._drawn = 0.0
         self._folder = work / ADAPTERS
-        self.close()  # removes files of an attempt that was killed
+        self.close()
 
     @contextmanager
     def generator(self, model: Any, step: int) -> Iterator[None]:
-        """Within the context, the model has the weights that generate for the update after `step` updates."""
+        """Give the model the weights that generate after `step` updates, within the context."""
         current = self._folder / str(step)
-        if not current.is_dir():  # the first draw for this update
+        if not current.is_dir():
             self._end_training()
             self._began = time.perf_counter()
             self.generation.append(0.0)
@@ -63,7 +53,7 @@ class Lag:
             self.generation[-1] = self._drawn - self._began
 
     def _require_room(self, size: int) -> None:
-        """Log the disk space that the policies will need, `size` bytes each; a DiskError if there is not enough."""
+        """Log the disk space that policies of `size` bytes need; a DiskError if there is not enough."""
         say(f"lag: every checkpoint has up to {self._most} earlier policies, {self._most * size / 1e9:.2g} GB")
         existing = len([*self._work.glob(f"**/{ADAPTERS}/*")])
         missing = ((KEPT + 2) * self._most + 1 - existing) * size  # v + 1 here, v in each checkpoint and in a new one
@@ -81,31 +71,25 @@ class Lag:
         return sorted(self._folder.iterdir(), key=lambda folder: int(folder.name))
 
     def save(self, checkpoint: Path) -> None:
-        """Copy the last v adapters to a checkpoint that has the trained one; also ends the timing of an update."""
+        """Copy the last v adapters to a checkpoint; also ends the timing of an update."""
         for folder in self._kept()[-self.updates :]:
             copy_folder(folder, checkpoint / ADAPTERS / folder.name)
         self._end_training()
         self.meter.overlap_s = overlap_s(self.generation, self.training, self.updates)
 
     def restore(self, checkpoint: Path) -> None:
-        """Resume from a checkpoint."""
         self.close()
         copy_folder(checkpoint / ADAPTERS, self._folder)
 
     def close(self) -> None:
-        """Delete the files."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def overlap_s(generation: Sequence[float], training: Sequence[float], lag: int) -> float:
     """Seconds that an asynchronous run would save with a second device of the same speed for generation.
 
-    There a generation starts when the previous one is done and its weights exist; an update starts when its rollouts
-    and the previous update are done.
-
-    Args:
-        generation: seconds per update, in order; `training` likewise.
-        lag: updates that the generator is behind.
+    Its generation starts when the previous one is done and its weights exist, an update when its rollouts and the
+    previous update are done. `generation` and `training` are seconds per update.
     """
     generated, ends = 0.0, [0.0]  # ends[t]: after update t
     for step, (draw, update) in enumerate(zip(generation, training, strict=True)):

@@ -14,7 +14,7 @@ class Objective(Section):
     epsilon: float = key(0.2, "Lower clip of the ratio: 1 - epsilon.", gt=0, neutral=0.2)
     epsilon_high: float | None = key(
         None,
-        "Upper clip of the ratio: 1 + epsilon_high; null: epsilon. With loss: cispo the largest ratio itself.",
+        "Upper clip of the ratio: 1 + epsilon_high (null: epsilon); with loss: cispo, epsilon_high itself.",
         gt=0,
         neutral=None,
     )
@@ -23,18 +23,18 @@ class Objective(Section):
     )
     scale_rewards: Literal["group", "batch", "none"] = key(
         "group",
-        "Divide advantages by the standard deviation of the group, of all rewards of a generation, or by 1.",
+        "Divide advantages by the standard deviation of the group or of all rewards of a generation, or by 1.",
         neutral="group",
     )
     deviation: Literal["unbiased", "population"] = key(
         "unbiased",
-        "Divisor of scale_rewards, for a sum S of G squares: TRL's sqrt(S / (G - 1)) + 1e-4 (unbiased), "
-        "or sqrt(S / G + 1e-4) (population), which makes advantages 1.41 times as large at G=2.",
+        "Standard deviation of scale_rewards, for a sum S of squares: sqrt(S / (G - 1)) + 1e-4 (unbiased, "
+        "TRL's), or sqrt(S / G + 1e-4) (population; advantages 1.41 times as large at G=2).",
         neutral="unbiased",
     )
     bias_corrected_kl: bool = key(
         True,
-        "Weight the KL term by the ratio (TRL's default); false: the plain estimator of GRPO's papers.",
+        "Weight the KL term by the ratio (TRL's default); false: the estimator of GRPO's papers.",
         neutral=True,
     )
     entropy_coefficient: float = key(
@@ -46,16 +46,16 @@ class Objective(Section):
 
     top_entropy_quantile: float = key(
         1.0,
-        "Share of a micro-batch's tokens in the policy loss, those with the largest entropy (arXiv "
-        "2506.01939); the KL term uses all tokens.",
+        "Share of a micro-batch's tokens, by largest entropy, in the policy loss (arXiv 2506.01939); the KL "
+        "term uses all.",
         gt=0,
         le=1,
         neutral=1.0,
     )
     off_policy_mask_threshold: float | None = key(
         None,
-        "Mask completions with a negative advantage that the sampling policy found likelier by more than "
-        "this on average (arXiv 2512.02556, eq. 9); null: none.",
+        "Mask completions with a negative advantage and a mean log-ratio of sampling policy to policy above "
+        "this (arXiv 2512.02556, eq. 9); null: none.",
         unit="nats per token",
         gt=0,
         neutral=None,
@@ -83,20 +83,19 @@ class Signs(Section):
 
     advantages: Literal["group", "sign"] = key(
         "group",
-        "group: reward minus the group's mean, divided as in scale_rewards; sign: 1 for a right answer, "
-        "-1 for a wrong one (arXiv 2506.01347).",
+        "group: reward minus the group's mean, see scale_rewards; sign: 1 for a right answer, else -1 (arXiv "
+        "2506.01347).",
         neutral="group",
     )
     positive_weight: float = key(
         1.0,
-        "Factor of positive advantages; 0 trains only on wrong answers (NSR), 0.1 with advantages: sign "
-        "is W-REINFORCE.",
+        "Factor of positive advantages; 0: only wrong answers (NSR); 0.1 with advantages: sign: W-REINFORCE.",
         ge=0,
         neutral=1.0,
     )
     negative_weight: float = key(
         1.0,
-        "Factor of negative advantages; 0 trains only on right answers (PSR; RAFT++ in arXiv 2504.11343).",
+        "Factor of negative advantages; 0: only right answers (PSR; RAFT++ in arXiv 2504.11343).",
         ge=0,
         neutral=1.0,
     )
@@ -107,32 +106,31 @@ class OffPolicy(Section):
 
     updates_per_generation: int = key(
         1,
-        "Gradient steps per generation, each on other prompts (v in docs/off_policy.md); 1: on-policy.",
+        "v: gradient steps per generation, each on other prompts (docs/off_policy.md).",
         ge=1,
         neutral=1,
     )
     lag: int = key(
         0,
-        "Sample the rollouts of every step from the policy of this many steps ago, as in asynchronous "
-        "training; 0: on-policy.",
+        "Sample rollouts from the policy of this many steps ago, as in asynchronous training.",
         unit="steps",
         ge=0,
         neutral=0,
     )
     iterations: int = key(
         1,
-        "Gradient steps on every rollout (i in docs/off_policy.md, num_iterations of TRL).",
+        "i: gradient steps on each rollout (TRL's num_iterations; docs/off_policy.md).",
         ge=1,
         neutral=1,
     )
     ratio: Literal["sampler", "none"] = key(
         "sampler",
-        "sampler: ratio of the policy to the sampling policy, clipped; none: 1, as if rollouts were fresh.",
+        "sampler: clipped ratio of the policy to the sampling policy; none: 1, as if rollouts were on-policy.",
         neutral="sampler",
     )
     mask_uniform_groups: bool = key(
         False,
-        "Exclude groups with equal rewards from the KL and entropy terms too (arXiv 2505.22257, eq. 8).",
+        "Also exclude groups with equal rewards from KL and entropy terms (arXiv 2505.22257, eq. 8).",
         neutral=False,
     )
     reference: Literal["base", "sync"] = key(
@@ -144,11 +142,11 @@ class OffPolicy(Section):
         neutral="pass",
     )
     reset_optimizer: bool = key(False, "Reset AdamW's state when the reference is synchronised.", neutral=False)
-    replay: Replay | None = key(None, "Also train on earlier completions; null: only on fresh ones.", neutral=None)
+    replay: Replay | None = key(None, "Also train on earlier completions; null: no.", neutral=None)
 
     @property
     def has_buffer(self) -> bool:
-        """Whether groups of earlier updates are replayed; their completions need importance weights."""
+        """Whether groups of earlier updates are replayed; they need importance weights."""
         return self.replay is not None and self.replay.buffer is not None
 
     @property
@@ -158,7 +156,6 @@ class OffPolicy(Section):
 
     @property
     def trains_again(self) -> bool:
-        """Whether fewer completions are sampled than trained on."""
         return self.iterations > 1 or self.replay is not None
 
 
@@ -167,33 +164,30 @@ class Mismatch(Section):
 
     correction: Literal["sequence_mask", "sequence_truncate", "token_mask", "token_truncate", "m2"] = key(
         "sequence_mask",
-        "Weight completions or tokens; weights above correction_cap become 0 (mask) or the cap "
-        "(truncate). m2: mask the tokens with the most extreme weights (M2PO, arXiv 2510.01161).",
+        "Importance weights by completion or token; above correction_cap they become 0 (mask) or the cap "
+        "(truncate). m2: mask the most extreme tokens (M2PO, arXiv 2510.01161).",
         neutral="sequence_mask",
     )
     correction_cap: float = key(3.0, "Largest weight.", ge=1, neutral=3.0)
     m2_threshold: float = key(
         0.04,
-        "With correction: m2, largest mean square of the log-weights of an update's unmasked tokens.",
+        "With correction: m2, largest mean square of unmasked log-weights in an update.",
         paper="0.04 in AReaL's example",
         gt=0,
         neutral=0.04,
     )
     float32_logits: bool = key(
         False,
-        "Compute the trainer's logits in float32 (cast_lm_head_to_fp32 of TRL); takes four bytes more per "
-        "weight of the head.",
+        "Compute logits in float32 (TRL's cast_lm_head_to_fp32); takes four bytes more per weight of the head.",
         neutral=False,
     )
 
     @property
     def weighs_tokens(self) -> bool:
-        """Whether each token has a weight with its own cap, rather than each completion."""
         return self.correction.startswith("token")
 
     @property
     def correction_keys(self) -> dict[str, Any]:
-        """Correction keys with values other than neutral."""
         return self.params(only={"correction", "correction_cap", "m2_threshold"})
 
     @property

@@ -1,7 +1,7 @@
 """Experience replay: earlier completions replace some of the sampled ones.
 
 Either whole groups of the last updates are replayed (arXiv 2604.08706), or right completions of a harvest in every
-group (RLEP, arXiv 2507.07451; docs/off_policy.md). The selection depends only on the seed and the step.
+group (RLEP, arXiv 2507.07451). The selection depends only on the seed and the step.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from g2d.settings import Section, Steps, key
 if TYPE_CHECKING:
     import pandas as pd
 
-Row = dict[str, Any]  # row of the data set
-FILE = "replay.parquet"  # in a checkpoint
-# Metrics of a generation in the trainer's log:
-STALENESS = "replay/staleness"  # mean over all groups of the updates since they were sampled
+Row = dict[str, Any]
+FILE = "replay.parquet"  # file in a checkpoint
+STALENESS = "replay/staleness"  # mean over groups of the updates since they were sampled
 
 
 class Replay(Section):
@@ -33,29 +32,29 @@ class Replay(Section):
 
     buffer: int | None = key(
         None,
-        "Number of latest groups to keep; updates sample from them uniformly, without removing them "
-        "(arXiv 2604.08706).",
+        "Latest groups to keep and sample from uniformly (arXiv 2604.08706).",
         unit="groups",
         ge=1,
         neutral=None,
     )
     share: float | None = key(
         None,
-        "Share of an update's groups that comes from the buffer; must give a whole number.",
+        "Share of an update's groups from the buffer; must give a whole number.",
         gt=0,
         lt=1,
         neutral=None,
     )
     successes: int | None = key(
         None,
-        "Right completions of a harvest that replace sampled ones in every group, at most (RLEP, arXiv 2507.07451).",
+        "Largest number of sampled completions in a group to replace by right ones of a harvest (RLEP, arXiv "
+        "2507.07451).",
         paper="2, beside 16 drawn ones",
         ge=1,
         neutral=None,
     )
     harvest_step: Steps | None = key(
         None,
-        "With successes: K of the main grid's harvest to take them from, at its first group size; 0: M0's.",
+        "With successes: K of the main grid's harvest that has them, at its first group size.",
         unit="steps",
         neutral=None,
     )
@@ -68,34 +67,30 @@ class Replay(Section):
 
 
 class Completion(NamedTuple):
-    """A completion that is replayed."""
-
     ids: list[int]
-    log_probs: list[float]  # of its tokens under the policy that sampled it; NaN if not used
+    log_probs: list[float]  # sampling policy's; NaN if not used
 
 
 @dataclass(frozen=True)
 class StoredGroup:
-    """All completions of one prompt."""
-
-    generation: int  # generation in which it was sampled, from 0
-    row: int  # row of its prompt in the data set
+    generation: int  # counted from 0
+    row: int
     ids: list[list[int]]
     log_probs: list[list[float]]
 
 
 class ReplayBuffer:
-    """First-in-first-out buffer of the last `size` groups. Each generation after the first replays `n` groups."""
+    """The last `size` groups. Each generation after the first replays `n` of them."""
 
     def __init__(self, size: int, n: int, group_size: int, seed: int) -> None:
         self.n, self.group_size, self.seed = n, group_size, seed
         self.groups: deque[StoredGroup] = deque(maxlen=size)
         self.replayed: dict[int, Completion] = {}
-        self.ages: list[int] = []  # generations since the replayed groups were sampled
+        self.ages: list[int] = []  # generations since they were sampled
         self._drawn: list[int] = []  # rows of the data set
 
     def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> list[Row]:
-        """Rows of a generation: the next rows of the data set, then rows of replayed groups."""
+        """Rows of a generation: the next ones of the data set, then replayed groups."""
         chosen: list[StoredGroup] = []
         if generation:
             chosen = random.Random(f"{self.seed}/replay/{generation}").sample([*self.groups], self.n)
@@ -110,13 +105,13 @@ class ReplayBuffer:
         return [data[row] for row in rows for _ in range(self.group_size)]
 
     def add(self, generation: int, ids: Sequence[list[int]], log_probs: Sequence[list[float]]) -> None:
-        """Store the groups sampled for a generation; `ids` and `log_probs` cover all of its rows."""
+        """Store the sampled groups; `ids` and `log_probs` cover all rows."""
         for place, row in enumerate(self._drawn):
             rows = slice(place * self.group_size, (place + 1) * self.group_size)
             self.groups.append(StoredGroup(generation, row, [*ids[rows]], [*log_probs[rows]]))
 
     def save(self, folder: Path) -> None:
-        """Write the buffer to a checkpoint, with exact numbers."""
+        """Write the buffer, with exact numbers."""
         import pyarrow
         import pyarrow.parquet
 
@@ -126,7 +121,6 @@ class ReplayBuffer:
             pyarrow.parquet.write_table(table, draft)
 
     def restore(self, folder: Path) -> None:
-        """Resume from a checkpoint."""
         import pyarrow.parquet
 
         self.groups.clear()
@@ -134,10 +128,7 @@ class ReplayBuffer:
 
 
 class Successes:
-    """Right completions of a harvest that replace the last completions of their prompts' groups.
-
-    At most n per group are replayed, with at most `longest` tokens each.
-    """
+    """Right completions of a harvest that replace the last ones of their prompts' groups."""
 
     def __init__(self, harvest: pd.DataFrame, n: int, longest: int, group_size: int, seed: int) -> None:
         self.n, self.group_size, self.seed = n, group_size, seed
@@ -149,7 +140,7 @@ class Successes:
                 self.by_problem.setdefault(problem, []).append(ids.tolist())
 
     def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> Sequence[Row]:
-        """Select the completions to replay; the rows of the generation are unchanged."""
+        """Select the completions to replay."""
         self.replayed = {}
         for end in range(self.group_size, len(inputs) + 1, self.group_size):
             row = inputs[end - 1]
@@ -165,17 +156,15 @@ class Successes:
 def with_replayed(
     drawn: tuple[Sequence[list[int]], Sequence[list[float]] | None], replayed: Mapping[int, Completion]
 ) -> tuple[list[list[int]], list[list[float]]]:
-    """Merge sampled and replayed completions into the order of a generation's rows; unknown log-probabilities are
-    NaN."""
+    """Merge sampled and replayed completions; unknown log-probabilities are NaN."""
     ids, log_probs = drawn
-    sampled = log_probs if log_probs is not None else [[math.nan] * len(own) for own in ids]
+    sampled = log_probs if log_probs is not None else [[math.nan] * len(row) for row in ids]
     others = map(Completion, ids, sampled)
     rows = [replayed[row] if row in replayed else next(others) for row in range(len(ids) + len(replayed))]
     return [row.ids for row in rows], [row.log_probs for row in rows]
 
 
 def replay_words(replay: Replay) -> str:
-    """Describe the replay, for the methods paragraph."""
     if replay.buffer is not None:
         return (
             f"{replay.share:.0%} of the groups of an update were drawn uniformly from the last {replay.buffer} groups, "

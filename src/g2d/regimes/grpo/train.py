@@ -1,7 +1,6 @@
-"""GRPO warm-up: K gradient steps of online RL on M0 with a LoRA adapter (paper, section 2.1, stage 1).
+"""GRPO warm-up: K gradient steps of online RL on M0 (paper, section 2.1, stage 1).
 
-A chain passes through every K on one trajectory, bit for bit like a single uninterrupted run: the learning-rate horizon
-and the order of the prompts do not depend on K. With `schedule: per_k`, every K is a separate run.
+A chain passes through every K, bit for bit like an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 
 def train_grpo(job: TrainingJob) -> Trained:
-    """Train M0 to step K; see `g2d.regimes.run.online.begin` and `train_to_k`."""
     warmup: Warmup = job.settings
     problems: Sequence[Problem] = job.data
     checkpoints, microbatches = begin(job)
@@ -121,7 +119,6 @@ def train_grpo(job: TrainingJob) -> Trained:
 
 
 def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
-    """Row of the data set for a problem with `before` earlier visits."""
     return {
         "prompt": conversation(problem, job.prompt),
         "problem_id": problem.problem_id,
@@ -130,7 +127,7 @@ def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
 
 
 def _order(warmup: Warmup, microbatches: MicroBatches) -> Order | None:
-    """How to sort an update's completions before dividing them into passes; None: TRL's random order."""
+    """Order of an update's completions before they are divided; None: TRL's."""
     from g2d.regimes.run.by_length import by_length, by_prompt
 
     if microbatches.tokens:
@@ -139,7 +136,6 @@ def _order(warmup: Warmup, microbatches: MicroBatches) -> Order | None:
 
 
 def _replay(job: TrainingJob) -> ReplayBuffer | Successes | None:
-    """Create the replay buffer or the replayed successes, if configured."""
     warmup: Warmup = job.settings
     replay, group_size = warmup.replay, job.group_size
     if replay is None:
@@ -172,13 +168,12 @@ def _arguments(job: TrainingJob, draft: Path, microbatches: MicroBatches) -> Any
         loss_type=warmup.loss,
         mask_truncated_completions=warmup.mask_truncated,
         shuffle_dataset=False,
-        use_vllm=False,  # disables TRL's backend; g2d uses `g2d.regimes.grpo.generation`
+        use_vllm=False,  # disables TRL's backend
         vllm_importance_sampling_correction=warmup.ratio == "sampler",
     )
 
 
 def _methods(warmup: Warmup) -> str:
-    """Describe differences from on-policy GRPO with TRL's default objective; empty if there are none."""
     clauses = []
     if warmup.updates_per_generation > 1:
         clauses.append(f"the rollouts of {warmup.updates_per_generation} steps were drawn at once")

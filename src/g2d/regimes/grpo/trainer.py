@@ -1,14 +1,7 @@
 """TRL's GRPO trainer, extended by off-policy GRPO (arXiv 2505.22257).
 
-It adds a loss that ignores groups without a signal (eq. 8 there), stale rollouts treated as fresh ones, and a reference
-that follows the policy.
-
-TRL 1.16 multiplies its loss by a batch's `tool_mask`, meant for tokens written by tools; here it is the mask of eq. 8.
-TRL takes the ratio as 1 if a batch has no `old_per_token_logps`. Without these keys and without dropout, the trainer
-equals TRL's bit for bit on the same completions.
-
-Importing this module imports TRL, but not vLLM: TRL's own backend would import it, which takes longer than everything
-else.
+TRL 1.16 multiplies its loss by `tool_mask`, here the mask of eq. 8, and takes the ratio as 1 if a batch has no
+`old_per_token_logps`. Without these keys and dropout, the trainer equals TRL's bit for bit. vLLM is not imported.
 """
 
 from __future__ import annotations
@@ -46,7 +39,7 @@ finally:
     trl_imports.is_vllm_available = is_vllm_available
 
 # Files in a checkpoint:
-PROMPTS = "prompts.json"  # state of the prompt choice
+PROMPTS = "prompts.json"
 REFERENCE = "reference.safetensors"  # not PEFT's folder `ref`, next to which the trainer would not load our adapter
 
 
@@ -56,11 +49,10 @@ class Grpo(GRPOTrainer):
     Args:
         rollouts: records the rollouts and the step that consumes each.
         n_problems: problems in the training set.
-        order: sorts an update's completions before they are divided into passes; None: random.
-        choice: chooses prompts instead of the data set, if prompts may be retired or replaced.
+        order: sorts an update's completions before they are divided into passes.
+        choice: chooses prompts instead of the data set.
         row: returns the data set row for a position in the order of `choice`.
         replay: completions that replace some of the sampled ones.
-        arguments: arguments of GRPOTrainer.
     """
 
     _buffered_inputs: Any  # TRL's: micro-batches of a generation
@@ -81,7 +73,7 @@ class Grpo(GRPOTrainer):
         self.warmup, self.order = warmup, order
         self.generation, self.rollouts = generation, rollouts
         self.choice, self.row, self.replay = choice, row, replay
-        self._completions: list[list[int]] = []  # of the current generation
+        self._completions: list[list[int]] = []
         self._drawn: tuple[list[list[int]], list[list[float]] | None] | None = None
         super().__init__(**arguments)
         generation.attach(self)
@@ -91,7 +83,7 @@ class Grpo(GRPOTrainer):
             self.add_callback(ReferenceSync(self, n_problems))
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        """Return the batch of one generation, groups still in order: TRL shuffles later."""
+        """Return the batch of one generation; TRL shuffles later."""
         if self.choice is not None:
             inputs = self._chosen(self.choice, len(inputs) // self.num_generations)
         if self.replay is not None:
@@ -116,16 +108,16 @@ class Grpo(GRPOTrainer):
 
     def _advantages(self, batch: dict[str, Any]) -> torch.Tensor:
         """This rank's advantages, (B,), scaled by positive_weight or negative_weight."""
-        own, advantages = self._own(batch), batch["advantages"]
+        rows, advantages = self._own(batch), batch["advantages"]
         if self.warmup.deviation == "population":
             of_batch = self.warmup.scale_rewards == "batch"
-            advantages = population_advantages(self._rewards, self.num_generations, of_batch)[own]
+            advantages = population_advantages(self._rewards, self.num_generations, of_batch)[rows]
         elif self.warmup.advantages == "sign":
-            advantages = (2 * self._rewards - 1).nan_to_num(nan=0.0)[own]  # rewards are 0 or 1
+            advantages = (2 * self._rewards - 1).nan_to_num(nan=0.0)[rows]  # rewards are 0 or 1
         return weighted_by_sign(advantages, self.warmup.positive_weight, self.warmup.negative_weight)
 
     def _weigh(self, batch: dict[str, Any]) -> None:
-        """Mask tokens for M2PO, and log the share of weights that exceed the cap or are masked."""
+        """Mask tokens for M2PO, and log the share of weights beyond the cap."""
         mask, metrics = batch["completion_mask"], self._metrics["train"]
         log_ratios = masked_log_ratios(batch["old_per_token_logps"], batch["sampling_per_token_logps"], mask)
         if self.warmup.correction == "m2":
@@ -140,7 +132,6 @@ class Grpo(GRPOTrainer):
         metrics["sampling/capped"].append(capped / n_weights)
 
     def _own(self, batch: dict[str, Any]) -> slice:
-        """Rows of this process within the rows of all processes."""
         n = len(batch["advantages"])
         return slice(self.accelerator.process_index * n, (self.accelerator.process_index + 1) * n)
 
@@ -161,7 +152,7 @@ class Grpo(GRPOTrainer):
             return super()._get_per_token_logps_and_entropies(model, *arguments, **keywords)
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """Return the next micro-batch; at the start of a generation, also record the step that consumes each row."""
+        """Return the next micro-batch; record the step that consumes each row of a generation."""
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         if self.order is not None and self._buffered_inputs is not before:
@@ -179,14 +170,12 @@ class Grpo(GRPOTrainer):
         return inputs
 
     def keep(self, checkpoint: Path) -> None:
-        """Write the state that determines later sampling to a checkpoint."""
         if self.choice is not None:
             write_json(checkpoint / PROMPTS, self.choice.state())
         for part in self._kept_parts():
             part.save(checkpoint)
 
     def go_on(self, checkpoint: Path) -> None:
-        """Restore the state written by `keep`."""
         if self.choice is not None:
             self.choice.restore(read_json(checkpoint / PROMPTS))
         for part in self._kept_parts():
@@ -196,18 +185,18 @@ class Grpo(GRPOTrainer):
         return [part for part in (self.replay, self.generation.lag) if isinstance(part, (ReplayBuffer, Lag))]
 
     def _chosen(self, choice: PromptChoice, n_prompts: int) -> list[dict[str, Any]]:
-        """Choose the rows of one generation; their completions are kept so that they are not sampled again."""
+        """Choose the rows of one generation; their completions are kept, not sampled again."""
         update = self.state.global_step
         groups = choice.settle(self._asked(choice.take(n_prompts, update)), self._asked, update)
         answers = [answer for group in groups for answer in group.answers]
-        ids, log_probs = [own for own, _ in answers], [own for _, own in answers]
+        ids, log_probs = [ids for ids, _ in answers], [log_probs for _, log_probs in answers]
         self._drawn = (ids, None if log_probs[0] is None else log_probs)
         for name, value in choice.metrics(update).items():
             self._metrics["train"][name].append(value)
         return [self.row(group.number) for group in groups for _ in range(self.num_generations)]
 
     def _asked(self, numbers: list[int]) -> list[AskedGroup]:
-        """Sample completions for the prompts at these positions, and check whether their rewards differ."""
+        """Sample completions for the prompts at these positions."""
         size = self.num_generations
         rows = [row for row in map(self.row, numbers) for _ in range(size)]
         prompt_ids, _, _ = self._tokenize_prompts([row["prompt"] for row in rows])
@@ -231,36 +220,33 @@ class Grpo(GRPOTrainer):
         return [conversation_ids(self.processing_class, prompt) for prompt in prompts], None, {}
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
-        """Return completions of tokenized prompts, each repeated `num_generations` times."""
         drawn, self._drawn = self._drawn, None
         if self.replay is not None:
             return self._with_replayed(self.replay, prompt_ids)
         return self.generation.draw(prompt_ids) if drawn is None else drawn
 
     def log_probs(self, prompts: list[list[int]], completions: list[list[int]]) -> list[list[float]]:
-        """Log-probabilities of completion tokens under the current policy, at the training temperature."""
+        """Log-probabilities under the current policy, at the training temperature."""
         padding, device = self.processing_class.pad_token_id, self.accelerator.device
         rows = [(prompts, "left"), (completions, "right")]
-        parts = [([torch.tensor(own) for own in tokens], side) for tokens, side in rows]
+        parts = [([torch.tensor(row) for row in tokens], side) for tokens, side in rows]
         ids = [pad(tokens, padding_value=padding, padding_side=side) for tokens, side in parts]
-        masks = [pad([torch.ones_like(own) for own in tokens], 0, side) for tokens, side in parts]
+        masks = [pad([torch.ones_like(row) for row in tokens], 0, side) for tokens, side in parts]
         with torch.no_grad():
-            found, _, _ = self._get_per_token_logps_and_entropies(
+            log_probs, _, _ = self._get_per_token_logps_and_entropies(
                 self.model,
                 torch.cat(ids, dim=1).to(device),
                 torch.cat(masks, dim=1).to(device),
                 ids[1].shape[1],
                 batch_size=self.args.per_device_train_batch_size,
             )
-        return [own[: len(tokens)].tolist() for own, tokens in zip(found, completions, strict=True)]
+        return [row[: len(tokens)].tolist() for row, tokens in zip(log_probs, completions, strict=True)]
 
     @property
     def _generation(self) -> int:
-        """Number of earlier generations."""
         return int(self.state.global_step) // self.warmup.updates_between_generations
 
     def _with_replayed(self, replay: ReplayBuffer | Successes, prompt_ids: list[list[int]]) -> Any:
-        """Sample the completions of a generation that are not replayed, and merge in the replayed ones."""
         drawn = self.generation.draw([ids for row, ids in enumerate(prompt_ids) if row not in replay.replayed])
         self._completions, log_probs = with_replayed(drawn, replay.replayed)
         self._metrics["train"][DRAWN].append(float(sum(map(len, drawn[0]))))
@@ -295,7 +281,7 @@ class Grpo(GRPOTrainer):
 
 
 class ReferenceSync(TrainerCallback):
-    """Copies the policy to the reference at the end of a step, before it is saved; may reset AdamW's averages."""
+    """Copies the policy to the reference at the end of a step, before it is saved."""
 
     def __init__(self, trainer: Grpo, n_problems: int) -> None:
         self.trainer, self.n_problems = trainer, n_problems
@@ -311,10 +297,7 @@ class ReferenceSync(TrainerCallback):
 def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
     """Mask of completions whose group has different rewards, (B,): the indicator of eq. 8.
 
-    It compares rewards, since advantages have rounding errors in the mean.
-
-    Args:
-        rewards: (B,), groups one after another; NaN for missing rewards.
+    It compares rewards, since advantages have rounding errors. Missing rewards are NaN.
     """
     grouped = rewards.view(-1, group_size)
     lowest, highest = (grouped.nan_to_num(nan=bound) for bound in (torch.inf, -torch.inf))
@@ -322,11 +305,9 @@ def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
 
 
 def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool) -> torch.Tensor:
-    """Rewards minus their group's mean, over sqrt(var + 1e-4), (B,) (arXiv 2505.22257, eq. 2, which has no epsilon).
+    """Rewards minus their group's mean, over sqrt(var + 1e-4), (B,) (arXiv 2505.22257, eq. 2, without its epsilon).
 
-    Args:
-        rewards: (B,), groups one after another; NaN for missing rewards, which get advantage 0.
-        of_batch: use the variance of all rewards instead of the group's.
+    Missing rewards are NaN and get advantage 0.
     """
     grouped = rewards.view(-1, group_size)
     centred = grouped - grouped.nanmean(dim=1, keepdim=True)
@@ -340,21 +321,12 @@ def weighted_by_sign(advantages: torch.Tensor, positive: float, negative: float)
 
 
 def masked_log_ratios(log_probs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Log-ratio of the policy's to the sampler's probability of each token, as in TRL, (B, T); 0 outside the mask.
-
-    Args:
-        log_probs: log-probabilities under the trained policy, (B, T).
-        sampled: log-probabilities under the sampler; NaN if it gave none, which counts as equal.
-        mask: 1 for tokens.
-    """
+    """Log-ratio of the policy's to the sampler's probability of each token, as in TRL, (B, T); NaN counts as equal."""
     return ((log_probs - sampled) * mask).nan_to_num(nan=0.0)
 
 
 def above_cap(log_ratios: torch.Tensor, mask: torch.Tensor, cap: float, *, of_tokens: bool) -> torch.Tensor:
-    """Number of weights that exceed the cap, and number of weights, (2,).
-
-    A weight belongs to a token, or is the product over a completion. `log_ratios` are from `masked_log_ratios`.
-    """
+    """Number of weights that exceed the cap, and number of weights, (2,)."""
     of_weights = log_ratios[mask.bool()] if of_tokens else log_ratios.sum(dim=1)
     return torch.stack([(of_weights.exp() > cap).sum(), torch.tensor(len(of_weights), device=of_weights.device)])
 
@@ -363,11 +335,10 @@ def within_second_moment(log_ratios: torch.Tensor, mask: torch.Tensor, threshold
     """Mask of the tokens that M2PO keeps (arXiv 2510.01161), (B, T).
 
     Tokens with the largest squared log-ratios in an update are masked until the mean of the others is at most the
-    threshold. Tokens equal to the smallest masked one are masked too, so that their order does not matter. If every
-    square exceeds the threshold, no token is kept.
+    threshold. Tokens equal to the smallest masked one are masked too, so that their order does not matter.
     """
     squares = log_ratios.double() ** 2
     ascending = squares[mask.bool()].sort().values
     means = ascending.cumsum(0) / torch.arange(1, len(ascending) + 1, device=ascending.device)
-    kept = int((means <= threshold).sum())  # the means ascend too
+    kept = int((means <= threshold).sum())  # means ascend too
     return squares < ascending[kept] if kept < len(ascending) else torch.ones_like(squares, dtype=torch.bool)

@@ -1,7 +1,6 @@
 """Offline DPO on harvested pairs, from a new copy of M0 (paper, section 2.1, stage 3; appendix B).
 
-The reference policy is the starting point. For a new adapter that is M0 with the adapter switched off. `start: warmup`
-continues the adapter of pi_K instead; the reference is then a frozen copy of it, without dropout.
+The reference is the starting point: M0 with the adapter switched off, or a frozen copy of the adapter of pi_K.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ class Dpo(Section):
 
     loss: Literal["sigmoid", "ipo", "ipo_sum"] = key(
         "sigmoid",
-        "sigmoid: DPO; ipo: IPO in TRL, log-ratios per token; ipo_sum: IPO as published (Azar et al., eq. "
-        "17), log-ratios summed over tokens.",
+        "sigmoid: DPO; ipo: TRL's IPO, log-ratios per token; ipo_sum: IPO as published (Azar et al., eq. 17), "
+        "summed log-ratios.",
         paper="sigmoid; ipo in Table 3",
     )
     beta: float = key(0.1, "Strength of the reference policy.", paper="0.1", gt=0)
@@ -35,25 +34,22 @@ class Dpo(Section):
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
     per_device_batch_size: Rows = key(
         "auto",
-        "Pairs per forward pass and device; auto: as many as fit on the GPU (docs/environments.md); 4 on "
-        "a CPU or with `nll_weight`.",
+        "Pairs per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), else 4.",
         paper="not stated",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
         4,
-        "Forward passes per gradient step; if per_device_batch_size is auto, a step has 4 pairs for each.",
+        "Forward passes per gradient step; per_device_batch_size: auto counts as 4.",
         paper="not stated",
         ge=1,
     )
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.", paper="base")
-    max_steps: int | None = key(
-        None, "Gradient steps, whatever the number of pairs; null: as many as `epochs` needs.", unit="steps", ge=1
-    )
+    max_steps: int | None = key(None, "Gradient steps, instead of `epochs`.", unit="steps", ge=1)
     pairs_per_prompt: int = key(1, "Distinct pairs per pairable prompt, at most.", paper="1", ge=1)
     match_pairs_to: Steps | Literal["min"] | None = key(
         None,
-        "Subsample the pairs to the number of pairable prompts at this K, or to the smallest number over all K (min).",
+        "Subsample pairs to the number of pairable prompts at this K, or the smallest over all K (min).",
         paper="680 of 708",
     )
     nll_weight: float = key(
@@ -65,15 +61,13 @@ class Dpo(Section):
     )
     use_weighting: bool = key(
         False,
-        "Weight each pair by the policy's likelihood of its completions (WPO, arXiv 2406.11827, eq. 2, as "
-        "in TRL); the nll term is not weighted.",
+        "Weight each pair by the policy's likelihood of its completions (WPO, arXiv 2406.11827, eq. 2).",
         paper="no",
         neutral=False,
     )
     ld_alpha: float = key(
         1.0,
-        "Weight of the tokens of the longer completion beyond the length of the shorter one (LD-DPO, "
-        "arXiv 2409.06411); 0 drops them.",
+        "Weight of a pair's tokens beyond the length of its shorter completion (LD-DPO, arXiv 2409.06411).",
         paper="1",
         ge=0,
         le=1,
@@ -81,8 +75,7 @@ class Dpo(Section):
     )
     precompute_reference: bool = key(
         False,
-        "Compute the reference log-probabilities once before training, which is faster; the loss is equal "
-        "up to rounding.",
+        "Compute reference log-probabilities once, before training: faster, equal up to rounding.",
         paper="not stated",
         neutral=False,
     )
@@ -97,12 +90,10 @@ class Dpo(Section):
         return self
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """See `OfflineEntry.sequences`."""
         return 2 * pairable * self.pairs_per_prompt
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """See `OfflineEntry.on_card`."""
-        free = self.per_device_batch_size == "auto" and not self.nll_weight  # it is a mean over the tokens of a pass
+        free = self.per_device_batch_size == "auto" and not self.nll_weight  # a mean over the tokens of a pass
         return Training(
             budget=budget,
             rows=2 * self.number("per_device_batch_size"),
@@ -115,7 +106,7 @@ class Dpo(Section):
 
 
 def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
-    """Read the pairs of a harvest with their tokens, subsampled to the smallest matched set of pairs."""
+    """Read the pairs of a harvest, subsampled to the smallest matched set of pairs."""
     pairs = pairs_with_token_ids(read_pairs(inputs.pairs), job.base)
     if matched := inputs.get("matched"):
         pairs = subsample(pairs, min(len(read_pairs(file)) for file in matched), job.seed)
@@ -123,7 +114,6 @@ def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
 
 
 def train_dpo(job: TrainingJob) -> Trained:
-    """Train on preference pairs with their tokens; see `g2d.regimes.offline.training.train_offline`."""
     dpo: Dpo = job.settings
     rows = [{name: pair[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")} for pair in job.data]
 
@@ -153,7 +143,9 @@ def train_dpo(job: TrainingJob) -> Trained:
         (row["prompt_ids"] for row in rows), (row[side] for row in rows for side in ("chosen_ids", "rejected_ids"))
     )
     statistics = {"n_pairs": len(rows)}
-    return train_offline("dpo", job, rows, data={"pairs": rows}, found=statistics, trainer=trainer, lengths=lengths)
+    return train_offline(
+        "dpo", job, rows, data={"pairs": rows}, statistics=statistics, trainer=trainer, lengths=lengths
+    )
 
 
 DPO = Regime(

@@ -1,8 +1,4 @@
-"""GroupDPO on a harvest: DPO's loss over all pairs of a right and a wrong rollout, prompts weighted equally.
-
-It is equation 4 of "Bridging Offline and Online RL" (arXiv 2506.21495), offline. Truncated rollouts are kept on both
-sides, like DPO's pairs by default.
-"""
+"""GroupDPO on a harvest: DPO's loss over all pairs of a right and a wrong rollout (arXiv 2506.21495, equation 4)."""
 
 from __future__ import annotations
 
@@ -35,11 +31,9 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
 
     gradient_accumulation_steps: ClassVar[int] = 1  # the trainer itself splits an update into passes
     regime: Literal["group_dpo"] = key(..., "Train on every pair of a right and a wrong rollout.")
-    pairs: Literal["one", "all"] = key("all", "Every pair of a right and a wrong rollout, or one random pair.")
+    pairs: Literal["one", "all"] = key("all", "All pairs of right and wrong rollouts per prompt, or one random pair.")
     epochs: int = key(3, "Passes over the pairable prompts.", ge=1)
-    max_steps: int | None = key(
-        None, "Gradient steps, whatever the number of prompts; null: as many as `epochs` needs.", unit="steps", ge=1
-    )
+    max_steps: int | None = key(None, "Gradient steps, instead of `epochs`.", unit="steps", ge=1)
     prompts_per_update: int = key(16, "Pairable prompts per gradient step.", unit="prompts", ge=1)
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
@@ -49,17 +43,15 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
     def _offline(self) -> GroupDpo:
         if self.grpo_weight:
             raise ValueError(
-                "grpo_weight: GRPO's loss is for the policy's own rollouts, and these are a harvest's: set it to 0, or "
-                "use semi_online_dpo with sync_every: 1"
+                "grpo_weight: GRPO's loss needs rollouts of the current policy, not of a harvest: set it to 0, or use "
+                "semi_online_dpo with sync_every: 1"
             )
         return self
 
     def gradient_steps(self, n_groups: int) -> int:
-        """Gradient steps on `n_groups` pairable prompts."""
         return self.max_steps or math.ceil(self.epochs * n_groups / self.prompts_per_update)
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """All rollouts of a pairable prompt."""
         return pairable * samples
 
     def on_card(self, group_size: int, budget: int) -> Training:
@@ -82,12 +74,10 @@ def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settin
 
 
 def read_group_dpo(job: TrainingJob, inputs: Any) -> list[Group]:
-    """Read the groups of a harvest."""
     return harvested_groups(*read_harvest(job, inputs), job.settings, job.seed)
 
 
 def train_group_dpo(job: TrainingJob) -> Trained:
-    """Train on groups, in a new order in every epoch; see `g2d.regimes.offline.training.train_offline`."""
     group_dpo: GroupDpo = job.settings
     all_groups: Sequence[Group] = job.data
     steps, per_update = group_dpo.gradient_steps(len(all_groups)), group_dpo.prompts_per_update
@@ -115,7 +105,7 @@ def train_group_dpo(job: TrainingJob) -> Trained:
         job,
         rows,
         data={"groups": [{name: getattr(group, name) for name in Group.__slots__} for group in all_groups]},
-        found={"n_pairs": sum(len(group.pairs) for group in all_groups)},
+        statistics={"n_pairs": sum(len(group.pairs) for group in all_groups)},
         trainer=trainer,
         lengths=lengths,
         responses=max(map(len, completions)),

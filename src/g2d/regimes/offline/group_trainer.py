@@ -1,8 +1,4 @@
-"""DPO's trainer on groups: every rollout passes through the model once, and the loss forms the pairs.
-
-An update requests its groups (`Updates`) when it needs them, so they may be rollouts of the current policy. Model,
-reference, adapter and optimizer are handled by TRL. Imports TRL.
-"""
+"""DPO's trainer on groups: every rollout passes through the model once. Imports TRL."""
 
 from __future__ import annotations
 
@@ -24,15 +20,14 @@ from g2d.regimes.run.processes import gathered, n_processes
 MODEL_KEYS = ("input_ids", "attention_mask", "completion_mask")
 
 
-# Maps the number of finished updates to (groups to train on, number of their prompts, pairable or not, metrics).
+# Maps the number of finished updates to (groups to train on, number of prompts, metrics).
 Updates = Callable[[int], tuple[Sequence[Group], int, dict[str, Any]]]
 
 
 class OnGroups:
     """Mixin for TRL trainers that train on groups, with as many passes per update as needed.
 
-    The data set has one row per update, with unused content; `per_device_train_batch_size` and
-    `gradient_accumulation_steps` are 1. Processes divide the passes, and each of them gets all groups.
+    The data set has one row per update. Processes divide the passes, and each gets all groups.
     """
 
     def __init__(self, *args: Any, updates: Updates, microbatches: MicroBatches, **kwargs: Any) -> None:
@@ -42,14 +37,15 @@ class OnGroups:
 
     def training_step(self: Any, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """Run one update. Without groups the gradient is zero rather than missing."""
-        found, asked, record = self.updates(self.state.global_step)
+        update, n_asked, record = self.updates(self.state.global_step)
         for name, value in record.items():
             self._metrics["train"][name].append(value)
         total = torch.zeros((), device=self.accelerator.device)
-        passes = list(in_passes(found, self.microbatches.rows, self.microbatches.tokens))
+        passes = list(in_passes(update, self.microbatches.rows, self.microbatches.tokens))
         for passing, of_others in own_passes(passes, self.accelerator.process_index):
-            total += Trainer.training_step(self, model, self.batch_of(passing, of_others, found, asked))
-        if not found:
+            total += Trainer.training_step(self, model, self.batch_of(passing, of_others, update, n_asked))
+        if not update:
+            model.train()  # as a pass does: TRL logs nothing of a model in evaluation mode
             for parameter in model.parameters():
                 parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
         sums: Counter[str] = Counter()
@@ -61,8 +57,6 @@ class OnGroups:
 
 
 class GroupTrainer(OnGroups, PretokenizedMixin, FixedReference, DPOTrainer):
-    """DPO, GroupDPO and the additions in `GroupLoss`, on groups of rollouts."""
-
     def __init__(self, *args: Any, loss: GroupLoss, **kwargs: Any) -> None:
         self.group_loss = loss
         super().__init__(*args, data_collator=_update_number, **kwargs)
@@ -70,17 +64,18 @@ class GroupTrainer(OnGroups, PretokenizedMixin, FixedReference, DPOTrainer):
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = ["update"]
 
-    def batch_of(self, passing: Sequence[Group], of_others: bool, found: Sequence[Group], asked: int) -> dict[str, Any]:
-        """Collate one pass; losses are normalised over the whole update, so they do not depend on its passes."""
-        n_prompts = len(found) if self.group_loss.normalise == "pairable" else asked
+    def batch_of(
+        self, passing: Sequence[Group], of_others: bool, update: Sequence[Group], n_asked: int
+    ) -> dict[str, Any]:
+        """Collate one pass; losses are normalised over the whole update."""
+        n_prompts = len(update) if self.group_loss.normalise == "pairable" else n_asked
         batch: dict[str, Any] = collated(passing, n_prompts, int(self.processing_class.pad_token_id))
         if of_others:
             batch |= {name: torch.zeros_like(batch[name]) for name in ("weights", "chosen", "share")}
-        chosen = sum(len(group.completions[i]) for group in found for i in group.chosen)
+        chosen = sum(len(group.completions[i]) for group in update for i in group.chosen)
         return batch | {"chosen_tokens": chosen, "counts": not of_others}
 
     def log_update(self, sums: Counter[str]) -> None:
-        """Log means over pairs, or over tokens."""
         metrics = self._metrics["train"]
         n_pairs, n_tokens, read = (sums.pop(name, 0) for name in ("pairs", "tokens", "read"))
         for name, value in sums.items():
@@ -134,7 +129,7 @@ def _update_number(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tuple[Sequence[Group], bool]]:
     """Yield the passes of a process, and whether another process computes their gradient.
 
-    All processes take part in every backward pass, so one without a pass left repeats another one's.
+    All processes take part in every backward pass; one without a pass left repeats another one's.
     """
     n = n_processes()
     for start in range(0, len(passes), n):
@@ -143,7 +138,7 @@ def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tupl
 
 
 def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Rollouts of groups as padded rows (rollouts, tokens): token ids, attention mask, completion mask."""
+    """Padded rows of groups, (rollouts, tokens): token ids, attention mask, completion mask."""
     rows = [(group.prompt, completion) for group in passing for completion in group.completions]
     ids = [torch.tensor(prompt + completion) for prompt, completion in rows]
     masks = [torch.tensor([0] * len(prompt) + [1] * len(completion)) for prompt, completion in rows]
@@ -158,8 +153,8 @@ def collated(passing: Sequence[Group], n_prompts: int, padding: int) -> dict[str
     """Collate groups of an update whose loss is divided by `n_prompts`.
 
     Returns:
-        input_ids, attention_mask, completion_mask (rollouts, tokens); pairs (pairs, 2), rows of chosen and rejected;
-        weights (pairs,); chosen, advantages (rollouts,); and share, the weight of each prompt.
+        input_ids, attention_mask, completion_mask (rollouts, tokens); pairs (pairs, 2), chosen and rejected row;
+            weights (pairs,); chosen, advantages (rollouts,); share, the weight of each prompt.
     """
     pairs: list[tuple[int, int]] = []
     weights: list[float] = []
@@ -186,19 +181,17 @@ def preference_loss(
 ) -> torch.Tensor:
     """DPO's loss over weighted pairs (arXiv 2506.21495, equations 3 and 4).
 
-    Args:
-        log_probs: log-probabilities of the rollouts, summed over tokens, (rollouts,).
-        reference: the same under the reference policy.
-        pairs: indices of chosen and rejected, (pairs, 2), with `weights` (pairs,).
+    `log_probs` and `reference` are sums over tokens, (rollouts,); `pairs` are indices of chosen and rejected, (pairs,
+    2).
     """
     implied = beta * (log_probs - reference)
     return -(weights * logsigmoid(implied[pairs[:, 0]] - implied[pairs[:, 1]])).sum()
 
 
 def policy_gradient_loss(log_probs: torch.Tensor, advantages: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
-    """GRPO's loss on the current policy's rollouts, for which the ratio is 1 and nothing is clipped (equation 1).
+    """GRPO's loss on the current policy's rollouts, with ratio 1 and nothing clipped (equation 1).
 
-    `log_probs` are summed over tokens, (rollouts,); `share` is the weight of a prompt.
+    `log_probs` are sums over tokens, (rollouts,); `share` is the weight of a prompt.
     """
     ratio = torch.exp(log_probs - log_probs.detach())
     return -share.to(log_probs.dtype) * (ratio * advantages.to(log_probs.dtype)).sum()

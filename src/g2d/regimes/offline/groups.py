@@ -1,8 +1,4 @@
-"""Groups: the rollouts of one prompt in an update, and the pairs formed from them.
-
-GroupDPO forms all pairs, prompts weighted equally ("Bridging Offline and Online RL", arXiv 2506.21495, equation 4); DPO
-forms one.
-"""
+"""Groups: the rollouts of one prompt in an update, and their pairs."""
 
 from __future__ import annotations
 
@@ -31,48 +27,47 @@ ROLLOUTS_AT_ONCE = (
 class GroupLoss(Section):
     """Loss on groups of rollouts: DPO's, with optional terms (arXiv 2506.21495, sections 3 and 4)."""
 
-    pairs: Which = key("one", "One random pair of a right and a wrong rollout per prompt, or every pair (GroupDPO).")
+    pairs: Which = key("one", "One random pair of right and wrong rollouts per prompt, or all (GroupDPO).")
     beta: float = key(0.1, "Strength of the reference policy.", paper="0.1 on mathematics", gt=0)
     nll_weight: float = key(
         0.0, "Weight of the chosen rollouts' mean negative log-likelihood per token.", paper="0, and 1", ge=0
     )
     entropy_coefficient: float = key(
         0.0,
-        "Weight of an entropy bonus: mean token entropy of the chosen rollouts.",
+        "Weight of an entropy bonus: mean token entropy of chosen rollouts.",
         paper="0, and 1e-4 to 5e-4",
         ge=0,
     )
     grpo_weight: float = key(
         0.0,
-        "alpha: weight of GRPO's loss on all rollouts of the same groups, which must be fresh (equation 1).",
+        "alpha: weight of GRPO's loss on the same groups, which must be on-policy (equation 1).",
         paper="0, 0.001 and 0.01",
         ge=0,
     )
     margin: float | None = key(
         None,
-        "Smallest difference between best and worst rollout of a prompt, for a scalar reward; null: any.",
+        "Scalar reward: smallest difference between best and worst rollout of a prompt; null: any.",
         gt=0,
         neutral=None,
     )
     normalise: Literal["pairable", "asked"] = key(
         "pairable",
-        "Divide the loss by the number of prompts that have a pair, or by all prompts (as in the paper's code).",
+        "Divide the loss by the prompts that have a pair, or by all (asked; the paper's code).",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Training rollouts of one prompt, as tokens. Indices refer to `completions`."""
+    """Training rollouts of one prompt, as tokens."""
 
     problem_id: str
     prompt: tuple[int, ...]
-    completions: tuple[tuple[int, ...], ...]  # sampled tokens, including the end token if there is one
-    pairs: tuple[tuple[int, int], ...]  # (chosen, rejected); all different
-    advantages: tuple[float, ...]  # reward minus the mean over all rollouts of the prompt (equation 1; not scaled)
+    completions: tuple[tuple[int, ...], ...]
+    pairs: tuple[tuple[int, int], ...]  # (chosen, rejected)
+    advantages: tuple[float, ...]  # reward minus the prompt's mean (equation 1; not scaled)
 
     @property
     def chosen(self) -> list[int]:
-        """Rollouts that are chosen in some pair, in order."""
         return sorted({right for right, _ in self.pairs})
 
     @property
@@ -93,9 +88,8 @@ def groups(
     """Form the groups of the pairable prompts among `names`, in their order.
 
     Args:
-        rollouts: rollouts with their tokens, in any order.
-        which: the pairs to form; "one" is the pair that `build_pairs` samples with this seed.
-        whole: also keep rollouts that are in no pair, unless they have no reward.
+        which: "one" is the pair that `build_pairs` samples with this seed.
+        whole: also keep rollouts that are in no pair.
         margin: smallest difference between the best and the worst scalar reward.
     """
     formed = []
@@ -103,7 +97,7 @@ def groups(
     by_problem = {name: rows.sort_values("sample") for name, rows in labelled.groupby("problem_id", sort=False)}
     for name in names:
         rows = by_problem.get(name)
-        if rows is None:  # the reward scored none of its rollouts
+        if rows is None:  # without any reward
             continue
         rewards = dict(zip(rows["sample"], rows["reward"], strict=True))
         right, wrong = ([*rows["sample"][rows["label"].eq(side).fillna(False)]] for side in (True, False))
@@ -127,13 +121,10 @@ def groups(
     return formed
 
 
-def in_passes(found: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
-    """Split groups into passes of at most `rollouts` rollouts.
-
-    If `tokens` is not 0, split by padded tokens and similar length instead. A larger group gets a pass to itself.
-    """
+def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterator[list[Group]]:
+    """Split groups into passes of at most `rollouts` rollouts, or `tokens` padded tokens."""
     batch: list[Group] = []
-    for group in sorted(found, key=lambda group: -group.width) if tokens else found:
+    for group in sorted(update, key=lambda group: -group.width) if tokens else update:
         size = sum(len(member.completions) for member in [*batch, group])
         if batch and (size * batch[0].width > tokens if tokens else size > rollouts):
             yield batch
@@ -148,14 +139,12 @@ def pair_weights(group: Group, n_prompts: int) -> list[float]:
     return [1 / (len(group.pairs) * n_prompts)] * len(group.pairs)
 
 
-def summary(rollouts: pd.DataFrame, found: Sequence[Group]) -> dict[str, Any]:
-    """Summary of an update's rollouts and pairs, for the trainer's log."""
+def summary(rollouts: pd.DataFrame, pairable: Sequence[Group]) -> dict[str, Any]:
     drawn = drawn_summary(rollouts)
-    return drawn | {"pairs": sum(len(group.pairs) for group in found), "pairable": len(found) / drawn["prompts"]}
+    return drawn | {"pairs": sum(len(group.pairs) for group in pairable), "pairable": len(pairable) / drawn["prompts"]}
 
 
 def drawn_summary(rollouts: pd.DataFrame) -> dict[str, Any]:
-    """Summary of an update's rollouts, for the trainer's log."""
     scalar = not is_binary(rollouts["reward"])
     lengths_of = ("completions/mean_length_best", "completions/mean_length_worst")
     statuses = get_args(Status) if "reward_status" in rollouts else ()
@@ -171,14 +160,13 @@ def drawn_summary(rollouts: pd.DataFrame) -> dict[str, Any]:
 
 
 def _by_kind(rollouts: pd.DataFrame) -> dict[str, float]:
-    """Mean reward, mean length and share of judged rollouts, by kind of prompt."""
     kinds = is_open_ended(rollouts).map({True: "open_ended", False: "verifiable"})
     metrics: dict[str, float] = {}
-    for kind, own in rollouts.groupby(kinds):
-        judged = float(own["reward"].notna().mean())
+    for kind, rows in rollouts.groupby(kinds):
+        judged = float(rows["reward"].notna().mean())
         metrics |= {
-            f"reward/{kind}": float(own["reward"].mean()),
-            f"completions/mean_length/{kind}": float(own["token_count"].mean()),
+            f"reward/{kind}": float(rows["reward"].mean()),
+            f"completions/mean_length/{kind}": float(rows["token_count"].mean()),
             f"rewards/judged/{kind}": judged,
             f"rewards/without/{kind}": 1 - judged,
         }

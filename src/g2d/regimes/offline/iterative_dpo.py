@@ -1,8 +1,6 @@
 """Iterative DPO: rounds of harvest, pairs and DPO, each from the policy of the previous round.
 
-See Xu et al. 2023 (arXiv 2312.16682), Yuan et al. 2024 (arXiv 2401.10020) and Pang et al. 2024 (arXiv 2404.19733).
-Round r harvests the policy of round r-1 (M0 first), pairs its rollouts, and continues that policy with DPO and with
-itself as the reference, as in Pang et al. Rounds are steps of the workflow, and all sample with the seed of the run.
+Each round has its starting policy as the reference (Pang et al. 2024, arXiv 2404.19733).
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from g2d.regimes.regime import Entry, Phase, Regime
 from g2d.settings import MistakeInKeyError, key, repeated
 from g2d.settings.mistakes import changed
 
-OF_A_ROUND = ("start", "match_pairs_to", "pairs_per_prompt")  # keys of `dpo` that are fixed by the rounds
+OF_A_ROUND = ("start", "match_pairs_to", "pairs_per_prompt")  # fixed by the rounds
 
 
 class IterativeDpo(Entry):
@@ -24,7 +22,7 @@ class IterativeDpo(Entry):
 
     phase: ClassVar[Phase] = "rounds"
     regime: Literal["iterative_dpo"] = key(..., "Harvest and train on pairs in rounds.")
-    rounds: list[int] = key(..., "Rounds to evaluate (their number is K); all rounds before are run too.", min_length=1)
+    rounds: list[int] = key(..., "Rounds to evaluate; K is their number.", min_length=1)
     dpo: dict[str, Any] = key({}, "Keys of the dpo section to change.")
 
     @field_validator("rounds")
@@ -44,12 +42,9 @@ class IterativeDpo(Entry):
 
     @property
     def steps(self) -> list[int]:
-        """Values of K."""
         return self.rounds
 
     def dpo_of(self, common: Dpo, where: str = "dpo") -> Dpo:
-        """DPO settings of every round, based on the dpo section; raises the errors of
-        `g2d.settings.mistakes.changed`."""
         settings = changed(where, common, self.dpo)
         return settings.model_copy(update={name: Dpo.model_fields[name].default for name in OF_A_ROUND})
 

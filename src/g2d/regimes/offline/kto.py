@@ -1,8 +1,7 @@
-"""Kahneman-Tversky optimisation on right and wrong rollouts of a harvest (Ethayarajh et al. 2024, arXiv 2402.01306).
+"""Kahneman-Tversky optimisation on right and wrong rollouts of a harvest (arXiv 2402.01306).
 
-As in TRL, the reference point z0 of a rollout is estimated from its batch, in which every prompt is also paired with
-the completion of the previous row. So rows are shuffled once, by the seed, and every epoch has the same order. Right
-completions that were cut off are left out, since they demonstrate text after the box; wrong ones are kept.
+TRL estimates the reference point z0 by pairing every prompt with the previous row's completion, so every epoch has the
+same order. Right completions that were cut off are left out: they demonstrate text after the box.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ class Kto(OfflineEntry):
     """Kahneman-Tversky optimisation on right and wrong rollouts of the harvest, from a fresh M0 or from pi_K."""
 
     regime: Literal["kto"] = key(..., "Learn from right and wrong rollouts, unpaired.")
-    rollouts: Literal["all", "pairable"] = key("all", "All rollouts of the harvest, or only those of pairable prompts.")
+    rollouts: Literal["all", "pairable"] = key("all", "All rollouts of the harvest, or only of pairable prompts.")
     beta: float = key(0.1, "Strength of the reference policy.", gt=0)
     balance: float = key(
         1.0,
-        "Total weight of the right rollouts over that of the wrong ones (arXiv 2402.01306: 1 to 4/3).",
+        "Total weight of right rollouts, relative to wrong ones (arXiv 2402.01306: 1 to 4/3).",
         ge=1,
         le=4 / 3,
     )
     epochs: int = key(1, "Passes over the rollouts.", ge=1)
     max_steps: int | None = key(
         None,
-        "Gradient steps, whatever the number of rollouts; null: as many as `epochs` needs.",
+        "Gradient steps, instead of `epochs`.",
         unit="steps",
         ge=1,
     )
@@ -60,13 +59,10 @@ class Kto(OfflineEntry):
         return rows
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """All rollouts of a prompt."""
         return samples
 
 
 class Judged(TypedDict):
-    """A completion as sampled tokens, and whether it is right."""
-
     prompt_ids: list[int]
     completion_ids: list[int]
     label: bool
@@ -75,10 +71,7 @@ class Judged(TypedDict):
 def judged_rollouts(
     rollouts: pd.DataFrame, problems: Sequence[Problem], which: Literal["all", "pairable"], seed: int
 ) -> list[Judged]:
-    """Training rollouts, in an order that depends on the seed, the problem_id and the sample.
-
-    Raises a ValueError if none is right, or none is wrong.
-    """
+    """Training rollouts, in an order that depends on the seed; a ValueError if none is right, or none is wrong."""
     require_known_problems(rollouts, problems)
     rollouts = rollouts.assign(label=labels(rollouts)).dropna(subset="label")
     right = rollouts["label"].astype(bool)
@@ -89,9 +82,9 @@ def judged_rollouts(
     names = ("problem_id", "sample", *IDS, "label")
     drawn = {
         uniform(seed, name, f"kto/{sample}"): Judged(
-            prompt_ids=asked.tolist(), completion_ids=answered.tolist(), label=bool(label)
+            prompt_ids=prompt.tolist(), completion_ids=completion.tolist(), label=bool(label)
         )
-        for name, sample, asked, answered, label in zip(*(kept[name] for name in names), strict=True)
+        for name, sample, prompt, completion, label in zip(*(kept[name] for name in names), strict=True)
     }
     rows = [drawn[number] for number in sorted(drawn)]
     n_right = sum(row["label"] for row in rows)
@@ -105,26 +98,24 @@ def judged_rollouts(
 
 
 def weights(n_right: int, n_wrong: int, balance: float) -> tuple[float, float]:
-    """Weights of right and wrong rollouts, the smaller one 1: n_right w_right = balance n_wrong w_wrong (eq. 8 of the
-    paper)."""
+    """Weights of right and wrong rollouts, the smaller one 1: n_right w_right = balance n_wrong w_wrong (eq. 8)."""
     ratio = balance * n_wrong / n_right
     return max(1.0, ratio), max(1.0, 1 / ratio)
 
 
 def with_neighbours(rows: Sequence[Judged], batch: int) -> list[dict[str, Any]]:
-    """Add the previous row's completion to every row, for `trl.KTOTrainer`; the first row of a micro-batch gets the
-    last one's."""
+    """Add the previous row's completion to every row; the first row of a micro-batch gets the last one's."""
     batches = [rows[start : start + batch] for start in range(0, len(rows), batch)]
-    return [{**row, "KL_completion_ids": own[i - 1]["completion_ids"]} for own in batches for i, row in enumerate(own)]
+    return [
+        {**row, "KL_completion_ids": part[i - 1]["completion_ids"]} for part in batches for i, row in enumerate(part)
+    ]
 
 
 def read_kto(job: TrainingJob, inputs: Any) -> list[Judged]:
-    """Read the judged rollouts of a harvest."""
     return judged_rollouts(*read_harvest(job, inputs), job.settings.rollouts, job.seed)
 
 
 def train_kto(job: TrainingJob) -> Trained:
-    """Train on judged rollouts in their order (`judged_rollouts`); see `g2d.regimes.offline.training.train_offline`."""
     kto: Kto = job.settings
     rows: Sequence[Judged] = job.data
     n_right = sum(row["label"] for row in rows)
@@ -148,7 +139,7 @@ def train_kto(job: TrainingJob) -> Trained:
             beta=kto.beta,
             desirable_weight=right,
             undesirable_weight=wrong,
-            train_sampling_strategy="sequential",  # each row is compared with the previous one
+            train_sampling_strategy="sequential",  # rows are compared with the previous one
             disable_dropout=False,  # as in DPO
         )
         made = JudgedTrainer(args=configured, **parts)
@@ -160,7 +151,7 @@ def train_kto(job: TrainingJob) -> Trained:
     lengths = longest(*([row[name] for row in rows] for name in ("prompt_ids", "completion_ids")))
     statistics = {"n_right": n_right, "n_wrong": n_wrong}
     return train_offline(
-        "kto", job, read, data={"rows": list(rows)}, found=statistics, trainer=trainer, lengths=lengths
+        "kto", job, read, data={"rows": list(rows)}, statistics=statistics, trainer=trainer, lengths=lengths
     )
 
 

@@ -16,8 +16,6 @@ REFERENCE = ("ref_chosen_logps", "ref_rejected_logps")
 
 
 class PairTrainer(PassesByLength, PretokenizedMixin, FixedReference, DPOTrainer):
-    """DPO on pairs, with an optional negative log-likelihood term on the chosen tokens of a micro-batch."""
-
     def __init__(self, *, loss: Loss, nll_weight: float, **arguments: Any) -> None:
         self.pair_loss, self.nll_weight = loss, nll_weight
         super().__init__(**arguments)
@@ -25,13 +23,12 @@ class PairTrainer(PassesByLength, PretokenizedMixin, FixedReference, DPOTrainer)
         self.precompute_ref_logps = True  # TRL's loss then reads the reference from the batch
 
     def rows(self, batch: dict[str, Any]) -> int:
-        """Number of pairs; the chosen completions come before the rejected ones."""
+        """The chosen completions come before the rejected ones."""
         return len(batch["input_ids"]) // 2
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> torch.Tensor:
         weights, mask = inputs.pop("weights"), inputs["completion_mask"][:, 1:]
-        # The policy comes first: a sharded model is prepared for gradients by its first pass, so that must use the
-        # adapter.
+        # The policy comes first: a sharded model is prepared for gradients by its first pass.
         outputs = self.policy(model, inputs)
         once = [inputs[name] for name in REFERENCE] if self.once else None
         inputs |= zip(REFERENCE, self.reference(model, inputs, once), strict=True)
@@ -61,15 +58,13 @@ def pair_losses(
     rejected_length: torch.Tensor,
     beta: float,
 ) -> torch.Tensor:
-    """Loss of every pair.
+    """Loss of every pair, (pairs,).
 
     sigmoid is DPO (Rafailov et al. 2023, equation 7). ipo_sum is equation 17 of Azar et al. 2023 (arXiv 2310.12036),
-    with beta for tau: it draws the log-ratio of chosen over rejected to 1 / 2 beta nats. ipo is TRL's version, which
-    does the same with the difference of the log-ratios per token.
+    with beta for tau. ipo is TRL's version, per token.
 
     Args:
         chosen: log-ratios of policy over reference, summed over tokens, (pairs,); `rejected` likewise.
-        chosen_length: tokens.
     """
     if loss == "sigmoid":
         return -logsigmoid(beta * (chosen - rejected))
@@ -79,9 +74,8 @@ def pair_losses(
 
 
 def desensitised(per_token: torch.Tensor, mask: torch.Tensor, alpha: float) -> torch.Tensor:
-    """Sum log-probabilities of completions with reduced influence of length (LD-DPO, arXiv 2409.06411).
-
-    Tokens beyond the length of the pair's shorter completion are weighted by alpha.
+    """Sum log-probabilities; tokens beyond the pair's shorter completion are weighted by alpha (LD-DPO, arXiv
+    2409.06411).
 
     Args:
         per_token: log-probabilities, 0 outside completions, (2 pairs, T), chosen completions first.
@@ -94,15 +88,13 @@ def desensitised(per_token: torch.Tensor, mask: torch.Tensor, alpha: float) -> t
 
 @torch.no_grad()
 def policy_weights(per_token: torch.Tensor, log_sum_squares: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Weights of pairs, w(chosen) w(rejected): the policy's likelihood of writing them (WPO, arXiv 2406.11827, eq. 2,
-    with its sampled alignment).
+    """Weights of pairs, w(chosen) w(rejected) (WPO, arXiv 2406.11827, eq. 2, with its sampled alignment).
 
-    w(y) = exp(mean over tokens of log p(y_t) - log sum_v p(v)^2), which is 1 on average for samples of the policy.
+    w(y) = exp(mean over tokens of log p(y_t) - log sum_v p(v)^2), 1 on average for samples of the policy.
 
     Args:
         per_token: log p(y_t), (2 pairs, T), chosen completions first; the others likewise.
         log_sum_squares: log sum_v p(v)^2 over the vocabulary.
-        mask: 1 for completion tokens.
     """
     means = ((per_token - log_sum_squares) * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
     chosen, rejected = means.chunk(2)

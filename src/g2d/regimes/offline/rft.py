@@ -1,7 +1,6 @@
-"""Rejection-sampling fine-tuning: SFT on the right completions of a harvest (Yuan et al. 2023, arXiv 2308.01825).
+"""Rejection-sampling fine-tuning: SFT on distinct right completions of a harvest (arXiv 2308.01825, section 3.3).
 
-Completions are distinct texts, as in that paper (section 3.3), and were not cut off: a completion cut off after its box
-would teach text after the box.
+Completions that were cut off would teach text after the box.
 """
 
 from __future__ import annotations
@@ -37,23 +36,23 @@ class Rft(OfflineEntry):
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
     per_device_batch_size: Rows = key(
         "auto",
-        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), 4 on a CPU.",
+        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), else 4.",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
         4,
-        "Forward passes per gradient step; if per_device_batch_size is auto, a step has 4 completions for each.",
+        "Forward passes per gradient step; per_device_batch_size: auto counts as 4.",
         ge=1,
     )
     examples: Literal["correct", "chosen"] = key(
         "correct",
-        "correct: distinct right completions that were not cut off; chosen: the chosen completion of "
-        "every pair in DPO, to measure what the rejected ones add.",
+        "Distinct right completions that were not cut off (correct), or the chosen completion of each DPO "
+        "pair (chosen).",
         neutral="correct",
     )
     max_steps: int | None = key(
         None,
-        "Gradient steps, whatever the number of completions; null: as many as `epochs` needs.",
+        "Gradient steps, instead of `epochs`.",
         unit="steps",
         neutral=None,
         ge=1,
@@ -69,11 +68,9 @@ class Rft(OfflineEntry):
 
     @property
     def needs_pairs(self) -> bool:
-        """Whether the pairs determine the completions."""
         return self.examples == "chosen"
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """One completion per pairable prompt."""
         return pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
@@ -82,12 +79,10 @@ class Rft(OfflineEntry):
         return Training(budget=budget, rows=rows, update=update, passes="by_length")
 
 
-IGNORED = -100  # label of tokens without loss
+IGNORED = -100  # label without loss
 
 
 class Example(TypedDict):
-    """A completion to imitate, as sampled tokens."""
-
     prompt_ids: list[int]
     completion_ids: list[int]
 
@@ -95,28 +90,25 @@ class Example(TypedDict):
 def right_completions(
     rollouts: pd.DataFrame, problems: Sequence[Problem], per_prompt: int | None, seed: int
 ) -> list[Example]:
-    """Distinct right completions that were not cut off, at most `per_prompt` per prompt, in the order of the problems.
+    """Distinct right completions that were not cut off, at most `per_prompt` per prompt.
 
-    The first rollout with a text is used. The selection depends on the seed and the prompt's rollouts.
-
-    Raises:
-        ValueError: a rollout belongs to no problem in `problems`, or no completion is right.
+    Raises a ValueError if a rollout belongs to no problem in `problems`, or no completion is right.
     """
     require_known_problems(rollouts, problems)
     to_imitate = labels(rollouts).fillna(False).astype(bool)
     right = rollouts[to_imitate & (rollouts["finish_reason"] != "length")].sort_values("sample")
     by_text: dict[str, dict[str, Example]] = {}
     names = ("problem_id", "completion_text", *IDS)
-    for name, text, asked, answered in zip(*(right[column] for column in names), strict=True):
-        example = Example(prompt_ids=asked.tolist(), completion_ids=answered.tolist())
+    for name, text, prompt, completion in zip(*(right[column] for column in names), strict=True):
+        example = Example(prompt_ids=prompt.tolist(), completion_ids=completion.tolist())
         by_text.setdefault(name, {}).setdefault(text, example)
     examples: list[Example] = []
     for problem in problems:
-        own, name = by_text.get(problem.problem_id, {}), problem.problem_id
-        texts = list(own)
+        examples_of, name = by_text.get(problem.problem_id, {}), problem.problem_id
+        texts = list(examples_of)
         if per_prompt is not None:
             texts = sorted(texts, key=lambda text: uniform(seed, name, f"rft/{text}"))[:per_prompt]
-        examples += [own[text] for text in texts]
+        examples += [examples_of[text] for text in texts]
     if not examples:
         raise ValueError(
             f"none of the {len(rollouts)} rollouts is right and ended by itself: nothing to learn from; choose easier "
@@ -131,18 +123,16 @@ def chosen_completions(pairs: Sequence[Pair]) -> list[Example]:
 
 
 def read_rft(job: TrainingJob, inputs: Any) -> list[Example]:
-    """Read the examples of a harvest."""
     if job.settings.needs_pairs:
         return chosen_completions(pairs_with_token_ids(read_pairs(inputs.pairs[0]), job.base))
     return right_completions(*read_harvest(job, inputs), job.settings.per_prompt, job.seed)
 
 
 def train_rft(job: TrainingJob) -> Trained:
-    """Fine-tune on examples; see `g2d.regimes.offline.training.train_offline`."""
     examples: Sequence[Example] = job.data
     rows = [
-        {"input_ids": [*asked, *answered], "labels": [IGNORED] * len(asked) + [*answered]}
-        for asked, answered in ((example["prompt_ids"], example["completion_ids"]) for example in examples)
+        {"input_ids": [*prompt, *completion], "labels": [IGNORED] * len(prompt) + [*completion]}
+        for prompt, completion in ((example["prompt_ids"], example["completion_ids"]) for example in examples)
     ]
 
     def trainer(arguments: dict[str, Any], microbatches: MicroBatches, **parts: Any) -> Any:
@@ -151,14 +141,16 @@ def train_rft(job: TrainingJob) -> Trained:
         from g2d.regimes.run.by_length import PassesByLength
 
         class ExampleTrainer(PassesByLength, SFTTrainer):
-            def weigh(self, batch: dict[str, Any], own: int, weight: float) -> None:
-                batch["labels"][own:] = IGNORED  # the loss is a mean over the tokens of a gradient step
+            def weigh(self, batch: dict[str, Any], n_rows: int, weight: float) -> None:
+                batch["labels"][n_rows:] = IGNORED  # the loss is a mean over the tokens of a gradient step
 
         return ExampleTrainer(microbatches=microbatches, args=SFTConfig(**arguments, packing=False), **parts)
 
     lengths = longest(*([example[name] for example in examples] for name in ("prompt_ids", "completion_ids")))
     statistics = {"n_completions": len(rows)}
-    return train_offline("rft", job, rows, data={"examples": rows}, found=statistics, trainer=trainer, lengths=lengths)
+    return train_offline(
+        "rft", job, rows, data={"examples": rows}, statistics=statistics, trainer=trainer, lengths=lengths
+    )
 
 
 def _methods(rft: Rft) -> str:

@@ -1,8 +1,6 @@
-"""Common code of offline trainings: given rows, a start at M0 or pi_K, and the trained weights as output.
+"""Common code of offline trainings, with mixins for trainers of TRL 1.16.
 
-The trainer is one of TRL 1.16 with the mixins below. TRL renders conversations and does not accept tokens instead; it
-scores the reference with dropout. The Trainer of transformers averages the micro-batches of a gradient step, so rows of
-a smaller last one weigh more, and accelerate pads the last ones with rows from the start of the epoch.
+The Trainer of transformers averages micro-batches, so rows of a smaller last one would weigh more.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
-SAME = 1e-3  # relative difference allowed between policy and reference if the same passes score both
-SAME_ONCE = 1e-2  # if other passes scored them, with other batches and so other rounding in bfloat16
+SAME = 1e-3  # relative difference between policy and reference, scored by the same passes
+SAME_ONCE = 1e-2  # scored by other passes, with different rounding in bfloat16
 
 
 def train_offline(
@@ -45,7 +43,7 @@ def train_offline(
     rows: Sequence[Mapping[str, Any]],
     *,
     data: Mapping[str, Any],
-    found: Mapping[str, Any],
+    statistics: Mapping[str, Any],
     trainer: Callable[..., Any],
     lengths: Lengths,
     responses: int = 1,
@@ -53,11 +51,9 @@ def train_offline(
     """Train on rows and leave `Lora.files` in the work folder.
 
     Args:
-        rows: rows of the trainer's data set.
         data: training data as JSON, which identifies the job of a checkpoint.
-        found: statistics of the data, for the record of the policy.
-        trainer: creates the TRL trainer from the common configuration arguments, the micro-batches, and the
-            common keywords of trainers; it may import TRL.
+        statistics: of the data, for the record of the policy.
+        trainer: creates the TRL trainer.
         responses: most completions per prompt, if they pass through the model together.
 
     Raises:
@@ -70,9 +66,9 @@ def train_offline(
     training: Training = settings.on_card(responses, lengths[1])
     microbatches = choose_microbatches(job, checkpoints, training, lengths)
     update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
-    if training.passes == "groups":  # the trainer makes the passes and divides them among processes
+    if training.passes == "groups":  # the trainer makes the passes
         micro_batch, accumulation = 1, 1
-    elif microbatches.tokens:  # the trainer splits its process's rows of an update into passes
+    elif microbatches.tokens:  # the trainer splits its rows of an update
         micro_batch, accumulation = share(update, f"{regime}: the rows of a step"), 1
     else:
         passes = share(update // microbatches.rows, f"{regime}.gradient_accumulation_steps")
@@ -101,26 +97,21 @@ def train_offline(
         made,
         checkpoints,
         job.checkpointing,
-        # The reference adapter of `start` is recreated from it; next to a saved one, the trainer would not load our
-        # adapter.
+        # The reference adapter is recreated from `start`; next to a saved one, the trainer would not load our adapter.
         save=lambda folder: shutil.rmtree(folder / "ref", ignore_errors=True),
         restore=partial(restore_token_count, made),
     )
     export_trained(reached, job.work, job.base)
     log = read_log(reached)
-    return Trained(log, {**found, "gradient_steps": sum("loss" in row for row in log), **recorded(checkpoints)})
+    return Trained(log, {**statistics, "gradient_steps": sum("loss" in row for row in log), **recorded(checkpoints)})
 
 
 def read_harvest(job: TrainingJob, inputs: Any) -> tuple[pd.DataFrame, list[Problem]]:
-    """Read the rollouts of a harvest with their tokens, and its problems."""
     return with_token_ids(read_rollouts(inputs.rollouts), job.base), read_problems(inputs.problems)
 
 
 def passes_words(settings: Any, rows: str, n: int | None = None) -> str:
-    """Describe length, learning rate and batch size of a training, for the methods paragraph.
-
-    `n` is the number of rows per step if it is not determined by the passes.
-    """
+    """Describe a training for the methods paragraph; `n` are the rows per step if the passes do not determine them."""
     length = f"{settings.epochs} epochs" if settings.max_steps is None else f"{settings.max_steps} gradient steps"
     of_passes = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
     return (
@@ -130,24 +121,18 @@ def passes_words(settings: Any, rows: str, n: int | None = None) -> str:
 
 
 def origin_words(start: Literal["base", "warmup"]) -> str:
-    """Describe the start of a training, for the methods paragraph."""
     return "a fresh copy of M0" if start == "base" else "the warmed-up policy"
 
 
 class PretokenizedMixin:
-    """Mixin for TRL trainers whose rows are already tokens.
-
-    TRL would render conversations with the chat template, and so train on other tokens than were sampled
-    (`g2d.rollouts.tokens`).
-    """
+    """Mixin for TRL trainers whose rows are already tokens: rendered again, they could be other tokens than sampled."""
 
     def _prepare_dataset(self, dataset: Any, *_args: Any, **_keywords: Any) -> Any:
         return dataset
 
 
 class FixedReference:
-    """Mixin for TRL's DPO and KTO trainers: scores the reference in evaluation mode and checks that training starts at
-    it."""
+    """Mixin for TRL's DPO and KTO trainers: checks that training starts at the reference."""
 
     begins_at_reference = True
     _compared = False
@@ -158,7 +143,7 @@ class FixedReference:
             return super().compute_ref_log_probs(model, inputs)  # type: ignore[misc]
 
     def policy(self, model: Any, inputs: dict[str, Any]) -> Any:
-        """DPO's output for a micro-batch under the policy: `log_probs` and `entropy` of the completion tokens."""
+        """`log_probs` and `entropy` of the completion tokens."""
         return model(
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
@@ -168,7 +153,7 @@ class FixedReference:
         )
 
     def reference(self, model: Any, inputs: dict[str, Any], once: Sequence[Any] | None = None) -> Sequence[Any]:
-        """Reference log-probabilities of a micro-batch, from `compute_ref_log_probs` or precomputed in `once`.
+        """Reference log-probabilities of a micro-batch, computed or precomputed (`once`).
 
         Before the first update they are compared with the policy's, also without dropout.
         """
@@ -181,14 +166,14 @@ class FixedReference:
                 policy = self.compute_ref_log_probs(model, inputs)
             finally:
                 self.ref_model = ref_model
-            for own, other in zip(policy, log_probs, strict=True):
-                require_same(own, other, SAME if once is None else SAME_ONCE)
+            for row, reference in zip(policy, log_probs, strict=True):
+                require_same(row, reference, SAME if once is None else SAME_ONCE)
             self._compared = True
         return log_probs
 
 
 def require_same(policy: torch.Tensor, reference: torch.Tensor, tolerance: float) -> None:
-    """Raise a RuntimeError if log-probabilities of policy and reference, (rows,), differ by more than the tolerance."""
+    """Raise a RuntimeError if log-probabilities, (rows,), differ by more than the tolerance."""
     apart, whole = float((policy - reference).abs().sum()), float(reference.abs().sum())
     if not apart <= tolerance * whole:
         raise RuntimeError(

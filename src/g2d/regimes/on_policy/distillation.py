@@ -1,8 +1,4 @@
-"""On-policy distillation: the policy answers, and a teacher scores every token.
-
-The loss compares their next-token distributions ("On-Policy Distillation of Language Models", arXiv 2306.13649; see
-docs/regimes.md).
-"""
+"""On-policy distillation: a teacher scores every token of the policy's answers (arXiv 2306.13649)."""
 
 from __future__ import annotations
 
@@ -29,31 +25,26 @@ if TYPE_CHECKING:
 class Distillation(OptimizerKeys, OnlineEntry):
     """On-policy distillation: match a teacher's token distributions on the policy's own answers (arXiv 2306.13649)."""
 
-    sync_every: ClassVar[int] = 1  # updates: the policy itself generates
+    sync_every: ClassVar[int] = 1  # the policy itself generates
     margin: ClassVar[None] = None  # no reward is used
 
     regime: Literal["distillation"] = key(..., "Distil from a teacher on fresh rollouts.")
     teacher: str | Annotated[LocalModel | HubModel, Field(discriminator="source")] = key(
         ...,
-        "A policy of this grid with the same model and seed, by the name of its folder (grpo, dpo, an "
-        "ablation, another entry, name/dpo or name/selected); or another model with the same vocabulary, "
-        "as in `models`.",
+        "A policy of the same model and seed, by its folder (grpo, dpo, an ablation, another entry, name/dpo, "
+        "name/selected), or a model with the same vocabulary, as in `models`.",
     )
-    teacher_step: int | None = key(
-        None, "K of a teacher of this grid; null: its largest.", unit="steps or updates", ge=0
-    )
+    teacher_step: int | None = key(None, "K of a policy as teacher; null: the largest.", unit="steps or updates", ge=0)
     beta: float = key(
         1.0,
-        "Divergence: 1 is the reverse KL, 0 the forward KL, between them the generalised Jensen-Shannon divergence.",
+        "Divergence: reverse KL (1), forward KL (0), between them the generalised Jensen-Shannon divergence.",
         paper="0 to 1",
         ge=0,
         le=1,
     )
-    temperature: float = key(
-        1.0, "Temperature of sampling and of both distributions in the loss.", paper="1.0", gt=0, le=5
-    )
+    temperature: float = key(1.0, "Temperature of sampling and of the loss's distributions.", paper="1.0", gt=0, le=5)
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", ge=1)
-    batch_size: int = key(64, "Rollouts per batch with transformers; vLLM batches by itself.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers; ignored by vLLM.", ge=1)
     per_device_batch_size: RolloutsAtOnce = key("auto", ROLLOUTS_AT_ONCE, auto=8)
     learning_rate: float = key(1e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
@@ -63,7 +54,7 @@ class Distillation(OptimizerKeys, OnlineEntry):
         if self.teacher_step is not None and not isinstance(self.teacher, str):
             raise ValueError(f"teacher_step={self.teacher_step}: a model has no K: drop the key, or name a policy")
         if self.reward is not None:
-            raise ValueError("reward: distillation learns from the teacher and not from a reward: drop the key")
+            raise ValueError("reward: distillation does not use a reward: drop the key")
         return self
 
     def on_card(self, group_size: int, budget: int) -> Training:
@@ -72,7 +63,6 @@ class Distillation(OptimizerKeys, OnlineEntry):
 
 
 def train_distillation(job: TrainingJob) -> Trained:
-    """Train on the teacher's distributions; see `g2d.regimes.on_policy.rollouts.train_on_policy`."""
     from g2d.regimes.on_policy.rollouts import train_on_policy
 
     teacher, base = job.teacher, job.base
@@ -120,7 +110,7 @@ def _trainer(job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str,
 def teacher_model(teacher: Policy, vocabulary: int) -> Any:
     """Load a teacher and cut its head to the policy's vocabulary.
 
-    Tokens are the same, so further rows are padding: Qwen2.5's heads have 151,936 rows up to 3B and 152,064 from 7B on.
+    Further rows are padding: Qwen2.5's heads have 151,936 rows up to 3B and 152,064 from 7B on.
     """
     model: Any = load_model(teacher)
     rows = model.config.get_text_config().vocab_size

@@ -1,7 +1,4 @@
-"""TRL's distillation trainer on given rollouts.
-
-The passes of policy and teacher and the divergence, in tiles of the vocabulary, are TRL's. Imports TRL.
-"""
+"""TRL's distillation trainer on given rollouts. Imports TRL."""
 
 from __future__ import annotations
 
@@ -18,13 +15,12 @@ from g2d.regimes.run.processes import n_processes
 
 
 class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
-    """Distillation trainer; each rollout is a separate group."""
+    def batch_of(
+        self, passing: Sequence[Group], of_others: bool, update: Sequence[Group], n_asked: int
+    ) -> dict[str, Any]:
+        """TRL's "prompt" is only the first token here, so that rows need padding on one side only.
 
-    def batch_of(self, passing: Sequence[Group], of_others: bool, found: Sequence[Group], asked: int) -> dict[str, Any]:
-        """Collate one pass.
-
-        TRL's "prompt" is only the first token here, so that rows need padding on one side only. The loss covers the
-        tokens in `tool_mask`: the completions.
+        The loss covers the tokens in `tool_mask`: the completions.
         """
         ids, attention, completion = padded(passing, int(self.processing_class.pad_token_id))
         return {
@@ -34,7 +30,7 @@ class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
             "completion_mask": attention[:, 1:],
             "tool_mask": torch.zeros_like(completion[:, 1:]) if of_others else completion[:, 1:],
             # Tokens of the whole update, so that the mean does not depend on the passes.
-            "tokens": sum(len(completion) for group in found for completion in group.completions),
+            "tokens": sum(len(completion) for group in update for completion in group.completions),
         }
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
@@ -54,9 +50,8 @@ class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
         return loss
 
     def log_update(self, sums: Counter[str]) -> None:
-        """Log the number of tokens and their mean entropy."""
         self._total_train_tokens += sums["read"]
         metrics = self._metrics["train"]
         metrics["num_tokens"].append(self._total_train_tokens)
-        metrics["tokens/scored"].append(sums["read"])  # scored by the teacher
+        metrics["tokens/scored"].append(sums["read"])  # the teacher's tokens
         metrics["entropy"].append(sums["entropy"] / sums["tokens"])

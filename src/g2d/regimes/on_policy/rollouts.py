@@ -1,9 +1,8 @@
 """Fresh rollouts for online trainings, sampled by a generator that follows the trained policy.
 
-The generator receives the policy's weights as files before every s-th update: s = 1 is online, "never" keeps M0
-("Bridging Offline and Online RL", arXiv 2506.21495, section 3). Random numbers depend on (seed, problem, number of
-earlier visits, sample). With several processes each samples a part, and all of them receive all rollouts. The random
-state of the process, which dropout uses, does not change.
+The generator receives the policy's weights before every s-th update: s = 1 is online, "never" keeps M0 (arXiv
+2506.21495, section 3). Random numbers depend on (seed, problem, number of earlier visits, sample). Each process samples
+a part and receives all rollouts.
 """
 
 from __future__ import annotations
@@ -40,19 +39,18 @@ from g2d.rollouts.weights_check import Reference, is_due
 from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
 
-TOGETHER = 1024  # most rollouts per call, unless one update has more; a run can stop between calls
+TOGETHER = 1024  # most rollouts per call; a run can stop between calls
 BUFFER = "buffer.parquet"  # in a checkpoint: rollouts for later updates
 STATE = "fresh.json"
-GENERATOR = "generator"  # in a checkpoint: the generator's weights, absent before the first sync
+GENERATOR = "generator"  # in a checkpoint: the generator's weights, if any
 WEIGHTS = "adapter_model.safetensors"
-ASIDE = "weights.safetensors"  # name in a checkpoint, since the trainer loads every adapter that it finds
+ASIDE = "weights.safetensors"  # the trainer loads every adapter that it finds in a checkpoint
 
 
 class OnPolicyRollouts:
     """The rollouts of every update of a job, up to its K, sampled on demand.
 
-    `start` generates until the first sync. Create this before the trainer, because vLLM seeds the random generators of
-    the process when it starts.
+    `start` generates until the first sync. Create this before the trainer: vLLM sets seeds when it starts.
     """
 
     def __init__(self, job: TrainingJob) -> None:
@@ -73,16 +71,16 @@ class OnPolicyRollouts:
         )
         self.verifier = shared_verifier(default_workers())
         self.choice = PromptChoice.of(len(self.problems), job.seed, settings)
-        self._planned: dict[int, list[int]] = {}  # with a choice: positions of the prompts of later updates
+        self._planned: dict[int, list[int]] = {}  # positions of the prompts of later updates
         # `generated_at` is the first update that the generator has not seen.
         columns = ["step", "generated_at", *COLUMNS[1:], *(["reward_status"] if job.reward != TRUTH else [])]
         self.record = Record(settings.keep_rollouts, columns)
         self.buffer = pd.DataFrame()
         self.tokens_generated = 0
-        self.synced_at = 0  # updates before the last sync; 0 before the first
+        self.synced_at = 0  # updates before the last sync
         self._first = Path(job.start.trained) if job.start and job.start.trained else None
         self._folder = TemporaryDirectory(prefix="g2d-generator-")
-        self._m0: Any = None  # transformers engine, unless vLLM generates
+        self._m0: Any = None  # transformers engine
         updates = self.until if self.sync_every is None else self.sync_every
         at_once = updates * self.per_update * self.decoding.samples_per_prompt
         self._engine = vllm_beside_trainer(job, self.problems, at_once)
@@ -91,16 +89,15 @@ class OnPolicyRollouts:
 
     @property
     def own_folder(self) -> Path:
-        """Folder of the synced weights: the adapter, or all weights."""
         return Path(self._folder.name) / GENERATOR
 
     @property
     def adapter(self) -> Path | None:
-        """Folder of the generator's adapter, or of all its weights; None while M0 generates."""
+        """Folder of the generator's weights; None while M0 generates."""
         return self.own_folder if self.synced_at else self._first
 
     def engine(self) -> Engine:
-        """Return the engine: vLLM, or transformers with the current weights in a copy of M0 (loaded once)."""
+        """Return vLLM, or transformers with the current weights in a copy of M0."""
         if self._engine is not None:
             return self._engine
         from g2d.rollouts.transformers_engine import TransformersEngine
@@ -118,7 +115,6 @@ class OnPolicyRollouts:
             self._engine.use_adapter(folder, reference)
 
     def close(self) -> None:
-        """Free the engine and delete the synced weights."""
         if self._engine is not None:
             self._engine.close()
         self._folder.cleanup()
@@ -126,8 +122,8 @@ class OnPolicyRollouts:
     def rollouts_for(self, step: int, sync_weights: Callable[[Path], Any]) -> pd.DataFrame:
         """Judged rollouts, with tokens, of the update after `step` updates.
 
-        `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder for the
-        generator and returns the trainer.
+        `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder and returns the
+        trainer.
         """
         # Before the first update, policy and generator are equal.
         if step and self.sync_every and step % self.sync_every == 0 and self.synced_at != step:
@@ -146,11 +142,10 @@ class OnPolicyRollouts:
         return with_token_ids(rollouts, self.job.base)  # a checkpoint of 0.1.0 may lack them
 
     def metrics(self, step: int) -> dict[str, float]:
-        """Metrics of the prompt choice of an update; empty without a choice."""
         return {} if self.choice is None else self.choice.metrics(step)
 
     def _last(self, step: int) -> int:
-        """End of a call: the updates that the current generator serves and that this job reaches."""
+        """End of a call: updates that the current generator serves."""
         following = self.until if self.sync_every is None else (step // self.sync_every + 1) * self.sync_every
         at_once = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
         if self.choice is not None:
@@ -158,21 +153,19 @@ class OnPolicyRollouts:
         return min(following, self.until, step + at_once)
 
     def _plan(self, step: int, together: int) -> int:
-        """Choose the prompts of all updates that are sampled together, and return the end of these updates.
+        """Choose the prompts of all updates that are sampled together, and return their end.
 
-        Updates are counted from the last sync rather than from the start of the job, so that the choice does not depend
-        on K.
+        Updates are counted from the last sync, so that the choice does not depend on K.
         """
         assert self.choice is not None
-        handed_over = 0 if self.sync_every is None else step // self.sync_every * self.sync_every
-        first = step - (step - handed_over) % together
-        end = first + together if self.sync_every is None else min(first + together, handed_over + self.sync_every)
+        synced = 0 if self.sync_every is None else step // self.sync_every * self.sync_every
+        first = step - (step - synced) % together
+        end = first + together if self.sync_every is None else min(first + together, synced + self.sync_every)
         if step not in self._planned:
             self._planned = {update: self.choice.take(self.per_update, update) for update in range(first, end)}
         return end
 
     def _drawn(self, first: int, last: int) -> pd.DataFrame:
-        """Sample the rollouts of the updates from `first` up to, but excluding, `last`."""
         if self.choice is not None:
             return pd.concat(self._settled(self.choice, range(first, last)), ignore_index=True)
         frame = self._answered(range(first * self.per_update, last * self.per_update))
@@ -180,7 +173,7 @@ class OnPolicyRollouts:
         return frame
 
     def _settled(self, choice: PromptChoice, updates: Sequence[int]) -> Iterator[pd.DataFrame]:
-        """Sample the rollouts of updates with the same generator together, then settle the updates one by one."""
+        """Sample updates with the same generator together, then settle them one by one."""
         drawn = self._groups([number for update in updates for number in self._planned[update]])
         for i, update in enumerate(updates):
             of_update = drawn[i * self.per_update : (i + 1) * self.per_update]
@@ -198,7 +191,6 @@ class OnPolicyRollouts:
         return asked_groups
 
     def _answered(self, numbers: Sequence[int]) -> pd.DataFrame:
-        """Sample and judge rollouts of the prompts at these positions of the order."""
         import torch
 
         # A repeated problem gets another name, and so other random numbers.
@@ -207,26 +199,25 @@ class OnPolicyRollouts:
             replace(problem, problem_id=group_name(problem.problem_id, before)) for problem, before in places
         ]
         cuda = list(range(torch.cuda.device_count()))
-        own, job, verifier = named_problems[own_part(len(named_problems))], self.job, self.verifier
+        problems, job, verifier = named_problems[own_part(len(named_problems))], self.job, self.verifier
         with torch.random.fork_rng(devices=cuda):
             rollouts = draw_rollouts(
-                job.base, own, job.prompt, self.decoding, verifier=verifier, engine=self.engine(), token_ids=True
+                job.base, problems, job.prompt, self.decoding, verifier=verifier, engine=self.engine(), token_ids=True
             )
             frame = to_frame(rollouts)
-            frame = with_rewards(frame, own, job.reward, seed=job.seed, stream="training", verifier=verifier)
+            frame = with_rewards(frame, problems, job.reward, seed=job.seed, stream="training", verifier=verifier)
         frame = pd.concat(gathered([frame]), ignore_index=True) if n_processes() > 1 else frame
         frame["generated_at"] = self.synced_at + 1
         self.tokens_generated += int(frame["token_count"].sum())
         return frame
 
     def _at(self, number: int) -> tuple[Problem, int]:
-        """The problem at a position of the order, and its number of earlier visits."""
+        """Problem at a position of the order, and its number of earlier visits."""
         if self.choice is not None:
             return self.problems[self.choice.problem(number)], number // len(self.problems)
         return self.problems[self.order[number]], self.times_before[number]
 
     def save(self, folder: Path) -> None:
-        """Write the state to a checkpoint."""
         if self.synced_at:
             copy_folder(self.own_folder, folder / GENERATOR)
             _rename(folder / GENERATOR, WEIGHTS, ASIDE)
@@ -238,11 +229,8 @@ class OnPolicyRollouts:
         write_json(folder / STATE, state)
         self.record.save(folder / ROLLOUTS)
 
-    def restore(self, folder: Path, *, own: bool) -> None:
-        """Resume from a checkpoint.
-
-        If it belongs to a smaller K (not `own`), its rollouts and tokens are not taken over: that K has recorded them.
-        """
+    def restore(self, folder: Path, *, same_job: bool) -> None:
+        """Resume; unless it is the `same_job`, the earlier K has recorded these rollouts and tokens."""
         state = read_json(folder / STATE)
         self.buffer = pd.read_parquet(folder / BUFFER)
         if self.choice is not None:
@@ -253,7 +241,7 @@ class OnPolicyRollouts:
             copy_folder(folder / GENERATOR, self.own_folder)
             _rename(self.own_folder, ASIDE, WEIGHTS)
             self._take(self.own_folder, state["handed_over_at"])
-        if own:
+        if same_job:
             self.tokens_generated = state["tokens_generated"]
             self.record.restore(folder / ROLLOUTS)
 
@@ -275,11 +263,10 @@ def train_on_policy(
     make_trainer: Callable[..., Any],
     restored: Callable[[Any, OnPolicyRollouts], None] = lambda trainer, on_policy: None,
 ) -> Trained:
-    """Train M0, or the policy of `start`, for K updates; see `g2d.regimes.run.online.begin` and `train_to_k`.
+    """Train M0, or the policy of `start`, for K updates.
 
     Args:
-        make_trainer: creates a TRL trainer from a job, its rollouts, the common configuration arguments (one step per
-            update), and the common keywords of trainers.
+        make_trainer: creates a TRL trainer from a job, its rollouts, configuration arguments, and keywords of trainers.
         restored: called with trainer and rollouts after resuming from a checkpoint.
     """
     from datasets import Dataset
@@ -312,14 +299,14 @@ def train_on_policy(
             on_policy.save(folder)
             meter.tokens_generated = before + on_policy.tokens_generated
 
-        def restore(folder: Path, *, own: bool = True) -> None:
-            on_policy.restore(folder, own=own)
+        def restore(folder: Path, *, same_job: bool = True) -> None:
+            on_policy.restore(folder, same_job=same_job)
             meter.tokens_generated = before + on_policy.tokens_generated
             restore_token_count(trainer, folder)
             restored(trainer, on_policy)
 
         if job.resume_from is not None:
-            restore(job.resume_from, own=False)
+            restore(job.resume_from, same_job=False)
         return train_to_k(job, trainer, checkpoints, save=save, restore=restore)
     finally:
         on_policy.close()
@@ -328,7 +315,7 @@ def train_on_policy(
 def seed_after(seed: int, start: Policy) -> int:
     """Seed of a training that continues another one, so that it samples different rollouts.
 
-    Entries with the same start share it, so that they only differ in the settings that are compared.
+    Entries with the same start share it.
     """
     digest = hashlib.sha256(f"{seed}/{start.policy_id}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1  # below 2^31, like all seeds

@@ -1,8 +1,6 @@
-"""Semi-online DPO: DPO on pairs of fresh rollouts, from a generator that is synced with the policy every s updates.
+"""Semi-online DPO: DPO on pairs of fresh rollouts, from a generator that is synced every s updates.
 
-s = 1 is online DPO; with "never", M0 answers all prompts ("Bridging Offline and Online RL for LLMs", arXiv 2506.21495,
-section 3). It is a trajectory like GRPO's: K counts updates, and a chain passes through every K. The reference is M0,
-or follows the generator (section 4.4). See docs/regimes.md.
+s = 1 is online DPO (arXiv 2506.21495, section 3). The reference is M0, or follows the generator (section 4.4).
 """
 
 from __future__ import annotations
@@ -33,28 +31,25 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
     regime: Literal["semi_online_dpo"] = key(..., "Train on pairs of fresh rollouts.")
     sync_every: int | Literal["pass", "never"] = key(
         1,
-        "s: updates between weight synchronisations with the generator; pass: one pass over the training "
-        "set; 1: online.",
+        "s: updates between synchronisations of the generator; pass: one pass over the training set; 1: online.",
         unit="updates",
         paper="1, 5, 10, 100 and never",
     )
     reference: Literal["base", "start", "sync"] = key(
         "base",
-        "M0 (base), the policy of `start` (start), or the policy at the last synchronisation (sync).",
+        "M0 (base), the initial policy (start), or the policy at the last synchronisation (sync).",
         paper="base and sync",
     )
     temperature: float = key(
         1.0,
-        "Sampling temperature; a value other than 1 needs `scored_at_one: true`.",
+        "Sampling temperature; other than 1 needs `scored_at_one: true`.",
         paper="1.0",
         gt=0,
         le=5,
     )
-    scored_at_one: bool = key(
-        False, "Allow another sampling temperature, although DPO computes log-probabilities at 1."
-    )
+    scored_at_one: bool = key(False, "Allow another temperature, although DPO computes log-probabilities at 1.")
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)
-    batch_size: int = key(64, "Rollouts per batch with transformers; vLLM batches by itself.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers; ignored by vLLM.", ge=1)
     per_device_batch_size: RolloutsAtOnce = key("auto", ROLLOUTS_AT_ONCE, auto=8)
     learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-6, without LoRA", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
@@ -62,20 +57,22 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
     @model_validator(mode="after")
     def _possible(self) -> SemiOnlineDpo:
         if isinstance(self.sync_every, int) and self.sync_every < 1:
-            raise ValueError(f"sync_every: {self.sync_every} is no number of updates: write 1 or more, pass or never")
+            raise ValueError(
+                f"sync_every: {self.sync_every} is not a number of updates: write 1 or more, pass or never"
+            )
         if self.reference == "sync" and self.sync_every == "never":
-            raise ValueError("reference: sync follows a generator that sync_every: never leaves as it is: change one")
+            raise ValueError("reference: sync has no effect with sync_every: never: change one")
         if self.reference == "start" and self.start == "base":
-            raise ValueError("reference: start is M0 where start: base: write reference: base, or name a start")
+            raise ValueError("reference: start is M0 if start is base: write reference: base, or name a start")
         if self.temperature != 1 and not self.scored_at_one:
             raise ValueError(
-                f"temperature: rollouts drawn at {self.temperature:g} are not the policy's own at 1, where DPO scores "
-                "them: set it to 1, or accept that with scored_at_one: true"
+                f"temperature: DPO scores rollouts at temperature 1, not at {self.temperature:g}: set it to 1, or "
+                "accept that with scored_at_one: true"
             )
         if self.grpo_weight and self.sync_every != 1:
             raise ValueError(
-                f"grpo_weight: GRPO's loss is for the policy's own rollouts, and with sync_every: {self.sync_every} "
-                "they are an older one's: set sync_every to 1 or the weight to 0"
+                f"grpo_weight: GRPO's loss needs rollouts of the current policy, but sync_every is {self.sync_every}: "
+                "set it to 1, or the weight to 0"
             )
         return self
 
@@ -88,8 +85,8 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
             )
         if self.reference == "sync" and dropout > 0:
             yield (
-                f"reference: sync: with lora.dropout={dropout:g} of {model} the policy differs from the copy of it "
-                "that is its reference by what is dropped: set lora.dropout to 0 or reference to base"
+                f"reference: sync: with lora.dropout={dropout:g} of {model} the reference, a copy of the policy "
+                "without dropout, would differ from it: set lora.dropout to 0 or reference to base"
             )
 
     def on_card(self, group_size: int, budget: int) -> Training:
@@ -98,7 +95,6 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
 
 
 def train_semi_online_dpo(job: TrainingJob) -> Trained:
-    """Train on pairs of fresh rollouts; see `g2d.regimes.on_policy.rollouts.train_on_policy`."""
     from g2d.regimes.on_policy.rollouts import train_on_policy
 
     settings: SemiOnlineDpo = job.settings
@@ -146,7 +142,7 @@ def _trainer(job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str,
     )
     if from_m0:
         if not job.lora.trains_all:
-            trainer.model.delete_adapter("ref")  # a copy of `start`; without it, TRL switches the adapter off to get M0
+            trainer.model.delete_adapter("ref")  # without this copy of `start`, TRL switches the adapter off to get M0
         trainer.begins_at_reference = False
     return trainer
 

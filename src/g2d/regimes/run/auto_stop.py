@@ -1,8 +1,4 @@
-"""Training that stops automatically (paper, recipe step 3 and appendix B): train and probe until H and mu decline.
-
-A run is a chain of segments of an online training. After each segment, the frozen adapter is harvested on a few
-prompts, with the decoding of the harvest (docs/architecture.md).
-"""
+"""Training that stops automatically (paper, recipe step 3 and appendix B): train and probe until H and mu decline."""
 
 from __future__ import annotations
 
@@ -32,9 +28,9 @@ from g2d.rollouts.rollout import Rollout, to_frame
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A small harvest during training. H, mu and their intervals are None if no prompt was pairable."""
+    """A small harvest during training. H and mu are None if no prompt was pairable."""
 
-    step: int  # gradient steps so far
+    step: int
     tokens_generated: int
     n_prompts: int
     pass_at_1: float
@@ -50,13 +46,11 @@ class Probe:
 
     @property
     def h_and_mu(self) -> tuple[float, float]:
-        """Sort key of a probe; lowest if no prompt was pairable."""
         return (-1.0 if self.entropy is None else self.entropy), (-1.0 if self.mid_band is None else self.mid_band)
 
 
-# Fields that a probe shares with `Informativeness`.
 METRICS = tuple(entry.name for entry in fields(Probe) if entry.name not in ("step", "tokens_generated"))
-PROBE_COLUMNS = {  # columns of probes.csv
+PROBE_COLUMNS = {
     "step": "int64",
     **dict.fromkeys(METRICS, "float64"),
     "n_prompts": "int64",
@@ -66,7 +60,6 @@ PROBE_COLUMNS = {  # columns of probes.csv
 
 
 def summarised(step: int, rollouts: Sequence[Rollout]) -> Probe:
-    """Summarise the rollouts of a probe."""
     measures: Informativeness = informativeness(to_frame(rollouts))
     tokens = sum(rollout.token_count for rollout in rollouts)
     return Probe(step=step, tokens_generated=tokens, **{name: getattr(measures, name) for name in METRICS})
@@ -76,7 +69,8 @@ def has_declined(history: Sequence[Probe], patience: int) -> bool:
     """Return whether H and mu were both below their maxima so far in each of the last `patience` probes."""
     measures = np.array([probe.h_and_mu for probe in history]).reshape(-1, 2)
     below = [
-        bool((own < highest).all()) for own, highest in zip(measures, np.maximum.accumulate(measures), strict=True)
+        bool((measure < highest).all())
+        for measure, highest in zip(measures, np.maximum.accumulate(measures), strict=True)
     ]
     return len(below) >= patience and all(below[-patience:])
 
@@ -86,14 +80,13 @@ def best(history: Sequence[Probe]) -> Probe:
     return max(history, key=lambda probe: (*probe.h_and_mu, -probe.step))
 
 
-PROBES = "probes.json"  # in the work folder: finished probes, and the digest of their job
+PROBES = "probes.json"  # finished probes and the digest of their job
 
 
 def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob) -> Trained:
     """Train until the policy's harvest declines, at most to K.
 
-    Leaves `Lora.files` and `rollouts.parquet` of the best probe's policy in the work folder. `train` trains to step
-    `k`, from `resume_from`.
+    Leaves `Lora.files` and `rollouts.parquet` of the best probe's policy in the work folder.
     """
     auto: AutoStop = job.settings.auto
     everything = identity(job) | {"auto": auto.params(), "harvest": job.harvest.params()}
@@ -108,7 +101,7 @@ def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob
         with stop_requests() as requests:
             before = history.segment(history.reached) / "checkpoint" if history.reached else None
             train(replace(to_a_step, k=step, work=segment, resume_from=before))
-        if requests:  # received in the last step, which the trainer takes for a regular end
+        if requests:  # requests in the last step look like a regular end
             raise TrainingStoppedError(
                 f"stopped by {requests[0]} at step {step}, which is kept: run the same command again to go on from "
                 "there"
@@ -134,7 +127,7 @@ def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
 
 
 def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
-    """Generate a policy's harvest rollouts for the first prompts, on the trainer's GPU."""
+    """Generate a policy's harvest rollouts for the first prompts."""
     problems, decoding = job.data[: job.settings.auto.prompts], sampling(job.harvest, job.seed)
     settings = job.engine and job.engine.model_copy(update={"tensor_parallel_size": 1})
     engine = engine_for(policy, settings)
@@ -142,10 +135,7 @@ def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
 
 
 class _History:
-    """Segments and probes of one job in its work folder: `k{step}/` per segment, and `PROBES`.
-
-    Only the last and the best segment are kept in full; of the others only the training rollouts remain.
-    """
+    """Segments (`k{step}/`) and probes of one job in its work folder."""
 
     def __init__(self, work: Path, job: dict[str, Any], meter: Meter, completions_per_generation: int) -> None:
         self.work = work
@@ -168,22 +158,19 @@ class _History:
 
     @property
     def reached(self) -> int:
-        """Step of the last probe; 0 before the first."""
         return self.probes[-1].step if self.probes else 0
 
     @property
     def tokens_generated(self) -> int:
-        """Tokens generated by steps and probes so far."""
         log = read_log(self.segment(self.reached) / "checkpoint")
         steps = completions_tokens(log, self.completions_per_generation, after_step=0)
         return steps + sum(probe.tokens_generated for probe in self.probes)
 
     def segment(self, step: int) -> Path:
-        """Folder of the training that ends at a step."""
         return self.work / f"k{step}"
 
     def add(self, probe: Probe) -> None:
-        """Record a probe, then delete files that are no longer needed."""
+        """Record a probe, and delete files of neither the last nor the best segment."""
         self.probes.append(probe)
         self.meter.tokens_generated = self.tokens_generated
         record = {"probes": [asdict(entry) for entry in self.probes], "spent": asdict(self.meter.spent())}
@@ -197,7 +184,7 @@ class _History:
                     shutil.rmtree(part)
 
     def export_best(self) -> Trained:
-        """Copy the chosen policy's weights and its training rollouts to the work folder."""
+        """Copy the chosen policy's weights and training rollouts to the work folder."""
         chosen = best(self.probes)
         for part in ("adapter", "weights"):
             shutil.rmtree(self.work / part, ignore_errors=True)

@@ -1,7 +1,4 @@
-"""Passes over rows of similar length: the rows of one update are regrouped to reduce padding.
-
-The rows of each update and the order of updates do not change.
-"""
+"""Regroup the rows of an update into passes of similar length, to reduce padding."""
 
 from __future__ import annotations
 
@@ -13,18 +10,12 @@ import torch
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import n_processes
 
-Batch = dict[str, Any]  # tensors whose first dimension is rows, and values shared by all rows
+Batch = dict[str, Any]  # tensors by row, and values shared by all rows
 PROMPT = ("prompt_ids", "prompt_mask")
 
 
 def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[list[int]]:
-    """Split rows into passes, longest first, each with as many rows as fit when padded to the longest.
-
-    Args:
-        lengths: tokens of each row; for rows that belong together, their total when padded.
-        tokens: most tokens per pass; a longer row gets a pass to itself.
-        rows: fixed number of rows per pass instead.
-    """
+    """Split rows into passes, longest first, of at most `tokens` when padded, or of `rows` each."""
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     passes: list[list[int]] = []
     while order:
@@ -35,13 +26,10 @@ def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[
 
 
 class RowWeighting:
-    """Mixin for TRL trainers that gives every row of a gradient step the same weight.
-
-    `weigh` receives the number of rows of each micro-batch that are not padding duplicates, and their weight.
-    """
+    """Mixin for TRL trainers that gives every row of a gradient step the same weight."""
 
     def _get_num_items_in_batch(self, batches: list[dict[str, Any]], device: Any) -> Any:
-        """Weight the rows; the Trainer calls this with the micro-batches of a gradient step."""
+        """Called by the Trainer with the micro-batches of a gradient step."""
         last = self.accelerator.gradient_state.end_of_dataloader  # type: ignore[attr-defined]
         rows, total = own_rows(
             [self.rows(batch) for batch in batches],
@@ -50,23 +38,19 @@ class RowWeighting:
             rank=self.accelerator.process_index,  # type: ignore[attr-defined]
             processes=n_processes(),
         )
-        for batch, own in zip(batches, rows, strict=True):
-            self.weigh(batch, own, len(batches) * n_processes() / total)  # 1 / rows if all micro-batches are full
+        for batch, n_rows in zip(batches, rows, strict=True):
+            self.weigh(batch, n_rows, len(batches) * n_processes() / total)  # 1 / rows if all micro-batches are full
         return super()._get_num_items_in_batch(batches, device)  # type: ignore[misc]
 
     def rows(self, batch: dict[str, Any]) -> int:
-        """Number of rows in a micro-batch."""
         return len(batch["input_ids"])
 
-    def weigh(self, batch: dict[str, Any], own: int, weight: float) -> None:
-        """Add row weights to a micro-batch: `weight` for the first `own` rows, 0 for the others.
-
-        The Trainer then averages the weighted loss over micro-batches and processes.
-        """
+    def weigh(self, batch: dict[str, Any], n_rows: int, weight: float) -> None:
+        """Weight the first `n_rows` rows of a micro-batch by `weight` and its padding duplicates by 0."""
         import torch
 
         weights = torch.zeros(self.rows(batch))
-        weights[:own] = weight
+        weights[:n_rows] = weight
         batch["weights"] = weights
 
 
@@ -76,9 +60,8 @@ def own_rows(
     """Rows per micro-batch without accelerate's padding duplicates, and their total over all processes.
 
     Args:
-        sizes: rows of each micro-batch of this process; `size` is that of a full one. Micro-batches are dealt to the
-            processes in turn.
-        ends_at: rows of an epoch, if the last micro-batch ends it; else None.
+        sizes: rows of each micro-batch of this process; a full one has `size`.
+        ends_at: rows of an epoch, if the last micro-batch ends it.
     """
     if processes == 1:
         return [*sizes], sum(sizes)
@@ -91,17 +74,13 @@ def own_rows(
 
 
 class PassesByLength(RowWeighting):
-    """Mixin for TRL trainers that splits a batch into several passes if `microbatches.tokens` is set.
-
-    A micro-batch then holds all rows that a process has of an update; gradient and loss are summed over its passes.
-    """
+    """Mixin for TRL trainers that splits a batch into several passes if `microbatches.tokens` is set."""
 
     def __init__(self, *, microbatches: MicroBatches, **arguments: Any) -> None:
         self.microbatches = microbatches
         super().__init__(**arguments)
 
     def training_step(self, model: Any, inputs: Batch, num_items_in_batch: Any = None) -> torch.Tensor:
-        """Run one training step, possibly in several passes."""
         step: Any = super().training_step  # type: ignore[misc]
         if not self.microbatches.tokens:
             return step(model, inputs, num_items_in_batch)
@@ -114,7 +93,7 @@ class PassesByLength(RowWeighting):
         before = {name: len(values) for name, values in metrics.items()}
         parts = [cut(rows_of(inputs, torch.tensor(rows), n), "attention_mask") for rows in passes]
         losses = [step(model, part, num_items_in_batch) for part in parts]
-        for name, values in metrics.items():  # the trainer logs their mean
+        for name, values in metrics.items():
             logged = values[before.get(name, 0) :]
             if len(logged) == len(passes):
                 mean = sum(len(rows) * value for rows, value in zip(passes, logged, strict=True)) / n
@@ -122,26 +101,21 @@ class PassesByLength(RowWeighting):
         return torch.stack(losses).sum()
 
 
-Order = Callable[[Batch], torch.Tensor]  # sorts the rows of a GRPO batch
+Order = Callable[[Batch], torch.Tensor]
 
 
 def by_length(batch: Batch) -> torch.Tensor:
-    """Sort rows by completion length, longest first."""
     return batch["completion_mask"].sum(dim=1).argsort(descending=True, stable=True)
 
 
 def by_prompt(batch: Batch) -> torch.Tensor:
-    """Put the rows of each prompt next to each other, so that a pass has many of them
-    (`g2d.regimes.run.shared_prompts`)."""
+    """Put the rows of each prompt next to each other (`g2d.regimes.run.shared_prompts`)."""
     rows = [tuple(ids) for ids in torch.cat([batch[name] for name in PROMPT], dim=1).tolist()]
     return torch.tensor(sorted(range(len(rows)), key=lambda row: rows.index(rows[row])))
 
 
 def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_length) -> list[Batch]:
-    """Reorder the completions within every update of a GRPO generation and rebuild its micro-batches.
-
-    `batches` are TRL's micro-batches, all with the same number of rows.
-    """
+    """Reorder the completions within every update and rebuild its micro-batches."""
     regrouped_batches = []
     for start in range(0, len(batches), per_update):
         of_update = batches[start : start + per_update]
@@ -161,8 +135,7 @@ def regrouped(batches: Sequence[Batch], per_update: int, ordered: Order = by_len
 
 
 def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
-    """Select rows of a batch of n. A tensor with a multiple of n rows has several blocks of n, for example the rejected
-    completions after all chosen ones."""
+    """Select rows of a batch of n; a tensor may have several blocks of n rows, such as chosen and rejected."""
 
     def chosen(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.ndim:
@@ -173,10 +146,7 @@ def rows_of(batch: Batch, rows: torch.Tensor, n: int) -> Batch:
 
 
 def cut(batch: Batch, mask: str, but: Collection[str] = ()) -> Batch:
-    """Remove columns that are padding in all rows, on the left or right, according to the tensor `mask`.
-
-    All tensors of the same width are cut, except those named in `but`.
-    """
+    """Remove columns that are padding in all rows, from all tensors of the mask's width except `but`."""
     width = batch[mask].shape[1]
     used = batch[mask].any(dim=0).nonzero().flatten().tolist() or [0]
     columns = slice(used[0], used[-1] + 1)

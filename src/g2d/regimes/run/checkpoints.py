@@ -1,7 +1,4 @@
-"""Checkpoints of a training in progress: always complete, only used by the same job, deleted when it is done.
-
-Each has a manifest with the digest of every file and of everything the training depends on (docs/recovery.md).
-"""
+"""Checkpoints of a training in progress: complete, and only used by the same job (docs/recovery.md)."""
 
 from __future__ import annotations
 
@@ -38,15 +35,14 @@ class Checkpointing(Section):
     every_steps: int | None = key(None, "Gradient steps between checkpoints; null: not by steps.", unit="steps", ge=1)
     keep: Literal["all", "last"] = key(
         "all",
-        "Training states of an online training to keep: those of all K, or only of the last. With last, "
-        "adding a K below it later repeats training from the K before.",
+        "Keep an online training's checkpoints of all K, or only the last (docs/recovery.md).",
     )
 
 
 MANIFEST = "manifest.json"
-MICROBATCHES = "division.json"  # in a checkpoint: the passes of its updates, if a card decided (`run.microbatches`)
-KEPT = 2  # checkpoints to keep: if a machine fails before the newest is on disk, the previous one remains
-ENOUGH_TO_TELL = 10  # gradient steps after which a reward must have scored some completion
+MICROBATCHES = "division.json"  # passes of an update (`run.microbatches`)
+KEPT = 2  # a machine may fail before the newest is on disk
+ENOUGH_TO_TELL = 10  # steps after which a reward must have scored some completion
 
 
 class TrainingStoppedError(Stopped):
@@ -54,18 +50,16 @@ class TrainingStoppedError(Stopped):
 
 
 class Checkpoints:
-    """The checkpoints of one job in a folder that persists between attempts.
+    """Checkpoints of one job in a folder that persists between attempts.
 
-    Args:
-        job: everything the result depends on, as JSON; checkpoints of other jobs are never used.
-        meter: meter of this attempt; resuming from a checkpoint adds the cost up to it.
+    `job` is everything the result depends on, as JSON; checkpoints of other jobs are never used.
     """
 
     def __init__(self, folder: Path, job: Mapping[str, Any], meter: Meter) -> None:
         self.folder = folder
         self.job = job_digest(job)
         self.meter = meter
-        self.draft = folder / "trainer"  # the trainer writes here
+        self.draft = folder / "trainer"
         self.microbatches: Mapping[str, Any] | None = None
 
     def _newest_first(self) -> list[Path]:
@@ -80,7 +74,7 @@ class Checkpoints:
         return None
 
     def latest(self) -> Path | None:
-        """Newest usable checkpoint; its cost is added to the meter, and unusable checkpoints are deleted."""
+        """Newest usable checkpoint; its cost is added to the meter, and newer unusable ones are deleted."""
         shutil.rmtree(self.draft, ignore_errors=True)
         for folder in self._newest_first():
             if is_usable(folder, self.job, self.meter):
@@ -89,7 +83,6 @@ class Checkpoints:
         return None
 
     def add(self, draft: Path, step: int) -> None:
-        """Add a checkpoint that the trainer has written, and delete the oldest."""
         if self.microbatches is not None:
             write_json(draft / MICROBATCHES, self.microbatches)
         seal(draft, step, self.job, self.meter.spent())
@@ -102,18 +95,15 @@ class Checkpoints:
 
 
 def job_digest(job: Mapping[str, Any]) -> str:
-    """Digest of everything that a result depends on, given as JSON; it identifies files kept between attempts."""
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
 
 
 def step_of(checkpoint: Path) -> int:
-    """Gradient steps of a checkpoint, from its folder name."""
     return int(checkpoint.name.removeprefix("step-"))
 
 
 def is_usable(folder: Path, job: str, meter: Meter) -> bool:
-    """Return whether a checkpoint is intact and of this job; add its cost to the meter, or log why it cannot be
-    used."""
+    """If a checkpoint is intact and of this job, add its cost to the meter and return True."""
     try:
         manifest = require_intact(folder)
         if manifest["job"] == job:
@@ -126,16 +116,13 @@ def is_usable(folder: Path, job: str, meter: Meter) -> bool:
 
 
 def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
-    """Add the cost recorded as `spent` to the meter; records of 0.1.0 have none."""
+    """Add the recorded cost to the meter; records of 0.1.0 have none."""
     if "spent" in record:
         meter.carried = parse_record(Cost, record["spent"], where)
 
 
 def seal(folder: Path, step: int, job: str, spent: Cost | None = None) -> None:
-    """Write the manifest of a checkpoint: `step`, `job`, digests of `files`, and `spent`.
-
-    `spent` is None for results: their content must not depend on the time they took.
-    """
+    """Write the manifest of a checkpoint; `spent` is None for results, whose content must not depend on time."""
     files = {str(file.relative_to(folder)): sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()}
     files.pop(MANIFEST, None)
     cost = {} if spent is None else {"spent": asdict(spent)}
@@ -143,7 +130,7 @@ def seal(folder: Path, step: int, job: str, spent: Cost | None = None) -> None:
 
 
 def require_intact(folder: Path) -> dict[str, Any]:
-    """Read the manifest and check all files; a ValueError names one that is missing or changed."""
+    """Read the manifest; a ValueError names a file that is missing or changed."""
     if not (folder / MANIFEST).is_file():
         raise ValueError(f"{folder}: an unfinished checkpoint (no {MANIFEST}); delete the folder to have it made again")
     manifest = read_json(folder / MANIFEST)
@@ -157,7 +144,7 @@ def require_intact(folder: Path) -> dict[str, Any]:
 
 
 def empty(checkpoint: Path) -> None:
-    """Delete the files of a finished checkpoint except the manifest; `require_intact` then reports them as missing."""
+    """Delete all files except the manifest."""
     for part in checkpoint.iterdir():
         if part.is_dir():
             shutil.rmtree(part)
@@ -166,7 +153,6 @@ def empty(checkpoint: Path) -> None:
 
 
 def is_whole(checkpoint: Path) -> bool:
-    """Return whether all files of a finished checkpoint exist."""
     return all((checkpoint / name).is_file() for name in read_json(checkpoint / MANIFEST)["files"])
 
 
@@ -186,8 +172,8 @@ def train(
     Args:
         until: step to stop at, if before the trainer's last step.
         start: finished checkpoint of another job to start from.
-        every: only steps that are multiples of this can be resumed bit for bit.
-        save: writes additional files to a checkpoint; called with its folder before it is sealed.
+        every: only multiples of this can be resumed bit for bit.
+        save: writes additional files to a checkpoint before it is sealed.
         restore: reads those files.
 
     Raises:
@@ -219,7 +205,7 @@ def train(
                 write(model, trial)  # every process writes its random state
                 if processes.is_sharded():
                     save_trained(trainer.model, draft)  # the trainer only writes shards
-                processes.charge_others()  # waits for all processes
+                processes.charge_others()
                 if processes.is_first():
                     save(draft)
                     checkpoints.add(draft, step)
@@ -229,7 +215,7 @@ def train(
             raise
 
     trainer._save_checkpoint = save_checkpoint
-    # Skip TRL's and PEFT's model cards, which take longer than the rest of a small checkpoint.
+    # TRL's and PEFT's model cards take longer than the rest of a small checkpoint.
     trainer.create_model_card = trainer.model.create_or_update_model_card = lambda *_, **__: None
     with stop_requests() as requests:
         trainer.add_callback(_schedule(settings, until, every, requests, checkpoints.meter))
@@ -254,12 +240,11 @@ def _of_the_first(checkpoint: Path) -> Path:
 
 
 def _schedule(settings: Checkpointing, until: int | None, every: int, requests: list[str], meter: Meter) -> Any:
-    """Create a callback that decides when to save (by time, by steps, on request, at the end) and reports progress."""
     from transformers import TrainerCallback
 
     class Schedule(TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-            self.step, self.time = state.global_step, time.monotonic()  # of the last checkpoint
+            self.step, self.time = state.global_step, time.monotonic()
             meter.reached(state.global_step, until or state.max_steps)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
@@ -269,12 +254,12 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
             due = settings.every_steps is not None and step - self.step >= settings.every_steps
             due |= settings.every_minutes is not None and now - self.time >= 60 * settings.every_minutes
             # Processes may see a clock or signal at different steps, so they decide together.
-            due, asked = processes.largest(due, signal.Signals[requests[0]] if requests else 0)
-            if asked and not requests:
-                requests.append(signal.Signals(asked).name)
-            if last or (step % every == 0 and (due or asked)):
+            due, signalled = processes.largest(due, signal.Signals[requests[0]] if requests else 0)
+            if signalled and not requests:
+                requests.append(signal.Signals(signalled).name)
+            if last or (step % every == 0 and (due or signalled)):
                 control.should_save = True
-                control.should_training_stop = last or bool(asked)
+                control.should_training_stop = last or bool(signalled)
                 self.step, self.time = step, now
             return control
 

@@ -1,7 +1,6 @@
-"""Log-probabilities of completion tokens from all their logits at once, in place of TRL's function on a CPU.
+"""Log-probabilities of completion tokens from all their logits in one pass, on a CPU.
 
-TRL computes logits in tiles, and again in the backward pass, to save memory. A pass has few completion tokens, so their
-logits fit, and their probabilities are kept for the backward pass.
+TRL computes logits in tiles, and again in the backward pass; here they are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from trl.trainer import utils
 
-MOST_LOGITS = 2**26  # of a pass; in float32 256 MiB
+MOST_LOGITS = 2**26  # 256 MiB in float32
 
 
 class WholeLogits(torch.autograd.Function):
@@ -29,8 +28,8 @@ class WholeLogits(torch.autograd.Function):
         temperature: float,
         outputs: Sequence[str],
     ) -> tuple[torch.Tensor | None, ...]:
-        """Score the targets, (tokens,), given states, (tokens, size), and the weights of the head."""
-        ctx.set_materialize_grads(False)  # entropy often has no gradient
+        """Score targets, (tokens,), given states, (tokens, size)."""
+        ctx.set_materialize_grads(False)  # entropy may have no gradient
         kind = hidden.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
         weight = weight.to(dtype)
@@ -50,7 +49,6 @@ class WholeLogits(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_chosen: torch.Tensor | None, grad_entropy: torch.Tensor | None, *_: Any) -> Any:
-        """Return the gradient of the states only."""
         weight, targets, probs, entropy = ctx.saved_tensors
         grad_chosen = torch.zeros(len(probs)) if grad_chosen is None else grad_chosen.float()
         gradient = (probs * -grad_chosen[:, None]).scatter_add_(1, targets[:, None], grad_chosen[:, None])
@@ -63,7 +61,6 @@ class WholeLogits(torch.autograd.Function):
 
 @contextmanager
 def whole_logits() -> Iterator[None]:
-    """Make TRL's head use `WholeLogits` within the context, if it can."""
     theirs = utils._ChunkedLogProbFunction
 
     def apply(

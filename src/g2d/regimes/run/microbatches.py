@@ -1,7 +1,4 @@
-"""Division of an update's rows into passes through the model: as configured, or as fits into the GPU's memory.
-
-A training that resumes from a checkpoint keeps the choice of the training that wrote it.
-"""
+"""Division of an update's rows into passes: as configured, or as fits into the GPU's memory."""
 
 from __future__ import annotations
 
@@ -31,39 +28,33 @@ Lengths = tuple[int, int]  # tokens of the longest prompt, and of the longest co
 
 @dataclass(frozen=True)
 class MicroBatches:
-    """Passes through the model that make up an update of a training."""
+    """Passes that make up an update. A resumed training keeps them."""
 
-    rows: int  # rows per pass: per_device_batch_size
+    rows: int
     checkpointing: bool
-    tokens: int = 0  # most tokens per pass, with padding, if rows of similar length share a pass; else 0
-    shared_prompts: bool = False  # a pass reads each prompt once (`g2d.regimes.run.shared_prompts`)
+    tokens: int = 0  # most tokens per pass, with padding; 0: rows are not sorted by length
+    shared_prompts: bool = False  # a pass reads each prompt once
     autocast: bool = False  # to bfloat16, on a CPU
-    whole_logits: bool = False  # with shared prompts: compute all logits of a pass at once (`WholeLogits`)
+    whole_logits: bool = False  # compute all logits of a pass together
 
     @property
     def arguments(self) -> dict[str, bool]:
-        """Keywords of `g2d.regimes.run.training.trainer_arguments`."""
         return {"checkpointing": self.checkpointing, "autocast": self.autocast}
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """Entries for the record of the policy; none for plain passes in float32."""
         shared, precision = {"shared_prompts": True}, {"precision": "bfloat16"}
         return (shared if self.shared_prompts else {}) | (precision if self.autocast else {})
 
 
 def longest(prompts: Iterable[Sequence[int]], completions: Iterable[Sequence[int]]) -> Lengths:
-    """Tokens of the longest prompt and of the longest completion."""
     return max(map(len, prompts), default=1), max(map(len, completions), default=1)
 
 
 def choose_microbatches(
     job: TrainingJob, checkpoints: Checkpoints, training: Training, lengths: Lengths
 ) -> MicroBatches:
-    """Choose the micro-batches of a training; its checkpoints record them unless they are plain.
-
-    `training` is the workload of one process with the whole model.
-    """
+    """Choose the micro-batches of a training; its checkpoints record them unless they are plain."""
     workload = training.shared(n_processes(), "fsdp" if is_sharded() else "ddp", job.gradient_checkpointing)
     memory, before = card_memory(), checkpoints.newest() or job.resume_from
     if before is not None and (before / MICROBATCHES).is_file():
@@ -81,7 +72,7 @@ def choose_microbatches(
 
 
 def _on_cpu(job: TrainingJob, training: Training, lengths: Lengths, *, resumes: bool) -> MicroBatches:
-    """Choose on a CPU. A checkpoint without a record was written with plain passes in float32, which continue."""
+    """A checkpoint without a record had plain passes in float32."""
     update = training.update if training.passes != "groups" else None
     rows = gcd(training.units, update) if update else training.units
     checkpointing = job.gradient_checkpointing is True or is_sharded()
@@ -98,10 +89,7 @@ def _on_cpu(job: TrainingJob, training: Training, lengths: Lengths, *, resumes: 
 
 
 def _rows_of_groups(rows: int, update: int, group: int, lengths: Lengths) -> int:
-    """Completions per pass that reads each prompt once, in whole groups if possible.
-
-    It takes no more tokens than `rows` completions that each have their own prompt.
-    """
+    """Completions per pass with shared prompts, in whole groups if possible, within the tokens of `rows` without."""
     prompt, completion = lengths
 
     def tokens(n: int) -> int:
@@ -112,23 +100,20 @@ def _rows_of_groups(rows: int, update: int, group: int, lengths: Lengths) -> int
 
 
 def recorded(checkpoints: Checkpoints) -> dict[str, Any]:
-    """Entries on the micro-batches for the record of a policy."""
     return MicroBatches(**checkpoints.microbatches).recorded if checkpoints.microbatches else {}
 
 
 def share_prompts_as_chosen(trainer: Any, checkpoints: Checkpoints) -> None:
-    """Make a trainer's passes read each prompt once, if that was chosen and its models can."""
     chosen = checkpoints.microbatches
     if chosen and chosen["shared_prompts"]:
         from g2d.regimes.run.shared_prompts import share_prompts
 
-        at_once = chosen.get("whole_logits", False)  # missing in the checkpoints of earlier versions
+        at_once = chosen.get("whole_logits", False)  # missing in older checkpoints
         shares = share_prompts(trainer.model, getattr(trainer, "ref_model", None), at_once=at_once)
         checkpoints.microbatches = {**chosen, "shared_prompts": shares}
 
 
 def _on_gpu(job: TrainingJob, training: Training, prompt_tokens: int, free: int, total: int) -> MicroBatches:
-    """Choose what fits into the free memory of the GPU."""
     has_reward_model = any(isinstance(reward, RewardModel) for reward in parts(job.reward))  # the forecast omits it
     if has_reward_model:
         training = replace(training, update=None, choose_checkpointing=False)
@@ -146,13 +131,13 @@ def _on_gpu(job: TrainingJob, training: Training, prompt_tokens: int, free: int,
 
 
 def card_memory() -> tuple[int, int] | None:
-    """Free and total bytes of the GPU, the smallest free value of all processes; None without a GPU."""
+    """Free bytes (least over all processes) and total bytes of the GPU."""
 
     import torch
 
     if not torch.cuda.is_available():
         return None
-    release()  # memory of an engine that waits for the next job
+    release()  # memory of an idle engine
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info()
     if n_processes() > 1:

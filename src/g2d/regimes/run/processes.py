@@ -1,11 +1,7 @@
 """One training in several processes with one GPU each: configuration keys and communication.
 
-Every process runs the same code on its part of every batch and communicates through accelerate. The first one writes
-files. Without a launcher there is one process, and these functions do nothing.
-
-With `training.strategy: fsdp` each process holds a shard of the model (PyTorch's `fully_shard`). This module corrects
-what accelerate 1.15 would compute differently from an unsharded model: its mixed precision returns a model's outputs in
-bfloat16, in which a log-probability of -20 has a precision of 1/8.
+Without a launcher there is one process, and these functions do nothing. accelerate 1.15's mixed precision would return
+a sharded model's outputs in bfloat16, in which a log-probability of -20 has a precision of 1/8.
 """
 
 from __future__ import annotations
@@ -32,19 +28,19 @@ class Processes(Section):
 
     processes: int = key(
         1,
-        "Processes per training; they divide the rows of a gradient step among them.",
+        "Processes per training, which divide a gradient step's rows.",
         ge=1,
         neutral=1,
     )
     strategy: Literal["ddp", "fsdp"] = key(
         "ddp",
-        "ddp: every process has the whole model; fsdp: a part of it, for a model that does not fit on one GPU.",
+        "ddp: a whole model per process; fsdp: a part, for models larger than a GPU.",
         neutral="ddp",
     )
     gradient_checkpointing: bool | Literal["auto"] = key(
         "auto",
-        "Recompute activations: a third more computing, less memory, same results. auto: on a GPU, if "
-        "`g2d plan`'s forecast does not fit otherwise.",
+        "Recompute activations: less memory, a third more computing, same results. auto: on a GPU, if `g2d "
+        "plan` predicts that it is needed.",
         neutral="auto",
     )
     threads: int = key(
@@ -55,14 +51,14 @@ class Processes(Section):
     )
     shared_prompts: bool | Literal["auto"] = key(
         "auto",
-        "Process a prompt once for all its completions, on a CPU; equal up to rounding, except with "
-        "lora.dropout. auto: for models that g2d did not train.",
+        "On a CPU, process a prompt once for all its completions; same results except for rounding and "
+        "lora.dropout. auto: for pretrained models.",
         neutral="auto",
     )
     precision: Literal["auto", "float32", "bfloat16"] = key(
         "auto",
-        "Precision of matrix products on a CPU; weights and optimizer stay in float32. auto: bfloat16 if "
-        "the CPU supports it and g2d did not train the model, else float32. GPUs use bfloat16.",
+        "Precision of matrix products on a CPU. auto: bfloat16 if the CPU supports it and the model is "
+        "pretrained, else float32. GPUs use bfloat16.",
         neutral="auto",
     )
 
@@ -76,39 +72,36 @@ class Processes(Section):
 
 
 class NotTheFirstError(BaseException):
-    """This process has done its part of the training, and the first one does the rest. Only `rank` handles it."""
+    """This process has done its part of the training, and the first one does the rest."""
 
 
 def n_processes() -> int:
-    """Number of processes that share this training."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_first() -> bool:
-    """Return whether this process is the one that writes."""
     return n_processes() == 1 or os.environ["RANK"] == "0"
 
 
 def share(total: int, what: str) -> int:
-    """Each process's share of a total; a ValueError names the keys if it is not divisible."""
+    """A process's share of a total; a ValueError names the keys if it is not divisible."""
     if total % (n := n_processes()):
         raise ValueError(indivisible(total, what, n))
     return total // n
 
 
 def own_part(n_rows: int) -> slice:
-    """Rows of a batch that belong to this process; sizes differ by at most one."""
+    """Rows of a batch that belong to this process."""
     n, rank = n_processes(), int(os.environ.get("RANK", "0"))
     return slice(n_rows * rank // n, n_rows * (rank + 1) // n)
 
 
 def indivisible(total: int, what: str, n: int) -> str:
-    """Error message for a total that n processes cannot divide."""
     return f"{what}={total} cannot be divided among training.processes={n}: change one of them"
 
 
 def gathered(rows: list[Any]) -> list[Any]:
-    """Gather the rows of all processes, in rank order, in every process."""
+    """Gather the rows of all processes, in rank order."""
     if n_processes() == 1:
         return rows
     from accelerate.utils import gather_object
@@ -117,7 +110,6 @@ def gathered(rows: list[Any]) -> list[Any]:
 
 
 def largest(*numbers: int) -> list[int]:
-    """Largest value of each number over all processes."""
     if n_processes() == 1:
         return list(numbers)
     import torch
@@ -139,18 +131,17 @@ def from_first(value: Callable[[], Any]) -> Any:
 
 
 def wait() -> None:
-    """Wait for all processes."""
     if n_processes() > 1:
         from accelerate import PartialState
 
         PartialState().wait_for_everyone()
 
 
-_charged: dict[int, float] = {}  # CPU seconds already charged, by process
+_charged: dict[int, float] = {}
 
 
 def charge_others() -> None:
-    """Charge the resources used by the other processes to the first; all processes must call it."""
+    """Charge the other processes' resources to the first; all must call it."""
     if n_processes() == 1:
         return
     for number, part in enumerate(gathered([replace(this_process(), peak_gpu_memory_bytes=gpu_memory_peak())])):
@@ -159,7 +150,7 @@ def charge_others() -> None:
             _charged[number] = part.cpu_s
 
 
-FSDP = (  # launcher options: shard frozen weights and adapter by block, gathered for computation
+FSDP = (
     *("--use_fsdp", "--fsdp_version", "2"),  # version 1 needs one dtype per unit, but the adapter has another
     *("--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"),
     *("--fsdp_cpu_ram_efficient_loading", "true"),
@@ -168,16 +159,11 @@ FSDP = (  # launcher options: shard frozen weights and adapter by block, gathere
 
 
 def is_sharded() -> bool:
-    """Return whether each process holds a shard of the weights, from the launcher's setting."""
     return n_processes() > 1 and os.environ.get("ACCELERATE_USE_FSDP") == "true"
 
 
 def init_process_group() -> None:
-    """Initialise the process group before M0 is loaded.
-
-    Then only the first process reads the weights and sends the shards to the others (accelerate's
-    `cpu_ram_efficient_loading`).
-    """
+    """Initialise the process group before M0 is loaded: only the first process reads its weights."""
     import torch
     from accelerate import PartialState
 
@@ -185,15 +171,9 @@ def init_process_group() -> None:
 
 
 def keep_precision(trainer: Any) -> None:
-    """Make a trainer that shards its model compute like an unsharded one.
-
-    Weights use the half precision of the trainer's arguments, outputs keep their precision, and gradients are reduced
-    in float32.
-    """
+    """Make a trainer that shards its model compute like an unsharded one."""
     if not trainer.is_fsdp_enabled:
-        raise RuntimeError(
-            "training.strategy: fsdp needs GPUs, without which accelerate divides no model: set it to ddp"
-        )
+        raise RuntimeError("training.strategy: fsdp needs GPUs: accelerate shards no model on a CPU: set it to ddp")
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy
 
@@ -204,13 +184,13 @@ def keep_precision(trainer: Any) -> None:
 
 @contextmanager
 def in_step(model: Any) -> Iterator[None]:
-    """Keep FSDP ranks in step: a finished rank runs one-token dummy passes until all are done."""
+    """Keep FSDP ranks in step: a finished rank runs one-token dummy passes."""
     import torch
 
     def go_on(*_: Any) -> None:
         largest(1)
 
-    hook = model.register_forward_pre_hook(go_on, prepend=True)  # before the weights are gathered
+    hook = model.register_forward_pre_hook(go_on, prepend=True)
     try:
         yield
     finally:
@@ -222,16 +202,16 @@ def in_step(model: Any) -> Iterator[None]:
 
 
 def require_same_strategy(checkpoint: Path) -> None:
-    """Raise a ValueError if the trainer cannot read a checkpoint: sharded ones need FSDP, whole ones DDP."""
+    """Raise a ValueError if the checkpoint is sharded and the training is not, or the reverse."""
     was_sharded = any(checkpoint.glob("pytorch_model_fsdp*"))
     if was_sharded != is_sharded():
         raise ValueError(
             f"{checkpoint} was written with training.strategy: {'fsdp' if was_sharded else 'ddp'}: set that again to "
-            "go on from it, or delete the folder to have it made anew"
+            "resume from it, or delete the folder to train anew"
         )
 
 
-# Classes and functions in the pickled tensor lists that PyTorch writes to sharded checkpoints.
+# Pickled names in PyTorch's sharded checkpoints.
 LISTED = {
     *(("pathlib", "PosixPath"), ("torch", "Size"), ("torch.serialization", "_get_layout")),
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
@@ -246,11 +226,7 @@ LISTED = {
 
 
 def refuse_code_in(checkpoint: Path) -> None:
-    """Prevent code execution when reading a checkpoint.
-
-    Raises a ValueError if the pickled tensor list of a sharded checkpoint contains anything that PyTorch does not
-    write.
-    """
+    """Prevent code execution when reading a checkpoint; a ValueError names a pickle that PyTorch does not write."""
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # a sharded optimizer is read with `weights_only=False`
     for file in checkpoint.glob("*/.metadata"):
         with open(file, "rb") as content:

@@ -1,9 +1,8 @@
 """Selection and order of the prompts of an online training.
 
-Prompts are verifiable, open-ended, or both in every batch ("Bridging Offline and Online RL", arXiv 2506.21495, section
-3.3); each kind keeps the order it would have without the other. With `retire` or `resample`, the selection depends on
-the answers (`PromptChoice`): prompts without a learning signal are left out for a while, or replaced before an update
-(DAPO's dynamic sampling, arXiv 2503.14476, section 3.2).
+Each kind of prompt keeps the order it would have without the other (arXiv 2506.21495, section 3.3). With `retire` or
+`resample`, prompts without a learning signal are left out or replaced (DAPO's dynamic sampling, arXiv 2503.14476,
+section 3.2).
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from pydantic import model_validator
 from g2d.problems import Problem
 from g2d.settings import MistakeInKeyError, Section, key
 
-NEARLY = 0.01  # tolerance in prompts: 0.333 of 15 prompts is 5
+NEARLY = 0.01  # 0.333 of 15 prompts is 5
 METRICS = (
-    "prompts/retired",  # currently
-    "prompts/skipped",  # were due, but are retired
-    "prompts/discarded",  # were asked, and replaced
-    "tokens/skipped",  # tokens of the last groups of skipped prompts: estimated saving
+    "prompts/retired",
+    "prompts/skipped",  # due, but retired
+    "prompts/discarded",  # asked, and replaced
+    "tokens/skipped",  # tokens of their last groups: estimated saving
     "tokens/discarded",
 )
 
@@ -36,13 +35,13 @@ class PromptMix(Section):
 
     prompts: Literal["verifiable", "open_ended", "mixed"] = key(
         "verifiable",
-        "Prompts to train on: the training set, `open_ended.pool`, or both in every update.",
+        "Prompts to train on: the training set, `open_ended.pool`, or both in each update.",
         paper="all three, in arXiv 2506.21495",
         neutral="verifiable",
     )
     open_ended_share: float = key(
         0.5,
-        "Share of open-ended prompts in a mixed update; must give a whole number.",
+        "Share of open-ended prompts in mixed updates; must give a whole number.",
         paper="1/3, in arXiv 2506.21495",
         gt=0,
         lt=1,
@@ -57,23 +56,21 @@ class PromptMix(Section):
 
     @property
     def asks_open_ended(self) -> bool:
-        """Whether any prompt is open-ended."""
         return self.prompts != "verifiable"
 
     @property
     def kinds(self) -> list[str]:
-        """Kinds of prompts that are asked."""
         return ["verifiable", "open_ended"] if self.prompts == "mixed" else [self.prompts]
 
     def open_ended_of(self, per_update: int) -> int:
-        """Number of open-ended prompts per update; raises the errors of `whole_share`."""
+        """Open-ended prompts per update."""
         if self.prompts != "mixed":
             return per_update if self.prompts == "open_ended" else 0
         return whole_share("open_ended_share", self.open_ended_share, per_update)
 
 
 def whole_share(name: str, share: float, of: int) -> int:
-    """Number of prompts in a share of `of` prompts; a ValueError if it is not whole, or all or none."""
+    """Prompts in a share of `of`; a ValueError if it is not whole, or all or none."""
     exact = share * of
     n = round(exact)
     if abs(exact - n) > NEARLY or not 0 < n < of:
@@ -90,11 +87,11 @@ class Retire(Section):
     """Prompts to stop training on."""
 
     after: int = key(
-        ..., "Retire a prompt after this many groups in a row without signal: all right, or all wrong.", ge=1
+        ..., "Groups in a row without signal (all right or all wrong) after which a prompt is retired.", ge=1
     )
     readmit: int | None = key(
         None,
-        "Try a retired prompt again after this many updates; null: never.",
+        "Try retired prompts again after this many updates; null: never.",
         unit="updates",
         ge=1,
     )
@@ -104,12 +101,12 @@ class PromptKeys(Section):
     """Treatment of prompts without signal."""
 
     retire: Retire | None = key(
-        None, "Leave out prompts whose groups have no signal; null: use all prompts.", paper="none", neutral=None
+        None, "Leave out prompts whose groups have no signal; null: use all.", paper="none", neutral=None
     )
     resample: int = key(
         0,
         "Replace prompts whose groups have no signal, at most this many times per update (DAPO's dynamic "
-        "sampling). Their cost counts.",
+        "sampling); their cost counts.",
         paper="0",
         ge=0,
         neutral=0,
@@ -118,30 +115,23 @@ class PromptKeys(Section):
 
 @lru_cache(maxsize=4)
 def permutation(n_problems: int, seed: int, epoch: int) -> tuple[int, ...]:
-    """Order of all problems in one epoch; it depends only on the seed and the epoch."""
+    """Order of all problems in one epoch."""
     order = list(range(n_problems))
     random.Random(f"{seed}/{epoch}").shuffle(order)
     return tuple(order)
 
 
 def problem_at(number: int, n_problems: int, seed: int) -> int:
-    """Index of the problem at a position of the order."""
     return permutation(n_problems, seed, number // n_problems)[number % n_problems]
 
 
 def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
-    """Indices of the first `n_prompts` problems of a trajectory: one permutation of all problems after another.
-
-    A shorter order is a prefix of a longer one.
-    """
+    """Indices of the first problems of a trajectory; a shorter order is a prefix of a longer one."""
     return [problem_at(number, n_problems, seed) for number in range(n_prompts)]
 
 
 def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_update: int, seed: int) -> list[int]:
-    """Indices of the first `n_prompts` problems of a trajectory, update by update, `per_update` each.
-
-    `problems` must be of the kinds that are asked, in any order.
-    """
+    """Indices of the first problems of a trajectory, `per_update` for each update."""
     names = Counter(problem.problem_id for problem in problems)
     if repeated := [name for name, n in names.items() if n > 1]:
         raise ValueError(
@@ -165,7 +155,7 @@ def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_upd
 
 
 def times_before(order: Sequence[int]) -> Iterator[int]:
-    """Number of earlier visits of each problem in an order."""
+    """Yield the number of earlier visits of each problem in an order."""
     seen: Counter[int] = Counter()
     for number in order:
         yield seen[number]
@@ -174,40 +164,33 @@ def times_before(order: Sequence[int]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class AskedGroup:
-    """One prompt with its completions."""
-
-    number: int  # position in the order of the run, from 0
+    number: int  # position in the order, from 0
     has_signal: bool
-    tokens: int  # generated
-    answers: Any  # completions, in the caller's format
+    tokens: int
+    answers: Any
 
 
 class PromptChoice:
-    """Chooses a run's prompts depending on earlier answers.
-
-    A group has no signal if its rewards are all equal: GRPO's advantages are then 0, and DPO has no pair. A prompt
-    whose last groups had no signal is retired, and asked again after some updates.
-    """
+    """Chooses prompts by earlier answers; a group without signal has equal rewards."""
 
     def __init__(self, n_problems: int, seed: int, keys: PromptKeys) -> None:
         self.n_problems, self.seed, self.keys = n_problems, seed, keys
-        self._next = 0  # position in the order
+        self._next = 0
         self._dull: Counter[int] = Counter()  # consecutive groups without signal, by problem
-        self._retired: dict[int, int] = {}  # update at which a problem was retired
+        self._retired: dict[int, int] = {}  # update of retirement, by problem
         self._tokens: dict[int, int] = {}  # tokens of the last group, by problem
-        self._noted: dict[int, Counter[str]] = {}  # metrics, by update
+        self._noted: dict[int, Counter[str]] = {}
 
     @classmethod
     def of(cls, n_problems: int, seed: int, keys: PromptKeys) -> PromptChoice | None:
-        """Create a choice, or return None if all prompts are asked in turn."""
+        """None if all prompts are asked in turn."""
         return cls(n_problems, seed, keys) if keys.retire or keys.resample else None
 
     def problem(self, number: int) -> int:
-        """Index of the problem at a position of the order."""
         return problem_at(number, self.n_problems, self.seed)
 
     def take(self, n: int, update: int) -> list[int]:
-        """Positions of the next `n` prompts for an update (from 0). If all problems are retired, all are readmitted."""
+        """Positions of the next `n` prompts for an update. If all problems are retired, all are readmitted."""
         self._readmit(update)
         noted, numbers = self._noted.setdefault(update, Counter()), list[int]()
         while len(numbers) < n:
@@ -230,10 +213,7 @@ class PromptChoice:
     def settle(
         self, groups: Sequence[AskedGroup], draw: Callable[[list[int]], Sequence[AskedGroup]], update: int
     ) -> list[AskedGroup]:
-        """Return the groups of an update, after replacing groups without signal as configured.
-
-        `draw` samples the groups of prompts at other positions.
-        """
+        """Replace groups without signal, as configured; `draw` samples prompts at other positions."""
         kept, noted = list(groups), self._noted.setdefault(update, Counter())
         self._observe(kept, update)
         for _ in range(self.keys.resample):
@@ -259,12 +239,10 @@ class PromptChoice:
                 self._retired.pop(problem, None)
 
     def metrics(self, update: int) -> dict[str, float]:
-        """`METRICS` of an update."""
         noted = self._noted.pop(update, Counter())
         return {name: float(noted[name]) for name in METRICS}
 
     def state(self) -> dict[str, Any]:
-        """State needed to resume, as JSON."""
         return {
             "next": self._next,
             "dull": sorted(self._dull.items()),
@@ -274,7 +252,6 @@ class PromptChoice:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Resume from a value of `state`."""
         self._next = state["next"]
         self._dull = Counter(dict(state["dull"]))
         self._retired, self._tokens = dict(state["retired"]), dict(state["tokens"])
@@ -282,7 +259,6 @@ class PromptChoice:
 
 
 def choice_words(keys: PromptKeys) -> str:
-    """Describe the handling of prompts without signal, for the methods paragraph; empty if all are asked."""
     clauses = []
     if retire := keys.retire:
         back = f", to be asked again after {retire.readmit} updates" if retire.readmit else ""

@@ -1,11 +1,7 @@
-"""Passes that read a prompt once for all its completions in a batch.
+"""Passes that read a prompt once for all its completions in a batch; equal to TRL's up to rounding.
 
-They have the log-probabilities and gradients of TRL's passes up to rounding. A packed row is a prompt and some of its
-completions; a mask separates the completions. TRL's head then computes logits only for completion tokens, whereas on a
-CPU it would do so for every position. Imports TRL.
-
-With LoRA dropout, the completions of a prompt share the noise on the prompt's tokens. The distribution of the noise of
-one completion is unchanged.
+A packed row is a prompt and some of its completions, separated by a mask. With LoRA dropout, they share the noise on
+the prompt's tokens. Imports TRL.
 """
 
 from __future__ import annotations
@@ -23,18 +19,18 @@ from g2d.plain import say
 from g2d.regimes.run.head import whole_logits
 from g2d.regimes.run.training import evaluation_mode
 
-ROW_TOKENS = 1024  # most tokens of a packed row with several completions, since attention is quadratic
-HANDLED = {"input_ids", "attention_mask", "labels", "use_cache", "num_items_in_batch"}  # arguments of a forward pass
+ROW_TOKENS = 1024  # most tokens of a row with several completions: attention is quadratic
+HANDLED = {"input_ids", "attention_mask", "labels", "use_cache", "num_items_in_batch"}
 PER_TOKEN = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
-SAME = {torch.float32: 1e-3, torch.float64: 1e-6}  # largest relative distance of states; 2e-2 for other types
+SAME = {torch.float32: 1e-3, torch.float64: 1e-6}  # relative distance of states; 2e-2 for other types
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Packed rows, (rows, width), and the positions of scored tokens, in the order of the batch's labels."""
+    """Packed rows, (rows, width), and the positions of scored tokens."""
 
     ids: torch.Tensor
-    positions: torch.Tensor  # position of a token in its sequence
+    positions: torch.Tensor  # in its sequence
     segments: torch.Tensor  # 0: prompt; 1, 2, ...: completions; -1: padding
     predictors: torch.Tensor  # index into the flattened rows of the state that predicts a token, (tokens,)
     targets: torch.Tensor  # tokens to predict, (tokens,)
@@ -48,15 +44,12 @@ class Packed:
 
 
 def packed(input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor) -> Packed | None:
-    """Pack a batch, (rows, width), with any padding; unscored tokens have the label -100.
-
-    None if no token is scored, or a completion has no prompt.
-    """
+    """Pack a batch, (rows, width); None if no token is scored, or a completion has no prompt."""
     rows: list[_Row] = []
-    open_rows: dict[tuple[int, ...], int] = {}  # row number by prompt
+    open_rows: dict[tuple[int, ...], int] = {}
     places: list[tuple[int, int, int]] = []  # (row, column, target)
-    for ids, present, own in zip(input_ids.tolist(), attention_mask.tolist(), labels.tolist(), strict=True):
-        sequence = [(token, label) for token, there, label in zip(ids, present, own, strict=True) if there]
+    for ids, present, of_row in zip(input_ids.tolist(), attention_mask.tolist(), labels.tolist(), strict=True):
+        sequence = [(token, label) for token, is_token, label in zip(ids, present, of_row, strict=True) if is_token]
         scored = [i for i, (_, label) in enumerate(sequence) if label != -100]
         if not scored:
             continue
@@ -100,7 +93,7 @@ class _Row:
         return cls([*prompt], [*range(len(prompt))], [0] * len(prompt))
 
     def append(self, completion: Sequence[int], position: int) -> int:
-        """Append a completion whose first token has `position`, and return its column."""
+        """Append a completion whose first token has `position`; return its column."""
         begin = len(self.ids)
         self.completions += 1
         self.ids += completion
@@ -110,7 +103,7 @@ class _Row:
 
 
 class _Scored:
-    """Stand-in for a model in TRL's forward, with precomputed states of its backbone."""
+    """Stand-in for a model in TRL's forward, with precomputed states."""
 
     def __init__(self, model: Any, states: torch.Tensor) -> None:
         self.get_output_embeddings = model.get_output_embeddings
@@ -118,10 +111,10 @@ class _Scored:
 
 
 def share_prompts(*models: Any, at_once: bool = False) -> bool:
-    """Make models with TRL's fused head read each prompt once per batch; None is skipped.
+    """Make models with TRL's fused head read each prompt once per batch.
 
-    Returns False, and logs the reason, if one of them cannot; then none is changed. With `at_once`, the head computes
-    all logits of a pass together (`g2d.regimes.run.head`).
+    Returns False, and logs the reason, if one of them cannot. With `at_once`, the head computes all logits of a pass
+    together.
     """
     bases = [model.get_base_model() if hasattr(model, "get_base_model") else model for model in models if model]
     for base in bases:
@@ -134,7 +127,7 @@ def share_prompts(*models: Any, at_once: bool = False) -> bool:
 
 
 def _sharing(fused: Any, at_once: bool) -> Any:
-    """Wrap TRL's forward, which still serves calls without labels, or with arguments not in `HANDLED`."""
+    """Wrap TRL's forward, which still serves other calls."""
 
     @wraps(fused.__func__)  # `generate` reads the signature
     def forward(self: Any, *args: Any, fused_lm_head: bool = False, **inputs: Any) -> Any:
@@ -175,14 +168,11 @@ def _states(model: Any, pack: Packed) -> torch.Tensor:
 
 @torch.no_grad()
 def _obstacle(model: Any) -> str:
-    """Reason why a model cannot read packed rows; empty if it can.
-
-    Checks the configuration, and compares packed rows of short sequences with plain ones.
-    """
+    """Reason why a model cannot read packed rows; it also compares them with plain rows."""
     config = model.config.get_text_config()
     name, attention = config.model_type, config._attn_implementation
     if attention not in ("sdpa", "eager"):
-        return f"attention {attention} takes no mask of its own"
+        return f"attention {attention} does not accept a mask"
     kinds = {*(getattr(config, "layer_types", None) or [])} - {"full_attention"}
     if kinds or getattr(config, "sliding_window", None):
         return f"{name} has layers with another attention ({', '.join(sorted(kinds)) or 'a sliding window'})"
@@ -197,8 +187,8 @@ def _obstacle(model: Any) -> str:
             plain = model.base_model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
             states = _states(model, pack).flatten(0, 1)[pack.predictors]
     except (RuntimeError, TypeError, ValueError) as error:
-        return f"{name} takes no mask of its own ({error})"
+        return f"{name} does not accept a mask ({error})"
     expected = plain[:, 4:-1].flatten(0, 1)
     apart = float((states - expected).norm() / expected.norm())
     same = apart <= SAME.get(expected.dtype, 2e-2)
-    return "" if same else f"{name} computes other states with a mask of its own"
+    return "" if same else f"{name} computes other states with a mask"

@@ -17,17 +17,15 @@ from g2d.jobs.files import disk_errors
 from g2d.jobs.orphans import RUN, has_ended
 from g2d.plain import say
 
-LOCK = ".lock"  # in a work folder: its user, in four lines
+LOCK = ".lock"  # its user, in four lines
 
 
 @contextmanager
 def work_folder(path: Path) -> Iterator[Path]:
     """Lock a folder for one process; it is deleted if the block succeeds and kept if it fails.
 
-    Orphans of a finished run and earlier attempts of this run may still be saving their step, so they are waited for. A
-    RuntimeError names a process of another run that uses the folder. The lock is the kernel's, so it ends with its
-    process and is not inherited by forks. Without locks on the file system (NFS without lockd), other processes are not
-    detected.
+    Waits for orphans and earlier attempts of this run; a RuntimeError names a process of another run. Without locks
+    (NFS without lockd) other processes are not detected.
     """
     file = path / LOCK
     while True:
@@ -61,7 +59,7 @@ def work_folder(path: Path) -> Iterator[Path]:
 
 
 def _take(lock: IO[str], path: Path) -> None:
-    """Lock the file; return without the lock if the caller should retry, or if locks are not supported."""
+    """Lock the file; returns without the lock if the caller should retry, or if locks are not supported."""
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return
@@ -72,7 +70,7 @@ def _take(lock: IO[str], path: Path) -> None:
     lock.seek(0)
     pid, host, slurm_job, run = (lock.read().splitlines() + [""] * 4)[:4]
     if slurm_job and slurm_job == os.environ.get("SLURM_JOB_ID") and host != platform.node():
-        (path / LOCK).unlink(missing_ok=True)  # the job was requeued, and its lost node cannot release the lock
+        (path / LOCK).unlink(missing_ok=True)  # requeued: its lost node cannot release the lock
     elif run and (run == os.environ.get(RUN) or has_ended(run)):
         say(f"waiting for process {pid}, an earlier attempt that is saving its step in {path}")
         with suppress(OSError):
@@ -85,8 +83,6 @@ def _take(lock: IO[str], path: Path) -> None:
 
 
 class StopRequests(list[str]):
-    """Names of received stop signals; also their handler."""
-
     def __call__(self, number: int, frame: Any) -> None:
         self.append(signal.Signals(number).name)
         say(f"{self[-1]}: saving at the end of this step")
@@ -96,10 +92,7 @@ class StopRequests(list[str]):
 
 @contextmanager
 def stop_requests() -> Iterator[list[str]]:
-    """Collect SIGTERM and SIGINT by name instead of exiting; a second Ctrl-C interrupts immediately.
-
-    Nested blocks share one list.
-    """
+    """Collect SIGTERM and SIGINT by name; a second Ctrl-C interrupts. Nested blocks share a list."""
     if threading.current_thread() is not threading.main_thread():
         yield []
         return

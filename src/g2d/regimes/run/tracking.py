@@ -22,10 +22,7 @@ class Logging(Section):
 
 
 def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
-    """Trainer arguments for reporting; also sets environment variables for the trackers' folders.
-
-    TensorBoard uses a folder per policy, trackio one database, W&B a folder per attempt.
-    """
+    """Trainer arguments for reporting; also sets the trackers' environment variables."""
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(LOGS.resolve() / "tensorboard" / policy_id)
     set_trackio_folder()
     if settings.report_to == "wandb":
@@ -34,28 +31,24 @@ def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
 
 
 def prepare_wandb() -> None:
-    """Make W&B write to `results/logs/wandb` without a server, unless the user has set WANDB_MODE."""
+    """Make W&B write below `results/logs` without a server, unless the user has set WANDB_MODE."""
     LOGS.mkdir(parents=True, exist_ok=True)
     os.environ["WANDB_DIR"] = str(LOGS.resolve())  # W&B appends "wandb"
     for name, value in {
         "WANDB_MODE": "offline",
         "WANDB_PROJECT": PROJECT,
-        "WANDB_CONSOLE": "off",  # the job's log has it
+        "WANDB_CONSOLE": "off",
         "WANDB_ERROR_REPORTING": "false",
     }.items():
         os.environ.setdefault(name, value)
 
 
 def finish_tracking() -> None:
-    """Finish the W&B run so that its file is complete: jobs with shared imports skip its exit handler.
-
-    The other trackers finish with the trainer.
-    """
+    """Finish the W&B run: jobs with shared imports skip its exit handler."""
     wandb = sys.modules.get("wandb")
     if wandb is not None and wandb.run is not None:
         wandb.finish()
 
 
 def sync_command() -> str | None:
-    """Command that uploads all runs recorded offline; None if there are none."""
     return f"wandb sync {LOGS}/wandb/offline-run-*" if any(LOGS.glob("wandb/offline-run-*")) else None

@@ -1,7 +1,4 @@
-"""Common code of TRL trainers: explicit arguments, starting weights, and output files.
-
-Arguments are explicit so that an upgrade does not silently change results.
-"""
+"""Common code of TRL trainers. Arguments are explicit so that an upgrade does not silently change results."""
 
 from __future__ import annotations
 
@@ -26,9 +23,7 @@ from g2d.settings import Section, key
 class OptimizerKeys(Section):
     """Settings of AdamW besides the learning rate."""
 
-    adam_betas: tuple[float, float] = key(
-        (0.9, 0.999), "Decay rates of AdamW's averages of the gradient and of its square.", neutral=(0.9, 0.999)
-    )
+    adam_betas: tuple[float, float] = key((0.9, 0.999), "AdamW's beta1 and beta2.", neutral=(0.9, 0.999))
     adam_epsilon: float = key(1e-8, "Epsilon in AdamW's denominator.", gt=0, neutral=1e-8)
     weight_decay: float = key(0.0, "Decoupled weight decay.", ge=0, neutral=0.0)
     max_grad_norm: float = key(1.0, "Gradient norm to clip at.", gt=0, neutral=1.0)
@@ -41,7 +36,7 @@ class OptimizerKeys(Section):
         return betas
 
 
-AUTO = "auto"  # folder of policies whose warm-up stops automatically
+AUTO = "auto"  # folder of policies with auto-stop
 
 
 class AutoStop(Section):
@@ -49,18 +44,18 @@ class AutoStop(Section):
 
     every: int = key(50, "Gradient steps between probes.", unit="steps", paper="not stated", ge=1)
     prompts: int = key(
-        200,  # docs/analysis.md has the effect of fewer
-        "Prompts per probe, taken from the start of the training set and sampled as in the harvest.",
+        200,  # docs/simulations.md has the effect of fewer
+        "Prompts per probe: the first of the training set, sampled as in the harvest.",
         paper="not stated",
         ge=1,
     )
     patience: int = key(
-        3, "Stop after this many probes in a row with H and mu below their maxima.", paper="not stated", ge=1
+        3, "Probes in a row with H and mu below their maxima after which training stops.", paper="not stated", ge=1
     )
 
     @property
     def first_decline(self) -> int:
-        """Earliest step at which it can stop: the first probe cannot decline."""
+        """The first probe cannot decline."""
         return (1 + self.patience) * self.every
 
 
@@ -73,13 +68,11 @@ def trainer_arguments(
     checkpointing: bool | None = None,
     autocast: bool = False,
 ) -> dict[str, Any]:
-    """Arguments common to TRL's configurations: precision by device, every step logged.
+    """Arguments common to TRL's configurations.
 
     Args:
-        tracking: from `g2d.regimes.run.tracking`; None: no reporting.
-        settings: the regime's settings, for learning rate, schedule and `OptimizerKeys`, if any.
-        checkpointing: of activations (`g2d.regimes.run.microbatches`); None: on a GPU or with a sharded model.
-        autocast: use bfloat16 autocast on a CPU, as on a GPU.
+        checkpointing: of activations; None: on a GPU or with a sharded model.
+        autocast: use bfloat16 on a CPU, as on a GPU.
     """
     import torch
 
@@ -114,8 +107,8 @@ def trainer_arguments(
 def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
     """Load the model that a training starts from: M0, or `start` with its trained part.
 
-    All weights are trained in float32, also on a GPU: most of a step of bfloat16 weights would be rounded away.
-    Raises a ValueError if `start` is of the other kind (adapter or all weights), or its weights differ from its record.
+    All weights are trained in float32: bfloat16 would round most of a step away. Raises a ValueError if `start` is of
+    the other kind (adapter or all weights), or its weights differ from its record.
     """
     if start is not None and (start.weights is None) == lora.trains_all:
         raise ValueError(f"{start.policy_id} has no {lora.folder} to start from")
@@ -129,13 +122,12 @@ def starting_model(base: Policy, start: Policy | None, lora: Lora) -> Any:
 
     require_own_weights(start)
     model = load_adapter(model, str(start.adapter), lora.rounding, is_trainable=True)
-    model.peft_config["default"].base_model_name_or_path = base.base  # the model's own name would be looked up by PEFT
+    model.peft_config["default"].base_model_name_or_path = base.base  # PEFT would look up the model's own name
     return model
 
 
 @contextmanager
 def evaluation_mode(model: Any) -> Iterator[None]:
-    """Disable dropout of the model and its adapters within the context."""
     was_training = model.training
     model.eval()
     try:
@@ -158,16 +150,18 @@ def untie_head(model: Any) -> None:
 
 
 def restore_token_count(trainer: Any, checkpoint: Path) -> None:
-    """Restore a trainer's token count from a checkpoint: TRL's DPO and SFT trainers do not."""
-    trainer._total_train_tokens = read_log(checkpoint)[-1]["num_tokens"]
+    """TRL's DPO and SFT trainers do not restore it.
+
+    Older logs lack it in updates without groups before the first with some.
+    """
+    counts = [row["num_tokens"] for row in read_log(checkpoint) if "num_tokens" in row]
+    trainer._total_train_tokens = counts[-1] if counts else 0
 
 
 def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
-    """Copy `Lora.files` of a checkpoint to `work`.
+    """Copy `Lora.files` of a checkpoint to `work`, full weights in the precision of the trainer's passes.
 
-    Full weights are converted to the precision of the trainer's passes. An adapter gets M0's public name, its
-    repository and revision. That cannot happen before saving: PEFT then compares the model's vocabulary with that of
-    the M0 it names, which must be the local one.
+    PEFT reads the vocabulary of the M0 that an adapter names when it saves, so the public name is only written here.
     """
     is_adapter = (checkpoint / "adapter_config.json").is_file()
     folder = work / ("adapter" if is_adapter else "weights")
@@ -186,17 +180,16 @@ def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
     named = {"base_model_name_or_path": base.public_base, "revision": base.revision, "inference_mode": True}
     settings = read_json(checkpoint / "adapter_config.json") | named
     if isinstance(modules := settings.get("target_modules"), list):
-        settings["target_modules"] = sorted(modules)  # PEFT has a set, so equal trainings would write different bytes
+        settings["target_modules"] = sorted(modules)  # PEFT has a set, and writes its arbitrary order
     write_json(folder / "adapter_config.json", settings)
 
 
 def read_log(checkpoint: Path) -> list[dict[str, Any]]:
-    """Trainer's log up to a checkpoint, from the first step on, across attempts and jobs."""
+    """Trainer's log up to a checkpoint, across attempts and jobs."""
     return read_json(checkpoint / "trainer_state.json")["log_history"]
 
 
 def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
-    """Apply `require_numbers` to the rewards of an online training, for each kind of prompt."""
     for kind in ("", "/verifiable", "/open_ended"):
         rows = [row for row in log_history if f"rewards/judged{kind}" in row]
         names = get_args(Status) if not kind else ("judged", "without")
@@ -205,11 +198,7 @@ def require_rewards(log_history: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_metrics(path: str | Path, log_history: list[dict[str, Any]]) -> None:
-    """Write one JSON line per gradient step from the trainer's log, without its final summary; NaN and infinity become
-    null.
-
-    Raises the errors of `require_rewards`.
-    """
+    """Write one JSON line per gradient step; NaN and infinity become null."""
     require_rewards(log_history)
 
     def json_of(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Record of training rollouts and their rewards, step by step, one Parquet row per completion."""
+"""Record of training rollouts and their rewards, one row per completion."""
 
 from __future__ import annotations
 
@@ -17,41 +17,36 @@ if TYPE_CHECKING:
 
 Keep = Literal["none", "verdicts", "sampled", "completions"]
 COLUMNS = (
-    "step",  # first gradient step that used the completion, from 1
+    "step",  # first gradient step that used it
     "problem_id",
-    "sample",  # 0 .. G-1 within the prompt's group
+    "sample",  # within the prompt's group
     "token_count",
     "finish_reason",
     "verdict",
-    "reward",  # reward used for training; the verdict is always the verifier's
+    "reward",  # the verdict is always the verifier's
     "extracted_answer",
     "completion_text",  # null unless configured
 )
 
 
 class Record:
-    """Rows of the steps since the checkpoint of the previous K, one frame per draw.
-
-    Args:
-        keep: nothing, the rows, the rows with the texts of one prompt per draw, or with all texts.
-    """
+    """Rows of the steps since the checkpoint of the previous K, one frame per draw."""
 
     def __init__(self, keep: Keep, columns: Sequence[str]) -> None:
         self.keep, self.columns = keep, [*columns]
         self.frames: list[pd.DataFrame] = []
 
     def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[Any]:
-        """Texts to keep of a draw, None for the others; with `sampled`, those of the first prompt."""
+        """Texts to keep of a draw; with `sampled`, only of the first prompt."""
         of = {"completions": {*prompts}, "sampled": {*prompts[:1]} if sampled else set()}.get(self.keep, set())
         return [text if prompt in of else None for prompt, text in zip(prompts, texts, strict=True)]
 
     def add(self, drawn: pd.DataFrame) -> None:
-        """Keep the columns of a draw."""
         if self.keep != "none":
             self.frames.append(drawn[self.columns])
 
     def save(self, path: Path) -> None:
-        """Write the rows with fixed column types, which empty columns would lack."""
+        """Write the rows with fixed column types, also of empty columns."""
         import pandas as pd
 
         frame = pd.concat(self.frames) if self.frames else pd.DataFrame(columns=self.columns)
@@ -61,21 +56,18 @@ class Record:
             frame.astype(types).to_parquet(draft, index=False)
 
     def restore(self, path: Path) -> None:
-        """Resume from saved rows."""
         import pandas as pd
 
         self.frames = [pd.read_parquet(path)]
 
 
 class TrainingRollouts(Record):
-    """Records every completion that the reward judges: `TrainingReward(..., on_judged=rollouts.record)`.
+    """Records every completion that the reward judges.
 
     Args:
-        eos_token_ids: tokens that end a completion.
-        stale: whether rollouts may be from an older policy; rows then have a column `generated_at`, the first step
-            after the one that produced the sampling policy.
-        lag: steps that the sampling policy is behind at every generation.
-        statuses: whether completions may have no reward; rows then have a column `reward_status`, and NaN as reward.
+        stale: add a column `generated_at`, the first step after the one that produced the sampling policy.
+        lag: steps that the sampling policy is behind.
+        statuses: add a column `reward_status`; completions may then have NaN as reward.
     """
 
     def __init__(
@@ -83,7 +75,7 @@ class TrainingRollouts(Record):
     ) -> None:
         self.eos_token_ids, self.lag = frozenset(eos_token_ids), lag
         more = {"generated_at": stale, "reward_status": statuses}
-        super().__init__(keep, [*COLUMNS, *(name for name, there in more.items() if there)])
+        super().__init__(keep, [*COLUMNS, *(name for name, has in more.items() if has)])
 
     def record(
         self,
@@ -96,7 +88,7 @@ class TrainingRollouts(Record):
         trainer_state: Any,
         **columns: Any,
     ) -> None:
-        """Record the completions of one generation step; arguments other than judgements and rewards are TRL's."""
+        """Record one generation step; arguments other than judgements and rewards are TRL's."""
         import pandas as pd
 
         step = trainer_state.global_step
@@ -122,18 +114,18 @@ class TrainingRollouts(Record):
         self.add(frame.assign(sample=frame.groupby("problem_id").cumcount()))
 
     def leave_out(self, rows: Collection[int]) -> None:
-        """Drop some of the completions judged last, which were replayed."""
+        """Drop replayed completions from those judged last."""
         if self.keep != "none":
             self.frames[-1] = self.frames[-1].drop(index=[*rows])
 
     def consumed_at(self, steps: Sequence[int]) -> None:
-        """Set the gradient step that uses each completion of the last generation, in the order of the judgements."""
+        """Set the gradient step that uses each completion of the last generation."""
         if self.keep != "none":
             self.frames[-1] = self.frames[-1].assign(step=steps)
 
 
 def read_ages(path: str | Path) -> Any:
-    """`step` and `generated_at` of every completion in a training's record; `generated_at` defaults to the step."""
+    """Read `step` and `generated_at` of every completion in a training's record."""
     import pandas as pd
     import pyarrow.parquet
 

@@ -1,7 +1,6 @@
-"""The trained part of a model, an adapter or all weights: saving it, loading it, and copying it to the reference.
+"""The trained part of a model: an adapter or all weights.
 
-If a model comes with an adapter, TRL's trainers use a frozen copy of it, the adapter "ref", as the reference. If all
-weights are trained, the reference is a second model, called `frozen` here.
+TRL's reference is a frozen copy of the adapter, "ref", or a second model if all weights are trained, called `frozen`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from g2d.regimes.run.processes import is_first, is_sharded
 
 
 def with_own_adapter(model: Any, lora: Lora, seed: int) -> Any:
-    """Add a new adapter to M0, the same that TRL would create, so that TRL also keeps a reference adapter."""
+    """Add the adapter that TRL would create; then TRL also keeps a reference adapter."""
     from peft import get_peft_model
     from transformers import set_seed
 
@@ -26,14 +25,12 @@ def with_own_adapter(model: Any, lora: Lora, seed: int) -> Any:
 
 
 def reference_weights(model: Any, frozen: Any = None) -> dict[str, Any]:
-    """Parameters of the reference, by name."""
     if frozen is not None:
         return dict(frozen.named_parameters())
     return {name: parameter for name, parameter in model.named_parameters() if ".ref." in name}
 
 
 def copy_to_reference(model: Any, frozen: Any = None) -> None:
-    """Copy the current trained weights to the reference."""
     import torch
 
     with torch.no_grad():
@@ -42,7 +39,7 @@ def copy_to_reference(model: Any, frozen: Any = None) -> None:
 
 
 def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> None:
-    """Load weights from a folder into the trained part of a model ("default") or its reference ("ref")."""
+    """Load weights into the trained part of a model ("default") or its reference ("ref")."""
     if not hasattr(model, "peft_config"):
         with_trained(model if adapter == "default" else frozen, folder)
         return
@@ -53,9 +50,9 @@ def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> 
 
 @contextmanager
 def merged(model: Any) -> Iterator[None]:
-    """Merge the adapter into float32 weights on one device within the context, and bypass PEFT's layers.
+    """Merge the adapter into float32 weights within the context, and bypass PEFT's layers.
 
-    Afterwards the model has its original weight tensors again. Does nothing without an adapter.
+    Afterwards the model has its original tensors again.
     """
     from peft.tuners.lora import LoraLayer
 
@@ -78,10 +75,9 @@ def merged(model: Any) -> Iterator[None]:
 
 
 def save_trained(model: Any, folder: Path) -> None:
-    """Save the trained part of a model to a folder, for `with_trained`: all weights, or the adapter.
+    """Save the trained part of a model, byte for byte as PEFT would.
 
-    An adapter is byte for byte what PEFT would write, without its model card. If the model is sharded, all processes
-    must call this; the first one writes.
+    If the model is sharded, all processes must call this; the first one writes.
     """
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file, save_model

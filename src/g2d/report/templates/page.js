@@ -1,6 +1,6 @@
 "use strict";
 // The page's behaviour: figures drawn when they come into view, tables that sort and filter, the browsers of answers and pairs, copying.
-// Nothing here makes elements out of text: what a model wrote is already in the page, escaped, and is only moved.
+// No element is made from text: model texts are already in the page, escaped, and are only moved.
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
@@ -47,7 +47,7 @@
     });
   }
 
-  // Tables. Numbers sort by their exact value; what is missing stays at the end either way.
+  // Tables. Numbers sort by their exact value; missing values stay last.
   const compare = (first, second, numeric) => (numeric ? Number(first) - Number(second) : first.localeCompare(second, "en", { numeric: true }));
   for (const table of all("table.sortable")) {
     const body = table.tBodies[0];
@@ -96,7 +96,7 @@
     filter();
   }
 
-  // Sections open on a click, and where a link leads into them.
+  // A link opens the section of its target.
   const reveal = () => {
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!target) return;
@@ -161,26 +161,26 @@
     let source;
     let questions = [];
     const ofTwo = (list) => [list[first.selectedIndex], list[second.selectedIndex]];
-    const verdicts = (own) => ofTwo(own.dataset.verdicts.split(" "));
-    const cellOf = (own) => verdicts(own).map((one) => Number(one === "correct")).join("");
+    const verdicts = (question) => ofTwo(question.dataset.verdicts.split(" "));
+    const cellOf = (question) => verdicts(question).map((one) => Number(one === "correct")).join("");
     const showQuestion = () => {
-      const found = questions[question.selectedIndex]?.cloneNode(true);
-      if (found) {
-        const cards = all(".card", found);
-        found.querySelector(".cards").replaceChildren(cards[first.selectedIndex], cards[second.selectedIndex].cloneNode(true));
+      const copy = questions[question.selectedIndex]?.cloneNode(true);
+      if (copy) {
+        const cards = all(".card", copy);
+        copy.querySelector(".cards").replaceChildren(cards[first.selectedIndex], cards[second.selectedIndex].cloneNode(true));
       }
-      stage.replaceChildren(...(found ? [found] : []));
+      stage.replaceChildren(...(copy ? [copy] : []));
     };
     const showCell = () => {
       const answered = source.dataset.right.split(" ");
       for (const cell of cells) cell.firstElementChild.textContent = answered.filter((right) => ofTwo(right).join("") === cell.dataset.cell).length;
       const cell = cells.find((button) => button.getAttribute("aria-pressed") === "true").dataset.cell;
-      const inCell = all(".question", source.content).filter((own) => cellOf(own) === cell);
+      const inCell = all(".question", source.content).filter((entry) => cellOf(entry) === cell);
       const chosen = verdict.value;
       verdict.replaceChildren(new Option("any", ""), ...[...new Set(inCell.flatMap(verdicts))].sort().map((name) => new Option(name.replaceAll("_", " "), name)));
       if ([...verdict.options].some((option) => option.value === chosen)) verdict.value = chosen;
-      questions = inCell.filter((own) => !verdict.value || verdicts(own).includes(verdict.value));
-      question.replaceChildren(...questions.map((own) => new Option(own.dataset.label)));
+      questions = inCell.filter((entry) => !verdict.value || verdicts(entry).includes(verdict.value));
+      question.replaceChildren(...questions.map((entry) => new Option(entry.dataset.label)));
       question.disabled = !questions.length;
       showQuestion();
     };
@@ -205,7 +205,7 @@
     showSeries();
   }
 
-  // Copying, also where a page opened from a file may not use the clipboard.
+  // Pages opened from a file may not use the clipboard: then the selection is copied.
   for (const button of all("[data-copies]")) {
     button.addEventListener("click", async () => {
       const source = document.getElementById(button.dataset.copies);

@@ -1,6 +1,6 @@
-"""How a policy is drawn: one colour and one shape in all figures of a page.
+"""Colour, shape and dash of each policy, in all figures of a page.
 
-Policies that were trained in the same way have the same colour; shape and dash differ within a colour.
+Policies trained in the same way have the same colour; shape and dash differ within a colour.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey, called
 from g2d.regimes.catalogue import REGIMES
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, in the order of the families.
+# Okabe and Ito's colours for colour-blind readers, in the order of the families.
 OKABE_ITO = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 PALETTE = (*OKABE_ITO, "#332288")  # and one of Paul Tol's
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
@@ -29,37 +29,37 @@ SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grp
 
 
 @dataclass(frozen=True)
-class Mark:
-    """How the policies of one name and group size are drawn, whatever their K."""
+class Style:
+    """Style of the policies of one name and group size, for all K."""
 
-    series: str  # in legends
+    series: str  # name in legends
     color: str
     shape: str
     dash: tuple[int, ...]
     of_warmup: bool  # its K counts steps of the GRPO warm-up
 
 
-Marks = Mapping[tuple[str, int], Mark]  # by policy and group size; 0 stands for a policy without one
+Styles = Mapping[tuple[str, int], Style]  # key: policy, and group size or 0
 
 
-def mark_number(number: int, series: str, color: str) -> Mark:
-    """The mark of a series that the grid has none for: its number tells it from the others by shape and dash, too."""
-    return Mark(series, color, SHAPES[number % len(SHAPES)], DASHES[number % len(DASHES)], of_warmup=False)
+def numbered_style(number: int, series: str, color: str) -> Style:
+    """Return a style by number, for a series that is no policy of the grid."""
+    return Style(series, color, SHAPES[number % len(SHAPES)], DASHES[number % len(DASHES)], of_warmup=False)
 
 
-def marks(config: Config) -> Marks:
-    """The marks of a grid's policies in the order of a legend: by family, M0 first."""
+def series_styles(config: Config) -> Styles:
+    """Return the styles of a grid's policies in the order of the legend: by family, M0 first."""
     grid: dict[str, list[PolicyKey]] = {}
     for key in policies(config):
         grid.setdefault(_name(key.label), []).append(key)
-    made: dict[tuple[str, int], Mark] = {}
+    made: dict[tuple[str, int], Style] = {}
     drawn: Counter[str] = Counter()
     for name, (first, *others) in sorted(grid.items(), key=lambda item: KINDS.index(item[1][0].kind)):
         sizes = sorted({key.group_size for key in (first, *others)} - {0}) or [0]
         for size in sizes:
-            own = SERIES.get(name) or _series(name, REGIMES[first.kind].label)
-            made[name, size] = Mark(
-                series=f"{own}, G={size}" if len(sizes) > 1 else own,
+            series = SERIES.get(name) or _series(name, REGIMES[first.kind].label)
+            made[name, size] = Style(
+                series=f"{series}, G={size}" if len(sizes) > 1 else series,
                 color=COLORS[first.kind],
                 shape=SHAPES[(KINDS.index(first.kind) + drawn[first.kind]) % len(SHAPES)],
                 dash=DASHES[drawn[first.kind] % len(DASHES)],
@@ -77,17 +77,16 @@ def policy_of(row: Mapping[Any, Any], whose: str = "policy") -> tuple[str, int, 
     return row[whose], int(row[f"{before}K"]), 0 if pd.isna(size) else int(size)
 
 
-def mark_of(known: Marks, policy: str, group_size: object) -> Mark:
+def style_of(styles: Styles, policy: str, group_size: object) -> Style:
     """Return the style of a row's policy, M0's for a policy that is not in the grid."""
     name = _name(policy)
     size = 0 if pd.isna(group_size) else int(group_size)  # type: ignore[call-overload]
-    own = known.get((name, size)) or known.get((name, 0))
-    return own or Mark(SERIES.get(name, name), OKABE_ITO[0], SHAPES[0], DASHES[0], True)
+    grid_style = styles.get((name, size)) or styles.get((name, 0))
+    return grid_style or Style(SERIES.get(name, name), OKABE_ITO[0], SHAPES[0], DASHES[0], True)
 
 
-def marks_of(rows: pd.DataFrame, known: Marks) -> list[Mark]:
-    """The marks of a table's rows."""
-    return [mark_of(known, *at) for at in zip(rows["policy"], rows["group_size"], strict=True)]
+def styles_of(rows: pd.DataFrame, styles: Styles) -> list[Style]:
+    return [style_of(styles, *at) for at in zip(rows["policy"], rows["group_size"], strict=True)]
 
 
 def _name(policy: str) -> str:
@@ -99,30 +98,30 @@ def _series(name: str, label: str) -> str:
     return label if name.casefold() == label.casefold() else f"{label}: {name.removesuffix('/grpo')}"
 
 
-def drawn(rows: pd.DataFrame, known: Marks) -> pd.DataFrame:
-    """A table's rows with the `series` and the `name` of their policies."""
-    series = [mark.series for mark in marks_of(rows, known)]
+def drawn(rows: pd.DataFrame, styles: Styles) -> pd.DataFrame:
+    """Return the rows with `series` and `name` of their policies."""
+    series = [style.series for style in styles_of(rows, styles)]
     return rows.assign(series=series, name=names(rows)).reset_index(drop=True)
 
 
-def legend(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
-    """The marks of a table's rows by the name of their series, in the order of the legend."""
-    own = dict.fromkeys(marks_of(rows, known))
-    order = {series: i for i, series in enumerate(dict.fromkeys(mark.series for mark in known.values()))}
-    return {mark.series: mark for mark in sorted(own, key=lambda mark: order.get(mark.series, len(order)))}
+def legend(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
+    """Return the styles of the rows by series, in the order of the legend."""
+    present = dict.fromkeys(styles_of(rows, styles))
+    order = {series: i for i, series in enumerate(dict.fromkeys(style.series for style in styles.values()))}
+    return {style.series: style for style in sorted(present, key=lambda style: order.get(style.series, len(order)))}
 
 
-def marks_of_lines(rows: pd.DataFrame, known: Marks) -> dict[str, Mark]:
+def line_styles(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
     """Return a style for each policy, including each K, in the colours of their series."""
     policies = rows[["policy", "group_size"]].assign(name=names(rows)).drop_duplicates("name")
     return {
-        name: mark_number(i, name, mark_of(known, policy, size).color)
+        name: numbered_style(i, name, style_of(styles, policy, size).color)
         for i, (policy, size, name) in enumerate(policies.itertuples(index=False))
     }
 
 
 def names(rows: pd.DataFrame) -> list[str]:
-    """Policies as a reader calls them, with K; G only where a policy has several."""
+    """Return names of policies with K, and with G if the policy has several."""
     several = set(rows.groupby("policy")["group_size"].nunique().loc[lambda n: n > 1].index)
     return [
         called(policy, k, int(size) if policy in several and not pd.isna(size) else 0)

@@ -1,4 +1,4 @@
-"""The first part of the page: the answer for every model and benchmark, its caveats and its charts."""
+"""First part of the page: the answer for each model and benchmark, with caveats and charts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from g2d.policies.gguf import origin
 from g2d.report import charts, frontier, training
 from g2d.report.answer import answer
 from g2d.report.contamination import memory_warnings
-from g2d.report.marks import Marks
 from g2d.report.phrases import NBSP, listed, percent, points_of, signed, signed_interval, these_weights
+from g2d.report.styles import Styles
 from g2d.report.vega import Spec
 
-KEPT = 0.9  # of an adapter's effect: less is a caveat
+KEPT = 0.9  # share of an adapter's effect: less is a caveat
 NAMED = 5  # policies in a sentence
 
 
@@ -28,21 +28,21 @@ def panels(
     tables: Mapping[str, pd.DataFrame],
     benchmarks: Sequence[str],
     specs: dict[str, Spec],
-    known: Marks,
+    styles: Styles,
     more: Mapping[str, tuple[str, ...]],
 ) -> list[dict[str, Any]]:
-    """Return the answer for each model and benchmark, with warnings and charts (added to `specs`).
+    """Return the answer for each model and benchmark, with caveats and charts (added to `specs`).
 
-    Sentences of the frontier and notes on the method are behind a disclosure; `more` has further warnings by model.
+    `more` has further caveats by model.
     """
     main = tables["main"]
-    found = []
+    shown = []
     for benchmark in benchmarks:
         for model in main.loc[main["benchmark"] == benchmark, "model"].unique():
-            own = {name: table[table["model"] == model] for name, table in tables.items() if "model" in table}
-            own |= {name: rows[rows["benchmark"] == benchmark] for name, rows in own.items() if "benchmark" in rows}
-            found.append(_panel(own, model, benchmark, specs, known, more.get(model, ())))
-    return found
+            parts = {name: table[table["model"] == model] for name, table in tables.items() if "model" in table}
+            parts |= {name: rows[rows["benchmark"] == benchmark] for name, rows in parts.items() if "benchmark" in rows}
+            shown.append(_panel(parts, model, benchmark, specs, styles, more.get(model, ())))
+    return shown
 
 
 def _panel(
@@ -50,65 +50,62 @@ def _panel(
     model: str,
     benchmark: str,
     specs: dict[str, Spec],
-    known: Marks,
+    styles: Styles,
     more: tuple[str, ...],
 ) -> dict[str, Any]:
-    """One model and benchmark, from the rows of the tables that are about them."""
-
-    def said(name: str, sentences: Callable[[pd.DataFrame], tuple[str, ...]]) -> tuple[str, ...]:
+    def sentences_of(name: str, sentences: Callable[[pd.DataFrame], tuple[str, ...]]) -> tuple[str, ...]:
         return sentences(tables[name]) if name in tables else ()
 
     rows, standings = tables["main"], tables.get("frontier", pd.DataFrame({"axis": []}))
     cheapest = frontier.cheapest_enough(standings)
     margin = None if standings.empty else float(standings["margin"].dropna().iloc[0])
-    found = answer(rows, model, benchmark, tables.get("comparisons"), tables.get("margins"), cheapest, margin)
-    warnings = zero_caveats(rows, tables.get("ablations", rows[:0])) + said("contamination", memory_warnings)
-    warnings += said("collapses", training.collapse_caveats) + said("training", training.mismatch_caveats) + more
-    notes = found.caveats
-    found = replace(found, sentences=found.sentences + said("controls", control_sentences), caveats=warnings)
-    drawn = {"steps": charts.accuracy_by_k(rows, known)}
+    answered = answer(rows, model, benchmark, tables.get("comparisons"), tables.get("margins"), cheapest, margin)
+    caveats = zero_caveats(rows, tables.get("ablations", rows[:0])) + sentences_of("contamination", memory_warnings)
+    caveats += sentences_of("collapses", training.collapse_caveats)
+    caveats += sentences_of("training", training.mismatch_caveats) + more
+    details = sentences_of("frontier", frontier.sentences) + sentences_of("controls", control_sentences)
+    answered = replace(answered, details=answered.details + details, caveats=caveats)
+    drawn = {"steps": charts.accuracy_by_k(rows, styles)}
     if rows["device_hours"].notna().any():
-        drawn["device_hours"] = charts.accuracy_by_hours(rows, known)
-    for axis, own in ((str(axis), own) for axis, own in standings.groupby("axis", sort=False)):
-        if axis != "device_hours" and len(own) > 1:
-            drawn[axis] = frontier.picture(own, known)
+        drawn["device_hours"] = charts.accuracy_by_hours(rows, styles)
+    for axis, costed in ((str(axis), costed) for axis, costed in standings.groupby("axis", sort=False)):
+        if axis != "device_hours" and len(costed) > 1:
+            drawn[axis] = frontier.picture(costed, styles)
     names = {axis: f"{model}/{benchmark}/{axis}" for axis in drawn}
     specs |= {names[axis]: spec for axis, spec in drawn.items()}
     shared = calibration_words(rows, standings)
     costs = {axis: frontier.AXES[axis] for axis in drawn if axis != "steps"}
     reading = {axis: f"{cost.reading} {shared.get(axis, '')}".strip() for axis, cost in costs.items()}
-    tested = said("frontier", frontier.sentences)
-    return {"answer": found, "charts": names, "reading": reading, "said": tested, "notes": notes}
+    return {"answer": answered, "charts": names, "reading": reading}
 
 
 def calibration_words(main: pd.DataFrame, standings: pd.DataFrame) -> dict[str, str]:
-    """Return, for each cost, the policy with the largest share of calibration in its cost, in words."""
+    """Return, for each cost, the largest share of calibration in it, in words."""
     axes = {str(axis): rows for axis, rows in standings.groupby("axis")}
     axes["device_hours"] = main.rename(columns=lambda name: name.replace("device_hours", "cost"))
-    found = {}
+    words = {}
     for axis, rows in axes.items():
-        known = rows[(rows["cost"] > 0) & (rows["cost_without_calibration"] < rows["cost"])]
-        if known.empty:
+        calibrated = rows[(rows["cost"] > 0) & (rows["cost_without_calibration"] < rows["cost"])]
+        if calibrated.empty:
             continue
-        shares = 1 - known["cost_without_calibration"] / known["cost"]
-        most = known.loc[[shares.idxmax()]].to_dict("records")[0]
-        found[axis] = (
-            "Calibration is made once, and every policy and seed is charged the whole of it: "
-            f"{100 * shares.max():.0f} % of what {called(most['policy'], most['K'])} cost, and less of all others. "
-            "main.csv and frontier.csv have all costs without it, too."
+        shares = 1 - calibrated["cost_without_calibration"] / calibrated["cost"]
+        most = calibrated.loc[[shares.idxmax()]].to_dict("records")[0]
+        words[axis] = (
+            "Each policy and seed is charged the whole calibration: at most "
+            f"{100 * shares.max():.0f} % of a cost ({called(most['policy'], most['K'])})."
         )
-    return found
+    return words
 
 
 def buttons(panels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the choices of the horizontal axis: K, device time, and each further cost that some panel shows."""
-    charted = {axis for own in panels for axis in own["charts"]}
-    costs = {axis: own.button for axis, own in frontier.AXES.items() if axis in charted}
+    charted = {axis for panel in panels for axis in panel["charts"]}
+    costs = {axis: cost.button for axis, cost in frontier.AXES.items() if axis in charted}
     return {"steps": "against K", "device_hours": frontier.AXES["device_hours"].button} | costs
 
 
 def zero_caveats(main: pd.DataFrame, ablations: pd.DataFrame) -> tuple[str, ...]:
-    """A sentence if policies answer nothing right where M0 answers something, from their rows of Tables 1 and 3."""
+    """A sentence if policies have accuracy 0 although M0 has more."""
     base = main.loc[main["policy"] == "base", "accuracy"]
     if not (base > 0).any():
         return ()
@@ -117,18 +114,18 @@ def zero_caveats(main: pd.DataFrame, ablations: pd.DataFrame) -> tuple[str, ...]
     if not none:
         return ()
     return (
-        f"Accuracy 0, where M0 has {percent(base.max())}: {listed(none)}. A training that destroys a model does this: "
-        "look at its learning rate, and at the losses in its metrics.jsonl.",
+        f"Accuracy 0, although M0 has {percent(base.max())}: {listed(none)}. The training may have broken the model: "
+        "check its learning rate and the losses in metrics.jsonl.",
     )
 
 
 def loss_caveats(lost: Mapping[str, int], model: str) -> tuple[str, ...]:
     """A sentence if losses of a model's trainings were not finite (`lost_losses` of the provenance)."""
-    own = [f"{name.removeprefix(f'{model}/')} ({n} steps)" for name, n in lost.items() if name.startswith(f"{model}/")]
-    if not own:
+    runs = [f"{name.removeprefix(f'{model}/')} ({n} steps)" for name, n in lost.items() if name.startswith(f"{model}/")]
+    if not runs:
         return ()
-    shown = own if len(own) <= NAMED else [*own[:NAMED], f"{len(own) - NAMED} more"]
-    return (f"Losses were not finite in the training of {listed(shown)}: what these policies answer is no result.",)
+    shown = runs if len(runs) <= NAMED else [*runs[:NAMED], f"{len(runs) - NAMED} more"]
+    return (f"Losses were not finite in the training of {listed(shown)}: ignore the results of these policies.",)
 
 
 def quantized_caveats(provenance: Mapping[str, Any], model: str) -> tuple[str, ...]:
@@ -145,50 +142,46 @@ def calibration_caveats(calibration: pd.DataFrame | None, model: str) -> tuple[s
 
 def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -> tuple[str, ...]:
     """A sentence if policies of a model keep less than `KEPT` of their adapter's effect (`Policy.effect_left`)."""
-    own = config.for_model(model)
-    if own.engine.name == "vllm":
-        whole = own.engine.adapters in ("merge", "merge_bfloat16")
+    settings = config.for_model(model)
+    if settings.engine.name == "vllm":
+        whole = settings.engine.adapters in ("merge", "merge_bfloat16")
         who, cure = "vLLM adds", "engine.adapters: merge or merge_bfloat16"
     else:
-        whole = own.lora.rounding == "once"
+        whole = settings.lora.rounding == "once"
         who, cure = "PEFT adds", "lora.rounding: once"
     lost = {name: share for name, share in effects.items() if name.startswith(f"{model}/") and share < KEPT}
     if whole or not lost:
         return ()
     least = min(lost, key=lost.__getitem__)
-    several = f"{len(lost)} policies have" if len(lost) > 1 else "One policy has"
+    policies = f"{len(lost)} policies" if len(lost) > 1 else "one policy"
     return (
-        f"{several} adapters of whose effect bfloat16 leaves less than {percent(KEPT, 0)}: "
-        f"{percent(lost[least], 0)} of {least.removeprefix(f'{model}/')}. {who} an adapter's part to an output that is "
-        f"already rounded; {cure} keeps it.",
+        f"bfloat16 keeps less than {percent(KEPT, 0)} of the adapter's effect for {policies} (least: "
+        f"{percent(lost[least], 0)} for {least.removeprefix(f'{model}/')}). {who} the adapter's output to a rounded "
+        f"one; {cure} keeps it.",
     )
 
 
 def control_sentences(controls: pd.DataFrame) -> tuple[str, ...]:
-    """Return a sentence about the most accurate policy in `controls.csv`: the share of its gain that its controls,
-    trained the same way with another reward, reach."""
-    # No significant difference from the truth does not show that a control is as good, and none from M0 does not show
-    # that it learnt nothing: the intervals stand beside the tests.
+    """Return a sentence about the controls of the most accurate policy in `controls.csv`."""
+    # A test that is not significant does not show that a control is as good as the truth, or that it learnt nothing.
     by_policy = [rows for _, rows in controls.groupby(["truth", "K", "group_size"], sort=False, dropna=False)]
     if not by_policy:
         return ()
-    said = _of_controls(max(by_policy, key=lambda rows: rows["truth_accuracy"].iloc[0]))
-    others = len(by_policy) - 1
-    return (f"{said} The table of controls has {others} more." if others else said,)
+    return (_share_of_gain(max(by_policy, key=lambda rows: rows["truth_accuracy"].iloc[0])),)
 
 
-def _of_controls(rows: pd.DataFrame) -> str:
+def _share_of_gain(rows: pd.DataFrame) -> str:
     first = rows.iloc[0].to_dict()
     gain = points_of(first, "truth_gain")
     name = called(first["truth"], first["K"], first["group_size"] if first["truth"] == "grpo" else 0)
-    said = "; ".join(_control(row) for row in rows.to_dict("records"))
+    controls = "; ".join(_control(row) for row in rows.to_dict("records"))
     weights = these_weights(first["n_seeds"])
     if first["p_truth"] > LEVEL:
         return (
-            f"Controls: what {name} gains over M0{weights}, {gain}, is not significantly different from 0 "
-            f"(p = {first['p_truth']:.2g}), so there is nothing to take a share of: {said}."
+            f"Controls: the gain of {name} over M0{weights}, {gain}, is not significantly different from 0 "
+            f"(p = {first['p_truth']:.2g}), so no shares are shown: {controls}."
         )
-    return f"Controls: of the {gain} that {name} gains over M0{weights}, {said}."
+    return f"Controls: of the {gain} that {name} gains over M0{weights}, {controls}."
 
 
 def _control(row: dict[Any, Any]) -> str:
