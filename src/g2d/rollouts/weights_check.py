@@ -188,7 +188,7 @@ def require_adapter(model: Any, policy: Policy) -> None:
                 linear = getattr(layer, "base_layer", layer)
                 if f"{name}.weight" not in stored or not isinstance(linear, torch.nn.Linear):
                     continue
-                rows = weights.get_slice(f"{name}.weight")[:ROWS].float()
+                rows = weights.get_slice(f"{name}.weight")[:ROWS].to(linear.weight.dtype).float()
                 a, b = adapter[prefix + A].float(), adapter[prefix + B][:ROWS].float()
                 expected = settings["lora_alpha"] / settings["r"] * b @ a
                 error = _effective_rows(layer, linear) - rows - expected

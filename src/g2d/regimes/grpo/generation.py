@@ -80,7 +80,6 @@ class EngineGeneration:
         return self._trainer.accelerator.unwrap_model(self._trainer.model)
 
     def sync_weights(self, step: int) -> None:
-        """Send the model's current adapter to vLLM, and sometimes check that vLLM then answers like the model."""
         reference = reference_of(self._trainer) if is_due(len(self.synced_at) + 1) else None
         with TemporaryDirectory(prefix="g2d-adapter-") as folder:
             save_trained(self._model, Path(folder))

@@ -122,8 +122,8 @@ class OnPolicyRollouts:
     def rollouts_for(self, step: int, sync_weights: Callable[[Path], Any]) -> pd.DataFrame:
         """Judged rollouts, with tokens, of the update after `step` updates.
 
-        `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder for the
-        generator and returns the trainer.
+        `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder and
+        returns the trainer.
         """
         # Before the first update, policy and generator are equal.
         if step and self.sync_every and step % self.sync_every == 0 and self.synced_at != step:
