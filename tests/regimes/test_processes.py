@@ -451,7 +451,7 @@ def test_a_checkpoint_needs_the_strategy_that_wrote_it(
 
 def test_an_error_of_one_process_is_shown_with_its_log(tmp_path: Path) -> None:
     """Here that accelerate divides no model without GPUs."""
-    message = r"process [01] of 2 failed: training\.strategy: fsdp needs GPUs, .*; its log: .*/job\.(rank1\.)?log"
+    message = r"process [01] of 2 failed: training\.strategy: fsdp needs GPUs.*; its log: .*/job\.(rank1\.)?log"
     job = {"training": DIVIDED, "work": tmp_path, "log": tmp_path / "job.log", "meter": meter()}
     with pytest.raises(RuntimeError, match=message):
         launched(train_regime, ("dpo", dpo(tmp_path, tiny_policy())), **job)

@@ -450,7 +450,7 @@ def train(job: TrainingJob) -> Trained:
         return SFTTrainer(args=SFTConfig(**arguments, packing=False), **parts)
 
     lengths = longest([], (row["input_ids"] for row in job.data))
-    parts = {"data": {"rows": job.data}, "found": {"n_completions": len(job.data)}, "lengths": lengths}
+    parts = {"data": {"rows": job.data}, "statistics": {"n_completions": len(job.data)}, "lengths": lengths}
     return train_offline("toy", job, job.data, trainer=trainer, **parts)
 
 

@@ -22,9 +22,8 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import psutil
 
 from g2d.jobs.digests import identity
@@ -32,6 +31,9 @@ from g2d.jobs.files import read_json, write_json
 from g2d.plain import say
 from g2d.policies.policy import Policy, load_base, precision, with_trained
 from g2d.problems.prompts import plain_ids, prompt_ids
+
+if TYPE_CHECKING:
+    import numpy as np
 
 TEXTS = (
     ("What is 17 + 25?", "17 + 25 = 42, so the answer is \\boxed{42}."),
@@ -131,6 +133,8 @@ def require_policy(engine: Any, policy: Policy, texts: Sequence[Sequence[int]]) 
 
 def require_same(name: str, engine: Any, found: Sequence[Sequence[float]], reference: Reference) -> None:
     """Raise a WrongWeightsError if an engine's scores differ from the reference by more than rounding does."""
+    import numpy as np
+
     expected = np.array(reference.policy)
     errors, bound = np.array(found) - expected, max(BOUNDS[engine.dtype], BOUNDS[reference.dtype])
     mean = float(np.abs(errors).mean())
