@@ -45,6 +45,7 @@ SHIPPED = [
     "ladder.yaml",
     "small.yaml",
     "smollm2.yaml",
+    "smollm2_replication.yaml",
 ]
 
 
