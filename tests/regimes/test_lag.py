@@ -99,7 +99,7 @@ class Vllm:
     def __init__(self) -> None:
         self.handed_over: list[str] = []
 
-    def use_adapter(self, folder: Path, _: Any) -> None:
+    def use_adapter(self, folder: Path) -> None:
         self.handed_over.append(sha256(folder / "adapter_model.safetensors"))
 
     def draw(self, prompts: list[list[int]], *_: Any) -> Any:

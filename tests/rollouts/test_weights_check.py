@@ -28,11 +28,8 @@ from g2d.rollouts.weights_check import (
     MEMORY,
     Reference,
     WrongWeightsError,
-    fixed_texts,
-    is_due,
     require_adapter,
     require_same,
-    trainer_reference,
 )
 from tests.models import adapted, tiny_policy
 from tests.shared import NEEDS_VLLM
@@ -120,17 +117,6 @@ def test_faults_in_float32(
 
 
 @NEEDS_VLLM
-def test_a_trainer_finds_an_adapter_that_did_not_arrive(vllm: VllmEngine, trained: list[Policy]) -> None:
-    base, (right, wrong) = vllm.policy, trained
-    model = load_adapter(load_base(base), str(right.adapter), "twice").eval()
-    reference = trainer_reference(model, fixed_texts(vllm.tokenizer), "float32")
-    vllm.use_adapter(right.adapter, reference)
-    for folder in (None, wrong.adapter):
-        with pytest.raises(WrongWeightsError, match=r"the trained policy .* in float32 answers with other weights"):
-            vllm.use_adapter(folder, reference)
-
-
-@NEEDS_VLLM
 def test_faults_in_bfloat16(trained: list[Policy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = VllmEngine(tiny_policy(heads=1), LORA, adapter_rank=16)
     engine.dtype = "bfloat16"
@@ -179,7 +165,3 @@ def test_small_effects_within_rounding_pass() -> None:
         found = (noise[1] + size * effect).tolist()  # answers of M0
         with nullcontext() if size < 0.1 else pytest.raises(WrongWeightsError):
             require_same("p", engine, found, reference)
-
-
-def test_syncs_that_are_checked() -> None:
-    assert [sync for sync in range(1, 20) if is_due(sync)] == [1, 2, 4, 8, 16]

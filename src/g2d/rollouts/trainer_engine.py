@@ -26,7 +26,6 @@ from g2d.jobs.usage import Elsewhere, charge
 from g2d.policies.policy import Policy
 from g2d.rollouts.remote_engine import EngineServer, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
-from g2d.rollouts.weights_check import Reference
 
 
 class SubprocessEngine(RemoteEngine):
@@ -51,9 +50,9 @@ class SubprocessEngine(RemoteEngine):
         """See `VllmEngine`."""
         self.ask("serve", policy)
 
-    def use_adapter(self, folder: str | Path | None, reference: Reference | None = None) -> None:
+    def use_adapter(self, folder: str | Path | None) -> None:
         """See `VllmEngine`."""
-        self.ask("use_adapter", folder, reference)
+        self.ask("use_adapter", folder)
 
     def draw(self, *arguments: Any) -> Any:
         """See `VllmEngine`."""

@@ -23,7 +23,7 @@ from g2d.rollouts.engine import Decoding, Drawn, ModelEngine, Request
 from g2d.rollouts.free_memory import require_free
 from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings
-from g2d.rollouts.weights_check import PREFIXES, Reference, candidates, fixed_texts, require_policy, require_same
+from g2d.rollouts.weights_check import PREFIXES, candidates, fixed_texts, require_policy
 
 CONTEXT_STEP = 256  # tokens; the context is rounded up to avoid restarts
 SEQUENCES = 256  # concurrent sequences that vLLM prepares for by default
@@ -164,16 +164,13 @@ class VllmEngine(ModelEngine):
         self.use_adapter(policy.adapter)
         self._unchecked = policy
 
-    def use_adapter(self, folder: str | Path | None, reference: Reference | None = None) -> None:
+    def use_adapter(self, folder: str | Path | None) -> None:
         """Load the adapter in a folder and generate with it from now on; None: generate with M0.
 
-        Raises a ValueError if the engine does not support adapters, or only smaller ones, and a WrongWeightsError if
-        the running engine does not answer as in `reference`.
+        Raises a ValueError if the engine does not support adapters, or only smaller ones.
         """
         self._unchecked = None
         self._load_adapter(folder)
-        if reference is not None:
-            require_same(f"the trained policy ({folder})", self, self.score(fixed_texts(self.tokenizer)), reference)
 
     def _load_adapter(self, folder: str | Path | None) -> None:
         if folder is None:

@@ -1,8 +1,8 @@
 """Check that an engine answers with the weights of a policy, and not with those of M0 or of another policy.
 
-vLLM's log-probabilities of tokens in two fixed texts are compared with those of transformers: of the policy loaded from
-its files before vLLM's first completion for it, and of the trainer's model at the syncs 1, 2, 4, 8, ... beside a
-trainer. The mean absolute difference must not exceed the bound for the less precise of both models:
+Before vLLM's first completion for a policy, its log-probabilities of tokens in two fixed texts are compared with those
+of the policy loaded from its files by transformers. The mean absolute difference must not exceed the bound for the
+less precise of both models. Syncs beside a trainer are not checked, because scoring there changed the training:
 
 | computed in | bound, nats per token |
 |---|---|
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,17 +96,6 @@ def load_reference(policy: Policy, texts: Sequence[Sequence[int]]) -> Reference:
         return Reference(log_probabilities(model, texts), base, dtype)
 
 
-def trainer_reference(model: Any, texts: Sequence[Sequence[int]], dtype: str) -> Reference:
-    """Score the texts with the model of a trainer, in evaluation mode, that computes in `dtype`."""
-    from g2d.policies.adapter_rounding import OnceRounded
-
-    # vLLM rounds an adapter's output twice, so it lacks some of the effect that a layer which rounds once has.
-    known = hasattr(model, "disable_adapter") and not any(isinstance(part, OnceRounded) for part in model.modules())
-    with model.disable_adapter() if known else nullcontext():
-        base = log_probabilities(model, texts) if known else None
-    return Reference(log_probabilities(model, texts), base, dtype)
-
-
 def require_policy(engine: Any, policy: Policy, texts: Sequence[Sequence[int]]) -> None:
     """Raise a WrongWeightsError if a vLLM engine does not answer with a policy's weights.
 
@@ -159,11 +148,6 @@ def _missing_share(errors: np.ndarray, without: np.ndarray) -> tuple[float, floa
     slope = float((errors * without).sum()) / square
     by_prefix = (without * (errors - slope * without)).sum(axis=1)
     return slope, math.sqrt(float(by_prefix @ by_prefix)) / square
-
-
-def is_due(sync: int) -> bool:
-    """Return whether the sync of this number, from 1, is checked: each power of two."""
-    return sync & (sync - 1) == 0
 
 
 def require_adapter(model: Any, policy: Policy) -> None:

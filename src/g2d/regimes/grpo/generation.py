@@ -18,13 +18,12 @@ from g2d.problems import Problem
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.lag import Lag
 from g2d.regimes.run.job import TrainingJob
-from g2d.regimes.run.online import reference_of, vllm_beside_trainer
+from g2d.regimes.run.online import vllm_beside_trainer
 from g2d.regimes.run.processes import in_step, is_sharded
 from g2d.regimes.run.training import evaluation_mode
 from g2d.regimes.run.weights import merged, save_trained
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.transformers_engine import TransformersEngine
-from g2d.rollouts.weights_check import is_due
 
 
 class EngineGeneration:
@@ -80,10 +79,9 @@ class EngineGeneration:
         return self._trainer.accelerator.unwrap_model(self._trainer.model)
 
     def sync_weights(self, step: int) -> None:
-        reference = reference_of(self._trainer) if is_due(len(self.synced_at) + 1) else None
         with TemporaryDirectory(prefix="g2d-adapter-") as folder:
             save_trained(self._model, Path(folder))
-            self._vllm.use_adapter(Path(folder), reference)
+            self._vllm.use_adapter(Path(folder))
         self.synced_at.append(step)
 
     @contextmanager

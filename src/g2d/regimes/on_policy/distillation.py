@@ -88,9 +88,8 @@ def _trainer(job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str,
         sampled = [Group(name, tuple(asked.tolist()), (tuple(drawn.tolist()),), (), ()) for name, asked, drawn in rows]
         return sampled, len(sampled), drawn_summary(rollouts) | on_policy.metrics(step)
 
-    def sync_weights(folder: Path) -> Any:
+    def sync_weights(folder: Path) -> None:
         save_trained(trainer.accelerator.unwrap_model(trainer.model), folder)
-        return trainer
 
     assert job.teacher is not None
     model = starting_model(job.base, job.start, job.lora)

@@ -23,7 +23,7 @@ from g2d.policies.policy import Policy, load_tokenizer, with_trained
 from g2d.problems import Problem
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import share_prompts_as_chosen
-from g2d.regimes.run.online import ROLLOUTS, begin, reference_of, train_to_k, vllm_beside_trainer
+from g2d.regimes.run.online import ROLLOUTS, begin, train_to_k, vllm_beside_trainer
 from g2d.regimes.run.processes import gathered, n_processes, own_part
 from g2d.regimes.run.prompts import AskedGroup, PromptChoice, order, times_before
 from g2d.regimes.run.training import restore_token_count, trainer_arguments
@@ -35,7 +35,6 @@ from g2d.rollouts.engine import Decoding, Engine
 from g2d.rollouts.labels import labels
 from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.tokens import with_token_ids
-from g2d.rollouts.weights_check import Reference, is_due
 from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
 
@@ -109,28 +108,26 @@ class OnPolicyRollouts:
         model = with_trained(copy.deepcopy(self._m0.model), self.adapter, self.job.lora.rounding)
         return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
 
-    def _take(self, folder: Path, step: int, reference: Reference | None = None) -> None:
+    def _take(self, folder: Path, step: int) -> None:
         self.synced_at = step
         if self._engine is not None:
-            self._engine.use_adapter(folder, reference)
+            self._engine.use_adapter(folder)
 
     def close(self) -> None:
         if self._engine is not None:
             self._engine.close()
         self._folder.cleanup()
 
-    def rollouts_for(self, step: int, sync_weights: Callable[[Path], Any]) -> pd.DataFrame:
+    def rollouts_for(self, step: int, sync_weights: Callable[[Path], None]) -> pd.DataFrame:
         """Judged rollouts, with tokens, of the update after `step` updates.
 
-        `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder and
-        returns the trainer.
+        `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder.
         """
         # Before the first update, policy and generator are equal.
         if step and self.sync_every and step % self.sync_every == 0 and self.synced_at != step:
             shutil.rmtree(self.own_folder, ignore_errors=True)
-            trainer = sync_weights(self.own_folder)
-            checks = self._engine is not None and is_due(step // self.sync_every)
-            self._take(self.own_folder, step, reference_of(trainer) if checks else None)
+            sync_weights(self.own_folder)
+            self._take(self.own_folder, step)
         if self.buffer.empty or step not in set(self.buffer["update"]):
             self.buffer = self._drawn(step, self._last(step))
         rollouts = self.buffer[self.buffer["update"] == step]

@@ -120,12 +120,11 @@ def _trainer(job: TrainingJob, on_policy: OnPolicyRollouts, arguments: dict[str,
         pairable = groups(rollouts, names, which=settings.pairs, seed=job.seed, whole=whole, margin=margin)
         return pairable, len(names), summary(rollouts, pairable) | on_policy.metrics(step)
 
-    def sync_weights(folder: Path) -> Any:
+    def sync_weights(folder: Path) -> None:
         model = trainer.accelerator.unwrap_model(trainer.model)
         save_trained(model, folder)
         if moving:
             copy_to_reference(model, trainer.ref_model)
-        return trainer
 
     moving = settings.reference == "sync"
     model = starting_model(job.base, job.start, job.lora)
