@@ -103,5 +103,5 @@ def test_titles_and_sentences_in_pages_and_markdown() -> None:
 def test_a_file_whose_name_a_terminal_would_obey_is_refused() -> None:
     """Snakemake prints the names of input files as they are."""
     name = "\x1b[31mpool.jsonl"
-    with pytest.raises(ConfigError, match=r"^pool.path: '\\x1b\[31mpool.jsonl' has a character in it"):
+    with pytest.raises(ConfigError, match=r"^pool.path: '\\x1b\[31mpool.jsonl' has a control or invisible character"):
         require_files(load(MINIMAL | {"pool": {"source": "local", "path": name}}))

@@ -181,7 +181,7 @@ def test_the_page_says_at_which_look_a_verdict_fell(results: Path) -> None:
     assert "analysis 1, p = " in text
     methods = written(race_config())
     assert " Seeds were added in stages: the planned comparisons were tested after 2 and 3 seeds" in methods
-    assert "in Holm's steps" in methods.replace("\\", "")
+    assert "by Holm's steps" in methods.replace("\\", "")
     table = looks_table(race_config(), taken(race_config().looks, results))
     assert len(path(table)["layer"]) == 3
     assert [str(cell.text) for cell in cells_of(table).rows[0][:2]] == ["G2D (K=2, G=2)", "DPO (K=0)"]
