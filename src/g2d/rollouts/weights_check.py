@@ -2,7 +2,7 @@
 
 Before vLLM's first completion for a policy, its log-probabilities of tokens in two fixed texts are compared with those
 of the policy loaded from its files by transformers. The mean absolute difference must not exceed the bound for the
-less precise of both models. Syncs beside a trainer are not checked, because scoring there changed the training:
+less precise of both models. Syncs beside a trainer are not checked, because comparing there changed the training:
 
 | computed in | bound, nats per token |
 |---|---|
