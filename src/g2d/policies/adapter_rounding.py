@@ -87,18 +87,11 @@ def effect_left(base: str | Path, adapter: str | Path) -> float | None:
 
     Estimated from the weights with random inputs; None if M0's file stores its layers differently.
     """
-    settings = read_json(Path(adapter) / "adapter_config.json")
-    weights = load_file(Path(adapter) / "adapter_model.safetensors")
-    names = [name.removeprefix(PREFIX).removesuffix(A) for name in sorted(weights) if name.endswith(A)]
-    names = names[:: -(-len(names) // LAYERS) or 1]
     generator = torch.Generator().manual_seed(0)
     shares = []
-    for name, rows in _rows(Path(base), names):
-        a, b = (weights[f"{PREFIX}{name}{part}"].float() for part in (A, B))
-        if rows.shape[1] != a.shape[1]:
-            continue  # stored transposed, or packed
+    for _, rows, a, b, scale in adapted_layers(base, adapter, OUTPUTS, most=LAYERS):
         x = torch.randn(INPUTS, a.shape[1], generator=generator).bfloat16().float()
-        change = settings["lora_alpha"] / settings["r"] * (x @ a.T @ b[: len(rows)].T)
+        change = scale * (x @ a.T @ b.T)
         rounded = (x @ rows.bfloat16().float().T).bfloat16().float()
         effect = (rounded + change).bfloat16().float() - rounded
         if size := float(change.square().sum()):
@@ -106,13 +99,29 @@ def effect_left(base: str | Path, adapter: str | Path) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def _rows(base: Path, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    for file in sorted(base.glob("*.safetensors")):
+def adapted_layers(
+    base: str | Path, adapter: str | Path, n_rows: int, most: int | None = None
+) -> Iterator[tuple[str, torch.Tensor, torch.Tensor, torch.Tensor, float]]:
+    """Yield layers from the files of M0 and an adapter: name, first rows of M0's weights (n_rows, inputs), A
+    (rank, inputs), first rows of B (n_rows, rank), and the scale of B A.
+
+    Layers that M0's file stores transposed or packed are left out. With `most`, yield about that many, evenly spaced.
+    """
+    settings = read_json(Path(adapter) / "adapter_config.json")
+    tensors = load_file(Path(adapter) / "adapter_model.safetensors")
+    names = [name.removeprefix(PREFIX).removesuffix(A) for name in sorted(tensors) if name.endswith(A)]
+    if most is not None:
+        names = names[:: -(-len(names) // most) or 1]
+    for file in sorted(Path(base).glob("*.safetensors")):
         with safe_open(file, framework="pt") as weights:
-            tensors = {*weights.keys()}
+            stored = {*weights.keys()}
             for name in names:
-                if f"{name}.weight" in tensors:
-                    yield name, weights.get_slice(f"{name}.weight")[:OUTPUTS]
+                if f"{name}.weight" not in stored:
+                    continue
+                rows = weights.get_slice(f"{name}.weight")[:n_rows]
+                a, b = (tensors[f"{PREFIX}{name}{part}"].float() for part in (A, B))
+                if rows.shape[1] == a.shape[1]:
+                    yield name, rows, a, b[: len(rows)], settings["lora_alpha"] / settings["r"]
 
 
 def round_stochastically(model: torch.nn.Module, seed: str) -> None:

@@ -85,14 +85,7 @@ class VllmEngine(ModelEngine):
             self._load_adapter(policy.adapter)
 
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
-        """Sample in one call; vLLM chooses the batch size, not `decoding.batch_size`.
-
-        Raises a WrongWeightsError, before the first completion, if the weights are not the policy's.
-        """
-        self._reach(prompts, decoding.max_completion_length)
-        if self._unchecked is not None:
-            require_policy(self, self._unchecked, fixed_texts(self.tokenizer))
-            self._unchecked = None
+        """Sample in one call; vLLM chooses the batch size, not `decoding.batch_size`."""
         outputs = self._complete(prompts, names, decoding)
         samples = [output.outputs for output in outputs]
         if given_up := {one.finish_reason for several in samples for one in several} - {"stop", "length"}:
@@ -108,9 +101,13 @@ class VllmEngine(ModelEngine):
     ) -> list[Any]:
         """Return vLLM's outputs, in order. Sample j of a prompt uses the seed of its name + j.
 
-        `log_probabilities=0` adds the log-probabilities of the sampled tokens, after temperature.
+        `log_probabilities=0` adds the log-probabilities of the sampled tokens, after temperature. Raises a
+        WrongWeightsError, before the first completion, if the weights are not the policy's.
         """
         self._reach(prompts, decoding.max_completion_length)
+        if self._unchecked is not None:
+            require_policy(self, self._unchecked, fixed_texts(self.tokenizer))
+            self._unchecked = None
         from vllm import SamplingParams
 
         parameters = [

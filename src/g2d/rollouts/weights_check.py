@@ -2,7 +2,7 @@
 
 Before vLLM's first completion for a policy, its log-probabilities of tokens in two fixed texts are compared with those
 of the policy loaded from its files by transformers. The mean absolute difference must not exceed the bound for the
-less precise of both models. Syncs beside a trainer are not checked, because comparing there changed the training:
+less precise of both models:
 
 | computed in | bound, nats per token |
 |---|---|
@@ -12,6 +12,8 @@ less precise of both models. Syncs beside a trainer are not checked, because com
 In bfloat16 the effect of an adapter can be smaller than the bound. So the share of the effect that is missing is
 estimated too, by regressing the differences from the policy on those of M0: it is 0 for the policy and 1 for M0, and
 must not exceed 0.75 by four standard errors. An adapter that changes less than rounding does always passes.
+
+Syncs beside a trainer are not checked, because comparing there changed the training.
 
 The transformers engine computes what the reference computes, so only its adapter is compared with the adapter's file.
 """
@@ -55,7 +57,7 @@ class Reference(NamedTuple):
     """Log-probabilities of the fixed texts, as `log_probabilities` returns them."""
 
     policy: list[list[float]]
-    base: list[list[float]] | None  # without the adapter; None if unknown, or if the policy has no adapter
+    base: list[list[float]] | None  # without the adapter; None if the policy has none
     dtype: str
 
 
@@ -71,19 +73,20 @@ def candidates(texts: Sequence[Sequence[int]]) -> list[int]:
 
 
 def log_probabilities(model: Any, texts: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Log-probabilities of the candidates after the last `PREFIXES` prefixes of each text, one list per prefix."""
+    """Return the log-probabilities of the candidates after the last `PREFIXES` prefixes of each text, one list per
+    prefix."""
     import torch
 
-    found: list[list[float]] = []
+    scored, scores = candidates(texts), list[list[float]]()
     with torch.no_grad():
         for text in texts:
             logits = model(input_ids=torch.tensor([list(text)], device=model.device)).logits[0, -PREFIXES - 1 : -1]
-            found += logits.float().log_softmax(-1)[:, candidates(texts)].tolist()
-    return found
+            scores += logits.float().log_softmax(-1)[:, scored].tolist()
+    return scores
 
 
 def load_reference(policy: Policy, texts: Sequence[Sequence[int]]) -> Reference:
-    """Score the texts with the policy loaded by transformers, on the CPU; random numbers are not used up."""
+    """Score the texts with the policy loaded by transformers on the CPU, without using random numbers."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -106,26 +109,26 @@ def require_policy(engine: Any, policy: Policy, texts: Sequence[Sequence[int]]) 
     weights = {str(file.resolve()): identity(file) for file in sorted(files) if file.suffix == ".safetensors"}
     key = repr((weights, str(precision()), [*map(tuple, texts)]))
     name = f"{policy.policy_id} ({policy.trained or policy.base}, weights sha256 {policy.weights_sha256})"
-    found = engine.score(texts)
+    scores = engine.score(texts)
     with suppress(OSError, ValueError, KeyError, TypeError, WrongWeightsError):
-        require_same(name, engine, found, Reference(*read_json(MEMORY)[key]))
+        require_same(name, engine, scores, Reference(*read_json(MEMORY)[key]))
         return
     if 2 * sum(size for _, size, *_ in weights.values()) > psutil.virtual_memory().available:
         say(f"{name}: not compared with transformers, because memory is short")
         return
     reference = load_reference(policy, texts)
-    require_same(name, engine, found, reference)
+    require_same(name, engine, scores, reference)
     if MEMORY.parent.is_dir():
         with suppress(OSError, ValueError):
             write_json(MEMORY, {**(read_json(MEMORY) if MEMORY.is_file() else {}), key: reference})
 
 
-def require_same(name: str, engine: Any, found: Sequence[Sequence[float]], reference: Reference) -> None:
+def require_same(name: str, engine: Any, scores: Sequence[Sequence[float]], reference: Reference) -> None:
     """Raise a WrongWeightsError if an engine's scores differ from the reference by more than rounding does."""
     import numpy as np
 
     expected = np.array(reference.policy)
-    errors, bound = np.array(found) - expected, max(BOUNDS[engine.dtype], BOUNDS[reference.dtype])
+    errors, bound = np.array(scores) - expected, max(BOUNDS[engine.dtype], BOUNDS[reference.dtype])
     mean = float(np.abs(errors).mean())
     missing, error = _missing_share(errors, np.array(reference.base) - expected) if reference.base else (0.0, 0.0)
     if mean <= bound and missing - ERRORS * error <= MISSING:
@@ -140,7 +143,7 @@ def require_same(name: str, engine: Any, found: Sequence[Sequence[float]], refer
 
 
 def _missing_share(errors: np.ndarray, without: np.ndarray) -> tuple[float, float]:
-    """Regression of an engine's differences from the policy on those of M0: slope and standard error, clustered by
+    """Return the slope of an engine's differences from the policy on those of M0, and its standard error, clustered by
     prefix."""
     square = float((without**2).sum())
     if square == 0:
@@ -157,38 +160,28 @@ def require_adapter(model: Any, policy: Policy) -> None:
     differently are left out.
     """
     import torch
-    from safetensors import safe_open
-    from safetensors.torch import load_file
 
-    from g2d.policies.adapter_rounding import PREFIX, A, B
+    from g2d.policies.adapter_rounding import adapted_layers
 
     if policy.adapter is None:
         return
-    settings = read_json(Path(policy.adapter) / "adapter_config.json")
-    adapter = load_file(Path(policy.adapter) / "adapter_model.safetensors")
     layers = dict(model.named_modules())
-    for file in sorted(Path(policy.model_folder).glob("*.safetensors")):
-        with safe_open(file, framework="pt") as weights:
-            stored = {*weights.keys()}
-            for prefix in [name.removesuffix(A) for name in adapter if name.endswith(A)]:
-                name = prefix.removeprefix(PREFIX)
-                layer = layers.get(name)
-                linear = getattr(layer, "base_layer", layer)
-                if f"{name}.weight" not in stored or not isinstance(linear, torch.nn.Linear):
-                    continue
-                rows = weights.get_slice(f"{name}.weight")[:ROWS].to(linear.weight.dtype).float()
-                a, b = adapter[prefix + A].float(), adapter[prefix + B][:ROWS].float()
-                expected = settings["lora_alpha"] / settings["r"] * b @ a
-                error = _effective_rows(layer, linear) - rows - expected
-                if not float(error.norm()) <= 0.1 * float(expected.norm()) + 1e-6 * float(rows.norm()):
-                    raise WrongWeightsError(
-                        f"{policy.policy_id}: {name} of the loaded model is not M0 plus {policy.adapter} (sha256 "
-                        f"{policy.weights_sha256}): install the pinned versions of transformers and peft"
-                    )
+    for name, stored, a, b, scale in adapted_layers(policy.model_folder, policy.adapter, ROWS):
+        layer = layers.get(name)
+        linear = getattr(layer, "base_layer", layer)
+        if not isinstance(linear, torch.nn.Linear):
+            continue
+        rows, expected = stored.to(linear.weight.dtype).float(), scale * b @ a
+        error = _effective_rows(layer, linear) - rows - expected
+        if not float(error.norm()) <= 0.1 * float(expected.norm()) + 1e-6 * float(rows.norm()):
+            raise WrongWeightsError(
+                f"{policy.policy_id}: {name} of the loaded model is not M0 plus {policy.adapter} (sha256 "
+                f"{policy.weights_sha256}): install the pinned versions of transformers and peft"
+            )
 
 
 def _effective_rows(layer: Any, linear: Any) -> Any:
-    """First rows of a layer's weights, including its active adapters, in float32 on the CPU."""
+    """Return the first rows of a layer's weights, including its active adapters, in float32 on the CPU."""
     rows = linear.weight[:ROWS].detach().float().cpu()
     if layer is not linear and not layer.merged and not layer.disable_adapters:
         for name in layer.active_adapters:
