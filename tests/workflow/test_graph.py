@@ -58,7 +58,7 @@ def require_settings_as_run(config: Config, job: Job) -> None:
     """The settings that a training runs with are those that its params record."""
     assert job.arm is not None
     point, recorded = (int(job.wildcards.g), int(job.wildcards.k)), job.params["settings"]
-    settings = settings_as_run(job.arm, recorded, point, {})
+    settings = settings_as_run(job.arm, point, {})
     again = Params(with_candidates(config), job.model).training(replace(job.arm, settings=settings), point)
     assert again == recorded, job.key
 

@@ -22,6 +22,7 @@ from g2d.policies.policy import Policy, read_own_policy, read_policy, require_ow
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
 from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.regime import Regime
 from g2d.regimes.run.checkpoints import empty
 from g2d.regimes.run.job import Trained, TrainingJob, train_on
@@ -143,7 +144,7 @@ def _job(
     return TrainingJob(
         base=read_own_policy(snakemake.input.base),
         data=None,
-        settings=settings_as_run(arm, params, (int(wildcards.g), int(wildcards.k)), chosen),
+        settings=settings_as_run(arm, (int(wildcards.g), int(wildcards.k)), chosen),
         seed=int(wildcards.seed),
         work=work,
         lora=Lora.model_validate(params["lora"]),
@@ -170,16 +171,14 @@ def _job(
     )
 
 
-def settings_as_run(arm: Arm, params: Mapping[str, Any], point: Point, chosen: Mapping[str, Any]) -> Any:
+def settings_as_run(arm: Arm, point: Point, chosen: Mapping[str, Any]) -> Any:
     """Return the settings of an arm at one point, with the values that a sweep chose."""
-    regime, (g, k) = REGIMES[arm.regime], point
-    changes = dict(chosen)
-    if regime.phase == "online":
-        horizon = params[regime.section or regime.name]["horizon"]
-        changes |= {"steps": [k], "horizon": horizon, "auto": arm.settings.auto if arm.stops else None}
-    if regime.section == "warmup":
-        changes |= {"group_sizes": [g]}
-    return arm.settings.model_copy(update=changes)
+    (g, k), settings, changes = point, arm.settings, dict(chosen)
+    if arm.phase == "online":
+        changes |= {"steps": [k], "horizon": settings.total_steps, "auto": settings.auto if arm.stops else None}
+    if isinstance(settings, Warmup):
+        changes |= {"group_sizes": [g], "horizon": settings.steps_to(k)}
+    return settings.model_copy(update=changes)
 
 
 # ------------------------------------------------------------------------------------------- selected checkpoints
