@@ -40,6 +40,15 @@ def test_published_differences_are_within_reach_or_not(accuracies: Path, capsys:
     assert "| G2D | 70 | +20.0 | yes |" in screen
 
 
+def test_a_file_can_be_an_excerpt_of_more_policies(accuracies: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["power", str(accuracies), "--questions", "500", "--seeds", "1", "--policies", "9"]) == 0
+    screen = " ".join(capsys.readouterr().out.split())
+    assert "corrected for 8 comparisons" in screen
+    assert "these weights" in screen
+    rows = read_accuracies(accuracies, questions=500, seeds=1)
+    assert reach(rows, 9) > reach(rows) == reach(rows, 3)
+
+
 def test_more_seeds_questions_or_samples_reach_further(accuracies: Path) -> None:
     few = read_accuracies(accuracies, questions=200, seeds=3)
     for column, more in {"questions": 2000, "seeds": 12, "samples": 16}.items():

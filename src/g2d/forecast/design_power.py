@@ -34,7 +34,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument("accuracies", type=Path, nargs="?", help="CSV of published accuracies")
     parser.add_argument("--questions", type=at_least(2, int), metavar="N", help="of the benchmark")
     parser.add_argument("--seeds", type=at_least(1, int), metavar="N", help="trainings per policy")
-    parser.add_argument("--policies", type=at_least(2, int), metavar="N", help="compared (default: rows of the file)")
+    parser.add_argument("--policies", type=at_least(2, int), metavar="N", help="compared (at least the rows of a file)")
     parser.add_argument(
         "--sd", type=at_least(0), default=1.0, metavar="POINTS", help="of an accuracy over seeds (default: 1)"
     )
@@ -43,7 +43,7 @@ def register(subparsers: Any) -> None:
         type=at_least(0, above=True),
         default=2.0,
         metavar="POINTS",
-        help="a difference to find (default: 2)",
+        help="a difference to find by a design (default: 2)",
     )
     parser.set_defaults(run=run)
 
@@ -99,24 +99,35 @@ def read_accuracies(
     return rows
 
 
-def reach(rows: pd.DataFrame) -> float:
+def reach(rows: pd.DataFrame, n_policies: int | None = None) -> float:
     """Return the smallest difference from the first row that is found with 80 % probability, in points.
 
     Args:
-        rows: rows of one benchmark, as by `read_accuracies`. If seeds, questions or samples differ, the smallest count.
+        rows: rows of one benchmark, as by `read_accuracies`. The smallest seeds, questions and samples count.
+        n_policies: number of policies that were compared, if there are more than rows.
     """
+    n = n_policies or len(rows)
     smallest, sd = rows[["questions", "seeds", "samples"]].min().astype(int), float((rows["sd"] ** 2).mean() ** 0.5)
-    design = Design(smallest["seeds"], smallest["questions"], len(rows), len(rows) - 1)
+    design = Design(smallest["seeds"], smallest["questions"], n, n - 1)
     return 100 * smallest_difference(components(sd, smallest["samples"]), design)
+
+
+def _seeds(n: int) -> str:
+    return f"{n} seeds" if n > 1 else "1 seed (differences are between these weights)"
+
+
+def _comparisons(n: int) -> str:
+    return f"{n} comparison{'s' * (n > 1)}"
 
 
 def _designed(rows: pd.DataFrame, sd: float) -> list[str]:
     (row,) = rows[rows["this_grid"]].to_dict("records")
     return [
-        f"{row['n_problems']:,} questions, {row['n_seeds']} seeds, {row['family_size'] + 1} policies, accuracies that "
-        f"differ by {sd:g} points over seeds. With 80 % probability a difference of {100 * row['difference']:.1f} "
-        f"points from one reference is found, corrected for {row['family_size']} comparisons, and if all are equally "
-        f"good, a margin of {100 * row['margin']:.1f} points is shown. {ASSUMPTION}",
+        f"{row['n_problems']:,} questions, {_seeds(row['n_seeds'])}, {row['family_size'] + 1} policies, and a standard "
+        f"deviation of accuracies over seeds of {sd:g} points. With 80 % probability a difference of "
+        f"{100 * row['difference']:.1f} points from one reference is found, corrected for "
+        f"{_comparisons(row['family_size'])}, and if all are equally good, a margin of {100 * row['margin']:.1f} "
+        f"points is shown. {ASSUMPTION}",
         "The same by the number of seeds and their standard deviation (difference / margin, in points):",
         seeds_table(rows.assign(this_grid=False)),
         needed_words(rows),
@@ -127,12 +138,12 @@ def _published(file: Path, arguments: argparse.Namespace) -> list[str]:
     accuracies = read_accuracies(file, arguments.questions, arguments.seeds, arguments.sd)
     parts = [ASSUMPTION]
     for benchmark, rows in accuracies.groupby("benchmark", sort=False):
-        first, smallest, n_seeds = rows.iloc[0], reach(rows), int(rows["seeds"].min())
-        title = str(benchmark) or file.stem
+        n = max(arguments.policies or 0, len(rows))
+        first, smallest, seeds = rows.iloc[0], reach(rows, n), _seeds(int(rows["seeds"].min()))
         parts.append(
-            f"{title}, {rows['questions'].min():,} questions, {n_seeds} seed{'s' * (n_seeds > 1)}: "
+            f"{str(benchmark) or file.stem}, {rows['questions'].min():,} questions, {seeds}: "
             f"with 80 % probability this design finds a difference of {smallest:.1f} points from {first['policy']}, "
-            f"corrected for {len(rows) - 1} comparison{'s' * (len(rows) > 2)}."
+            f"corrected for {_comparisons(n - 1)}."
         )
         lines = ["| policy | accuracy | difference | within reach |", "|---|---:|---:|---|"]
         for row in rows.iloc[1:].to_dict("records"):
