@@ -25,9 +25,9 @@ class Accuracies:
         with open("results/config.yaml", encoding="utf-8") as file:
             config = Config.model_validate(yaml.safe_load(file))
         rewards = pq.read_table(output[0], columns=["reward"])["reward"].to_pylist()
-        found = self._found.setdefault(wildcards["policy"], {})
-        found[wildcards["benchmark"]] = sum(rewards) / len(rewards)
-        if set(found) != set(config.benchmarks):
+        accuracies = self._found.setdefault(wildcards["policy"], {})
+        accuracies[wildcards["benchmark"]] = sum(rewards) / len(rewards)
+        if set(accuracies) != set(config.benchmarks):
             return []
         lines = [] if self._has_header else [_row("accuracy", list(config.benchmarks))]
         self._has_header = True
@@ -36,7 +36,7 @@ class Accuracies:
         if not key.group_size and where:
             del where[1]
         label = " ".join([key.label, *where] if len(config.models) == 1 else [key.model, key.label, *where])
-        return [*lines, _row(label, [f"{100 * found[benchmark]:.1f} %" for benchmark in config.benchmarks])]
+        return [*lines, _row(label, [f"{100 * accuracies[benchmark]:.1f} %" for benchmark in config.benchmarks])]
 
 
 def _row(label: str, cells: Sequence[str]) -> str:

@@ -129,10 +129,10 @@ def take_look(
     for family in dict.fromkeys(comparison.family for comparison in plan.asked):
         members = {i: comparison for i, comparison in enumerate(before) if comparison.family == family}
         left = {i: comparison for i, comparison in members.items() if comparison.verdict == "open"}
-        known = {
+        testable = {
             i: comparison for i, comparison in left.items() if {comparison.policy, comparison.reference} <= set(answers)
         }
-        tests = {i: _Test.of(plan, comparison, answers, clusters) for i, comparison in known.items()}
+        tests = {i: _Test.of(plan, comparison, answers, clusters) for i, comparison in testable.items()}
         compared |= _judged(plan, members, tests, number)
     return _decided(plan, number, _without_beaten(list(compared.values())), wanted)
 

@@ -88,6 +88,6 @@ def smallest_margins(differences: Differences, margin: float) -> list[Margin]:
         # One-sided at 5 % / (n - 1) is two-sided at twice that.
         bounds = [differences.interval(j, i, 2 * LEVEL / (n - 1))[1] for j in others]
         p = min(1.0, (n - 1) * max((differences.not_worse(i, j, margin) for j in others), default=0.0))
-        behind = max((differences.mean(j, i) for j in others), default=0.0)
-        margins.append(Margin(behind, max([0.0, *bounds]), p, p <= LEVEL))
+        shortfall = max((differences.mean(j, i) for j in others), default=0.0)
+        margins.append(Margin(shortfall, max([0.0, *bounds]), p, p <= LEVEL))
     return margins

@@ -48,8 +48,8 @@ def attend(
     if prefix is None:
         output = weights @ values
     else:
-        shared, own = weights.split([prefix[1].shape[1], values.shape[2]], dim=-1)
-        output = _with_all(shared, prefix[1]) + own @ values
+        shared, of_row = weights.split([prefix[1].shape[1], values.shape[2]], dim=-1)
+        output = _with_all(shared, prefix[1]) + of_row @ values
     return output.reshape(rows, 1, heads, size), None
 
 
