@@ -1,4 +1,4 @@
-"""An engine in another process: requests and answers over a connection, and accounting of what each answer cost."""
+"""An engine in another process: requests and answers over a connection, with the cost of each answer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ if TYPE_CHECKING:
     from g2d.rollouts.settings import EngineSettings
     from g2d.rollouts.vllm_engine import VllmEngine
 
-OWN = ("open", "leave")  # methods of the process that holds the engine; all others are methods of the engine
+OWN = ("open", "leave")  # methods of the process; all others are the engine's
 
 
 class RemoteEngine:
-    """Client of a vLLM engine in another process, with the interface of `Engine`; it needs no torch or transformers.
-
-    `died` is the error message if that process exits.
+    """Client with the interface of `Engine`; it needs no torch. `died` is the error message if the other process
+    exits.
     """
 
     name = "vllm"
@@ -66,7 +65,6 @@ class RemoteEngine:
             self.connection = None
 
     def pay(self, spent: Elsewhere) -> None:
-        """Record the resources that a call used."""
         charge(spent)
 
 
@@ -85,9 +83,9 @@ class EngineServer:
         self.engine = VllmEngine(policy, settings, **keywords)
 
     def answer(self, connection: Connection) -> None:
-        """Answer requests until the engine fails, since the state of vLLM is then unknown.
+        """Answer requests until the engine fails, since vLLM's state is then unknown.
 
-        Raises an EOFError or OSError if the client has closed the connection or died.
+        Raises an EOFError or OSError if the client has gone.
         """
         failed: Exception | None = None
         while not isinstance(failed, RuntimeError):

@@ -1,4 +1,4 @@
-"""Engines and sampling: the keys of `engine`, `calibration`, `harvest`, `pairs`, `evaluation`."""
+"""Keys of `engine`, `calibration`, `harvest`, `pairs` and `evaluation`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class EngineSettings(Section):
 
     @property
     def identity(self) -> str:
-        """The part that finished results depend on; changing other keys re-runs nothing."""
+        """Return the part that results depend on."""
         return self.name
 
 
@@ -165,13 +165,13 @@ class Evaluation(Section):
 
     @property
     def answers(self) -> Evaluation:
-        """The evaluation that accuracies are based on: greedy if samples are drawn beside greedy answers."""
+        """Evaluation for accuracies: greedy if samples are drawn beside greedy answers."""
         has_both = self.sampled is not None and self.sampled.beside_greedy
         return self.model_copy(update={"sampled": None}) if has_both else self
 
     @property
     def samples(self) -> Evaluation | None:
-        """The samples beside greedy answers; None without them."""
+        """Samples beside greedy answers; None without them."""
         if self.sampled is None or not self.sampled.beside_greedy:
             return None
         sampled_only = self.sampled.model_copy(update={"beside_greedy": False})
