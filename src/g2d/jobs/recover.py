@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         say("\nnothing was done. If no Snakemake is running in this folder, on this or another host: g2d recover --yes")
         return 1
     cancel(folder, jobs)
-    if half_made := unseen_outputs(folder)[1]:  # a job may have ended well in the meantime
+    if half_made := unseen_outputs(folder)[1]:  # a job may have ended well meanwhile
         say(to_trash(RESULTS, half_made))
     shutil.rmtree(folder / LOCKS, ignore_errors=True)
     say("done: type the same command again")
@@ -104,7 +104,7 @@ def require_no_snakemake(folder: Path) -> None:
     for process in psutil.process_iter(["cwd", "cmdline"]):
         here = process.info["cwd"] == str(folder.resolve()) and process.pid != os.getpid()
         command = process.info["cmdline"] or []
-        # Jobs run a Snakemake too, with --target-jobs; it is cancelled with its job.
+        # A Snakemake with --target-jobs belongs to a job, and is cancelled with it.
         if here and any(Path(word).name == "snakemake" for word in command) and "--target-jobs" not in command:
             raise RuntimeError(
                 f"process {process.pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)"

@@ -25,7 +25,7 @@ from typing import IO, Any
 from g2d.jobs.orphans import RUN, has_ended
 from g2d.plain import say
 
-QUEUE = 512  # jobs that may wait
+QUEUE = 512
 LOCKS = "[0-9a-f]" * 16 + ".lock"  # locks of GPUs have other names
 LONGEST_NAME = 107  # bytes of a socket's path, on Linux
 OTHER_FOLDER = "set XDG_RUNTIME_DIR or TMPDIR to a folder that is yours and has a short name"
@@ -107,7 +107,6 @@ def connect(
 
 
 def listen(socket: Path) -> Listener:
-    """Listen on a socket that only this user may connect to."""
     socket.unlink(missing_ok=True)
     listener = Listener(str(socket), "AF_UNIX", backlog=QUEUE)
     socket.chmod(0o600)
@@ -115,7 +114,7 @@ def listen(socket: Path) -> Listener:
 
 
 def accept(listener: Listener) -> Connection | None:
-    """Accept the next connection; refuse another user's and return None."""
+    """Accept the next connection; None after refusing another user's."""
     connection = listener.accept()
     if (user := _user_of(connection)) == os.getuid():
         return connection

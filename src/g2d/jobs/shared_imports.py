@@ -69,14 +69,11 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
             status = connection.recv()
         except (EOFError, OSError):
             sys.exit(f"{snakemake.rule}: the process that jobs share their imports with has died; its log: {LOG}")
-    sys.exit(status if status >= 0 else 128 - status)  # a shell reports a signal in this way
+    sys.exit(status if status >= 0 else 128 - status)  # as a shell reports signals
 
 
 def _wait_for(connection: Connection, host: str, child: str) -> None:
-    """Wait until the child's status can be read.
-
-    The connection cannot tell that both processes have ended: processes of the child may keep it open.
-    """
+    """Wait until the child's status can be read: processes of the child may keep the connection open."""
     for process in (host, child):
         descriptor = watched(process)
         assert descriptor is not None
@@ -95,7 +92,7 @@ def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
     if not snakemake.config.get("share_imports") or run is None:
         return None
     pin_embedded(snakemake)
-    purpose = f"imports for {[os.environ.get(name) for name in AVX2]}"  # a child cannot choose its kernels any more
+    purpose = f"imports for {[os.environ.get(name) for name in AVX2]}"  # a child cannot change its kernels
     try:
         Path(LOG).parent.mkdir(parents=True, exist_ok=True)
         with open(LOG, "a") as log:
@@ -141,7 +138,6 @@ def _forks_cannot_use_cuda() -> bool:
 
 
 def _serve(socket_file: Path, ends_with: int) -> None:
-    """Fork a child for every job until the run has ended."""
     listener = listen(socket_file)
     socket_fd: int = listener._listener._socket.fileno()  # type: ignore[attr-defined]
     children: dict[int, tuple[Any, Connection]] = {}  # by pidfd

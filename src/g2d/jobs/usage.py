@@ -60,7 +60,7 @@ _elsewhere: list[Elsewhere] = []
 
 
 def charge(part: Elsewhere) -> None:
-    """Add another process's usage to the cost of this job, except wall time: the job waited for it."""
+    """Add another process's usage to this job's cost, except wall time: the job waited for it."""
     _elsewhere.append(part)
 
 
