@@ -1,8 +1,7 @@
 """Expand a configuration into one list of arms.
 
 An arm is one way to make policies: online (a warm-up or an online entry of `regimes`), on the harvest of an online
-training, in rounds, or by selecting a checkpoint. `g2d.experiment.sweep.with_candidates` makes arms
-of a sweep's candidates.
+training, in rounds, or by selecting a checkpoint. `g2d.experiment.sweep` adds a sweep's candidates.
 """
 
 from __future__ import annotations
@@ -27,29 +26,29 @@ Point = tuple[int, int]  # G and K; (0, 0) is M0
 class Arm:
     """One way to train policies of a model: one policy for each of `points` and each seed."""
 
-    name: str  # the folder of its policies (`PolicyKey.regime`)
-    regime: str  # how they are trained: a name in `g2d.regimes.catalogue`
+    name: str  # folder of its policies (`PolicyKey.regime`)
+    regime: str  # a name in `g2d.regimes.catalogue`
     role: str  # one of `g2d.experiment.keys.ROLES`
-    settings: Any  # settings of the training: a section of the configuration, with an ablation's values filled in
-    points: tuple[Point, ...]  # the G and K at which it is trained, K ascending for each G
+    settings: Any  # of the training, with an ablation's values filled in
+    points: tuple[Point, ...]  # G and K, K ascending for each G
     evaluated: tuple[Point, ...]
     variant: str = ""  # folder of its harvests: an ablation, an entry, `AUTO`, or "" for the main grid
-    source: Arm | None = None  # the online arm whose harvests it is trained on, or whose checkpoints it selects from
+    source: Arm | None = None  # online arm whose harvests it is trained on, or whose checkpoints it selects from
     selected: bool = False
     start: tuple[Arm, Point] | None = None  # policy that an online training starts from, if not M0
-    owner: str = ""  # name of the ablation or entry that configures it
+    owner: str = ""  # ablation or entry that configures it
     written: Any = None  # the ablation or entry as configured
     own: frozenset[str] = frozenset()  # keys of `settings` that an ablation or an entry of rounds changes
-    swept_as: tuple[str, ...] = ()  # the names under which a sweep chooses keys of `settings`; the first one wins
+    swept_as: tuple[str, ...] = ()  # names under which a sweep chooses keys of `settings`; the first one wins
 
     @property
     def phase(self) -> Phase:
-        """Phase: K counts its own steps (online), the steps before its harvest (offline), or rounds."""
+        """K counts its own steps (online), the steps before its harvest (offline), or rounds."""
         return REGIMES[self.regime].phase
 
     @property
     def section(self) -> str:
-        """Section of the configuration with the keys of its training."""
+        """Section of the configuration with its keys."""
         section = "dpo" if isinstance(self.settings, Dpo) else "warmup"
         if isinstance(self.written, Ablation):
             return f"ablations.{self.owner}.{section}"
@@ -57,17 +56,16 @@ class Arm:
 
     @property
     def online(self) -> Arm:
-        """The online training behind it: its source, or itself."""
+        """Its source, or itself."""
         return self.source or self
 
     @property
     def reward(self) -> str | None:
-        """The entry of `rewards` that judges the rollouts of its online training; None for the truth."""
+        """Entry of `rewards` that judges the rollouts of its online training; None for correctness."""
         return getattr(self.online.written, "reward", None)
 
     @property
     def asked(self) -> PromptMix:
-        """Prompts of its online training."""
         written = self.online.written
         return written if isinstance(written, PromptMix) else VERIFIABLE
 
@@ -85,7 +83,7 @@ class Arm:
         return tuple((settings.group_sizes[0] if k else 0, k) for k in settings.steps)
 
     def before(self, group_size: int, k: int) -> int | None:
-        """Return the K whose checkpoint an online training continues: the next smaller one, None if it starts anew."""
+        """Return the K whose checkpoint an online training continues: the next smaller one, or None."""
         settings = self.settings
         if isinstance(settings, Warmup) and (settings.schedule == "per_k" or group_size not in settings.group_sizes):
             return None
@@ -96,7 +94,7 @@ Arms = Mapping[str, Arm]  # name -> arm
 
 
 def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:
-    """Return the teacher of an online training, None if it is no policy of the grid."""
+    """Return the teacher of an online training; None if it is no policy of the grid."""
     name = getattr(trained.settings, "teacher", None)
     if not isinstance(name, str):
         return None
@@ -107,15 +105,15 @@ def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:
 
 
 def teacher_folder(entry: str) -> str:
-    """Return the folder of an entry's teacher if that is another model. A candidate shares it with its entry."""
+    """Return the folder of an entry's teacher if that is another model; candidates share it."""
     return f"teachers/{entry.partition('@')[0]}"
 
 
 def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]]:
     """Return the harvests that one training reads, by variant and point.
 
-    An offline training reads its harvest, then the harvests of `match_pairs_to`. A round reads the harvest of the
-    policy before it, an online training the harvest that it replays.
+    An offline training reads its harvest, then the harvests of `match_pairs_to`; a round the harvest of the policy
+    before it; an online training the harvest that it replays.
     """
     group_size, k = point
     if arm.phase == "rounds":
@@ -131,10 +129,8 @@ def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]
 
 
 def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
-    """Return all policies that one is made from, directly or not, except M0.
-
-    They are the sources of its harvests, its candidate checkpoints, the checkpoint that it continues, its start and its
-    teacher.
+    """Return all policies that one is made from, directly or not, except M0: sources of harvests, candidate
+    checkpoints, the continued checkpoint, start and teacher.
     """
     ancestors, new = {policy: None}, [policy]
     while new:
@@ -164,12 +160,12 @@ def any_arms(config: Config) -> Arms:
 
 
 def asked_for(config: Config, role: str) -> dict[str, Any]:
-    """Return the configured ablations, or the entries of `regimes` (role: entry), by name."""
+    """Return the configured ablations, or the entries of `regimes` (role: entry)."""
     return {arm.owner: arm.written for arm in any_arms(config).values() if arm.role == role}
 
 
 def by_section(found: Iterable[Arm]) -> dict[str, list[Arm]]:
-    """Group trainings by `Arm.section`; selected checkpoints are left out."""
+    """Group trainings by `Arm.section`, without selected checkpoints."""
     sections: dict[str, list[Arm]] = {}
     for arm in found:
         if arm.points and not arm.selected:
@@ -178,12 +174,11 @@ def by_section(found: Iterable[Arm]) -> dict[str, list[Arm]]:
 
 
 def group_sizes(found: Iterable[Arm]) -> list[int]:
-    """Return the group sizes of trainings."""
     return list(dict.fromkeys(g for arm in found for g, _ in arm.points))
 
 
 def online_arm(found: Arms, variant: str) -> Arm:
-    """Return the training that a variant's harvests are sampled from, the main warm-up if none has that name."""
+    """Return the training that a variant's harvests are sampled from; the main warm-up if none has that name."""
     candidates = (found.get(name) for name in (variant, f"{variant}/grpo"))
     return next((arm for arm in candidates if arm is not None and arm.phase != "offline"), found["grpo"])
 
@@ -292,6 +287,6 @@ def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
 
 
 def _selected(name: str, trained: Arm, source: Arm) -> Arm:
-    """Return the arm of a selected checkpoint of a training, at the K of the last checkpoint."""
+    """Return the arm of a training's selected checkpoint, at the K of the last one."""
     last = trained.points[-1:]
     return replace(trained, name=f"{name}/{SELECTED}", evaluated=last, source=source, selected=True, start=None)

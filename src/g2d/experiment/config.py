@@ -25,7 +25,7 @@ __all__ = ["Config", "former_names", "load", "read"]
 
 
 def load(values: Mapping[str, Any], file: str = "config") -> Config:
-    """Validate the values of a configuration. A ConfigError has one line per mistake, with file, key and fix."""
+    """Validate a configuration. A ConfigError has one line per mistake, with file, key and fix."""
     values = with_looks(with_file_rewards(values))
     try:
         config = Config.model_validate(values)
@@ -37,7 +37,7 @@ def load(values: Mapping[str, Any], file: str = "config") -> Config:
 
 
 def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with an entry of `rewards` for each `reward: {file: my_reward.py}`, named after the file.
+    """Add an entry of `rewards` for each `reward: {file: my_reward.py}`, named after the file.
 
     An entry with a file needs no `reward: python`, and the former name `plugin` becomes `python`.
     """
@@ -55,7 +55,7 @@ def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def former_names(values: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each reward that has a former name."""
+    """Return a sentence for each former name of a reward."""
     rewards = values.get("rewards")
     entries = rewards.items() if isinstance(rewards, dict) else ()
     return [
@@ -111,10 +111,10 @@ class Owner:
     """Configuration of the last run in a results folder."""
 
     config: Config
-    files: list[str] | None  # its files; None in records of older versions
+    files: list[str] | None  # None in records of older versions
 
     def came_from_others(self, files: Sequence[str]) -> bool:
-        """Return whether it was read from other files, so these are no edited version of it."""
+        """Return whether it was read from other files, so `files` are no edited version of it."""
         return self.files is not None and self.files != [*files]
 
     def shares_no_model(self, config: Config) -> bool:
@@ -124,7 +124,7 @@ class Owner:
 
 
 def owner(file: str | Path) -> Owner | None:
-    """Return the owner of a results folder from its `config.yaml`, None if that is missing or cannot be read."""
+    """Return the owner of a results folder; None if its `config.yaml` is missing or cannot be read."""
     try:
         config = read(file)
         first, _, _ = Path(file).read_text(encoding="utf-8").partition("\n")

@@ -34,7 +34,6 @@ Row = tuple[str, ...]  # key, type, default, the paper's value, meaning
 
 
 def schema() -> str:
-    """Return the JSON schema of a configuration file."""
     document = Config.model_json_schema()
     seeds = document["properties"]["seeds"]  # or, as they are written in stages:
     seeds["anyOf"] = [{name: seeds.pop(name) for name in ("type", "items", "minItems")}, {"$ref": "#/$defs/Looks"}]
@@ -58,7 +57,7 @@ def readme() -> str:
 
 
 def _table(rows: list[Row]) -> Iterator[str]:
-    """Yield the table of the keys of a section, if it has any; without the paper's values if it states none."""
+    """Yield the table of a section's keys; without the paper's values if it states none."""
     header: Row = ("key", "type", "default", "paper", "meaning")
     columns = [i for i, name in enumerate(header) if name != "paper" or any(row[i] for row in rows)]
     if rows:
@@ -77,14 +76,14 @@ def _references(rows: list[Row], sections: dict[Row, str]) -> Iterator[str]:
 
 
 def _fields(section: type[Section]) -> list[tuple[str, FieldInfo]]:
-    """Return the keys of a section: first its own, then shared keys that change nothing by default."""
+    """Return the keys of a section, then shared keys that change nothing by default."""
     declared = section.__annotations__
     fields = section.model_fields.items()
     return sorted(fields, key=lambda item: item[0] not in declared and "neutral" in extra(item[1]))
 
 
 def places(section: type[Section], path: str = "") -> Iterator[tuple[type[Section], str]]:
-    """Yield a section and those below it, with the keys that lead there, in the order of their declaration."""
+    """Yield a section and those below it, with the keys that lead there."""
     yield section, path
     for name, field in section.model_fields.items():
         where = f"{path}.{name}" if path else name
@@ -104,7 +103,6 @@ def _heading(section: type[Section], paths: list[str]) -> tuple[str, str]:
 
 
 def _cells(name: str, field: FieldInfo) -> Row:
-    """Return the cells of a key."""
     attributes = extra(field)
     unit = f" ({attributes['unit']})" if "unit" in attributes else ""
     paper = attributes.get("paper", "")
@@ -127,7 +125,6 @@ def _default(field: FieldInfo) -> str:
 
 
 def _type(annotation: Any) -> str:
-    """Describe a type for readers of YAML."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
         return " or ".join(f"`{value}`" for value in arguments)

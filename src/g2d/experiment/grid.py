@@ -1,4 +1,4 @@
-"""Policies, harvests and trainings of a configuration, from its arms. Jobs and table rows are both made from these."""
+"""Policies, harvests and trainings of a configuration, from its arms, for jobs and table rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FEWEST_K = 4  # above 0, for a curve with three parameters
 
 
 def is_recorded(config: Config, model: str) -> bool:
-    """Return whether a model is a file of recorded completions. They are analysed, never trained."""
+    """Return whether a model is a file of recorded completions, which are analysed, never trained."""
     return isinstance(config.models[model], RecordedModel)
 
 
@@ -35,7 +35,6 @@ def is_embedded(config: Config, model: str) -> bool:
 
 
 def trained_models(config: Config) -> list[str]:
-    """Return the models that can be trained."""
     return [model for model in config.models if not is_recorded(config, model)]
 
 
@@ -61,12 +60,11 @@ def evaluated_arms(config: Config) -> dict[str, Arm]:
 
 
 def keys(config: Config, model: str, arm: Arm, points: Iterable[Point]) -> Iterator[PolicyKey]:
-    """Return the policies of an arm at some points, for all seeds."""
+    """Yield the policies of an arm at some points, for all seeds."""
     return (key_of(config, model, arm, point, seed) for point in points for seed in config.seeds)
 
 
 def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> PolicyKey:
-    """Return one policy of an arm."""
     start, teacher = arm.online.start, teacher_of(arms(config, model), arm.online)
     is_curve = arm.name == "grpo" and point[1] < max(arm.settings.steps)
     return PolicyKey(
@@ -83,9 +81,9 @@ def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> Pol
 
 
 def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
-    """Return the policies whose answers the page shows side by side, by model and benchmark.
+    """Return the policies whose answers the page shows side by side, by model and benchmark: main grid, first seed.
 
-    These are the policies of the main grid, first seed. A model with fewer than two of them is left out.
+    A model with fewer than two of them is left out.
     """
     main = [key for key in policies(config) if key.role in ("base", "dpo", "auto", "grpo")]
     first = [key for key in main if key.seed in (None, config.seeds[0])]
@@ -94,7 +92,7 @@ def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
 
 
 def has_curves(config: Config) -> bool:
-    """Whether some online training is evaluated at enough K to fit a curve (saturation.csv)."""
+    """Return whether some online training is evaluated at enough K to fit a curve (saturation.csv)."""
     on_curves = {key.over_seeds for key in policies(config) if key.on_a_curve}
     sizes = Counter((key.model, key.regime, key.group_size) for key in on_curves)
     return max(sizes.values(), default=0) >= FEWEST_K
@@ -138,7 +136,7 @@ def with_all_behind(config: Config, wanted: Iterable[PolicyKey]) -> list[PolicyK
 def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
     """Return the policies along each online training, K ascending, by the last one; its log has all steps.
 
-    If each K is a separate training (`warmup.schedule: per_k`), only the last one is listed.
+    With `warmup.schedule: per_k` each K is a training.
     """
     groups: dict[PolicyKey, list[PolicyKey]] = {}
     for key in trainings(config):
@@ -153,7 +151,7 @@ def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
 
 
 def selecting(config: Config) -> dict[str, str]:
-    """Return the ablation or online entry that each selected checkpoint belongs to, by the checkpoint's name."""
+    """Return each selected checkpoint's ablation or online entry."""
     return {arm.name: arm.name.partition("/")[0] for arm in any_arms(config).values() if arm.selected}
 
 
@@ -175,7 +173,7 @@ def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
 def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
     """Return the candidates of a sweep and their policies, for each model, with the first group size.
 
-    They are evaluated on the development problems only and are not in `policies`.
+    They are evaluated only on development problems and are not in `policies`.
     """
     pairs, tried = [], with_candidates(config)
     for model in config.models:
@@ -229,11 +227,7 @@ def probes(config: Config) -> list[HarvestKey]:
 
 
 def variants(config: Config) -> list[str]:
-    """Return the variants that have harvests beside the main grid.
-
-    These are ablations with another warm-up, online entries of `regimes` whose harvest is trained on, entries in
-    rounds, and the warm-up that stops automatically.
-    """
+    """Return the variants that have harvests beside the main grid."""
     all_arms = any_arms(config).values()
     online = [arm for arm in all_arms if arm.source is None and arm.variant]
     harvested = {arm.source.name for arm in all_arms if arm.source and not arm.selected}
@@ -244,7 +238,7 @@ def variants(config: Config) -> list[str]:
 
 
 def factorial_files(config: Config, model: str) -> dict[str, str]:
-    """Return the files of calibration rollouts by temperature, {} if a model is calibrated at one temperature only."""
+    """Return the files of calibration rollouts by temperature; {} if there is only one."""
     calibration = config.for_model(model).calibration
     if is_recorded(config, model) or not calibration.factorial_temperatures:
         return {}
@@ -271,7 +265,7 @@ def drawn_beside(config: Config) -> dict[tuple[PolicyKey, str], str]:
 
 
 def drifts(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """Return the paths of the divergence from M0 and its costs, in the same form, by trained policy and benchmark."""
+    """Return the paths of the divergence from M0 and its costs, in the same form."""
     measured = [key for key in policies(config) if key.role != "base"] if config.drift else []
     return {(key, name): f"{key.folder}/drift/{name}" for key in measured for name in config.benchmarks}
 
@@ -311,17 +305,14 @@ def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def other_reward(config: Config, variant: str) -> str:
-    """Describe the reward behind a variant's harvests in words; "" if it is the correct answer."""
+    """Describe the reward behind a variant's harvests; "" for correctness."""
     arm = online_arm(any_arms(config), variant)
     settings = TRUTH if arm.reward is None else config.rewards[arm.reward]
     return "" if settings == TRUTH else words_of(settings)
 
 
 def controls(config: Config) -> dict[str, str]:
-    """Return the counterpart of each policy with another reward than the correct answer, by name.
-
-    The counterpart differs from it in the reward only.
-    """
+    """Return the counterpart of each policy with another reward than correctness: only the reward differs."""
     with_reward = [arm for arm in evaluated_arms(config).values() if hasattr(arm.written, "reward")]
     with_reward.sort(key=lambda arm: arm.role != "ablation")
     twins = {arm.name: _twin(config, arm, with_reward) for arm in with_reward if other_reward(config, arm.variant)}
@@ -356,7 +347,6 @@ def learnt_from(config: Config, key: PolicyKey) -> str:
 
 
 def harvest_of(config: Config, key: PolicyKey) -> HarvestKey:
-    """Return the harvest that a policy is trained on."""
     assert key.seed is not None
     variant = arms(config, key.model)[key.regime].variant
     return HarvestKey(key.model, key.group_size, key.k, key.seed, variant)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.run.training import AUTO
 
-# Roles of policies, in the order of the tables: M0, DPO and G2D, both after a warm-up that stopped automatically, an
-# entry of `regimes`, the GRPO baseline at the largest K and at smaller K, and an ablation (Table 3).
+# In the order of the tables. dpo, auto: DPO and G2D, auto after a warm-up that stopped automatically; entry: of
+# `regimes`; grpo, curve: the baseline at the largest K and at smaller K; ablation: Table 3.
 ROLES = ("base", "dpo", "auto", "entry", "grpo", "curve", "ablation")
 
-# Names of policies in sentences, by label.
+# In sentences, by label.
 POLICY_NAMES = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}
 
 
@@ -41,19 +41,18 @@ class PolicyKey:
     # checkpoint
     regime: str
     group_size: int
-    # Online steps before the policy: GRPO steps, updates of an online entry, or rounds. An upper bound if the training
-    # stops automatically.
+    # GRPO steps, updates of an online entry, or rounds; an upper bound if the training stops automatically.
     k: int
     seed: int | None
     steps_taken: int | None = field(default=None, compare=False)  # set by `with_steps_taken`
     kind: str = field(default="", compare=False)  # base, or a name in `g2d.regimes.catalogue`
     role: str = field(default="", compare=False)  # one of `ROLES`
-    online: str = field(default="grpo", compare=False)  # regime of its K online steps: a name in the catalogue
-    reward: str = field(default="", compare=False)  # its reward in words, "" for the correct answer
-    stops: bool = field(default=False, compare=False)  # whether its online phase stopped automatically, at most at `k`
+    online: str = field(default="grpo", compare=False)  # regime of its K online steps
+    reward: str = field(default="", compare=False)  # in words, "" for correctness
+    stops: bool = field(default=False, compare=False)  # its online phase stopped automatically, at most at `k`
     start: PolicyKey | None = field(default=None, compare=False)  # policy that its online phase started from, if not M0
-    teacher: PolicyKey | None = field(default=None, compare=False)  # teacher of its online phase
-    selected: bool = field(default=False, compare=False)  # whether it is a checkpoint selected among several up to `k`
+    teacher: PolicyKey | None = field(default=None, compare=False)  # of its online phase
+    selected: bool = field(default=False, compare=False)  # it is a checkpoint selected among several up to `k`
 
     def __post_init__(self) -> None:
         for name in ("kind", "role"):
@@ -69,7 +68,7 @@ class PolicyKey:
 
     @property
     def is_ablation(self) -> bool:
-        """Whether it is listed in Table 3 instead of Table 1."""
+        """Whether it is in Table 3 instead of Table 1."""
         return self.role == "ablation"
 
     @property
@@ -89,7 +88,7 @@ class PolicyKey:
 
     @property
     def reference(self) -> PolicyKey:
-        """The policy of the main grid that an ablation or entry is compared with, at the same K and G (Table 3).
+        """Policy of the main grid that an ablation or entry is compared with, at the same K and G (Table 3).
 
         Rounds are compared with the first one, DPO on the harvest of M0.
         """
@@ -100,7 +99,6 @@ class PolicyKey:
 
     @property
     def shown_k(self) -> int:
-        """K in the tables."""
         return self.k if self.steps_taken is None else self.steps_taken
 
     @property
@@ -115,7 +113,6 @@ class PolicyKey:
 
     @property
     def folder(self) -> str:
-        """Its folder below the results folder."""
         if self.regime == "base":
             return f"{self.model}/base"
         return f"{self.model}/seed{self.seed}/{self.regime}/g{self.group_size}/k{self.k}"
@@ -127,7 +124,7 @@ class PolicyKey:
 
     @property
     def label(self) -> str:
-        """The paper's name for it (Table 1)."""
+        """The paper's name (Table 1)."""
         return label_of(self.regime, self.k)
 
 
@@ -139,15 +136,14 @@ class HarvestKey:
     group_size: int
     k: int
     seed: int
-    variant: str = ""  # the ablation or online entry that it belongs to, "" for the main grid
+    variant: str = ""  # ablation or online entry that it belongs to, "" for the main grid
 
     @property
     def folder(self) -> str:
-        """Its folder below the results folder."""
         variant = f"{self.variant}/" if self.variant else ""
         return f"{self.model}/seed{self.seed}/{variant}harvest/g{self.group_size}/k{self.k}"
 
     @property
     def probe_folder(self) -> str:
-        """The folder of its probe: the same rollouts for the first prompts only."""
+        """Folder of its probe: the same rollouts for the first prompts only."""
         return f"{self.model}/seed{self.seed}/probe/g{self.group_size}/k{self.k}"

@@ -1,4 +1,4 @@
-"""Warn of learning rates far outside the published range; a model or an optimiser may be unusual too."""
+"""Warn of learning rates far outside the published range."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from g2d.rewards.catalogue import is_scalar
 
 
 def first_mistake(config: Config, model: str) -> list[str]:
-    """Return the lines of the first mistake in a configuration for a model, [] if it is valid."""
+    """Return the lines of the first mistake, [] if there is none."""
     try:
         return list(islice(_mistakes(config, model), 1))
     except ValueError as error:

@@ -1,7 +1,7 @@
 """Seeds in stages: seeds of each policy after the interim analyses so far.
 
-An interim analysis is a file, `results/looks/look1.json`; the files are the only state. `g2d.analysis.looks` decides,
-`g2d.tables.looks` reads the answers and writes the files.
+Their files, `results/looks/look1.json` and so on, are the only state. `g2d.analysis.looks` decides, `g2d.tables.looks`
+reads the answers and writes the files.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ def look_name(looks: Looks, number: int) -> str:
 
 
 def decided(config: Config, results: str | Path = "results") -> Config:
-    """Return the configuration with the seeds after the interim analyses so far, unchanged if it has none."""
+    """Return the configuration with the seeds after the interim analyses so far."""
     return at_end(config, taken(config.looks, results)) if config.looks else config
 
 
 def at_end(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
-    """Return the configuration of tables and page after these interim analyses.
-
-    It has the seeds that the last one selects or, after `seeds.until`, the seeds that it used.
+    """Return the configuration of tables and page after these interim analyses: the seeds that the last one selects or,
+    after `seeds.until`, that it used.
     """
     assert config.looks is not None
     until = config.looks.until
@@ -64,7 +63,7 @@ def _having(config: Config, reached: Reached | None) -> Config:
 
 
 def last_of(looks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the last of these interim analyses, by file; None before the first."""
+    """Return the last of these interim analyses; None before the first."""
     return list(looks.values())[-1] if looks else None
 
 

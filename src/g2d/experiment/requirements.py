@@ -1,6 +1,6 @@
 """Check what a run needs before it starts: files, packages, context length for prompts, Hub repositories.
 
-Each `require_` function raises a ConfigError with one line, key and fix for each thing that is missing.
+Each `require_` function raises a ConfigError with one line, key and fix for each mistake.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from g2d.settings import ConfigError, Section, refuse
 
 
 def require_files(config: Config) -> None:
-    """Check that all local files of the configuration exist and have names that Snakemake can handle."""
+    """Check that all local files exist and have names that Snakemake can handle."""
     named = [(place_of(name), problem_files(source)) for name, source in config.problem_sources.items()]
     named += [(place, model_files(source)) for place, source in _models(config).items()]
     mistakes = [(f"{key}.path", _unusable(file)) for key, files in named for file in files]
@@ -77,7 +77,7 @@ def _mistake_of_model(name: str, source: ModelSource) -> str | None:
 
 
 def _models(config: Config) -> dict[str, ModelSource]:
-    """Return all models that are read, by the key that configures them."""
+    """Return all models that are read, by key."""
     return {f"models.{name}": source for name, source in config.models.items()} | teachers(config)
 
 
@@ -168,7 +168,7 @@ def _context_of(source: ModelSource) -> int | None:
 
 
 def _number_of(source: ModelSource, name: str) -> int | None:
-    """Return a number in the config.json of a model, None if that is not on this machine."""
+    """Return a number in a model's config.json; None if that is not on this machine."""
     if (file := file_of(source)) is None:
         return None
     try:
@@ -179,7 +179,7 @@ def _number_of(source: ModelSource, name: str) -> int | None:
 
 
 def budgets(config: Config) -> Iterator[tuple[str, int]]:
-    """Return section and tokens of each kind of completion, for a configuration that was resolved for a model."""
+    """Yield section and tokens of each kind of completion, for a configuration that was resolved for a model."""
     drawn = ("calibration", "harvest", "evaluation", "contamination", "open_ended")
     trained = {section: arms[0].settings for section, arms in by_section(expanded(config)).items()}
     for name, section in ({name: getattr(config, name) for name in drawn} | trained).items():
@@ -189,7 +189,7 @@ def budgets(config: Config) -> Iterator[tuple[str, int]]:
 
 
 def teachers(config: Config) -> dict[str, LocalModel | HubModel]:
-    """Return the teachers that are no policies of the grid, by the key that configures them."""
+    """Return the teachers that are no policies of the grid, by key."""
     named = {f"regimes.{name}.teacher": getattr(entry, "teacher", None) for name, entry in config.regimes.items()}
     return {place: source for place, source in named.items() if isinstance(source, LocalModel | HubModel)}
 
@@ -277,7 +277,7 @@ def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> 
 
 
 def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
-    """Return the problem with a repository in one line, None if it can be read."""
+    """Return the problem with a repository in one line; None if it can be read."""
     from httpx import HTTPError
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import (

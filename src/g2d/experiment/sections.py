@@ -1,8 +1,7 @@
 """The configuration: `Config`, and its sections about the whole grid. Other packages declare the sections they read.
 
-`g2d config docs` generates `config/schema.json` and `config/README.md` from these classes; rules between keys are in
-`g2d.experiment.checks`. Nothing here imports torch, so mistakes are reported within a second. Defaults are the values
-of the paper (G2D, arXiv 2605.21266) if it states them.
+`g2d config docs` generates `config/schema.json` and `config/README.md` from these classes. Nothing here imports torch,
+so mistakes are reported within a second. Defaults are the paper's values (G2D, arXiv 2605.21266) if it states them.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from g2d.settings.cached_method import cached_method
 from g2d.settings.mistakes import changed
 
 MOST_SEEDS = 1000  # seeds in stages
-FILES = "# files: "  # the first line of a saved configuration: a list, in JSON
+FILES = "# files: "  # first line of a saved configuration: a list, in JSON
 
 
 class Probe(Section):
@@ -76,14 +75,14 @@ class Price(Section):
     )
 
     def per_hour(self, device: str) -> float | None:
-        """Return the price of a device, None if it has none or if the devices of one job differ."""
+        """Return the price of a device; None if it has none or if the devices of one job differ."""
         if isinstance(self.devices, (int, float)):
             return self.devices
         prices = {self.devices.get(name) for name in device.split(", ")}
         return prices.pop() if len(prices) == 1 else None
 
     def of_any(self, hours: float) -> str:
-        """Return future hours in money, None if their price depends on the device."""
+        """Return future hours in money; None if their price depends on the device."""
         return f" ({self.devices * hours:.2f} {self.currency})" if isinstance(self.devices, (int, float)) else ""
 
 
@@ -147,12 +146,11 @@ class Looks(Section):
 
     @property
     def most(self) -> int:
-        """Return the largest possible number of interim analyses."""
+        """Largest possible number of interim analyses."""
         return len(self.looks)
 
     @property
     def folder(self) -> str:
-        """Return the folder of its interim analyses, below the results folder."""
         return f"looks/{self.plan}" if self.plan else "looks"
 
 
@@ -236,7 +234,7 @@ class Ablation(Selects, PromptMix):
 
     @property
     def has_warmup(self) -> bool:
-        """Return whether it has its own warm-up and harvests, not only its own DPO."""
+        """Whether it has its own warm-up and harvests, not only its own DPO."""
         return bool(self.warmup) or self.reward is not None or self.asks_open_ended
 
 
@@ -275,13 +273,13 @@ class OpenEnded(Sampling):
 
     @property
     def sources(self) -> dict[str, Any]:
-        """Return its sets of problems, by the names of their files."""
+        """Sets of problems, by the names of their files."""
         development = {} if self.development is None else {OPEN_ENDED_DEVELOPMENT: self.development}
         return {OPEN_ENDED: self.pool, HELD_OUT: self.held_out, **development}
 
     @property
     def judged_by(self) -> str:
-        """Return the entry of `rewards` that judges win rates."""
+        """Entry of `rewards` that judges win rates."""
         return self.judge or self.reward
 
 
@@ -384,7 +382,7 @@ class Config(Section):
 
     @property
     def problem_sources(self) -> dict[str, ProblemSource]:
-        """Return all sets of problems with a source by name: pool, benchmarks, open-ended and development prompts."""
+        """All sets of problems with a source: pool, benchmarks, open-ended and development prompts."""
         sources = {"pool": self.pool, **self.benchmarks, **(self.open_ended.sources if self.open_ended else {})}
         if self.sweep is None or isinstance(self.sweep.development, int):
             return sources
@@ -392,23 +390,23 @@ class Config(Section):
 
     @property
     def reached(self) -> Reached | None:
-        """Return the seeds after the interim analyses so far; None for the whole grid."""
+        """Seeds after the interim analyses so far; None for the whole grid."""
         return self._reached
 
     @property
     def continued_benchmarks(self) -> list[str]:
-        """Return the benchmarks whose questions M0 continues."""
+        """Benchmarks whose questions M0 continues."""
         return [] if self.contamination is None else self.contamination.benchmarks or list(self.benchmarks)
 
     @property
     def further(self) -> dict[str, Any]:
-        """Return the ablations and the entries of `regimes`, by the key that configures them."""
+        """Ablations and entries of `regimes`, by key."""
         ablations = {f"ablations.{name}": ablation for name, ablation in self.ablations.items()}
         return ablations | {f"regimes.{name}": entry for name, entry in self.regimes.items()}
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return the keys that change more than speed and place. Equal identities give equal results."""
+        """Keys that change more than speed and place: equal ones give equal results."""
         values = self.params(without={"checkpoints", "logging", "share_imports", "training"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             section.pop("training", None)
@@ -441,7 +439,6 @@ class Config(Section):
 
     @cached_method
     def ablation_dpo(self, name: str) -> Dpo:
-        """Return the dpo section of one ablation."""
         return changed(f"ablations.{name}.dpo", self.dpo, self.ablations[name].dpo)
 
     @cached_method

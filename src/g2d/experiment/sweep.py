@@ -1,8 +1,8 @@
 """Sweep: tune learning rates and other keys of each regime on development problems.
 
 A candidate is an ablation or entry with other values of the swept keys, one seed and one K. `with_candidates` adds them
-only for the table of jobs, so no table, card or test has them. Trainings read the chosen values from a file
-(`with_choice`), so the graph does not depend on the choice.
+only for the table of jobs. Trainings read the chosen values from a file (`with_choice`), so the graph does not depend
+on the choice.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Return the name of its folder. Names in a configuration have no @."""
+        """Name of its folder. Names in a configuration have no @."""
         return "@".join([self.swept, *(f"{key}-{value}" for key, value in self.values)])
 
 
 def swept_keys(config: Config, name: str) -> set[str]:
-    """Return the keys of the warm-up, DPO, an ablation or an entry that the sweep chooses."""
+    """Return the keys that the sweep chooses for the warm-up, DPO, an ablation or an entry."""
     return set(config.sweep.regimes.get(name, ())) if config.sweep else set()
 
 
 def sweep_seed(config: Config) -> int:
-    """Return the seed of the candidates."""
     assert config.sweep is not None
     return config.seeds[0] if config.sweep.seed is None else config.sweep.seed
 
@@ -130,7 +129,7 @@ def _tuned(config: Config, name: str, values: dict[str, Any]) -> Any:
 
 
 def with_choice(settings: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
-    """Return params of a training with open keys filled in from a sweep's choice. Keys that are set stay."""
+    """Fill open keys of a training's params from a sweep's choice."""
     section = choice["section"]
     return {**settings, section: {**choice["settings"], **settings[section]}}
 

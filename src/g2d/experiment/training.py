@@ -1,4 +1,4 @@
-"""Run the training of one rule: build its job, train, and write the policy that later stages read."""
+"""Run the training of one rule and write the policy that later stages read."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class GridTraining:
 
     snakemake: Any
     regime: Regime
-    folder: Path  # folder of the policy
+    folder: Path  # of the policy
     config: Config  # resolved for the model; read only for settings that do not change the result
     params: dict[str, Any]  # settings that the result depends on
     job: TrainingJob
 
     def train(self) -> Trained:
-        """Train in the configured number of processes. A training that stops automatically has one process."""
+        """Train in the configured number of processes; in one process if it stops automatically."""
         forget_launcher()
         job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
         if getattr(job.settings, "auto", None) is not None:

@@ -73,15 +73,14 @@ class Trial:
     config: Config  # resolved for the model
     model: str
     problems: str  # name of the set
-    section: str  # section of the configuration with the decoding
+    section: str  # with the decoding
     decoding: Decoding
     rollouts: list[Rollout]
     seconds: float  # for generating and judging, without loading
-    rewards: list[float] | None = None  # rewards by --reward, unless that is correctness
+    rewards: list[float] | None = None  # by --reward, unless that is correctness
 
 
 def register(subparsers: Any) -> None:
-    """Add the command to `g2d`."""
     parser = subparsers.add_parser(
         "try",
         help="show the model's answers to a few problems, before anything is trained",
@@ -99,7 +98,6 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print every answer and a summary."""
     config = read(arguments.config)
     require_files(config)
     require_windows(config)
@@ -177,7 +175,7 @@ def tried(
 
 
 def not_a_number(policy: Policy) -> str | None:
-    """Return the name of an infinite or NaN weight of M0, None if there is none."""
+    """Return the name of an infinite or NaN weight of M0, if any."""
     from safetensors import safe_open
 
     for file in sorted(Path(policy.model_folder).glob("*.safetensors")):
@@ -245,7 +243,6 @@ def _block(name: str, text: str) -> Iterator[str]:
 
 
 def summary(trial: Trial) -> Iterator[str]:
-    """Yield counts, seconds, and hints."""
     n, decoding = len(trial.rollouts), trial.decoding
     how = f"temperature {decoding.temperature:g}" if decoding.temperature else "greedy"
     yield (
