@@ -26,6 +26,7 @@ TRASH = ".trash"  # g2d never empties it
 
 
 class DiskError(OSError):
+    """A file could not be written because of the disk."""
 
 
 @contextmanager
