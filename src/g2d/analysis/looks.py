@@ -1,4 +1,4 @@
-"""A race: the comparisons of a grid, tested after each look at more seeds, with one error over all looks.
+"""Interim analyses ("looks"): comparisons of a grid, tested after each stage of seeds, with one error over all looks.
 
 Within a family each look tests in Holm's steps, at the levels of group-sequential boundaries (Tamhane, Xi and Gou 2021,
 "Group sequential Holm and Hochberg procedures"; docs/analysis.md, "Interim analyses").
@@ -51,7 +51,6 @@ class Plan:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """All policies, in order of their first mention."""
         return tuple(
             dict.fromkeys(name for comparison in self.asked for name in (comparison.policy, comparison.reference))
         )
@@ -99,7 +98,7 @@ class Look:
 
     @property
     def next(self) -> dict[str, int]:
-        """Return the seeds of each policy that gets further ones; empty after the last look."""
+        """Seeds of each policy that gets further ones; empty after the last look."""
         return {
             decision.policy: decision.next_seeds for decision in self.policies if decision.next_seeds > decision.seeds
         }
@@ -114,12 +113,12 @@ def take_look(
     """Test the open comparisons and decide which policies get further seeds.
 
     Args:
-        results: by policy, (n_seeds, n_questions) shares of right answers in 0..1, the same questions and the same
-            order of seeds; one row for a policy without seeds. Seeds that the plan has not asked for yet are left out.
+        results: by policy, (n_seeds, n_questions) shares of right answers in 0..1, with the same questions and order of
+            seeds; one row for a policy without seeds. Further seeds than the plan needs now are left out.
         clusters: cluster of each question, if questions share templates or passages.
 
     Raises:
-        ValueError: earlier looks were taken with another plan, the race is over, or seeds are missing.
+        ValueError: earlier looks were taken with another plan, all are taken, or seeds are missing.
     """
     wanted = _seeds_now(plan, earlier)
     answers = {policy: _cut(policy, results, n) for policy, n in wanted.items()}
@@ -176,8 +175,8 @@ class _Test:
         deltas = by_seed(answers[comparison.policy], answers[comparison.reference])
         n, paired = len(deltas), comparison.reference not in plan.without_seeds
         names = dict.fromkeys((*(p for p in plan.alike if p in answers), comparison.policy, comparison.reference))
-        # Both are in the pool, whoever they are: the looks keep their error with one policy that scatters five times as
-        # much (docs/analysis.md), and with its own variance two seeds would decide nothing.
+        # Both are in the pool: looks keep their error with one policy that scatters five times as much
+        # (docs/analysis.md), and with its own variance two seeds would decide nothing.
         pooled = [p for p in names if len(answers[p]) >= n and p not in plan.without_seeds]
         pool = SeedPool(np.stack([answers[p][:n].mean(axis=1) for p in pooled]))
         error = error_of_difference(deltas, pool, paired, clusters)
@@ -189,8 +188,9 @@ class _Test:
         return max(self.error.expected_seeds, self.error.noise)
 
     def fraction(self, n_seeds: int) -> float:
-        """Return the information at so many seeds as a fraction of the last look's, never falling; hundredths keep the
-        number of boundaries small."""
+        """Return the information at so many seeds as a fraction of the last look's, never falling; hundredths keep
+        boundaries few.
+        """
         most = self.plan.looks[-1]
         if n_seeds >= most:
             return 1.0
@@ -210,7 +210,7 @@ class _Test:
         return nominal_level((*self.fractions, *later), error, self.plan.spending, LATER)
 
     def at(self, n_seeds: int) -> Error:
-        """The error that is to be expected at more seeds."""
+        """Return the error to be expected at more seeds."""
         share = self.n_seeds / n_seeds
         seeds, degrees = self.error.seeds, self.error.seed_degrees * (n_seeds - 1) // (self.n_seeds - 1)
         if n_seeds >= ENOUGH_SEEDS:
@@ -313,7 +313,7 @@ def _ranks(p_values: Mapping[int, float], rejected: int) -> dict[int, int]:
 
 
 def _without_beaten(compared: Sequence[Compared]) -> list[Compared]:
-    """Open comparisons of a beaten policy are given up, in the families in which it is compared with something."""
+    """Give up open comparisons of a beaten policy, in the families in which it is compared with something."""
     beaten, contenders = _beaten(compared), {(comparison.family, comparison.policy) for comparison in compared}
     return [
         replace(comparison, verdict="given up", chance=0.0, chance_next=0.0)
@@ -325,7 +325,7 @@ def _without_beaten(compared: Sequence[Compared]) -> list[Compared]:
 
 
 def _beaten(compared: Sequence[Compared]) -> set[str]:
-    """Policies that are worse than some other."""
+    """Return the policies that are worse than some other."""
     worse = {comparison.policy for comparison in compared if comparison.verdict == "worse"}
     return worse | {comparison.reference for comparison in compared if comparison.verdict == "better"}
 
