@@ -18,13 +18,11 @@ from g2d.settings import Name, Section, Steps, key, repeated
 # K steps on fresh rollouts, a training on the harvest of pi_K, or K rounds of harvest and training.
 Phase = Literal["online", "offline", "rounds"]
 
-SELECTED = "selected"  # folder of policies that are copies of the chosen checkpoint
+SELECTED = "selected"  # copies of the chosen checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """One way to train a policy."""
-
     name: str  # in the configuration, in rules (`train_{name}`) and in tables
     version: int  # raise it if results change
     phase: Phase
@@ -32,11 +30,11 @@ class Regime:
     settings: type[Section]
     read: Callable[[TrainingJob, Any], Any]
     train: Callable[[TrainingJob], Trained]
-    label: str  # its policies in legends
+    label: str  # of its policies in legends
     card: str  # origin of a policy; template
     message: str  # of its rule; template
     auto_message: str = ""
-    unit: str = ""  # unit of K, unless offline
+    unit: str = ""  # of K, unless offline
     methods: Callable[[Any], str] = lambda settings: ""
     section: str = ""  # instead of entries in `regimes`
 
@@ -77,11 +75,11 @@ class OfflineEntry(Entry):
     )
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """Approximate sequences per prompt and epoch that pass through the model; `pairable` is a share of prompts."""
+        """Return approximate sequences per prompt and epoch; `pairable` is a share of prompts."""
         return 2 * pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """Workload on a card, with completions of at most `budget` tokens, if offline."""
+        """Return the workload on a card, with completions of at most `budget` tokens, if offline."""
         return Training(
             budget=budget,
             rows=self.number("per_device_batch_size"),
@@ -202,7 +200,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     completions_per_generation = completions_per_step
 
     def on_policy_workload(self: Any, updates: int, **model_parts: Any) -> Training:
-        """Workload on a card, with `updates` updates between syncs."""
+        """Return the workload on a card, with `updates` updates between syncs."""
         per_update = self.prompts_per_update * self.responses
         at_once = per_update * updates
         return Training(

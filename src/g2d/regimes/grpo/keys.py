@@ -232,7 +232,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.total_steps if self.schedule == "chain" else k
 
     def trajectory(self, k: int, group_size: int) -> dict[str, Any]:
-        """Keys that the run to step K depends on."""
+        """Return the keys that the run to step K depends on."""
         params = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
         return params | {
             "horizon": self.steps_to(k),
@@ -241,13 +241,13 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def completions_per_step(self, group_size: int) -> int:
-        """Completions per gradient step, over all devices."""
+        """Return completions per gradient step, over all devices."""
         if self.prompts_per_step is not None:
             return self.prompts_per_step * group_size
         return self.number("per_device_batch_size") * self.gradient_accumulation_steps
 
     def rows_per_pass(self, group_size: int) -> int:
-        """Completions per pass, unless chosen by GPU memory."""
+        """Return completions per pass, unless chosen by GPU memory."""
         rows = self.number("per_device_batch_size")
         if self.per_device_batch_size != "auto":
             return rows
@@ -278,17 +278,17 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.updates_per_generation * self.completions_per_step(group_size)
 
     def groups_trained(self, steps: int, group_size: int) -> int:
-        """Groups used in `steps` gradient steps, sampled or replayed."""
+        """Return groups used in `steps` gradient steps, sampled or replayed."""
         return steps // self.iterations * self.completions_per_step(group_size) // group_size
 
     def replayed_groups(self, group_size: int) -> int:
-        """Groups per generation from the filled buffer; raises the errors of `whole_share`."""
+        """Return groups per generation from the filled buffer; raises as `whole_share`."""
         if self.replay is None or self.replay.share is None:
             return 0
         return whole_share("replay.share", self.replay.share, self.completions_per_generation(group_size) // group_size)
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        """Prompts asked in `steps` gradient steps; the first generation replays nothing."""
+        """Return prompts asked in `steps` gradient steps; the first generation replays nothing."""
         replaying = max(0, steps // self.updates_between_generations - 1)
         return self.groups_trained(steps, group_size) - replaying * self.replayed_groups(group_size)
 
@@ -318,7 +318,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
-        """Settings of engine and reward that a result depends on; differences from 0.1.0 are named."""
+        """Return the settings of engine and reward that a result depends on; differences from 0.1.0 are named."""
         name = engine.identity if engine else None
         with_dropout = name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
         return {

@@ -15,7 +15,7 @@ from g2d.plain import say
 from g2d.regimes.run.checkpoints import KEPT
 from g2d.regimes.run.weights import load_weights, save_trained
 
-ADAPTERS = "earlier"  # folder of earlier policies, by their number of updates
+ADAPTERS = "earlier"  # earlier policies, by their number of updates
 
 
 class Lag:
@@ -32,7 +32,7 @@ class Lag:
 
     @contextmanager
     def generator(self, model: Any, step: int) -> Iterator[None]:
-        """Give the model the weights that generate after `step` updates, within the context."""
+        """Give the model the weights that generate after `step` updates."""
         current = self._folder / str(step)
         if not current.is_dir():
             self._end_training()
@@ -86,7 +86,7 @@ class Lag:
 
 
 def overlap_s(generation: Sequence[float], training: Sequence[float], lag: int) -> float:
-    """Seconds that an asynchronous run would save with a second device of the same speed for generation.
+    """Return seconds that an asynchronous run would save with a second device for generation.
 
     Its generation starts when the previous one is done and its weights exist, an update when its rollouts and the
     previous update are done. `generation` and `training` are seconds per update.

@@ -151,7 +151,7 @@ class OffPolicy(Section):
 
     @property
     def updates_between_generations(self) -> int:
-        """Gradient steps per generation: v x i."""
+        """v x i."""
         return self.updates_per_generation * self.iterations
 
     @property

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
-FILE = "replay.parquet"  # file in a checkpoint
+FILE = "replay.parquet"  # in a checkpoint
 STALENESS = "replay/staleness"  # mean over groups of the updates since they were sampled
 
 
@@ -90,7 +90,7 @@ class ReplayBuffer:
         self._drawn: list[int] = []  # rows of the data set
 
     def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> list[Row]:
-        """Rows of a generation: the next ones of the data set, then replayed groups."""
+        """Return the rows of a generation: the next ones of the data set, then replayed groups."""
         chosen: list[StoredGroup] = []
         if generation:
             chosen = random.Random(f"{self.seed}/replay/{generation}").sample([*self.groups], self.n)
@@ -111,7 +111,6 @@ class ReplayBuffer:
             self.groups.append(StoredGroup(generation, row, [*ids[rows]], [*log_probs[rows]]))
 
     def save(self, folder: Path) -> None:
-        """Write the buffer, with exact numbers."""
         import pyarrow
         import pyarrow.parquet
 
@@ -140,7 +139,6 @@ class Successes:
                 self.by_problem.setdefault(problem, []).append(ids.tolist())
 
     def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> Sequence[Row]:
-        """Select the completions to replay."""
         self.replayed = {}
         for end in range(self.group_size, len(inputs) + 1, self.group_size):
             row = inputs[end - 1]

@@ -1,7 +1,7 @@
 """TRL's GRPO trainer, extended by off-policy GRPO (arXiv 2505.22257).
 
 TRL 1.16 multiplies its loss by `tool_mask`, here the mask of eq. 8, and takes the ratio as 1 if a batch has no
-`old_per_token_logps`. Without these keys and dropout, the trainer equals TRL's bit for bit. vLLM is not imported.
+`old_per_token_logps`. Without these keys and dropout, the trainer equals TRL's bit for bit.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Grpo(GRPOTrainer):
         return batch
 
     def _advantages(self, batch: dict[str, Any]) -> torch.Tensor:
-        """This rank's advantages, (B,), scaled by positive_weight or negative_weight."""
+        """Return this rank's advantages, (B,), scaled by positive_weight or negative_weight."""
         rows, advantages = self._own(batch), batch["advantages"]
         if self.warmup.deviation == "population":
             of_batch = self.warmup.scale_rewards == "batch"
@@ -136,7 +136,7 @@ class Grpo(GRPOTrainer):
         return slice(self.accelerator.process_index * n, (self.accelerator.process_index + 1) * n)
 
     def _calculate_rewards(self, *arguments: Any, **keywords: Any) -> torch.Tensor:
-        """Rewards of all processes, (completions, 1); NaN if a completion has none."""
+        """Return rewards of all processes, (completions, 1); NaN if a completion has none."""
         rewards: torch.Tensor = super()._calculate_rewards(*arguments, **keywords)
         self._rewards = rewards[:, 0]
         if self.replay is not None:
@@ -226,7 +226,7 @@ class Grpo(GRPOTrainer):
         return self.generation.draw(prompt_ids) if drawn is None else drawn
 
     def log_probs(self, prompts: list[list[int]], completions: list[list[int]]) -> list[list[float]]:
-        """Log-probabilities under the current policy, at the training temperature."""
+        """Return log-probabilities under the current policy, at the training temperature."""
         padding, device = self.processing_class.pad_token_id, self.accelerator.device
         rows = [(prompts, "left"), (completions, "right")]
         parts = [([torch.tensor(row) for row in tokens], side) for tokens, side in rows]
@@ -257,7 +257,7 @@ class Grpo(GRPOTrainer):
         return self._completions, log_probs
 
     def _store(self, buffer: ReplayBuffer, batch: dict[str, Any]) -> None:
-        """Store the sampled completions. Without log-probabilities of an engine, the trained policy has sampled."""
+        """Store the sampled completions. Without an engine's log-probabilities, the trained policy has sampled."""
         if "old_per_token_logps" in batch:
             sampled = batch["sampling_per_token_logps"]
             batch["sampling_per_token_logps"] = torch.where(sampled.isnan(), batch["old_per_token_logps"], sampled)
@@ -295,7 +295,7 @@ class ReferenceSync(TrainerCallback):
 
 
 def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
-    """Mask of completions whose group has different rewards, (B,): the indicator of eq. 8.
+    """Return the mask of completions whose group has different rewards, (B,): the indicator of eq. 8.
 
     It compares rewards, since advantages have rounding errors. Missing rewards are NaN.
     """
@@ -305,7 +305,8 @@ def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
 
 
 def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool) -> torch.Tensor:
-    """Rewards minus their group's mean, over sqrt(var + 1e-4), (B,) (arXiv 2505.22257, eq. 2, without its epsilon).
+    """Return rewards minus their group's mean, over sqrt(var + 1e-4), (B,) (arXiv 2505.22257, eq. 2, without its
+    epsilon).
 
     Missing rewards are NaN and get advantage 0.
     """
@@ -321,21 +322,21 @@ def weighted_by_sign(advantages: torch.Tensor, positive: float, negative: float)
 
 
 def masked_log_ratios(log_probs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Log-ratio of the policy's to the sampler's probability of each token, as in TRL, (B, T); NaN counts as equal."""
+    """Return log-ratios of the policy's to the sampler's probabilities, as in TRL, (B, T); NaN counts as equal."""
     return ((log_probs - sampled) * mask).nan_to_num(nan=0.0)
 
 
 def above_cap(log_ratios: torch.Tensor, mask: torch.Tensor, cap: float, *, of_tokens: bool) -> torch.Tensor:
-    """Number of weights that exceed the cap, and number of weights, (2,)."""
+    """Return the numbers of weights that exceed the cap, and of weights, (2,)."""
     of_weights = log_ratios[mask.bool()] if of_tokens else log_ratios.sum(dim=1)
     return torch.stack([(of_weights.exp() > cap).sum(), torch.tensor(len(of_weights), device=of_weights.device)])
 
 
 def within_second_moment(log_ratios: torch.Tensor, mask: torch.Tensor, threshold: float) -> torch.Tensor:
-    """Mask of the tokens that M2PO keeps (arXiv 2510.01161), (B, T).
+    """Return the mask of the tokens that M2PO keeps (arXiv 2510.01161), (B, T).
 
     Tokens with the largest squared log-ratios in an update are masked until the mean of the others is at most the
-    threshold. Tokens equal to the smallest masked one are masked too, so that their order does not matter.
+    threshold, with all that equal the smallest masked one, so that their order does not matter.
     """
     squares = log_ratios.double() ** 2
     ascending = squares[mask.bool()].sort().values

@@ -1,6 +1,6 @@
 """Offline DPO on harvested pairs, from a new copy of M0 (paper, section 2.1, stage 3; appendix B).
 
-The reference is the starting point: M0 with the adapter switched off, or a frozen copy of the adapter of pi_K.
+The reference is the starting point: M0 with the adapter switched off, or a frozen copy of pi_K's adapter.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Dpo(Section):
 
 
 def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
-    """Read the pairs of a harvest, subsampled to the smallest matched set of pairs."""
+    """Read the pairs of a harvest, subsampled to the smallest matched set."""
     pairs = pairs_with_token_ids(read_pairs(inputs.pairs), job.base)
     if matched := inputs.get("matched"):
         pairs = subsample(pairs, min(len(read_pairs(file)) for file in matched), job.seed)

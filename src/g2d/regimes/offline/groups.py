@@ -135,7 +135,7 @@ def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterat
 
 
 def pair_weights(group: Group, n_prompts: int) -> list[float]:
-    """Weight of each pair in the mean over a prompt's pairs, then over prompts (equation 4)."""
+    """Return each pair's weight in the mean over a prompt's pairs, then over prompts (equation 4)."""
     return [1 / (len(group.pairs) * n_prompts)] * len(group.pairs)
 
 

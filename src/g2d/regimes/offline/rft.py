@@ -90,7 +90,7 @@ class Example(TypedDict):
 def right_completions(
     rollouts: pd.DataFrame, problems: Sequence[Problem], per_prompt: int | None, seed: int
 ) -> list[Example]:
-    """Distinct right completions that were not cut off, at most `per_prompt` per prompt.
+    """Return distinct right completions that were not cut off, at most `per_prompt` per prompt.
 
     Raises a ValueError if a rollout belongs to no problem in `problems`, or no completion is right.
     """
@@ -118,7 +118,7 @@ def right_completions(
 
 
 def chosen_completions(pairs: Sequence[Pair]) -> list[Example]:
-    """Right completions that DPO trains on with the same harvest."""
+    """Return the right completions that DPO trains on with the same harvest."""
     return [Example(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"]) for pair in pairs]
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Distillation(OptimizerKeys, OnlineEntry):
     """On-policy distillation: match a teacher's token distributions on the policy's own answers (arXiv 2306.13649)."""
 
-    sync_every: ClassVar[int] = 1  # the policy itself generates
+    sync_every: ClassVar[int] = 1  # the policy generates
     margin: ClassVar[None] = None  # no reward is used
 
     regime: Literal["distillation"] = key(..., "Distil from a teacher on fresh rollouts.")

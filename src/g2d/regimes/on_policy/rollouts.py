@@ -119,7 +119,7 @@ class OnPolicyRollouts:
         self._folder.cleanup()
 
     def rollouts_for(self, step: int, sync_weights: Callable[[Path], None]) -> pd.DataFrame:
-        """Judged rollouts, with tokens, of the update after `step` updates.
+        """Return judged rollouts, with tokens, of the update after `step` updates.
 
         `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder.
         """
@@ -142,7 +142,7 @@ class OnPolicyRollouts:
         return {} if self.choice is None else self.choice.metrics(step)
 
     def _last(self, step: int) -> int:
-        """End of a call: updates that the current generator serves."""
+        """Return the end of a call: updates that the current generator serves."""
         following = self.until if self.sync_every is None else (step // self.sync_every + 1) * self.sync_every
         at_once = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
         if self.choice is not None:
@@ -209,7 +209,7 @@ class OnPolicyRollouts:
         return frame
 
     def _at(self, number: int) -> tuple[Problem, int]:
-        """Problem at a position of the order, and its number of earlier visits."""
+        """Return the problem at a position of the order, and its number of earlier visits."""
         if self.choice is not None:
             return self.problems[self.choice.problem(number)], number // len(self.problems)
         return self.problems[self.order[number]], self.times_before[number]
@@ -249,7 +249,7 @@ def _rename(folder: Path, name: str, other: str) -> None:
 
 
 def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:
-    """Updates between two syncs; None for never."""
+    """Return updates between two syncs; None for never."""
     if sync_every == "never":
         return None
     return updates_per_pass if sync_every == "pass" else int(sync_every)
@@ -310,7 +310,7 @@ def train_on_policy(
 
 
 def seed_after(seed: int, start: Policy) -> int:
-    """Seed of a training that continues another one, so that it samples different rollouts.
+    """Return the seed of a training that continues another one, so that it samples different rollouts.
 
     Entries with the same start share it.
     """

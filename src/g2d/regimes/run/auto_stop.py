@@ -76,7 +76,7 @@ def has_declined(history: Sequence[Probe], patience: int) -> bool:
 
 
 def best(history: Sequence[Probe]) -> Probe:
-    """Probe with the highest H; mu breaks ties, then fewer steps."""
+    """Return the probe with the highest H; mu breaks ties, then fewer steps."""
     return max(history, key=lambda probe: (*probe.h_and_mu, -probe.step))
 
 
@@ -127,7 +127,6 @@ def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
 
 
 def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
-    """Generate a policy's harvest rollouts for the first prompts."""
     problems, decoding = job.data[: job.settings.auto.prompts], sampling(job.harvest, job.seed)
     settings = job.engine and job.engine.model_copy(update={"tensor_parallel_size": 1})
     engine = engine_for(policy, settings)

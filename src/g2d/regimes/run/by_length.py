@@ -26,7 +26,7 @@ def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[
 
 
 class RowWeighting:
-    """Mixin for TRL trainers that gives every row of a gradient step the same weight."""
+    """Mixin for TRL trainers: every row of a gradient step has the same weight, also in a smaller last micro-batch."""
 
     def _get_num_items_in_batch(self, batches: list[dict[str, Any]], device: Any) -> Any:
         """Called by the Trainer with the micro-batches of a gradient step."""
@@ -57,7 +57,7 @@ class RowWeighting:
 def own_rows(
     sizes: Sequence[int], *, size: int, ends_at: int | None, rank: int, processes: int
 ) -> tuple[list[int], int]:
-    """Rows per micro-batch without accelerate's padding duplicates, and their total over all processes.
+    """Return rows per micro-batch without accelerate's padding duplicates, and their total over all processes.
 
     Args:
         sizes: rows of each micro-batch of this process; a full one has `size`.

@@ -66,7 +66,7 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)
 
     def newest(self) -> Path | None:
-        """Newest checkpoint of this job, intact or not."""
+        """Return the newest checkpoint of this job, intact or not."""
         for folder in self._newest_first():
             with suppress(OSError, ValueError):
                 if read_json(folder / MANIFEST)["job"] == self.job:
@@ -74,7 +74,7 @@ class Checkpoints:
         return None
 
     def latest(self) -> Path | None:
-        """Newest usable checkpoint; its cost is added to the meter, and newer unusable ones are deleted."""
+        """Return the newest usable checkpoint; its cost is added to the meter, and newer unusable ones are deleted."""
         shutil.rmtree(self.draft, ignore_errors=True)
         for folder in self._newest_first():
             if is_usable(folder, self.job, self.meter):

@@ -1,6 +1,6 @@
 """Log-probabilities of completion tokens from all their logits in one pass, on a CPU.
 
-TRL computes logits in tiles, and again in the backward pass; here they are kept.
+TRL computes logits in tiles, and again in the backward pass.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One training in several processes with one GPU each: configuration keys and communication.
 
-Without a launcher there is one process, and these functions do nothing. accelerate 1.15's mixed precision would return
-a sharded model's outputs in bfloat16, in which a log-probability of -20 has a precision of 1/8.
+Without a launcher these functions do nothing. accelerate 1.15's mixed precision would return a sharded model's outputs
+in bfloat16, in which a log-probability of -20 has a precision of 1/8.
 """
 
 from __future__ import annotations
@@ -84,14 +84,13 @@ def is_first() -> bool:
 
 
 def share(total: int, what: str) -> int:
-    """A process's share of a total; a ValueError names the keys if it is not divisible."""
+    """Return a process's share of a total; a ValueError names the keys if it is not divisible."""
     if total % (n := n_processes()):
         raise ValueError(indivisible(total, what, n))
     return total // n
 
 
 def own_part(n_rows: int) -> slice:
-    """Rows of a batch that belong to this process."""
     n, rank = n_processes(), int(os.environ.get("RANK", "0"))
     return slice(n_rows * rank // n, n_rows * (rank + 1) // n)
 

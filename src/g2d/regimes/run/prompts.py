@@ -25,7 +25,7 @@ METRICS = (
     "prompts/retired",
     "prompts/skipped",  # due, but retired
     "prompts/discarded",  # asked, and replaced
-    "tokens/skipped",  # tokens of their last groups: estimated saving
+    "tokens/skipped",  # of their last groups: estimated saving
     "tokens/discarded",
 )
 
@@ -63,14 +63,13 @@ class PromptMix(Section):
         return ["verifiable", "open_ended"] if self.prompts == "mixed" else [self.prompts]
 
     def open_ended_of(self, per_update: int) -> int:
-        """Open-ended prompts per update."""
         if self.prompts != "mixed":
             return per_update if self.prompts == "open_ended" else 0
         return whole_share("open_ended_share", self.open_ended_share, per_update)
 
 
 def whole_share(name: str, share: float, of: int) -> int:
-    """Prompts in a share of `of`; a ValueError if it is not whole, or all or none."""
+    """Return the prompts in a share of `of`; a ValueError if it is not whole, or all or none."""
     exact = share * of
     n = round(exact)
     if abs(exact - n) > NEARLY or not 0 < n < of:
@@ -115,7 +114,7 @@ class PromptKeys(Section):
 
 @lru_cache(maxsize=4)
 def permutation(n_problems: int, seed: int, epoch: int) -> tuple[int, ...]:
-    """Order of all problems in one epoch."""
+    """Return the order of all problems in one epoch."""
     order = list(range(n_problems))
     random.Random(f"{seed}/{epoch}").shuffle(order)
     return tuple(order)
@@ -126,12 +125,12 @@ def problem_at(number: int, n_problems: int, seed: int) -> int:
 
 
 def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
-    """Indices of the first problems of a trajectory; a shorter order is a prefix of a longer one."""
+    """Return indices of the first problems of a trajectory; a shorter order is a prefix of a longer one."""
     return [problem_at(number, n_problems, seed) for number in range(n_prompts)]
 
 
 def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_update: int, seed: int) -> list[int]:
-    """Indices of the first problems of a trajectory, `per_update` for each update."""
+    """Return indices of the first problems of a trajectory, `per_update` for each update."""
     names = Counter(problem.problem_id for problem in problems)
     if repeated := [name for name, n in names.items() if n > 1]:
         raise ValueError(
@@ -178,19 +177,19 @@ class PromptChoice:
         self._next = 0
         self._dull: Counter[int] = Counter()  # consecutive groups without signal, by problem
         self._retired: dict[int, int] = {}  # update of retirement, by problem
-        self._tokens: dict[int, int] = {}  # tokens of the last group, by problem
+        self._tokens: dict[int, int] = {}  # of the last group, by problem
         self._noted: dict[int, Counter[str]] = {}
 
     @classmethod
     def of(cls, n_problems: int, seed: int, keys: PromptKeys) -> PromptChoice | None:
-        """None if all prompts are asked in turn."""
+        """Return None if all prompts are asked in turn."""
         return cls(n_problems, seed, keys) if keys.retire or keys.resample else None
 
     def problem(self, number: int) -> int:
         return problem_at(number, self.n_problems, self.seed)
 
     def take(self, n: int, update: int) -> list[int]:
-        """Positions of the next `n` prompts for an update. If all problems are retired, all are readmitted."""
+        """Return positions of the next `n` prompts for an update. If all problems are retired, all are readmitted."""
         self._readmit(update)
         noted, numbers = self._noted.setdefault(update, Counter()), list[int]()
         while len(numbers) < n:

@@ -150,7 +150,7 @@ def untie_head(model: Any) -> None:
 
 
 def restore_token_count(trainer: Any, checkpoint: Path) -> None:
-    """TRL's DPO and SFT trainers do not restore it.
+    """Restore what TRL's DPO and SFT trainers do not.
 
     Older logs lack it in updates without groups before the first with some.
     """
@@ -185,7 +185,7 @@ def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
 
 
 def read_log(checkpoint: Path) -> list[dict[str, Any]]:
-    """Trainer's log up to a checkpoint, across attempts and jobs."""
+    """Return the trainer's log up to a checkpoint, across attempts and jobs."""
     return read_json(checkpoint / "trainer_state.json")["log_history"]
 
 

@@ -37,7 +37,7 @@ class Record:
         self.frames: list[pd.DataFrame] = []
 
     def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[Any]:
-        """Texts to keep of a draw; with `sampled`, only of the first prompt."""
+        """Return texts to keep of a draw; with `sampled`, only of the first prompt."""
         of = {"completions": {*prompts}, "sampled": {*prompts[:1]} if sampled else set()}.get(self.keep, set())
         return [text if prompt in of else None for prompt, text in zip(prompts, texts, strict=True)]
 
