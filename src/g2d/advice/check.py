@@ -83,7 +83,6 @@ def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict
 
 
 def _highest(values: Values) -> Point:
-    """Return the point of the highest value; the smallest K of equal ones."""
     return max(sorted(values, key=lambda point: (point[1], point[0])), key=lambda point: values[point])
 
 
@@ -124,7 +123,7 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
 
 @table_of(CHECK_COLUMNS)
 def hours_check(hours: pd.DataFrame, before: Iterable[Cost], costs: Iterable[Cost]) -> Rows:
-    """Compare the device-hours that advice_hours.csv predicts with the costs of the finished grid, by stage.
+    """Compare the predicted device-hours with the costs of the finished grid, by stage.
 
     Costs `before` the advice are left out; their device decides between GPU-hours and CPU hours.
     """

@@ -1,8 +1,8 @@
 """Sentences that answer how much online RL is enough, from the tables of a grid.
 
-Two policies differ if their Holm-corrected paired test in `comparisons.csv` is significant or, without a test, if their
-intervals do not overlap. Intervals of differences hold for a whole family, so also for a K that was chosen afterwards.
-`margins.csv` decides whether a K is enough. With one seed, claims hold for these weights only.
+Two policies differ if their Holm-corrected paired test is significant or, without a test, if their intervals do not
+overlap. Intervals hold for a whole family, so also for a K that was chosen afterwards. `margins.csv` decides whether a
+K is enough.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from g2d.report.phrases import (
 from g2d.report.styles import policy_of
 
 MOST_SCATTER = 3  # ratio of standard deviations up to which pooled tests keep 5 % (docs/simulations.md)
-At = tuple[str, int, int]  # a policy: its label, K, and group size or 0
+At = tuple[str, int, int]  # label, K, and group size or 0
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,6 @@ class Answer:
 
 @dataclass(frozen=True)
 class Row:
-    """A policy's row of Table 1."""
-
     at: At
     name: str
     bound: Mapping[Any, Any] | None  # its row of `margins.csv`
@@ -69,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference in accuracy of two policies, first minus second, in -1..1."""
+    """Accuracy of the first policy minus the second's, in -1..1."""
 
     accuracy: float
     distinct: bool
@@ -105,7 +103,7 @@ class _Grid:
 
     @property
     def better_than_none(self) -> Row | None:
-        """The most accurate K > 0 that a test shows to be better than K=0."""
+        """The most accurate K > 0 that is significantly better than K=0."""
         if self.none is None:
             return None
         effects = [(row, self.compare(row, self.none)) for row in self.candidates if row.k > 0]
@@ -113,17 +111,16 @@ class _Grid:
 
     @property
     def nothing_beats_m0(self) -> bool:
-        """Whether policies were tested against M0 and none is shown to be better."""
+        """Whether policies were tested against M0 and none is significantly better."""
         tests = [test for (_, other), test in self.tests.items() if self.base and other == self.base.at]
         return bool(tests) and not any(test["p_holm"] <= LEVEL and test["difference"] > 0 for test in tests)
 
     @property
     def best(self) -> Row:
-        """Return the most accurate candidate. There must be one."""
         return max(self.candidates, key=lambda row: row.accuracy)
 
     def compare(self, first: Row, second: Row) -> Difference:
-        """Return first minus second, by their paired test or, without one, by the overlap of their intervals."""
+        """Compare by the paired test or, without one, by the overlap of intervals."""
         difference, test = first.accuracy - second.accuracy, self.tests.get((first.at, second.at))
         if test is None:
             distinct = first.ci_low > second.ci_high or second.ci_low > first.ci_high
@@ -147,8 +144,8 @@ def answer(
 
     Args:
         rows, comparisons, margins: its rows of Table 1, `comparisons.csv` and `margins.csv`.
-        cheapest: names of the cheapest policies of any regime that are within the margin of the best.
-        margin: that margin, in 0..1.
+        cheapest: names of the cheapest policies of any regime within the margin of the best.
+        margin: in 0..1.
     """
     grid = _Grid(benchmark, rows, comparisons, margins)
     if not grid.candidates:
@@ -159,7 +156,6 @@ def answer(
 
 
 def duration(hours: float) -> str:
-    """Format device time in a suitable unit."""
     unit, factor = time_unit(hours)
     number = f"{factor * hours:.{3 if factor == 1 else 2}g}"
     return f"{number} device-{unit.removesuffix('s') if number == '1' else unit}"
@@ -208,7 +204,7 @@ def _verdict(grid: _Grid) -> str:
 
 
 def _at_most_worse(bound: Mapping[Any, Any]) -> str:
-    """Format the one-sided 95 % bound of a row of `margins.csv`."""
+    """Format the one-sided 95 % bound."""
     if not bound["margin_shown"]:
         return "better than any other K (95 %)"
     return f"at most {at_most(bound['margin_shown'])} points worse than the best K (95 %)"
@@ -219,7 +215,6 @@ def _points(share: float) -> str:
 
 
 def _effect(grid: _Grid) -> str:
-    """Compare the best K > 0 with K=0."""
     none, warmed = grid.none, grid.warmed
     where = f"On {grid.benchmark}" + ("" if grid.best.n_seeds > 1 else ", with these weights (one training run each)")
     if warmed is None:
@@ -283,7 +278,6 @@ def _cost(grid: _Grid) -> str:
 
 
 def _auto_stop(grid: _Grid) -> tuple[str, ...]:
-    """Compare the policy of a warm-up that stopped automatically with the best of the grid."""
     row, best = grid.stopped, grid.best
     if row is None:
         return ()
@@ -367,7 +361,7 @@ def _rows(table: pd.DataFrame, margins: pd.DataFrame | None) -> list[Row]:
 
 
 def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], Mapping[Any, Any]]:
-    """Rows of `comparisons.csv` by their two policies, in either order; intervals are first minus second."""
+    """Return rows of `comparisons.csv` by their two policies, in either order; intervals are first minus second."""
     tested = [] if comparisons is None else comparisons.dropna(subset=["p_holm"]).to_dict("records")
     sides = {"low": "high", "high": "low"}
     by_policies: dict[tuple[At, At], Mapping[Any, Any]] = {}

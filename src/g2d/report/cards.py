@@ -49,7 +49,7 @@ def model_card(
     place: str = HERE,
     metadata: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the card of one policy: an adapter, or all weights.
+    """Return the card of one policy.
 
     Args:
         results: its rows of the main or the ablations table, means over seeds.
@@ -79,7 +79,6 @@ def model_card(
 
 
 def _use(policy: Policy, base: Policy, place: str) -> tuple[str, str]:
-    """Code that loads the policy with transformers and vLLM."""
     name, loaded = base.public_base, json.dumps(place)
     of_base = json.dumps(name) + (f', revision="{base.revision}"' if base.revision else "")
     if policy.weights:
@@ -117,7 +116,7 @@ def base_card(base: Policy, demonstration: str | None) -> str:
 
 
 def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonstration: str | None) -> str:
-    """Return the card of one harvest: rollouts and preference pairs; `base` is M0."""
+    """Return the card of one harvest: rollouts and preference pairs."""
     # `datasets` reads one format per folder; the rollouts are Parquet.
     configs = [{"config_name": "pairs", "data_files": "pairs.jsonl", "default": True}]
     return _card(
@@ -134,7 +133,7 @@ def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonst
 def dataset_card(
     harvests: Sequence[tuple[HarvestKey, Policy, Informativeness]], repository: str, demonstration: str | None
 ) -> str:
-    """Return the card of a data set repository with the harvests of a grid, one folder per harvest."""
+    """Return the card of a data set repository, one folder per harvest."""
     rows = [
         f"| {code(_config_name(key))} | {_model(base)} {_warmup(key.k)} | {key.seed} | {counts.n_prompts} | "
         f"{counts.n_rollouts} | {counts.n_pairable} |"
@@ -157,7 +156,6 @@ def dataset_card(
 
 
 def _loading(pairs: str, rollouts: str) -> str:
-    """Code that loads the pairs and the rollouts with `datasets`."""
     return fenced(
         "from datasets import load_dataset\n\n"
         f'pairs = load_dataset({pairs}, split="train")\n'

@@ -1,4 +1,4 @@
-"""The figures as files: the charts of the page, a panel per model, as SVG whose text stays text."""
+"""Figures as files: the charts of the page, a panel per model, as SVG whose text stays text."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ Panels = Mapping[str, Sequence[Spec]]  # model: panels from top to bottom
 
 
 def panels(draw: Callable[..., Spec | None], table: pd.DataFrame, *more: Any) -> Panels:
-    """A chart for every model of a table that has one: `draw` makes it from the model's rows and `more`."""
+    """Draw a chart for every model that has one, from its rows and `more`."""
     specs = {str(model): draw(rows, *more) for model, rows in table.groupby("model", sort=False)}
     return {model: [spec] for model, spec in specs.items() if spec}
 
 
 def below_each_other(upper: Panels, lower: Panels) -> Panels:
-    """Return the panels of two figures as one figure."""
     return {model: [*upper.get(model, ()), *lower.get(model, ())] for model in {**upper, **lower}}
 
 

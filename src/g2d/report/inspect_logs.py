@@ -1,6 +1,6 @@
 """`g2d export`: finished evaluations as logs of inspect_ai, one per policy, benchmark and seed.
 
-Equal results give logs with equal content: identifiers are digests, and times come from the evaluation.
+Equal results give equal logs: identifiers are digests, and times come from the evaluation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.results import Results
 
 SCORER = "verifier"
-# Inspect's values for verdicts: right, no answer; all others are wrong. Only C counts.
+# Inspect's values: all other verdicts are wrong. Only C counts.
 VALUES = {"correct": "C", "no_boxed": "N", "truncated": "N"}
 REASONS = {
     "correct": "the answer equals the reference",
@@ -43,7 +43,6 @@ REASONS = {
 
 
 def register(subparsers: Any) -> None:
-    """Add `export` to the g2d command."""
     parser = subparsers.add_parser(
         "export",
         help="write finished evaluations for other tools",
@@ -92,8 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 def log_of(
     results: Results, key: PolicyKey, benchmark: str, problems: Sequence[Problem], attempt: Attempt | None
 ) -> dict[str, Any]:
-    """The log of one evaluation, as `inspect_ai.log.EvalLog` has it; without a record of the job that answered
-    (`attempt`), with the time at which the answers were written."""
+    """Return the log of one evaluation, an `inspect_ai.log.EvalLog`. Without an `attempt`, its time is the file's."""
     file = results.folder / key.folder / f"eval/{benchmark}.parquet"
     answers = read_rollouts(file)
     by_id = {problem.problem_id: problem for problem in problems}
@@ -192,7 +190,7 @@ def _sample(row: Mapping[Any, Any], problem: Problem, prompt: Prompt, model: str
 
 
 def _usage(tokens: int) -> dict[str, int]:
-    """Return the number of generated tokens. Evaluations do not count prompt tokens."""
+    """Evaluations do not count prompt tokens."""
     return {"output_tokens": tokens, "total_tokens": tokens}
 
 

@@ -1,5 +1,3 @@
-"""Format values and lists for sentences."""
-
 from __future__ import annotations
 
 import math
@@ -31,7 +29,7 @@ def choice(values: Sequence[int]) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """Return "1 to 2", or "1" if both round to the same number."""
+    """ "1 to 2", or "1" if both round to the same number."""
     return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
 
 
@@ -41,12 +39,11 @@ def listed(items: Sequence[str]) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def these_weights(n_seeds: int, before: bool = False) -> str:
-    """The limit of a claim from one training run per policy: nothing is known about other seeds."""
+    """Limit a claim from one training run per policy: nothing is known about other seeds."""
     if n_seeds > 1:
         return ""
     return "with these weights, " if before else " with these weights"
@@ -63,17 +60,17 @@ def percent_interval(share: float, low: float, high: float, digits: int = 1) -> 
 
 
 def percent_of(row: Mapping[Any, Any], name: str, bounds: str = "") -> str:
-    """Return "12.3 % [10.1, 14.5]" from a column and its bounds (names begin with `bounds`)."""
+    """Format a column with its bounds (names begin with `bounds`) like `percent_interval`."""
     return percent_interval(row[name], *(row[f"{bounds or name}_{side}"] for side in ("low", "high")))
 
 
 def signed(share: float) -> str:
-    """A difference of shares in percentage points with its sign: +1.2."""
+    """In percentage points: +1.2."""
     return f"{100 * share:+.1f}".replace("-", "−")
 
 
 def signed_interval(low: float, high: float) -> str:
-    """Both ends in percentage points with their signs: [−0.1, +2.5]."""
+    """In percentage points: [−0.1, +2.5]."""
     return f"[{signed(low)}, {signed(high)}]"
 
 
@@ -88,10 +85,10 @@ def points_of(row: Mapping[Any, Any], name: str) -> str:
 
 
 def time_unit(hours: float) -> tuple[str, int]:
-    """The unit that suits a time, and how many of it make an hour."""
+    """Return the unit that suits a time, and how many of it make an hour."""
     return ("hours", 1) if hours >= 1 else ("minutes", 60) if hours >= 1 / 60 else ("seconds", 3600)
 
 
 def at_most(share: float) -> str:
-    """An upper bound in points, rounded up."""
+    """Format an upper bound in points, rounded up."""
     return f"{math.ceil(1000 * share - 1e-9) / 10:.1f}"

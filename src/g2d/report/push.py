@@ -154,7 +154,7 @@ class Push:
         return [key for key in grid.harvests(self.config) if self._is_whole(key)]
 
     def _is_whole(self, key: PolicyKey | HarvestKey) -> bool:
-        """Whether all files that are uploaded or described in the card are unchanged since their jobs."""
+        """Return whether all files that are uploaded or described in the card are unchanged since their jobs."""
         if isinstance(key, HarvestKey):
             files = [f"{key.folder}/{name}" for name in (*HARVESTED, "informativeness.json")]
         else:
@@ -162,7 +162,7 @@ class Push:
             names += [f"eval/{benchmark}.parquet" for benchmark in self.config.benchmarks]
             files = [*(f"{key.folder}/{name}" for name in names), *TABLES]
         wrong = [file for file in files if not as_recorded(self.folder / file, self.digests)]
-        if not wrong and isinstance(key, PolicyKey):  # the card is made last: after the tables, of what they are about
+        if not wrong and isinstance(key, PolicyKey):  # the card is made after the tables that it quotes
             card = f"{key.folder}/{self.config.lora.folder}/{CARD}"
             wrong = [] if str(self.results.records[key].weights_sha256) in read_text(self.folder / card) else [card]
         if wrong:
@@ -175,7 +175,7 @@ class Push:
     # ------------------------------------------------------------------------------------------------------- bases
 
     def _is_made(self, model: str) -> bool:
-        """Whether the run has made M0, so that it has no name on the Hub and is pushed as well."""
+        """Return whether the run has made M0, so that it has no name on the Hub and is pushed as well."""
         return model not in self.given and self.config.models[model].source in ("embedded", "scratch")
 
     def _record_of_m0(self, model: str) -> Policy:
@@ -260,7 +260,7 @@ def loadable(weights: Path, config: Path, base: Policy, m0: Path) -> dict[str, P
 
 
 def _on_hub(source: ProblemSource) -> dict[str, Any]:
-    """Return the Hub data sets of problems, by their names in a card; {} if they are not on the Hub."""
+    """Return the Hub data sets of problems, by their names in a card."""
     if not isinstance(source, HubProblems):
         return {}
     place = {"type": source.id, "config": source.subset, "split": source.split, "revision": source.revision}
@@ -268,11 +268,7 @@ def _on_hub(source: ProblemSource) -> dict[str, Any]:
 
 
 def upload(repositories: list[Repository], *, public: bool) -> None:
-    """Create missing repositories and commit new files.
-
-    Raises:
-        RuntimeError: the Hub refuses or cannot be reached.
-    """
+    """Create missing repositories and commit new files; a RuntimeError if the Hub refuses or cannot be reached."""
     from httpx import HTTPError
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled

@@ -1,8 +1,7 @@
 """`g2d compare A B --files`: file-by-file differences between two results folders, and whether they matter.
 
-A rebuilt grid has the same bytes; other hardware or versions give other tokens and may give the same conclusions. So
-configurations are compared first, then results and, if answers differ, accuracies by a paired test. Costs are not
-compared.
+Other hardware or versions give other tokens and may give the same conclusions. So configurations are compared first,
+then results and, if answers differ, accuracies by a paired test. Costs are not compared.
 """
 
 from __future__ import annotations
@@ -181,7 +180,7 @@ def _missing(kind: Kind, name: str, *files: Path) -> list[Difference]:
 
 
 def print_differences(a: Path, b: Path, as_json: bool) -> int:
-    """Print the differences. The exit status is 1 if one has the weight asked, matters or missing."""
+    """Return 1 if a difference has the weight asked, matters or missing."""
     differences = compare_results(a, b)
     if as_json:
         rows = [asdict(difference) for difference in differences]

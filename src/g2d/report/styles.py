@@ -78,7 +78,7 @@ def policy_of(row: Mapping[Any, Any], whose: str = "policy") -> tuple[str, int, 
 
 
 def style_of(styles: Styles, policy: str, group_size: object) -> Style:
-    """Return the style of a row's policy, M0's for a policy that is not in the grid."""
+    """Return the style of a row's policy; M0's if it is not in the grid."""
     name = _name(policy)
     size = 0 if pd.isna(group_size) else int(group_size)  # type: ignore[call-overload]
     grid_style = styles.get((name, size)) or styles.get((name, 0))
@@ -99,7 +99,7 @@ def _series(name: str, label: str) -> str:
 
 
 def drawn(rows: pd.DataFrame, styles: Styles) -> pd.DataFrame:
-    """Return the rows with `series` and `name` of their policies."""
+    """Add `series` and `name` of the policies."""
     series = [style.series for style in styles_of(rows, styles)]
     return rows.assign(series=series, name=names(rows)).reset_index(drop=True)
 

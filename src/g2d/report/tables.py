@@ -1,8 +1,8 @@
 """Any CSV of `results/tables/` as a sortable table of the page, rounded, with its uncertainty.
 
-Policy, K and group size are the first column; estimates and p-values follow. `value` has the digits of its `measure`.
-Bounds and deviations are in the cell of their estimate: `x_low` and `x_high` as "0.772 [0.734, 0.808]", `x_std` as
-"0.665 ± 0.021". `ci_low` and `ci_high` belong to the nearest column before them whose values they enclose.
+Policy, K and group size are the first column; estimates and p-values follow. Bounds and deviations are in the cell of
+their estimate: `x_low` and `x_high` as "0.772 [0.734, 0.808]", `x_std` as "0.665 ± 0.021". `ci_low` and `ci_high`
+belong to the nearest column before them whose values they enclose.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Table:
     numeric: tuple[bool, ...]
     rows: tuple[tuple[Cell, ...], ...]
     constant: tuple[tuple[str, Markup], ...]  # columns with the same value in all rows, shown once
-    n_rows: int  # rows of the file; the first `MAX_ROWS` are shown
+    n_rows: int  # of the file; the first `MAX_ROWS` are shown
 
 
 def cells_of(frame: pd.DataFrame) -> Table:
@@ -86,8 +86,8 @@ def _place(column: str) -> int:
 
 
 def with_policies_named(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with policy, K and group size in one column; also for `reference`."""
-    if "look" in frame:  # where folders name policies
+    """Join policy, K and group size in one column; also for `reference`."""
+    if "look" in frame:  # folders name policies
         frame = frame.assign(**{name: frame[name].map(policy_words) for name in ("policy", "reference")})
     for name in _FIRST:
         k, size = ("K", "group_size") if name == "policy" else (f"{name}_K", f"{name}_group_size")

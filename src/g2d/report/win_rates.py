@@ -1,5 +1,3 @@
-"""Sentences on win rates against M0, in general and at equal length."""
-
 from __future__ import annotations
 
 import math
@@ -21,7 +19,7 @@ TRAINED_ON = {
 
 
 def win_rate_sentences(table: pd.DataFrame) -> list[str]:
-    """A sentence for every policy that was trained on open-ended prompts, and one for the others of its model."""
+    """Write a sentence for every policy that was trained on open-ended prompts, and one for the others of its model."""
     sentences = []
     for model, rows in table.groupby("model", sort=False):
         open_ended = rows["prompts"] != "verifiable"
