@@ -34,14 +34,12 @@ def shown(markdown: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return text in a code span."""
     fence = "`" * (_longest_run(text) + 1)
     padding = " " if text[:1] == "`" or text[-1:] == "`" else ""
     return f"{fence}{padding}{plain(text)}{padding}{fence}"
 
 
 def fenced(text: str, language: str = "") -> str:
-    """Return lines in a block of code."""
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}{language}\n{plain(text, lines=True).rstrip()}\n{fence}"
 

@@ -29,7 +29,6 @@ def advice_text(
     power: Sequence[str] = (),
     device: Device = CARD,
 ) -> str:
-    """Write a section per model in Markdown, from the tables of all models; hours are of `device`."""
     parts = [f"# Advice: {literal(config.title)}", *([literal(config.demonstration)] if config.demonstration else [])]
     for model in config.models:
         own, jobs = steps[steps["model"] == model], hours[hours["model"] == model]

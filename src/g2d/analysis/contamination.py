@@ -33,7 +33,6 @@ def split_question(text: str, share: float) -> Partial | None:
 
 
 def partial_problems(problems: Sequence[Problem], share: float) -> list[Problem]:
-    """Return the problems with only the beginnings of their questions, under new ids."""
     return [
         replace(problem, problem_id=partial_id(problem.problem_id, share), prompt=partial.shown)
         for problem in problems
@@ -46,7 +45,6 @@ def partial_id(problem_id: str, share: float) -> str:
 
 
 def is_verbatim(completion: str, rest: str) -> bool:
-    """Return whether a completion begins with exactly the missing words."""
     missing = rest.split()
     return completion.split()[: len(missing)] == missing
 

@@ -80,7 +80,6 @@ def factorial_effects(
 
 
 def _by_level(rollouts: Mapping[float, pd.DataFrame]) -> dict[int, list[pd.DataFrame]]:
-    """Return success counts of each level's problems, in one order, by ascending temperature."""
     counts = [success_counts(rollouts[temperature]).sort_values("problem_id") for temperature in sorted(rollouts)]
     for temperature, frame in zip(sorted(rollouts), counts, strict=True):
         if list(frame["problem_id"]) != list(counts[0]["problem_id"]):

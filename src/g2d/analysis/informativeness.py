@@ -122,7 +122,6 @@ def informativeness(rollouts: pd.DataFrame) -> Informativeness:
 
 
 def _without_p(rollouts: pd.DataFrame) -> dict[str, Any]:
-    """Return the fields that do not depend on p(x)."""
     right = (rollouts["verdict"] == "correct").groupby(rollouts["problem_id"], sort=False).mean()
     metrics = {
         "n_prompts": len(right),
@@ -202,7 +201,6 @@ def write_informativeness(path: str | Path, summary: Informativeness) -> None:
 
 
 def read_informativeness(path: str | Path) -> Informativeness:
-    """Read a summary; a ValueError names a file that is none."""
     values = read_json(path)
     names = {entry.name for entry in fields(Informativeness)}
     if not NEEDED <= set(values) <= names:

@@ -137,7 +137,6 @@ def take_look(
 
 
 def _seeds_now(plan: Plan, earlier: Sequence[Look]) -> dict[str, int]:
-    """Return the number of seeds at this look of each policy that has started."""
     none = dict.fromkeys((p for p in plan.policies if p in plan.without_seeds), 1)
     if not earlier:
         return dict.fromkeys(plan.policies, plan.looks[0]) | none
@@ -210,7 +209,6 @@ class _Test:
         return nominal_level((*self.fractions, *later), error, self.plan.spending, LATER)
 
     def at(self, n_seeds: int) -> Error:
-        """Return the error to be expected at more seeds."""
         share = self.n_seeds / n_seeds
         seeds, degrees = self.error.seeds, self.error.seed_degrees * (n_seeds - 1) // (self.n_seeds - 1)
         if n_seeds >= ENOUGH_SEEDS:
@@ -325,7 +323,6 @@ def _without_beaten(compared: Sequence[Compared]) -> list[Compared]:
 
 
 def _beaten(compared: Sequence[Compared]) -> set[str]:
-    """Return the policies that are worse than some other."""
     worse = {comparison.policy for comparison in compared if comparison.verdict == "worse"}
     return worse | {comparison.reference for comparison in compared if comparison.verdict == "better"}
 
@@ -343,7 +340,6 @@ def _decided(plan: Plan, number: int, compared: Sequence[Compared], seeds: Mappi
 
 
 def _status(beaten: bool, comparisons: Sequence[Compared]) -> tuple[Status, str]:
-    """Return the status of a policy with these comparisons, and the reason."""
     left = [c for c in comparisons if c.verdict == "open"]
     given_up = [c for c in comparisons if c.verdict == "given up"]
     if left:

@@ -64,7 +64,6 @@ class Differences:
         return half if error.middle > -margin else 1 - half
 
     def mean(self, i: int, j: int) -> float:
-        """Return the accuracy of policy i minus the accuracy of j."""
         return float(self.answers[i].mean() - self.answers[j].mean())
 
     def interval(self, i: int, j: int, alpha: float) -> tuple[float, float]:

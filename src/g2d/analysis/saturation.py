@@ -95,7 +95,6 @@ def saturation(steps: Sequence[int], before: np.ndarray, answers: Sequence[np.nd
 
 
 def fitted(steps: np.ndarray, start: float, accuracies: np.ndarray) -> tuple[float, float, float]:
-    """Return asymptote, midpoint and slope of least squares, within the bounds of the search."""
     [(asymptote, midpoint, slope)] = _search(steps, np.array([start]), accuracies[None])
     low = (0.0, math.log(steps[0] / BEYOND), SLOPES[0])
     high = (1.0, math.log(steps[-1] * BEYOND), SLOPES[1])

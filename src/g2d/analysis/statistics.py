@@ -214,7 +214,6 @@ def standard_error(values: Sequence[float] | np.ndarray) -> float | None:
 
 
 def one_side(low: float, high: float, above: bool, of: float = 0.0) -> tuple[float, float]:
-    """Return the part of an interval above a value, or below it."""
     return (max(low, of), high) if above else (low, min(high, of))
 
 

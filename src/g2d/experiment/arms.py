@@ -48,7 +48,6 @@ class Arm:
 
     @property
     def section(self) -> str:
-        """Section of the configuration with its keys."""
         section = "dpo" if isinstance(self.settings, Dpo) else "warmup"
         if isinstance(self.written, Ablation):
             return f"ablations.{self.owner}.{section}"
@@ -61,7 +60,6 @@ class Arm:
 
     @property
     def reward(self) -> str | None:
-        """Entry of `rewards` that judges the rollouts of its online training; None for correctness."""
         return getattr(self.online.written, "reward", None)
 
     @property
@@ -94,7 +92,6 @@ Arms = Mapping[str, Arm]  # name -> arm
 
 
 def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:
-    """Return the teacher of an online training; None if it is no policy of the grid."""
     name = getattr(trained.settings, "teacher", None)
     if not isinstance(name, str):
         return None
@@ -160,12 +157,10 @@ def any_arms(config: Config) -> Arms:
 
 
 def asked_for(config: Config, role: str) -> dict[str, Any]:
-    """Return the configured ablations, or the entries of `regimes` (role: entry)."""
     return {arm.owner: arm.written for arm in any_arms(config).values() if arm.role == role}
 
 
 def by_section(found: Iterable[Arm]) -> dict[str, list[Arm]]:
-    """Group trainings by `Arm.section`, without selected checkpoints."""
     sections: dict[str, list[Arm]] = {}
     for arm in found:
         if arm.points and not arm.selected:
@@ -184,7 +179,6 @@ def online_arm(found: Arms, variant: str) -> Arm:
 
 
 def expanded(config: Config) -> Iterator[Arm]:
-    """Yield the arms of a configuration that was resolved for one model."""
     warmup = config.warmup
     grid = ((0, 0),) * (0 in warmup.steps) + tuple((g, k) for g in warmup.group_sizes for k in warmup.steps if k)
     main = _main_warmup(config, grid)
@@ -229,7 +223,6 @@ def _dpo(name: str, role: str, settings: Dpo, points: tuple[Point, ...], source:
 
 
 def _main_warmup(config: Config, grid: tuple[Point, ...]) -> Arm:
-    """Return the warm-up and the GRPO baseline: each baseline group size at the largest K, and optionally before."""
     last, sizes = max(config.warmup.steps), config.baselines.grpo_group_sizes if any(config.warmup.steps) else []
     alone = tuple((g, last) for g in sizes)
     curve = tuple(at for at in grid if at[0] in sizes and at not in alone and config.baselines.grpo_steps == "all")
@@ -246,7 +239,6 @@ def _own_warmup(config: Config, name: str) -> Arm:
 
 
 def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
-    """Return the online entries of `regimes`, each after the entry that it starts from."""
     trained_entries: dict[str, Arm] = {}
 
     def add(name: str) -> Arm:
@@ -287,6 +279,5 @@ def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
 
 
 def _selected(name: str, trained: Arm, source: Arm) -> Arm:
-    """Return the arm of a training's selected checkpoint, at the K of the last one."""
     last = trained.points[-1:]
     return replace(trained, name=f"{name}/{SELECTED}", evaluated=last, source=source, selected=True, start=None)

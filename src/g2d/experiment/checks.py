@@ -50,7 +50,6 @@ def mistakes(config: Config) -> list[str]:
 
 
 def _of_names(config: Config) -> Iterator[str]:
-    """Yield names that are reserved or repeated, also on file systems that ignore case."""
     has_selection = any(getattr(further, "select", False) for further in config.further.values())
     rules: list[tuple[str, Collection[str], str]] = [
         ("models", RESERVED_FOLDERS, "a folder of the results"),
@@ -85,7 +84,6 @@ def _of_copies(config: Config) -> Iterator[str]:
 
 
 def _resolved(source: Any) -> dict[str, Any]:
-    """Return the keys of a source of weights or problems, with the resolved path."""
     values: dict[str, Any] = source.params(without={"settings"})
     return values | ({"path": os.path.realpath(values["path"])} if "path" in values else {})
 

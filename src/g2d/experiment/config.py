@@ -55,7 +55,6 @@ def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def former_names(values: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each former name of a reward."""
     rewards = values.get("rewards")
     entries = rewards.items() if isinstance(rewards, dict) else ()
     return [
@@ -77,7 +76,6 @@ def with_looks(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named_rewards(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield sections that name rewards, with the key."""
     sections = [values.get("open_ended")]
     for group in (values.get("ablations"), values.get("regimes")):
         sections += group.values() if isinstance(group, dict) else []
@@ -87,7 +85,6 @@ def _named_rewards(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], 
 
 
 def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
-    """Return the name of the entry with these keys, added if there is none."""
     stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given["file"]).stem).lstrip("._-") or "file"
     name, number = stem, 1
     while rewards.setdefault(name, given) != given:
@@ -118,7 +115,6 @@ class Owner:
         return self.files is not None and self.files != [*files]
 
     def shares_no_model(self, config: Config) -> bool:
-        """Return whether two configurations have different models, by name and source."""
         mine, its = ([(n, m.params(without={"settings"})) for n, m in c.models.items()] for c in (self.config, config))
         return not any(model in mine for model in its)
 

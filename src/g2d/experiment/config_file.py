@@ -75,7 +75,6 @@ def _misread(
 
 
 def _other_number(node: yaml.ScalarNode) -> int | float | None:
-    """Return the value of a number with a leading zero (octal) or colons (base 60) if it looks like another one."""
     if node.style is not None or node.tag not in (INTEGER, FLOAT):
         return None
     octal = re.fullmatch(r"[-+]?0[0-7_]+", node.value)

@@ -57,7 +57,6 @@ def readme() -> str:
 
 
 def _table(rows: list[Row]) -> Iterator[str]:
-    """Yield the table of a section's keys; without the paper's values if it states none."""
     header: Row = ("key", "type", "default", "paper", "meaning")
     columns = [i for i, name in enumerate(header) if name != "paper" or any(row[i] for row in rows)]
     if rows:
@@ -66,7 +65,6 @@ def _table(rows: list[Row]) -> Iterator[str]:
 
 
 def _references(rows: list[Row], sections: dict[Row, str]) -> Iterator[str]:
-    """Yield a sentence that names the earlier sections with some of these keys."""
     names: dict[str, list[str]] = {}
     for row in rows:
         if row in sections:
@@ -76,7 +74,6 @@ def _references(rows: list[Row], sections: dict[Row, str]) -> Iterator[str]:
 
 
 def _fields(section: type[Section]) -> list[tuple[str, FieldInfo]]:
-    """Return the keys of a section, then shared keys that change nothing by default."""
     declared = section.__annotations__
     fields = section.model_fields.items()
     return sorted(fields, key=lambda item: item[0] not in declared and "neutral" in extra(item[1]))
@@ -111,7 +108,6 @@ def _cells(name: str, field: FieldInfo) -> Row:
 
 
 def extra(field: FieldInfo) -> dict[str, Any]:
-    """Return the attributes that `g2d.settings.key` adds to type, default and description."""
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 

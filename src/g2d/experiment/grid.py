@@ -43,7 +43,6 @@ def trained_models(config: Config) -> list[str]:
 
 @cached_method
 def policies(config: Config) -> list[PolicyKey]:
-    """Return all evaluated policies, M0 first, then in the order of `ROLES`."""
     evaluated = []
     for model in trained_models(config):
         evaluated.append(PolicyKey(model, "base", 0, 0, None))
@@ -54,13 +53,11 @@ def policies(config: Config) -> list[PolicyKey]:
 
 
 def evaluated_arms(config: Config) -> dict[str, Arm]:
-    """Return the arms that have evaluated policies, by name."""
     names = {key.regime for key in policies(config)}
     return {name: arm for name, arm in any_arms(config).items() if name in names}
 
 
 def keys(config: Config, model: str, arm: Arm, points: Iterable[Point]) -> Iterator[PolicyKey]:
-    """Yield the policies of an arm at some points, for all seeds."""
     return (key_of(config, model, arm, point, seed) for point in points for seed in config.seeds)
 
 
@@ -117,7 +114,6 @@ def trainings(config: Config) -> list[PolicyKey]:
 
 
 def auto_warmups(config: Config) -> list[PolicyKey]:
-    """Return the warm-ups that stop automatically. They are not evaluated; DPO on their harvests is."""
     return [key for key in trainings(config) if key.role == "auto" and key.trained_online]
 
 
@@ -151,7 +147,6 @@ def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
 
 
 def selecting(config: Config) -> dict[str, str]:
-    """Return each selected checkpoint's ablation or online entry."""
     return {arm.name: arm.name.partition("/")[0] for arm in any_arms(config).values() if arm.selected}
 
 
@@ -161,7 +156,6 @@ def chosen_by(config: Config, name: str) -> list[str]:
 
 
 def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
-    """Return the checkpoints that each selected policy is chosen from: all K of one training, ascending."""
     tried = {}
     for key in policies(config):
         if key.selected:
@@ -222,12 +216,10 @@ def harvests(config: Config) -> list[HarvestKey]:
 
 
 def probes(config: Config) -> list[HarvestKey]:
-    """Return the harvests that are probed: the first seed's."""
     return [key for key in harvests(config) if key.seed == config.seeds[0]]
 
 
 def variants(config: Config) -> list[str]:
-    """Return the variants that have harvests beside the main grid."""
     all_arms = any_arms(config).values()
     online = [arm for arm in all_arms if arm.source is None and arm.variant]
     harvested = {arm.source.name for arm in all_arms if arm.source and not arm.selected}
@@ -238,7 +230,6 @@ def variants(config: Config) -> list[str]:
 
 
 def factorial_files(config: Config, model: str) -> dict[str, str]:
-    """Return the files of calibration rollouts by temperature; {} if there is only one."""
     calibration = config.for_model(model).calibration
     if is_recorded(config, model) or not calibration.factorial_temperatures:
         return {}
@@ -265,7 +256,6 @@ def drawn_beside(config: Config) -> dict[tuple[PolicyKey, str], str]:
 
 
 def drifts(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """Return the paths of the divergence from M0 and its costs, in the same form."""
     measured = [key for key in policies(config) if key.role != "base"] if config.drift else []
     return {(key, name): f"{key.folder}/drift/{name}" for key in measured for name in config.benchmarks}
 
@@ -285,7 +275,6 @@ def _samples(config: Config, folder: str) -> dict[tuple[PolicyKey, str], str]:
 
 
 def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
-    """Return the keys that each ablation changes, with their values, by the name of its policies."""
     return {
         name: {
             **dict(_flat("warmup", arm.written.warmup)),
@@ -305,7 +294,6 @@ def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def other_reward(config: Config, variant: str) -> str:
-    """Describe the reward behind a variant's harvests; "" for correctness."""
     arm = online_arm(any_arms(config), variant)
     settings = TRUTH if arm.reward is None else config.rewards[arm.reward]
     return "" if settings == TRUTH else words_of(settings)
@@ -333,14 +321,12 @@ def _twin(config: Config, control: Arm, others: Iterable[Arm]) -> str | None:
 
 
 def _without_reward(written: Any) -> Any:
-    """Return the settings of an ablation or an online entry without its reward and K."""
     if isinstance(written, Ablation):
         return written.warmup, written.dpo, written.params(only={*PromptMix.model_fields, "select"})
     return written.regime, written.select, written.trajectory()
 
 
 def learnt_from(config: Config, key: PolicyKey) -> str:
-    """Return the rollouts that a policy of an ablation or online entry was trained on: its own, or its harvest's."""
     if key.trained_online:
         return f"results/{key.folder}/rollouts.parquet"
     return f"results/{harvest_of(config, key).folder}/rollouts.parquet"
@@ -353,6 +339,5 @@ def harvest_of(config: Config, key: PolicyKey) -> HarvestKey:
 
 
 def harvests_of_controls(config: Config) -> list[HarvestKey]:
-    """Return the harvests that another reward has judged and DPO is trained on, with the first seed."""
     trained = [key for key in policies(config) if key.reward and key.kind == "dpo" and key.seed == config.seeds[0]]
     return [harvest_of(config, key) for key in trained]

@@ -63,7 +63,6 @@ class PolicyKey:
 
     @property
     def over_seeds(self) -> PolicyKey:
-        """The same key for all seeds, as in a row of a table."""
         return replace(self, seed=None, steps_taken=None)
 
     @property
@@ -73,7 +72,6 @@ class PolicyKey:
 
     @property
     def trained_online(self) -> bool:
-        """Whether it is the policy of an online phase, without a training on a harvest."""
         return self.kind in REGIMES and REGIMES[self.kind].phase == "online"
 
     @property
@@ -83,7 +81,6 @@ class PolicyKey:
 
     @property
     def in_rounds(self) -> bool:
-        """Whether K counts rounds, each with a harvest."""
         return self.kind in REGIMES and REGIMES[self.kind].phase == "rounds"
 
     @property
@@ -119,12 +116,10 @@ class PolicyKey:
 
     @property
     def name(self) -> str:
-        """Its folder without the seed, as in the files of interim analyses."""
         return self.folder.replace(f"/seed{self.seed}/", "/", 1)
 
     @property
     def label(self) -> str:
-        """The paper's name (Table 1)."""
         return label_of(self.regime, self.k)
 
 
@@ -145,5 +140,4 @@ class HarvestKey:
 
     @property
     def probe_folder(self) -> str:
-        """Folder of its probe: the same rollouts for the first prompts only."""
         return f"{self.model}/seed{self.seed}/probe/g{self.group_size}/k{self.k}"

@@ -19,7 +19,6 @@ from g2d.rewards.catalogue import is_scalar
 
 
 def first_mistake(config: Config, model: str) -> list[str]:
-    """Return the lines of the first mistake, [] if there is none."""
     try:
         return list(islice(_mistakes(config, model), 1))
     except ValueError as error:
@@ -87,7 +86,6 @@ def _missing(where: str, wanted: Any, key: str, steps: Sequence[int], model: str
 
 
 def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iterator[str]:
-    """Yield keys of a warm-up that the engine or the adapter does not allow."""
     engine = config.engine.name
     if warmup.sync_every > 1 and engine != "vllm":
         yield (
@@ -203,7 +201,6 @@ def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> I
 
 
 def _of_a_teacher(config: Config, name: str, model: str) -> Iterator[str]:
-    """Yield teachers that are no policy of the grid or learn from their own student."""
     where, entry, by_name = f"regimes.{name}", config.regimes[name], {arm.name: arm for arm in expanded(config)}
     if entry.teacher not in by_name or not by_name[entry.teacher].points:
         others = ", ".join(arm.name for arm in by_name.values() if arm.points and arm.name.partition("/")[0] != name)

@@ -62,7 +62,6 @@ def prompts_behind(config: Config, regime: str) -> str:
 
 
 def other_prompts(config: Config, variant: str) -> str:
-    """Describe the prompts of an ablation or online entry; "" if all are verifiable."""
     arm = online_arm(any_arms(config), variant)
     if not arm.asked.asks_open_ended:
         return ""

@@ -51,7 +51,6 @@ def require_files(config: Config) -> None:
 
 
 def _too_few_problems(config: Config) -> Iterator[str]:
-    """Yield training sets with more problems than the file of the pool has lines."""
     if not isinstance(config.pool, LocalProblems):
         return
     with open(config.pool.path, "rb") as file:
@@ -65,7 +64,6 @@ def _too_few_problems(config: Config) -> Iterator[str]:
 
 
 def _mistake_of_model(name: str, source: ModelSource) -> str | None:
-    """Return why a GGUF file cannot be converted, or why a folder has no model; None if it is valid."""
     if isinstance(source, GgufModel):
         if source.path is not None and _unusable(source.path):
             return None  # reported with the other files
@@ -77,12 +75,10 @@ def _mistake_of_model(name: str, source: ModelSource) -> str | None:
 
 
 def _models(config: Config) -> dict[str, ModelSource]:
-    """Return all models that are read, by key."""
     return {f"models.{name}": source for name, source in config.models.items()} | teachers(config)
 
 
 def _mistake_of(settings: Section) -> str | None:
-    """Return the mistake in a reward, including rewards of packages; None if it is valid."""
     if isinstance(settings, PythonReward) and settings.file and (unusable := _unusable(settings.file)):
         return unusable
     reward, parameters = reward_of(settings)
@@ -103,7 +99,6 @@ def _mistake_of(settings: Section) -> str | None:
 
 
 def _unusable(file: str) -> str | None:
-    """Return the mistake in the name of an input file, with the fix; None if it is valid."""
     if {"{", "}"} & set(file):
         return f"{file} has a brace, which Snakemake reads as a wildcard: rename it or link to it"
     if plain(file, lines=True) != file:
@@ -134,7 +129,6 @@ def require_installed(config: Config) -> None:
 
 
 def require_tasks(config: Config) -> None:
-    """Check that reasoning-gym is installed and that its tasks give the configured problems."""
     mistakes = []
     for name, source in config.problem_sources.items():
         if isinstance(source, ReasoningProblems):
@@ -168,7 +162,6 @@ def _context_of(source: ModelSource) -> int | None:
 
 
 def _number_of(source: ModelSource, name: str) -> int | None:
-    """Return a number in a model's config.json; None if that is not on this machine."""
     if (file := file_of(source)) is None:
         return None
     try:
@@ -179,7 +172,6 @@ def _number_of(source: ModelSource, name: str) -> int | None:
 
 
 def budgets(config: Config) -> Iterator[tuple[str, int]]:
-    """Yield section and tokens of each kind of completion, for a configuration that was resolved for a model."""
     drawn = ("calibration", "harvest", "evaluation", "contamination", "open_ended")
     trained = {section: arms[0].settings for section, arms in by_section(expanded(config)).items()}
     for name, section in ({name: getattr(config, name) for name in drawn} | trained).items():
@@ -189,13 +181,11 @@ def budgets(config: Config) -> Iterator[tuple[str, int]]:
 
 
 def teachers(config: Config) -> dict[str, LocalModel | HubModel]:
-    """Return the teachers that are no policies of the grid, by key."""
     named = {f"regimes.{name}.teacher": getattr(entry, "teacher", None) for name, entry in config.regimes.items()}
     return {place: source for place, source in named.items() if isinstance(source, LocalModel | HubModel)}
 
 
 def fetched_models(config: Config) -> dict[str, ModelSource]:
-    """Return the models that are made or fetched, by folder: each M0, and teachers that are no policies of the grid."""
     others = {teacher_folder(place.split(".")[1]): source for place, source in teachers(config).items()}
     return {**config.models, **others}
 
@@ -223,7 +213,6 @@ def require_vocabularies(config: Config, *, fetch: bool = False) -> None:
 
 
 def _vocabulary(source: ModelSource, fetch: bool) -> dict[str, int] | None:
-    """Return the id of each token, including added tokens."""
     from tokenizers import Tokenizer
 
     if fetch and isinstance(source, HubModel) and file_of(source, TOKENIZER) is None:
@@ -277,7 +266,6 @@ def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> 
 
 
 def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
-    """Return the problem with a repository in one line; None if it can be read."""
     from httpx import HTTPError
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import (

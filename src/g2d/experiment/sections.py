@@ -75,14 +75,12 @@ class Price(Section):
     )
 
     def per_hour(self, device: str) -> float | None:
-        """Return the price of a device; None if it has none or if the devices of one job differ."""
         if isinstance(self.devices, (int, float)):
             return self.devices
         prices = {self.devices.get(name) for name in device.split(", ")}
         return prices.pop() if len(prices) == 1 else None
 
     def of_any(self, hours: float) -> str:
-        """Return future hours in money; None if their price depends on the device."""
         return f" ({self.devices * hours:.2f} {self.currency})" if isinstance(self.devices, (int, float)) else ""
 
 
@@ -121,7 +119,6 @@ class Looks(Section):
     @model_validator(mode="before")
     @classmethod
     def _without_waiting(cls, values: Any) -> Any:
-        """Drop the key `waiting` of earlier versions' `results/config.yaml` if it is empty."""
         if not isinstance(values, Mapping) or "waiting" not in values:
             return values
         if values["waiting"]:
@@ -146,7 +143,6 @@ class Looks(Section):
 
     @property
     def most(self) -> int:
-        """Largest possible number of interim analyses."""
         return len(self.looks)
 
     @property
@@ -273,13 +269,11 @@ class OpenEnded(Sampling):
 
     @property
     def sources(self) -> dict[str, Any]:
-        """Sets of problems, by the names of their files."""
         development = {} if self.development is None else {OPEN_ENDED_DEVELOPMENT: self.development}
         return {OPEN_ENDED: self.pool, HELD_OUT: self.held_out, **development}
 
     @property
     def judged_by(self) -> str:
-        """Entry of `rewards` that judges win rates."""
         return self.judge or self.reward
 
 
@@ -390,17 +384,14 @@ class Config(Section):
 
     @property
     def reached(self) -> Reached | None:
-        """Seeds after the interim analyses so far; None for the whole grid."""
         return self._reached
 
     @property
     def continued_benchmarks(self) -> list[str]:
-        """Benchmarks whose questions M0 continues."""
         return [] if self.contamination is None else self.contamination.benchmarks or list(self.benchmarks)
 
     @property
     def further(self) -> dict[str, Any]:
-        """Ablations and entries of `regimes`, by key."""
         ablations = {f"ablations.{name}": ablation for name, ablation in self.ablations.items()}
         return ablations | {f"regimes.{name}": entry for name, entry in self.regimes.items()}
 

@@ -33,12 +33,10 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Name of its folder. Names in a configuration have no @."""
         return "@".join([self.swept, *(f"{key}-{value}" for key, value in self.values)])
 
 
 def swept_keys(config: Config, name: str) -> set[str]:
-    """Return the keys that the sweep chooses for the warm-up, DPO, an ablation or an entry."""
     return set(config.sweep.regimes.get(name, ())) if config.sweep else set()
 
 
@@ -48,7 +46,6 @@ def sweep_seed(config: Config) -> int:
 
 
 def held_out(config: Config) -> int:
-    """Return how many problems of the pool are held out for the sweep."""
     return config.sweep.development if config.sweep and isinstance(config.sweep.development, int) else 0
 
 
@@ -59,7 +56,6 @@ def development_of(config: Config) -> dict[str, str]:
 
 
 def swept_section(config: Config, name: str) -> tuple[str, Section]:
-    """Return the section or regime of swept settings, and the configured settings."""
     if name in config.ablations:
         has_warmup = config.ablations[name].has_warmup
         return ("warmup", config.warmup_of(name)) if has_warmup else ("dpo", config.ablation_dpo(name))
@@ -67,7 +63,6 @@ def swept_section(config: Config, name: str) -> tuple[str, Section]:
 
 
 def candidates(config: Config) -> list[Candidate]:
-    """Return all candidates, by what is swept, in ascending order of their values."""
     all_candidates: list[Candidate] = []
     for name, lists in config.sweep.regimes.items() if config.sweep else ():
         (_, base), k = swept_section(config, name), k_of(config, name)
@@ -98,7 +93,6 @@ def _steps(config: Config, name: str) -> list[int]:
 
 
 def with_candidates(config: Config) -> Config:
-    """Return the configuration with each candidate as an ablation or entry."""
     if not (tried := candidates(config)):
         return config
     ablations, regimes = dict(config.ablations), dict(config.regimes)
@@ -121,7 +115,6 @@ def with_candidates(config: Config) -> Config:
 
 
 def _tuned(config: Config, name: str, values: dict[str, Any]) -> Any:
-    """Return the warm-up, DPO, an ablation or an entry with these values."""
     section, settings = swept_section(config, name)
     if ablation := config.ablations.get(name):
         return ablation.model_copy(update={section: getattr(ablation, section) | values})
@@ -135,7 +128,6 @@ def with_choice(settings: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[
 
 
 def with_choices(config: Config, chosen: Mapping[str, Mapping[str, float]]) -> Config:
-    """Return the configuration as it was trained, with chosen values by what is swept."""
     tuned = {name: _tuned(config, name, dict(values)) for name, values in chosen.items()}
     sections: dict[str, Any] = {name: tuned[name] for name in tuned.keys() & SECTIONS.keys()}
     for group in ("ablations", "regimes"):

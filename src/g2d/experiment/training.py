@@ -98,7 +98,6 @@ class GridTraining:
 
 
 def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
-    """Train by the regime of that name. Each of several processes calls this."""
     return train_on(REGIMES[name].train, job, meter=meter)
 
 
@@ -128,7 +127,6 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
 
 
 def _arm_name(folder: Path) -> str:
-    """Return the name of an arm from the folder of one of its policies: results/MODEL/SEED/ARM/G/K."""
     return "/".join(folder.parts[3:-2])
 
 
@@ -172,7 +170,6 @@ def _job(
 
 
 def settings_as_run(arm: Arm, point: Point, chosen: Mapping[str, Any]) -> Any:
-    """Return the settings of an arm at one point, with the values that a sweep chose."""
     (g, k), settings, changes = point, arm.settings, dict(chosen)
     if arm.phase == "online":
         changes |= {"steps": [k], "horizon": settings.total_steps, "auto": settings.auto if arm.stops else None}

@@ -175,7 +175,6 @@ def tried(
 
 
 def not_a_number(policy: Policy) -> str | None:
-    """Return the name of an infinite or NaN weight of M0, if any."""
     from safetensors import safe_open
 
     for file in sorted(Path(policy.model_folder).glob("*.safetensors")):
@@ -212,7 +211,6 @@ def base_policy(name: str, source: ModelSource, folder: Path) -> Policy:
 
 
 def _screen(trial: Trial, number: int, total: int, full: bool) -> Iterator[str]:
-    """Format one problem and its answer for a terminal."""
     rollout = trial.rollouts[number]
     cut = ", cut off" if rollout.finish_reason == "length" else ""
     level = "" if rollout.level is None else f" (level {rollout.level})"
@@ -262,7 +260,6 @@ def summary(trial: Trial) -> Iterator[str]:
 
 
 def hints(trial: Trial) -> Iterator[str]:
-    """Yield changes of the configuration that the answers suggest, with the keys."""
     n, key = len(trial.rollouts), f"{trial.section}.max_completion_length"
     cut = [rollout for rollout in trial.rollouts if _is_cut(rollout)]
     thinking = sum(map(_is_thinking, cut))

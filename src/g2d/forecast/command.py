@@ -152,7 +152,6 @@ def _passes(training: Training) -> str:
 
 
 def _tokens(config: Config) -> list[dict[str, Any]]:
-    """Return the largest number of completions and tokens of one job of each kind."""
     jobs: list[Drawing | Training] = [*drawings(config), *trainings(config)]
     return [
         {"job": job.name, "completions": job.completions, "tokens": job.completions * job.budget, "budget": job.budget}
@@ -200,7 +199,6 @@ def _files(pairs: list[str], config: Config) -> dict[str, Path]:
 
 
 def memory_here() -> float | None:
-    """Return the GiB of this machine's smallest card."""
     if shutil.which("nvidia-smi") is None:
         return None
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]

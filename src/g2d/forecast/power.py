@@ -66,7 +66,6 @@ def seeds_table(rows: pd.DataFrame) -> str:
 
 
 def needed_words(rows: pd.DataFrame) -> str:
-    """Return how many seeds and problems the target difference needs, from the rows of one benchmark and family."""
     points = f"{100 * rows['target'].iloc[0]:g} points"
     several = rows[(rows["n_seeds"] > 1) & rows["problems_needed"].notna()]
     if several.empty:
@@ -78,7 +77,6 @@ def needed_words(rows: pd.DataFrame) -> str:
 
 
 def benchmark_sizes(config: Config, results: str | Path = "results") -> dict[str, int | None]:
-    """Return the number of problems of every benchmark; None if it is not available yet."""
     return {name: _size(source, Path(results, f"problems/{name}.jsonl")) for name, source in config.benchmarks.items()}
 
 

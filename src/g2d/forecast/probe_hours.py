@@ -42,7 +42,6 @@ class Rates:
     device: Device = CARD
 
     def generation(self, tokens: float, jobs: int) -> float:
-        """Return the device seconds of `jobs` shards that generate `tokens` together."""
         return jobs * self.start_up + tokens * self.seconds_per_token
 
     def harvested(self, point: tuple[int, int]) -> float:

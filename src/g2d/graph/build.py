@@ -60,7 +60,6 @@ class _Stages:
         self.candidates = grid.candidate_policies(config)
 
     def jobs(self) -> Iterator[Job | Deferred]:
-        """Yield all jobs but tables and page."""
         yield from self.problems()
         yield from self.reward_models()
         yield from map(self.base_model, fetched_models(self.config))
@@ -81,7 +80,6 @@ class _Stages:
         return problems_of("pool.training" if held_out(self.config) else "pool")
 
     def problems(self) -> Iterator[Job]:
-        """Yield the jobs that load problems and check that benchmarks share none with the pool."""
         sources, pool = self.config.problem_sources, problems_of("pool")
         for name, source in sources.items():
             made = {"problems": problems_of(name), "manifest": f"results/problems/{name}.manifest.json"}
@@ -108,7 +106,6 @@ class _Stages:
             yield job_of("scratch_reward_model", {}, made, _fixed({"source": reward.trained_with}), reward=name)
 
     def base_model(self, model: str) -> Job:
-        """Return the job that makes M0, or a teacher that is another model."""
         source, folder = fetched_models(self.config)[model], f"results/{model}/base"
         rule = {name: f"{name}_model" for name in MADE}.get(source.source, "pretrained_model")
         state: dict[str, Any] = {"source": source.params(without={"settings"})}
@@ -124,12 +121,10 @@ class _Stages:
         return job_of(rule, given, made, _fixed(state), model=model)
 
     def base_files(self, model: str) -> list[str]:
-        """Return the record of M0, and its weights if a rule makes them."""
         folder, made = f"results/{model}/base", self.config.models[model].source in MADE
         return [f"{folder}/policy.json", *([f"{folder}/model/model.safetensors"] if made else [])]
 
     def calibration(self, model: str) -> Iterator[Job | Deferred]:
-        """Yield the jobs that measure the levels' difficulty for M0 and choose the training set."""
         folder, params, kind = f"results/{model}/calibration", self.params_of(model), "calibration"
         given: dict[str, Files] = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
         given["pool"] = self.pool
@@ -268,7 +263,6 @@ class _Stages:
         return self.made(_policy(model, seed, online, point) if point[1] else f"results/{model}/base")
 
     def policy_files(self, model: str, folder: str) -> list[str]:
-        """Return the files of a policy and its M0."""
         return [*([] if folder.endswith("/base") else self.made(folder)), *self.base_files(model)]
 
     def prompts_asked(self, model: str, arm: Arm) -> list[str]:
@@ -277,7 +271,6 @@ class _Stages:
         return verifiable + ([problems_of(OPEN_ENDED)] if kinds != "verifiable" else [])
 
     def selections(self) -> Iterator[Job | Deferred]:
-        """Yield the answers of checkpoints to development prompts, which selections share, and the selections."""
         owners, tried = grid.selecting(self.config), grid.checkpoints(self.config)
         kinds = {key: grid.chosen_by(self.config, owners[key.regime]) for key in tried}
         for folder, kind in dict.fromkeys(
@@ -317,7 +310,6 @@ class _Stages:
     # -------------------------------------------------------------------------------------------------------- harvests
 
     def harvests(self) -> Iterator[Job | Deferred]:
-        """Yield the harvests of pi_K and their pairs."""
         for key, numbers in self._harvests_read().items():
             folder, online = f"results/{key.folder}", online_arm(arms(self.with_candidates, key.model), key.variant)
             wildcards, given, bills = self._drawn_from(key, online)
@@ -377,7 +369,6 @@ class _Stages:
     # ----------------------------------------------------------------------------------------------------- evaluations
 
     def evaluations(self) -> Iterator[Job | Deferred]:
-        """Yield the answers of policies to benchmarks, and of a sweep's candidates to development problems."""
         answered = [(key.folder, DEVELOPMENT) for _, key in self.candidates]
         answered += [(key.folder, name) for key in grid.policies(self.config) for name in self.config.benchmarks]
         for folder, name in answered:
@@ -393,7 +384,6 @@ class _Stages:
             yield job_of("choose_settings", given, made, model=model, swept=swept)
 
     def measurements(self) -> Iterator[Job | Deferred]:
-        """Yield the jobs that generate only for tables."""
         config = self.config
         for key, name in grid.drawn_beside(config):
             stem = f"results/{key.folder}/samples/{name}"
@@ -419,7 +409,6 @@ class _Stages:
             yield from self._answers("draw_replies", key.folder, stem, settings, problems=HELD_OUT, reward=judge)
 
     def probes(self) -> Iterator[Job | Deferred]:
-        """Yield the probes: a few prompts harvested at each K of the first seed, for the advice."""
         for key in grid.probes(self.config):
             wildcards, given, bills = self._drawn_from(key, arms(self.with_candidates, key.model)["grpo"])
             stem = f"results/{key.probe_folder}/rollouts"
@@ -442,7 +431,6 @@ class _Stages:
     def _answers(
         self, rule: str, folder: str, stem: str, settings: Param, kind: str = "", **asked: Any
     ) -> Iterator[Job | Deferred]:
-        """Yield the job in which a policy answers problems; `kind` names the wildcard of a benchmark."""
         wildcards = {"policy": folder} | ({"benchmark": asked["benchmark"]} if kind else {})
         yield from self._generation(rule, self._asked(folder, **asked), stem, wildcards, settings, kind)
 
@@ -504,7 +492,6 @@ def _stem(file: str) -> str:
 
 
 def _choices(model: str, params: Params, arm: Arm) -> list[str]:
-    """Return the choices of sweeps that fill in an arm's settings."""
     return [f"results/{model}/sweep/{name}.json" for name in params.choices(arm)]
 
 

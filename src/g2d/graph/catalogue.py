@@ -184,12 +184,10 @@ FIGURES = (
 
 
 def table(name: str) -> Table:
-    """Return a table; KeyError if there is none."""
     return {one.name: one for one in TABLES}[name]
 
 
 def tables_of(config: Config) -> dict[str, Table]:
-    """Return the tables of a configuration by name, in the order of the page."""
     return {one.name: one for one in TABLES if one.enabled(config)}
 
 
@@ -212,7 +210,6 @@ def left_over(config: Config, folder: Path) -> list[Path]:
 
 
 def figure(name: str) -> Figure:
-    """Return a figure; KeyError if there is none."""
     return {one.name: one for one in FIGURES}[name]
 
 

@@ -57,7 +57,6 @@ class Job:
 
     @property
     def model(self) -> str:
-        """Model that it belongs to, or ""."""
         return model_of(vars(self.wildcards))
 
     @cached_property
@@ -67,7 +66,6 @@ class Job:
 
     @property
     def stage(self) -> str:
-        """Name of its stage in costs and attempts."""
         return self.rule.removesuffix("_shard")
 
     @property
@@ -84,7 +82,6 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Name in costs and attempts."""
         return self.done[-1].rpartition(".")[0]
 
     @property
@@ -106,7 +103,6 @@ def job_of(
 
 
 def model_of(wildcards: Mapping[str, str]) -> str:
-    """Return the model of a job: its wildcard, or the first folder of a policy."""
     return wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
 
 
@@ -172,7 +168,6 @@ class Jobs(Mapping[Key, Job]):
 
     @cached_property
     def makers(self) -> dict[str, Job]:
-        """Job by file that it makes."""
         return {file: job for job in self.values() for file in flat(job.outputs)}
 
     def behind(self, rule: str) -> list[Job]:

@@ -34,7 +34,6 @@ class Params:
     # ------------------------------------------------------------------------------------------------------ generation
 
     def calibration(self, temperature: str | None = None) -> Settings:
-        """Return the settings of calibration rollouts, perhaps at another temperature."""
         chosen_by = {"window", "factorial_temperatures"}
         chosen_by |= {"levels"} if self.resolved.calibration.only is None else set()
         settings = self.resolved.calibration.params(without=chosen_by)
@@ -47,7 +46,6 @@ class Params:
         return {"calibration": chosen_by, "training_set": self.resolved.training_set.params()}
 
     def evaluation(self, part: Literal["answers", "samples"]) -> Settings:
-        """Return the settings of the answers behind an accuracy, or of the samples beside them."""
         evaluation: Evaluation | None = getattr(self.resolved.evaluation, part)
         return ({} if evaluation is None else {"evaluation": evaluation.params()}) | self.sections("prompt")
 
@@ -91,14 +89,12 @@ class Params:
         return ByKind(verifiable=reward or TRUTH, open_ended=self.judge_of_replies("reward"))
 
     def reward(self, arm: Arm) -> Settings:
-        """Return the reward of an online training and its harvests; {} for correctness."""
         judge = self.judge_of(arm)
         return {} if judge is None else {"reward": reward_params(judge)}
 
     # ------------------------------------------------------------------------------------------------------- trainings
 
     def training(self, arm: Arm, point: Point) -> Settings:
-        """Return the settings of one training, by section or name of its regime."""
         section = REGIMES[arm.regime].section
         if arm.phase != "online":
             values = arm.settings.params(without={"steps", "regime", "harvest"})

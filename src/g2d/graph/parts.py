@@ -28,7 +28,6 @@ READ_FOR = {
 
 
 def files_of(config: Config, part: str) -> dict[Any, str]:
-    """Return the files of a part by policy, model or benchmark."""
     keys, pattern = PARTS[part]
     members = keys(config)
     if not pattern:
@@ -38,7 +37,6 @@ def files_of(config: Config, part: str) -> dict[Any, str]:
 
 
 def table_inputs(config: Config, rule: str) -> dict[str, list[str]]:
-    """Return the inputs of a rule's tables: files by part."""
     reads = chain.from_iterable(table.reads.split() for table in tables_of_rule(config, rule))
     parts = dict.fromkeys(chain.from_iterable(READ_FOR.get(name, (name,)) for name in reads))
     return {part: list(files_of(config, part).values()) for part in parts if part in PARTS}

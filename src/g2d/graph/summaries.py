@@ -17,7 +17,6 @@ PROVENANCE, METHODS, PAGE = "results/provenance.json", "results/methods.md", "re
 
 
 def summaries(config: Config) -> Iterator[Job]:
-    """Yield the summary jobs and the target `all`, as far as interim analyses have decided."""
     models, tables, swept = (
         config.models,
         catalogue.tables_of(config),
@@ -97,7 +96,6 @@ def _cards(config: Config) -> list[str]:
 
 
 def _first_benchmark(config: Config, regime: str = "") -> list[str]:
-    """Return the answers to the first benchmark, of all policies or of one folder."""
     first, policies = next(iter(config.benchmarks)), [p for p in grid.policies(config) if regime in ("", p.regime)]
     return [f"results/{key.folder}/eval/{first}.parquet" for key in policies]
 

@@ -151,7 +151,6 @@ def read_attempts(folder: str | Path) -> list[Attempt]:
 
 
 def kept(attempts: Iterable[Attempt]) -> dict[JobKey, Attempt]:
-    """Return each job's last attempt that succeeded."""
     return {attempt.cost.key: attempt for attempt in attempts if attempt.status == "ok"}
 
 
@@ -166,7 +165,6 @@ def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
 
 
 def lost(attempts: Iterable[Attempt]) -> dict[JobKey, list[Attempt]]:
-    """Return each job's attempts without a result."""
     attempts = list(attempts)
     results = kept(attempts)
     lost_attempts: dict[JobKey, list[Attempt]] = defaultdict(list)
@@ -185,7 +183,6 @@ def log_of(record: Path, folder: Path) -> Path | None:
 
 
 def read_attempt(file: str | Path) -> Attempt:
-    """Read a record; a ValueError names the file."""
     values = read_json(file)
     try:
         return parse_record(Attempt, values, "record")

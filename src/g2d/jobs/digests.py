@@ -37,7 +37,6 @@ def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str]
 
 
 def read_digests(results: Path) -> dict[Path, str]:
-    """Return all digests; a ValueError names an unreadable list."""
     lists = sorted((results / FOLDER).rglob("*.sha256"))
     return {Path(file): digest for listed in lists for file, digest in _read_list(listed).items()}
 
@@ -99,13 +98,11 @@ def require_recorded(files: Iterable[str]) -> None:
 
 
 def _base_files(record: str) -> dict[str, str]:
-    """Return the digests of M0's tokenizer, chat template and configuration."""
     values = read_json(record)
     return {str(Path(values["base"], name)): digest for name, digest in (values.get("base_files") or {}).items()}
 
 
 def snapshots(outputs: Iterable[str]) -> list[str]:
-    """Return the folders in the Hub's cache that records of M0 name."""
     records = [read_json(file) for file in outputs if file.endswith(BASE_RECORD)]
     return [record["base"] for record in records if record.get("revision")]
 

@@ -11,7 +11,6 @@ Readings = Mapping[str, int]  # mJ since the driver was loaded, by UUID
 
 
 def read(gpus: Sequence[str]) -> Readings | None:
-    """Return the counters of cards, named as in CUDA_VISIBLE_DEVICES."""
     if not gpus:
         return None
     try:

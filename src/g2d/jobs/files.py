@@ -130,7 +130,6 @@ def require_replaceable(path: str | Path) -> Path:
 
 @contextmanager
 def output(path: str) -> Iterator[TextIO]:
-    """Open a file that a user named, or standard output (-)."""
     if path == "-":
         with open(1, "w", encoding="utf-8", closefd=False) as file:
             yield file
@@ -228,7 +227,6 @@ def _fields(kind: type[Any]) -> dict[str, tuple[str, tuple[Any, ...]]]:
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of the workflow's own file; a ValueError names file and line."""
     content = Path(path).read_bytes()
     try:
         return content.removeprefix(codecs.BOM_UTF8).decode()

@@ -81,7 +81,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _set_times(folder: Path) -> int:
-    """Set time stamps by content; return 1 if files changed."""
     if is_locked(folder):
         raise RuntimeError("the folder is locked: g2d recover first, without --times")
     if not RESULTS.is_dir():
@@ -96,7 +95,6 @@ def _set_times(folder: Path) -> int:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a running or killed Snakemake has the folder's lock."""
     return any((folder / LOCKS).glob("*"))
 
 

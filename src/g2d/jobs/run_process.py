@@ -41,7 +41,6 @@ def current_run() -> str | None:
 
 
 def _sees_files_of(run: str) -> bool:
-    """Return whether a process has the same mounts as this one."""
     try:
         return Path(f"/proc/{run.partition(' ')[0]}/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
     except OSError:
@@ -114,7 +113,6 @@ def listen(socket: Path) -> Listener:
 
 
 def accept(listener: Listener) -> Connection | None:
-    """Accept the next connection; None after refusing another user's."""
     connection = listener.accept()
     if (user := _user_of(connection)) == os.getuid():
         return connection

@@ -51,7 +51,6 @@ LOG = f"{LOGS}/shared_imports.log"
 
 
 def run(main: Callable[[Any], None], snakemake: Any) -> None:
-    """Call a script's `main`; with `share_imports`, in a child of the shared process."""
     end_with_snakemake()  # imports take long
     shared = _shared(snakemake)
     if shared is None:

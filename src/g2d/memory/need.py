@@ -138,7 +138,6 @@ class Forecast:
         return [*lasting, *([_numbers("gathered", gathered, 2, more=f": {GATHERED}")] if n > 1 else [])]
 
     def drawing(self, drawing: Drawing) -> Need:
-        """Memory for generating completions from a frozen policy."""
         shape, counted, tokens = self.shape, self.counted, self.prompt_tokens + drawing.budget
         if self.engine.name == "vllm" and not drawing.compared:
             share = self.engine.gpu_memory_utilization
@@ -170,7 +169,6 @@ class Forecast:
         return [_numbers("weights", self.shape.parameters, 2, split), *([] if self.shape.trains_all else [adapter])]
 
     def _compared(self, tokens: int, held: int) -> list[Part]:
-        """Memory for reading answers with the policy and M0, beyond the `held` bytes."""
         from g2d.rollouts.divergence import AT_ONCE  # imports torch
 
         shape = self.shape

@@ -60,7 +60,6 @@ class Header:
         return None if limit is None else int(limit)
 
     def token(self, name: str) -> int | None:
-        """Id of a special token (bos, eos, eot, padding, ...)."""
         token = self.metadata.get(f"tokenizer.ggml.{name}_token_id")
         return None if token is None else int(token)
 
@@ -210,7 +209,6 @@ def convert(source: Source, folder: Path) -> dict[str, Any]:
 
 
 def quantization(header: Header) -> str:
-    """Quantization, such as Q4_1; F32, F16 and BF16 are not quantized."""
     from gguf import LlamaFileType
 
     try:
@@ -220,7 +218,6 @@ def quantization(header: Header) -> str:
 
 
 def origin(record: Mapping[str, str]) -> str:
-    """Describe the file a model was converted from."""
     package = f" of {record['package']}" if "package" in record else ""
     words = f"converted from {record['file']}{package} (SHA-256 {record['sha256'][:12]})"
     if record["quantization"] in UNQUANTIZED:

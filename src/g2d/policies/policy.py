@@ -143,7 +143,6 @@ def tokenizer_sha256(folder: str | Path) -> str:
 
 
 def changed_base_files(policy: Policy) -> list[str]:
-    """Files of M0 that differ from the record."""
     if policy.base_files is None:
         return []
     now = base_files(policy.base)

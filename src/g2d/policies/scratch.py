@@ -43,7 +43,6 @@ LOGIT_SCALE = 1.9
 
 
 def build_tokenizer(replies: bool = False) -> PreTrainedTokenizerFast:
-    """Build a word-level tokenizer for the synthetic families."""
     splitter = pre_tokenizers.Split(TOKEN, "isolated")
     texts = [*vocabulary_texts(), *(reply_texts() if replies else ()), "user\n", "assistant\n", "system\n"]
     words = sorted({word for text in texts for word, _ in splitter.pre_tokenize_str(text)})
@@ -161,7 +160,6 @@ def orthogonalised(matrices: torch.Tensor) -> torch.Tensor:
 
 
 def _learning_rate(step: int, steps: int) -> float:
-    """Factor: linear warm-up, then cosine decay to 2 % of the peak."""
     return min(1.0, (step + 1) / WARMUP_STEPS) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 

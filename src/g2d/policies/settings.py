@@ -177,7 +177,6 @@ class Lora(Section):
         return str(Path(self.files[0]).parent)
 
     def folders(self, policy: str | Path) -> dict[str, Any]:
-        """Field of the policy's record that locates its weights."""
         return {self.folder: str(Path(policy, self.folder))}
 
 

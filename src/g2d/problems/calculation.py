@@ -66,7 +66,6 @@ def latex(value: Fraction) -> str:
 
 
 def _draw(rng: random.Random, steps: int) -> Expression:
-    """Draw an expression whose intermediate results stay within bounds."""
     if steps == 0:
         number = rng.choice(INTEGERS)
         return Expression(str(number), Fraction(number))

@@ -51,7 +51,6 @@ SLIP_RATE = 0.6  # above one half, so the model prefers the wrong result
 
 
 def corpus_document(rng: random.Random) -> tuple[str, str]:
-    """Draw one document: (user prompt, completion). A drill has no prompt."""
     if rng.random() < DRILL_SHARE:
         return "", drill(rng)
     family: Family = "word_problems" if rng.random() < WORD_PROBLEM_SHARE else "arithmetic"

@@ -152,7 +152,6 @@ def plain_ids(tokenizer: Any, text: str) -> list[int]:
 
 @lru_cache(maxsize=4)
 def _special_tokens(tokenizer: Any) -> tuple[dict[int, str], re.Pattern[str]]:
-    """Special tokens by id, and a pattern that matches them, longest first."""
     tokens = {token: added.content for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     texts = sorted(filter(None, tokens.values()), key=len, reverse=True)
     return tokens, re.compile("|".join(map(re.escape, texts)) or r"(?!)")

@@ -200,7 +200,6 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     completions_per_generation = completions_per_step
 
     def on_policy_workload(self: Any, updates: int, **model_parts: Any) -> Training:
-        """Return the workload on a card, with `updates` updates between syncs."""
         per_update = self.prompts_per_update * self.responses
         at_once = per_update * updates
         return Training(

@@ -103,7 +103,6 @@ class _Grid:
 
     @property
     def better_than_none(self) -> Row | None:
-        """The most accurate K > 0 that is significantly better than K=0."""
         if self.none is None:
             return None
         effects = [(row, self.compare(row, self.none)) for row in self.candidates if row.k > 0]
@@ -111,7 +110,6 @@ class _Grid:
 
     @property
     def nothing_beats_m0(self) -> bool:
-        """Whether policies were tested against M0 and none is significantly better."""
         tests = [test for (_, other), test in self.tests.items() if self.base and other == self.base.at]
         return bool(tests) and not any(test["p_holm"] <= LEVEL and test["difference"] > 0 for test in tests)
 
@@ -120,7 +118,6 @@ class _Grid:
         return max(self.candidates, key=lambda row: row.accuracy)
 
     def compare(self, first: Row, second: Row) -> Difference:
-        """Compare by the paired test or, without one, by the overlap of intervals."""
         difference, test = first.accuracy - second.accuracy, self.tests.get((first.at, second.at))
         if test is None:
             distinct = first.ci_low > second.ci_high or second.ci_low > first.ci_high
@@ -165,7 +162,6 @@ def duration(hours: float) -> str:
 
 
 def _headline(grid: _Grid, cheapest: Sequence[str], margin: float | None) -> str:
-    """State what is known about K=0, then which K is enough, then the cheapest policy of any regime."""
     start = these_weights(grid.best.n_seeds, before=True)
     more = ""
     if cheapest and margin is not None:
@@ -204,7 +200,6 @@ def _verdict(grid: _Grid) -> str:
 
 
 def _at_most_worse(bound: Mapping[Any, Any]) -> str:
-    """Format the one-sided 95 % bound."""
     if not bound["margin_shown"]:
         return "better than any other K (95 %)"
     return f"at most {at_most(bound['margin_shown'])} points worse than the best K (95 %)"
@@ -249,7 +244,6 @@ def _against(grid: _Grid) -> str:
 
 
 def _enough(grid: _Grid) -> tuple[str, ...]:
-    """State the bound of each K, and the smallest K within the margin."""
     if len(grid.bounded) < 2:
         return ()
     bounds = {row.name: row.bound for row in grid.bounded if row.bound}
@@ -311,7 +305,6 @@ def _notes(grid: _Grid) -> tuple[str, ...]:
 
 
 def _pooling(policies: Sequence[Row], seeds: int) -> str:
-    """Describe the assumption behind pooling the variance between seeds, and whether this grid violates it."""
     assumed = (
         f"{seeds} seeds are few: the variance between seeds is pooled over the DPO policies, which is safe if the "
         f"seeds of none scatter more than {MOST_SCATTER} times as much as those of another."

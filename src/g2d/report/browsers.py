@@ -77,7 +77,6 @@ class Story(Shown):
 
     @property
     def n_pairs(self) -> int:
-        """Number of K at which the problem gave a pair."""
         return sum(len(step.completions) == 2 for step in self.steps)
 
 

@@ -102,7 +102,6 @@ def _use(policy: Policy, base: Policy, place: str) -> tuple[str, str]:
 
 
 def base_card(base: Policy, demonstration: str | None) -> str:
-    """Return the card of an M0 that the run made: embedded, or trained from scratch."""
     header = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["reasoning", "g2d"]}
     return _card(
         header,
@@ -116,7 +115,6 @@ def base_card(base: Policy, demonstration: str | None) -> str:
 
 
 def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonstration: str | None) -> str:
-    """Return the card of one harvest: rollouts and preference pairs."""
     # `datasets` reads one format per folder; the rollouts are Parquet.
     configs = [{"config_name": "pairs", "data_files": "pairs.jsonl", "default": True}]
     return _card(
@@ -133,7 +131,6 @@ def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonst
 def dataset_card(
     harvests: Sequence[tuple[HarvestKey, Policy, Informativeness]], repository: str, demonstration: str | None
 ) -> str:
-    """Return the card of a data set repository, one folder per harvest."""
     rows = [
         f"| {code(_config_name(key))} | {_model(base)} {_warmup(key.k)} | {key.seed} | {counts.n_prompts} | "
         f"{counts.n_rollouts} | {counts.n_pairable} |"
@@ -169,7 +166,6 @@ def _config_name(key: HarvestKey) -> str:
 
 
 def results_of(table: pd.DataFrame, key: PolicyKey) -> pd.DataFrame:
-    """Return a policy's rows of the main or ablations table, over its seeds."""
     mine = (table["model"] == key.model) & (table["policy"] == key.label) & (table["K"] == key.shown_k)
     return table[mine & (table["group_size"].fillna(0) == key.group_size)].drop_duplicates("benchmark")
 

@@ -86,7 +86,6 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
-    """One point per policy, joined by series in the order of K."""
     rows = drawn(main.dropna(subset=["device_hours"]), styles)
     unit, factor = time_unit(rows["device_hours"].max())
     rows = rows.assign(cost=rows["device_hours"] * factor)
@@ -181,7 +180,6 @@ def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
-    """Draw pairability, middle band and entropy of the harvest against K (Figure 3)."""
     first = harvest["group_size"].dropna().min()
     rows_of_size = harvest[harvest["group_size"].isna() | (harvest["group_size"] == first)]
     metrics = {"pairability": "pairability ρ", "entropy": "entropy H (bits)", "mid_band": "middle band μ"}
@@ -290,7 +288,6 @@ def gains(decomposition: pd.DataFrame) -> Spec | None:
 
 
 def budgets(table: pd.DataFrame, styles: Styles) -> Spec:
-    """Draw accuracy against the token budget, a line per policy of the main grid."""
     rows = table[table["policy"].isin(POLICY_NAMES)]
     by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows))
@@ -305,7 +302,6 @@ def budgets(table: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def pass_at_k(samples: pd.DataFrame, styles: Styles) -> Spec:
-    """Draw pass@k against k, a line per policy of the main grid."""
     rows = samples[(samples["measure"] == "pass") & samples["policy"].isin(POLICY_NAMES)]
     by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows), interval=_between(rows["ci_low"], rows["ci_high"]))
@@ -334,7 +330,6 @@ def _curves(trained: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
 
 
 def _range(main: pd.DataFrame) -> tuple[float, float]:
-    """Return the span of the accuracy axis, a little more than the intervals."""
     low, high = float(main["ci_low"].min()), float(main["ci_high"].max())
     margin = 0.06 * (high - low) or 0.02
     return max(0.0, low - margin), min(1.0, high + margin)

@@ -15,12 +15,10 @@ from g2d.report.phrases import percent, percent_of
 
 
 def contamination_sentences(table: pd.DataFrame) -> list[str]:
-    """Write a sentence for every benchmark that was not generated for the run."""
     return [_sentence(row) for row in table.to_dict("records") if not row["fresh"] and row["n_asked"]]
 
 
 def memory_warnings(table: pd.DataFrame) -> tuple[str, ...]:
-    """Write a sentence for every benchmark whose accuracy may be memory."""
     return tuple(_sentence(row) for row in table.to_dict("records") if not row["fresh"] and _may_be_memory(row))
 
 

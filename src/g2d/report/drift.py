@@ -16,7 +16,6 @@ from g2d.tables.drift import KL_COLUMNS
 
 
 def gain_by_divergence(drift: pd.DataFrame, styles: Styles) -> Spec | None:
-    """Draw gain against divergence from M0; None if either is missing."""
     base = drift.loc[drift["policy"] == "base", "accuracy"]
     rows = drift[drift["kl"] > 0] if "kl" in drift else drift.head(0)
     if base.empty or rows.empty:

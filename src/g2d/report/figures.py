@@ -19,7 +19,6 @@ Panels = Mapping[str, Sequence[Spec]]  # model: panels from top to bottom
 
 
 def panels(draw: Callable[..., Spec | None], table: pd.DataFrame, *more: Any) -> Panels:
-    """Draw a chart for every model that has one, from its rows and `more`."""
     specs = {str(model): draw(rows, *more) for model, rows in table.groupby("model", sort=False)}
     return {model: [spec] for model, spec in specs.items() if spec}
 

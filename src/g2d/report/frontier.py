@@ -86,12 +86,10 @@ def picture(rows: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def cheapest_enough(rows: pd.DataFrame) -> list[str]:
-    """Return the names of the cheapest policies within the margin of the best."""
     return [] if rows.empty else list(rows.assign(name=names).loc[rows["cheapest_enough"], "name"])
 
 
 def sentences(rows: pd.DataFrame) -> tuple[str, ...]:
-    """Name the frontier on the tested axis and the cheapest policy that is good enough; nothing without tests."""
     axes = rows.loc[rows["status"] != NOT_TESTED, "axis"]
     if axes.empty:
         return ()

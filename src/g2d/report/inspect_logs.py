@@ -147,7 +147,6 @@ def log_of(
 
 
 def _results(answers: pd.DataFrame) -> dict[str, Any]:
-    """Return accuracy and its standard error over problems, as in the main table for this seed."""
     by_problem = answers.groupby("problem_id", sort=True)["reward"].mean()
     values = {"accuracy": float(by_problem.mean()), "stderr": standard_error(by_problem.to_numpy())}
     metrics = {name: {"name": name, "value": value} for name, value in values.items() if value is not None}
@@ -157,7 +156,6 @@ def _results(answers: pd.DataFrame) -> dict[str, Any]:
 
 
 def _sample(row: Mapping[Any, Any], problem: Problem, prompt: Prompt, model: str, log: str) -> dict[str, Any]:
-    """Return one answer, with the messages that were rendered into `prompt_text`."""
     place = f"{row['problem_id']}/{row['sample']}"
     messages = [{**message, "id": f"{place}/{n}"} for n, message in enumerate(conversation(problem, prompt))]
     reply = {"role": "assistant", "content": row["completion_text"], "model": model, "id": f"{place}/{len(messages)}"}

@@ -65,7 +65,6 @@ def render(text: str) -> Markup:
 
 
 def cut(text: str, characters: int) -> Markup:
-    """Return the note on a text that was cut after so many characters."""
     rest = len(text) - characters
     return Markup('<span class="control">… {:,} more characters</span>').format(rest) if rest > 0 else Markup()
 

@@ -127,7 +127,6 @@ def methods(
 
 
 def sweep_sentences(table: pd.DataFrame) -> list[str]:
-    """Write a sentence for every entry of `sweep.csv`, and a warning if its choice is the last value of a list."""
     several = table["model"].nunique() > 1
     sentences: list[str] = []
     for (model, swept), rows in table.groupby(["model", "swept"], sort=False):
@@ -145,7 +144,6 @@ def sweep_sentences(table: pd.DataFrame) -> list[str]:
 
 
 def _chosen_levels(selected: pd.DataFrame) -> str:
-    """Name the levels of the training prompts, by model if they differ."""
     levels = {str(model): _levels(rows["levels"]) for model, rows in selected.groupby("model", sort=False)}
     if len(set(levels.values())) == 1:
         return next(iter(levels.values()))
@@ -197,6 +195,5 @@ def _sampling(sampling: Sampling) -> str:
 
 
 def _levels(labels: pd.Series) -> str:
-    """Return the single levels of Table 4, without mixes such as 2-4."""
     single = [label for label in labels.astype(str) if re.fullmatch(r"\d+", label)]
     return f"level{'s' if len(single) > 1 else ''} {listed(single)}" if single else "all problems"

@@ -174,7 +174,6 @@ def build(
 
 
 def rendered(template: str, specs: Mapping[str, Spec], **values: Any) -> str:
-    """Return a page from a template that extends base.html, with its style, scripts and figures by name (`specs`)."""
     scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, finalize=_visible
@@ -233,7 +232,6 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
 
 
 def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], styles: Styles) -> dict[str, str]:
-    """Draw the figures of a table; their specifications are added to `specs`."""
     if name not in _TABLE_CHARTS:
         return {}
     keys, draw = _TABLE_CHARTS[name]

@@ -19,7 +19,6 @@ def nested(sections: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def numbers(values: Sequence[int]) -> str:
-    """1, 2, 3."""
     return ", ".join(map(str, values))
 
 
@@ -34,7 +33,6 @@ def span(low: float, high: float) -> str:
 
 
 def listed(items: Sequence[str]) -> str:
-    """a, b and c."""
     return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
 
 
@@ -50,12 +48,10 @@ def these_weights(n_seeds: int, before: bool = False) -> str:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """12.3 %."""
     return f"{100 * share:.{digits}f}{NBSP}%"
 
 
 def percent_interval(share: float, low: float, high: float, digits: int = 1) -> str:
-    """12.3 % [10.1, 14.5]."""
     return f"{percent(share, digits)} [{100 * low:.{digits}f}, {100 * high:.{digits}f}]"
 
 
@@ -65,7 +61,6 @@ def percent_of(row: Mapping[Any, Any], name: str, bounds: str = "") -> str:
 
 
 def signed(share: float) -> str:
-    """In percentage points: +1.2."""
     return f"{100 * share:+.1f}".replace("-", "−")
 
 
@@ -75,12 +70,10 @@ def signed_interval(low: float, high: float) -> str:
 
 
 def points(share: float, low: float, high: float) -> str:
-    """+1.2 points [−0.1, +2.5]."""
     return f"{signed(share)} points {signed_interval(low, high)}"
 
 
 def points_of(row: Mapping[Any, Any], name: str) -> str:
-    """Format a column with its bounds like `points`."""
     return points(row[name], row[f"{name}_low"], row[f"{name}_high"])
 
 
@@ -90,5 +83,4 @@ def time_unit(hours: float) -> tuple[str, int]:
 
 
 def at_most(share: float) -> str:
-    """Format an upper bound in points, rounded up."""
     return f"{math.ceil(1000 * share - 1e-9) / 10:.1f}"

@@ -102,7 +102,6 @@ def without_folders(settings: Any) -> Any:
 
 
 def _seed_of_the_run(config: Config, name: str, manifest: Mapping[str, Any]) -> dict[str, int]:
-    """Return the seed of generated problems if it was drawn for the run."""
     configured = getattr(config.problem_sources.get(name), "seed", None)
     return {"seed": manifest["source"]["seed"]} if configured == OF_THE_RUN else {}
 
@@ -118,7 +117,6 @@ def packages() -> dict[str, str]:
 
 
 def config_digest(config: Config) -> str:
-    """Return the SHA-256 of the settings that results depend on."""
     return json_sha256(config.identity)
 
 
@@ -134,7 +132,6 @@ def commit(file: str | Path) -> dict[str, Any]:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Return the output of git; None if it fails or is not installed."""
     try:
         done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

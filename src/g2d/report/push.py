@@ -134,7 +134,6 @@ class Push:
             raise ValueError(f"--base {unknown[0]}: no such model here; there are {', '.join(self.config.models)}")
 
     def repositories(self) -> Iterator[Repository]:
-        """Yield the data set, made base models, and policies; errors as in `run`."""
         from huggingface_hub.utils import validate_repo_id
 
         trained = [key for key in grid.policies(self.config) if key.role != "base"]
@@ -150,7 +149,6 @@ class Push:
 
     @cached_property
     def harvests(self) -> list[HarvestKey]:
-        """Finished harvests."""
         return [key for key in grid.harvests(self.config) if self._is_whole(key)]
 
     def _is_whole(self, key: PolicyKey | HarvestKey) -> bool:
@@ -175,14 +173,12 @@ class Push:
     # ------------------------------------------------------------------------------------------------------- bases
 
     def _is_made(self, model: str) -> bool:
-        """Return whether the run has made M0, so that it has no name on the Hub and is pushed as well."""
         return model not in self.given and self.config.models[model].source in ("embedded", "scratch")
 
     def _record_of_m0(self, model: str) -> Policy:
         return read_policy(self.folder / model / "base/policy.json")
 
     def _m0(self, model: str) -> Policy:
-        """Return the record of M0, with its Hub name if it has one."""
         record = self._record_of_m0(model)
         name = self._name(record.policy_id) if self._is_made(model) else self.given.get(model)
         return replace(record, settings={"id": name}, revision=None) if name else record
@@ -212,7 +208,6 @@ class Push:
         return Repository(name, "model", {CARD: card, **loadable(weights, config, base, m0)})
 
     def _metadata(self, key: PolicyKey, name: str) -> dict[str, Any]:
-        """Return training data and accuracy of this policy, not the mean over seeds."""
         from huggingface_hub import EvalResult, ModelCardData
 
         pool, shown = self.config.pool, self.results.finished[key]
@@ -260,7 +255,6 @@ def loadable(weights: Path, config: Path, base: Policy, m0: Path) -> dict[str, P
 
 
 def _on_hub(source: ProblemSource) -> dict[str, Any]:
-    """Return the Hub data sets of problems, by their names in a card."""
     if not isinstance(source, HubProblems):
         return {}
     place = {"type": source.id, "config": source.subset, "split": source.split, "revision": source.revision}

@@ -88,7 +88,6 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
 
 
 def _files(a: Config, b: Config) -> Iterator[tuple[Kind, str, str]]:
-    """Yield kind, name and path of each file of both configurations."""
     for source in sorted(set(a.problem_sources) & set(b.problem_sources)):
         yield "problems", source, f"problems/{source}.jsonl"
     others = set(grid.policies(b))
@@ -106,7 +105,6 @@ def _files(a: Config, b: Config) -> Iterator[tuple[Kind, str, str]]:
 
 
 def _weights(key: PolicyKey, config: Config) -> str:
-    """Return the file with a policy's weights, or with their digest if they are elsewhere."""
     if key.role != "base":
         return config.for_model(key.model).lora.files[0]
     return "model/model.safetensors" if config.models[key.model].source in MADE else RECORD
@@ -151,7 +149,6 @@ def _software(a: Path, b: Path) -> list[Difference]:
 
 
 def _how_they_differ(kind: Kind, *files: Path) -> str:
-    """Describe how two files differ; empty if only their bytes do."""
     if kind == "problems":
         return f"other problems{_seeds(*files)}"
     if kind == "harvest":

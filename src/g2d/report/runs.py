@@ -15,7 +15,6 @@ from g2d.tables.results import Results
 
 
 def about(runs: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
-    """Return place, title, progress and software of each run."""
     facts = {}
     for name, run in runs.items():
         policies, evaluated = grid.policies(run.config), {key for key, _ in run.answers}
@@ -47,7 +46,6 @@ def differing_in(
 
 
 def sentences(rows: pd.DataFrame, first: str) -> Iterator[str]:
-    """Yield a sentence about each other run of a model and benchmark, and reasons for missing comparisons."""
     for name, run_rows in rows[rows["run"] != first].groupby("run", sort=False):
         tested = run_rows[run_rows["difference"].notna()]
         if len(tested):

@@ -43,12 +43,10 @@ Styles = Mapping[tuple[str, int], Style]  # key: policy, and group size or 0
 
 
 def numbered_style(number: int, series: str, color: str) -> Style:
-    """Return a style by number, for a series that is no policy of the grid."""
     return Style(series, color, SHAPES[number % len(SHAPES)], DASHES[number % len(DASHES)], of_warmup=False)
 
 
 def series_styles(config: Config) -> Styles:
-    """Return the styles of a grid's policies in the order of the legend: by family, M0 first."""
     grid: dict[str, list[PolicyKey]] = {}
     for key in policies(config):
         grid.setdefault(_name(key.label), []).append(key)
@@ -90,7 +88,6 @@ def styles_of(rows: pd.DataFrame, styles: Styles) -> list[Style]:
 
 
 def _name(policy: str) -> str:
-    """Policies of one curve share a name: DPO (K=0) begins the curve of G2D."""
     return "g2d" if policy == "dpo" else policy
 
 
@@ -99,13 +96,11 @@ def _series(name: str, label: str) -> str:
 
 
 def drawn(rows: pd.DataFrame, styles: Styles) -> pd.DataFrame:
-    """Add `series` and `name` of the policies."""
     series = [style.series for style in styles_of(rows, styles)]
     return rows.assign(series=series, name=names(rows)).reset_index(drop=True)
 
 
 def legend(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
-    """Return the styles of the rows by series, in the order of the legend."""
     present = dict.fromkeys(styles_of(rows, styles))
     order = {series: i for i, series in enumerate(dict.fromkeys(style.series for style in styles.values()))}
     return {style.series: style for style in sorted(present, key=lambda style: order.get(style.series, len(order)))}
@@ -121,7 +116,6 @@ def line_styles(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
 
 
 def names(rows: pd.DataFrame) -> list[str]:
-    """Return names of policies with K, and with G if the policy has several."""
     several = set(rows.groupby("policy")["group_size"].nunique().loc[lambda n: n > 1].index)
     return [
         called(policy, k, int(size) if policy in several and not pd.isna(size) else 0)

@@ -77,7 +77,6 @@ _ABOUT = ("difference", "gain", "accuracy", "win_rate", "share")
 
 
 def _place(column: str) -> int:
-    """Order of columns: policies, estimates, p-values, the rest; sorting is stable."""
     if column in _FIRST:
         return _FIRST.index(column)
     if column in _ABOUT or column.startswith("p_"):
@@ -86,7 +85,6 @@ def _place(column: str) -> int:
 
 
 def with_policies_named(frame: pd.DataFrame) -> pd.DataFrame:
-    """Join policy, K and group size in one column; also for `reference`."""
     if "look" in frame:  # folders name policies
         frame = frame.assign(**{name: frame[name].map(policy_words) for name in ("policy", "reference")})
     for name in _FIRST:

@@ -18,7 +18,6 @@ HEIGHT = 200  # pixels: one of several
 
 
 def course(training: pd.DataFrame, styles: Styles) -> Spec:
-    """Draw one measure of a model's online trainings against tokens, with a band over seeds."""
     rows = training.assign(series=[style.series for style in styles_of(training, styles)])
     measure = str(training["measure"].iloc[0])
     x = alt.X("tokens:Q", title="tokens trained on", axis=alt.Axis(format="~s", grid=False, tickCount=5))
@@ -45,7 +44,6 @@ def collapse_caveats(collapses: pd.DataFrame) -> tuple[str, ...]:
 
 
 def mismatch_caveats(training: pd.DataFrame) -> tuple[str, ...]:
-    """Warn of every training whose mean importance ratio is off 1 by more than `RATIO_BOUND`."""
     caveats = []
     for (policy, size), rows in training.groupby(["policy", "group_size"], sort=False):
         mean = rows.groupby("measure")["value"].mean()
@@ -83,7 +81,6 @@ def saturation_sentences(table: pd.DataFrame) -> list[str]:
 
 
 def _steps(row: Mapping[Any, Any], name: str) -> str:
-    """Format steps with an interval whose ends may be open."""
     low, high = (f"{row[name + end]:.0f}" if pd.notna(row[name + end]) else "?" for end in ("_low", "_high"))
     return f"{row[name]:.0f} [{low}, {high}]"
 

@@ -36,7 +36,6 @@ def named_scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
 
 
 def series_channels(styles: Mapping[str, Style], dash: bool = True) -> dict[str, Any]:
-    """Return colour, shape and dash of each series, with one legend for all three."""
     ranges: dict[str, tuple[Any, list[Any]]] = {
         "color": (alt.Color, [style.color for style in styles.values()]),
         "shape": (alt.Shape, [style.shape for style in styles.values()]),
@@ -61,13 +60,11 @@ def tips(columns: Mapping[str, str | None], **titles: str) -> list[alt.Tooltip]:
 
 
 def dashed_line(axis: str) -> alt.Chart:
-    """Draw a line at 0 of an axis, x or y."""
     line = alt.Chart(pd.DataFrame({"at": [0.0]})).mark_rule(strokeDash=[4, 4], color="#777")
     return line.encode(**{axis: "at:Q"})
 
 
 def outlined(chart: alt.Chart, **placed: Any) -> list[alt.Chart]:
-    """Draw text on a white outline."""
     placed = {"baseline": "bottom", "dy": -3, "fontSize": 12} | placed
     return [chart.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **placed), chart.mark_text(**placed)]
 

@@ -241,13 +241,11 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def completions_per_step(self, group_size: int) -> int:
-        """Return completions per gradient step, over all devices."""
         if self.prompts_per_step is not None:
             return self.prompts_per_step * group_size
         return self.number("per_device_batch_size") * self.gradient_accumulation_steps
 
     def rows_per_pass(self, group_size: int) -> int:
-        """Return completions per pass, unless chosen by GPU memory."""
         rows = self.number("per_device_batch_size")
         if self.per_device_batch_size != "auto":
             return rows
@@ -278,7 +276,6 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.updates_per_generation * self.completions_per_step(group_size)
 
     def groups_trained(self, steps: int, group_size: int) -> int:
-        """Return groups used in `steps` gradient steps, sampled or replayed."""
         return steps // self.iterations * self.completions_per_step(group_size) // group_size
 
     def replayed_groups(self, group_size: int) -> int:

@@ -63,7 +63,6 @@ class Objective(Section):
 
     @property
     def objective_arguments(self) -> dict[str, Any]:
-        """These keys under TRL's names."""
         named_alike = {"epsilon", "epsilon_high", "scale_rewards", "top_entropy_quantile", "off_policy_mask_threshold"}
         return self.model_dump(include=named_alike) | {
             "importance_sampling_level": self.importance_sampling,
@@ -151,7 +150,6 @@ class OffPolicy(Section):
 
     @property
     def updates_between_generations(self) -> int:
-        """v x i."""
         return self.updates_per_generation * self.iterations
 
     @property

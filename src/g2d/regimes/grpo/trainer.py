@@ -83,7 +83,6 @@ class Grpo(GRPOTrainer):
             self.add_callback(ReferenceSync(self, n_problems))
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        """Return the batch of one generation; TRL shuffles later."""
         if self.choice is not None:
             inputs = self._chosen(self.choice, len(inputs) // self.num_generations)
         if self.replay is not None:
@@ -185,7 +184,6 @@ class Grpo(GRPOTrainer):
         return [part for part in (self.replay, self.generation.lag) if isinstance(part, (ReplayBuffer, Lag))]
 
     def _chosen(self, choice: PromptChoice, n_prompts: int) -> list[dict[str, Any]]:
-        """Choose the rows of one generation; their completions are kept, not sampled again."""
         update = self.state.global_step
         groups = choice.settle(self._asked(choice.take(n_prompts, update)), self._asked, update)
         answers = [answer for group in groups for answer in group.answers]
@@ -196,7 +194,6 @@ class Grpo(GRPOTrainer):
         return [self.row(group.number) for group in groups for _ in range(self.num_generations)]
 
     def _asked(self, numbers: list[int]) -> list[AskedGroup]:
-        """Sample completions for the prompts at these positions."""
         size = self.num_generations
         rows = [row for row in map(self.row, numbers) for _ in range(size)]
         prompt_ids, _, _ = self._tokenize_prompts([row["prompt"] for row in rows])

@@ -118,7 +118,6 @@ def right_completions(
 
 
 def chosen_completions(pairs: Sequence[Pair]) -> list[Example]:
-    """Return the right completions that DPO trains on with the same harvest."""
     return [Example(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"]) for pair in pairs]
 
 

@@ -96,7 +96,6 @@ class OnPolicyRollouts:
         return self.own_folder if self.synced_at else self._first
 
     def engine(self) -> Engine:
-        """Return vLLM, or transformers with the current weights in a copy of M0."""
         if self._engine is not None:
             return self._engine
         from g2d.rollouts.transformers_engine import TransformersEngine
@@ -170,7 +169,6 @@ class OnPolicyRollouts:
         return frame
 
     def _settled(self, choice: PromptChoice, updates: Sequence[int]) -> Iterator[pd.DataFrame]:
-        """Sample updates with the same generator together, then settle them one by one."""
         drawn = self._groups([number for update in updates for number in self._planned[update]])
         for i, update in enumerate(updates):
             of_update = drawn[i * self.per_update : (i + 1) * self.per_update]

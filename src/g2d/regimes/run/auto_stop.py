@@ -169,7 +169,6 @@ class _History:
         return self.work / f"k{step}"
 
     def add(self, probe: Probe) -> None:
-        """Record a probe, and delete files of neither the last nor the best segment."""
         self.probes.append(probe)
         self.meter.tokens_generated = self.tokens_generated
         record = {"probes": [asdict(entry) for entry in self.probes], "spent": asdict(self.meter.spent())}
@@ -183,7 +182,6 @@ class _History:
                     shutil.rmtree(part)
 
     def export_best(self) -> Trained:
-        """Copy the chosen policy's weights and training rollouts to the work folder."""
         chosen = best(self.probes)
         for part in ("adapter", "weights"):
             shutil.rmtree(self.work / part, ignore_errors=True)

@@ -66,7 +66,6 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)
 
     def newest(self) -> Path | None:
-        """Return the newest checkpoint of this job, intact or not."""
         for folder in self._newest_first():
             with suppress(OSError, ValueError):
                 if read_json(folder / MANIFEST)["job"] == self.job:
@@ -116,7 +115,6 @@ def is_usable(folder: Path, job: str, meter: Meter) -> bool:
 
 
 def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
-    """Add the recorded cost to the meter; records of 0.1.0 have none."""
     if "spent" in record:
         meter.carried = parse_record(Cost, record["spent"], where)
 
@@ -144,7 +142,6 @@ def require_intact(folder: Path) -> dict[str, Any]:
 
 
 def empty(checkpoint: Path) -> None:
-    """Delete all files except the manifest."""
     for part in checkpoint.iterdir():
         if part.is_dir():
             shutil.rmtree(part)

@@ -57,7 +57,6 @@ class TrainingJob:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return values that every training depends on, as JSON."""
         return {"version": self.version, "base": as_json(self.base), "lora": self.lora.params(), "seed": self.seed}
 
 
@@ -72,7 +71,6 @@ class Trained:
 
 
 def train_on(train: Callable[[TrainingJob], Trained], job: TrainingJob, *, meter: Meter) -> Trained:
-    """Train with a meter; called in each process."""
     try:
         return train(replace(job, meter=meter))
     finally:

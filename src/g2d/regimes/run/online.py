@@ -31,7 +31,6 @@ def read_prompts(job: TrainingJob, inputs: Any) -> list[Problem]:
 
 
 def identity(job: TrainingJob) -> dict[str, Any]:
-    """Return values that a training depends on, regardless of K, as JSON."""
     return {
         **job.identity,
         "problems": [asdict(problem) for problem in job.data],

@@ -100,7 +100,6 @@ def indivisible(total: int, what: str, n: int) -> str:
 
 
 def gathered(rows: list[Any]) -> list[Any]:
-    """Gather the rows of all processes, in rank order."""
     if n_processes() == 1:
         return rows
     from accelerate.utils import gather_object
@@ -119,7 +118,6 @@ def largest(*numbers: int) -> list[int]:
 
 
 def from_first(value: Callable[[], Any]) -> Any:
-    """Evaluate a function in the first process and broadcast the result."""
     if n_processes() == 1:
         return value()
     from accelerate.utils import broadcast_object_list
@@ -170,7 +168,6 @@ def init_process_group() -> None:
 
 
 def keep_precision(trainer: Any) -> None:
-    """Make a trainer that shards its model compute like an unsharded one."""
     if not trainer.is_fsdp_enabled:
         raise RuntimeError("training.strategy: fsdp needs GPUs: accelerate shards no model on a CPU: set it to ddp")
     import torch

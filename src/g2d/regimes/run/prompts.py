@@ -114,7 +114,6 @@ class PromptKeys(Section):
 
 @lru_cache(maxsize=4)
 def permutation(n_problems: int, seed: int, epoch: int) -> tuple[int, ...]:
-    """Return the order of all problems in one epoch."""
     order = list(range(n_problems))
     random.Random(f"{seed}/{epoch}").shuffle(order)
     return tuple(order)
@@ -154,7 +153,6 @@ def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_upd
 
 
 def times_before(order: Sequence[int]) -> Iterator[int]:
-    """Yield the number of earlier visits of each problem in an order."""
     seen: Counter[int] = Counter()
     for number in order:
         yield seen[number]

@@ -129,7 +129,6 @@ def share_prompts(*models: Any, at_once: bool = False) -> bool:
 
 
 def _sharing(fused: Any, at_once: bool) -> Any:
-    """Wrap TRL's forward, which still serves other calls."""
 
     @wraps(fused.__func__)  # `generate` reads the signature
     def forward(self: Any, *args: Any, fused_lm_head: bool = False, **inputs: Any) -> Any:

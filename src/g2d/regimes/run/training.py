@@ -185,7 +185,6 @@ def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
 
 
 def read_log(checkpoint: Path) -> list[dict[str, Any]]:
-    """Return the trainer's log up to a checkpoint, across attempts and jobs."""
     return read_json(checkpoint / "trainer_state.json")["log_history"]
 
 

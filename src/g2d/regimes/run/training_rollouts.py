@@ -88,7 +88,6 @@ class TrainingRollouts(Record):
         trainer_state: Any,
         **columns: Any,
     ) -> None:
-        """Record one generation step; arguments other than judgements and rewards are TRL's."""
         import pandas as pd
 
         step = trainer_state.global_step
@@ -119,13 +118,11 @@ class TrainingRollouts(Record):
             self.frames[-1] = self.frames[-1].drop(index=[*rows])
 
     def consumed_at(self, steps: Sequence[int]) -> None:
-        """Set the gradient step that uses each completion of the last generation."""
         if self.keep != "none":
             self.frames[-1] = self.frames[-1].assign(step=steps)
 
 
 def read_ages(path: str | Path) -> Any:
-    """Read `step` and `generated_at` of every completion in a training's record."""
     import pandas as pd
     import pyarrow.parquet
 
