@@ -52,7 +52,6 @@ def parts(settings: Section) -> list[Section]:
 
 
 def reward_of(settings: Section) -> tuple[Reward, Section]:
-    """Return the reward that an entry of `rewards` selects, and its settings."""
     if isinstance(settings, PythonReward):
         return settings.selected
     return REWARDS[settings.reward], settings  # type: ignore[attr-defined]
@@ -87,7 +86,6 @@ def reward_params(settings: Section) -> dict[str, Any]:
 
 
 def made_files(settings: Section) -> list[str]:
-    """Files that a rule must make before the reward can judge."""
     return [file for reward, selected in map(reward_of, parts(settings)) for file in reward.files(selected)]
 
 

@@ -155,7 +155,6 @@ def _parameters(file: str, function: str) -> set[str]:
 
 @cache
 def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """The function, and the names in `GIVEN` that it accepts."""
     module = _module(file)
     function = getattr(module, name, None)
     if not callable(function):

@@ -81,7 +81,6 @@ class ContinuousBatch:
                 longest += 1
 
     def _pass_on(self, queue: deque[Sample]) -> dict[Sample, list[int]]:
-        """Collect completed samples from the free rows and assign the rows to the next samples."""
         rows = self.rows
         free = rows.free.nonzero().flatten()
         drawn = zip(free.tolist(), rows.tokens[free].tolist(), rows.counts[free].tolist(), strict=True)

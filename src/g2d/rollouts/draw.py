@@ -30,7 +30,6 @@ def sampling(settings: Sampling, seed: int) -> Decoding:
 
 
 def evaluation_decoding(settings: Evaluation) -> Decoding:
-    """Return greedy (paper, Table 1) or sampled decoding."""
     drawn = settings.sampled
     return Decoding(
         samples_per_prompt=drawn.n if drawn else 1,
@@ -170,7 +169,6 @@ def with_rewards(
 def completed(
     engine: Engine, problems: Sequence[Problem], prompt: Prompt | None, decoding: Decoding
 ) -> Iterator[tuple[Problem, Request, int, Completion]]:
-    """Yield every completion with its problem, its request, and its number among the samples."""
     requests = [engine.request(p.problem_id, conversation(p, prompt) if prompt else p.prompt) for p in problems]
     for problem, request, completions in zip(problems, requests, engine.generate(requests, decoding), strict=True):
         for sample, completion in enumerate(completions):

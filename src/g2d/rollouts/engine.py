@@ -70,7 +70,6 @@ class ModelEngine:
         self.context = context
 
     def render(self, shown: Messages | str) -> str:
-        """See `Engine`."""
         return document(self.tokenizer, shown) if isinstance(shown, str) else render(self.tokenizer, shown)
 
     def request(self, problem_id: str, shown: Messages | str) -> Request:

@@ -125,7 +125,6 @@ def require_known_problems(rollouts: pd.DataFrame, problems: Sequence[Problem]) 
 
 
 def combinations_of(name: str, right: Sequence[int], wrong: Sequence[int], seed: int) -> Iterator[tuple[int, int]]:
-    """Yield all combinations of a right and a wrong `sample` of a prompt, in random order."""
     first = (
         right[uniform(seed, name, "chosen") % len(right)],
         wrong[uniform(seed, name, "rejected") % len(wrong)],

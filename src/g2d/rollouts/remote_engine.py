@@ -29,15 +29,12 @@ class RemoteEngine:
         self.died = died
 
     def render(self, shown: Any) -> str:
-        """See `Engine`."""
         return str(self.ask("render", shown))
 
     def request(self, problem_id: str, shown: Any) -> Any:
-        """See `Engine`."""
         return self.ask("request", problem_id, shown)
 
     def generate(self, requests: Any, decoding: Any) -> Any:
-        """See `Engine`."""
         return self.ask("generate", requests, decoding)
 
     def ask(self, method: str, *arguments: Any) -> Any:
@@ -59,7 +56,6 @@ class RemoteEngine:
         return answer
 
     def close(self) -> None:
-        """Close the connection."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None

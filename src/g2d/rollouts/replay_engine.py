@@ -86,7 +86,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _parquet_rows(path: Path) -> list[dict[str, Any]]:
-    """Read rows without null and NaN values."""
     try:
         rows = pyarrow.parquet.read_table(path).to_pylist()
     except Exception as error:  # pyarrow raises several unrelated types

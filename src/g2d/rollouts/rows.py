@@ -35,7 +35,6 @@ def is_supported(model: Any) -> bool:
 
 
 def kinds_of_layers(config: Any) -> frozenset[str]:
-    """Return the kinds of attention layers, by transformers' names."""
     return frozenset(get_layer_types_and_kwargs(config.get_text_config(decoder=True))[0])
 
 
@@ -107,7 +106,6 @@ class RowCache(Cache):
         return 0 if self.prefix is None else int(self.prefix.get_seq_length())
 
     def prefix_of(self, rows: int) -> DynamicCache:
-        """Repeat the prefix for `rows` rows, to read prompts after it."""
         read = DynamicCache()
         for index, states in enumerate(self.prefix or ()):
             read.update(*(prefix.expand(rows, -1, -1, -1) for prefix in states[:2]), index)

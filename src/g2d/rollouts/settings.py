@@ -45,7 +45,6 @@ class EngineSettings(Section):
 
     @property
     def identity(self) -> str:
-        """Return the part that results depend on."""
         return self.name
 
 

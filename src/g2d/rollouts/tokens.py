@@ -73,7 +73,6 @@ def _require_own(digests: Iterable[str], base: Policy, what: str) -> None:
 
 
 def _tokenizer(base: Policy) -> tuple[PreTrainedTokenizerBase, int]:
-    """Load M0's tokenizer and find the token that closes a turn."""
     tokenizer = load_tokenizer(base)
     return tokenizer, closing_token(tokenizer, end_tokens(base, tokenizer))
 

@@ -39,23 +39,18 @@ class SubprocessEngine(RemoteEngine):
         self.ask("open", policy, settings, keywords)
 
     def start_for(self, prompt_texts: Iterable[str], max_completion_length: int) -> None:
-        """See `VllmEngine`."""
         self.ask("start_for", prompt_texts, max_completion_length)
 
     def serve(self, policy: Policy) -> None:
-        """See `VllmEngine`."""
         self.ask("serve", policy)
 
     def use_adapter(self, folder: str | Path | None) -> None:
-        """See `VllmEngine`."""
         self.ask("use_adapter", folder)
 
     def draw(self, *arguments: Any) -> Any:
-        """See `VllmEngine`."""
         return self.ask("draw", *arguments)
 
     def close(self) -> None:
-        """End the subprocess."""
         super().close()
         self._process.wait()
         charge(Elsewhere(-self._charged, 0))  # `wait` has counted them again

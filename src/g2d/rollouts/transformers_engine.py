@@ -89,7 +89,6 @@ class TransformersEngine(ModelEngine):
         stream: Callable[[Sample], np.ndarray],
         samples: Sequence[Sample],
     ) -> dict[Sample, list[int]]:
-        """Sample the tokens of every sample, including the token that ends it."""
         drawn: dict[Sample, list[int]] = {}
         with torch.inference_mode(not self.divided):  # inference mode would make gathered shards read-only
             if is_supported(self.model):

@@ -185,7 +185,6 @@ class VllmEngine(ModelEngine):
             self._llm.llm_engine.add_lora(self._adapter)
 
     def start_for(self, requests: Iterable[Request], max_completion_length: int) -> None:
-        """Start the engine, large enough for the prompt of every request and its completion."""
         self._reach(self.tokens_of(requests), max_completion_length)
 
     def start(self, context: int) -> None:
@@ -248,7 +247,6 @@ class VllmEngine(ModelEngine):
         cleanup_dist_env_and_memory()
 
     def _reach(self, prompts: Sequence[Sequence[int]], budget: int) -> None:
-        """Start or restart the engine if it lacks room for the longest prompt and its completion."""
         longest, (_, limit) = max(map(len, prompts)), self.context
         if longest + budget > self._room or self._llm is None:
             needed = longest + max(budget, self.longest_completion)

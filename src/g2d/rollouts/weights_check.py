@@ -56,13 +56,11 @@ class Reference(NamedTuple):
 
 
 def fixed_texts(tokenizer: Any) -> list[list[int]]:
-    """Return the last tokens of the fixed texts in the model's chat template."""
     chats = [([{"role": "user", "content": question}], answer) for question, answer in TEXTS]
     return [[*prompt_ids(tokenizer, chat), *plain_ids(tokenizer, answer)][-LONGEST:] for chat, answer in chats]
 
 
 def candidates(texts: Sequence[Sequence[int]]) -> list[int]:
-    """Return the tokens that are scored after each prefix."""
     return sorted({token for text in texts for token in text[-PREFIXES:]})
 
 

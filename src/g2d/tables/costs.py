@@ -137,7 +137,6 @@ def _overlap_s(costs: Sequence[Cost]) -> float | None:
 
 
 def _axes(costs: Sequence[Cost], price: Price | None) -> dict[str, float]:
-    """Cost of jobs on each axis that is known for all of them."""
     costs_by_axis = {
         "tokens_generated": sum(cost.tokens_generated for cost in costs),
         "device_hours": _device_hours(costs),
@@ -256,11 +255,9 @@ def spent_on(
 
 
 def _tokens_trained(arm: Arm | None, log: Sequence[Mapping[str, float]]) -> float:
-    """The trainer's running count times the iterations; only the first gradient step of a generation logs it."""
     counted = max(row["num_tokens"] for row in log if "num_tokens" in row)
     return counted * (getattr(arm.settings, "iterations", 1) if arm else 1)
 
 
 def read_log(file: Path) -> list[dict[str, Any]]:
-    """Read the log of a trainer, a row per step."""
     return [parse_json(line) for _, line in read_lines(file)]

@@ -78,7 +78,6 @@ def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
 
 
 def plan_words(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the plan, its date and the exploratory comparisons; empty without entries."""
     if not entries or not entries[-1]["plan"]["primary"]["models"]:
         return ""
     first, last = entries[0], entries[-1]
@@ -96,7 +95,6 @@ def plan_words(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _finished_evaluations(results: str | Path) -> int:
-    """Count the benchmarks that trained policies have answered."""
     return sum(file.stem != DEVELOPMENT for file in Path(results).glob("*/seed*/**/eval/*.parquet"))
 
 

@@ -88,7 +88,6 @@ def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]
 
 
 def _main_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iterator[Family]:
-    """Yield the families of DPO, of automatic warm-ups or of GRPO (only against M0)."""
     role = members[0].role
     references = {
         "M0": [policy for policy in policies if policy.role == "base"],
@@ -107,7 +106,6 @@ def _main_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Itera
 
 
 def _added_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iterator[Family]:
-    """Yield the families of all entries of `regimes`, or of all ablations."""
     role, name = members[0].role, CALLED[members[0].role]
     yield f"{name} against M0", [(policy, other) for other in policies if other.role == "base" for policy in members]
     against_reference = [(policy, policy.reference) for policy in members if policy.reference in policies]
@@ -169,7 +167,6 @@ class Paired:
         return SeedPool(accuracies.reshape(-1, len(seeds)), both)
 
     def tested(self, family: Collection[tuple[Row, Row]]) -> list[Comparison]:
-        """Compare all pairs of a family, corrected for one another."""
         return corrected([compare(*self.pair(*pair), self.pool(*pair), len(family), self.clusters) for pair in family])
 
     @property
@@ -194,7 +191,6 @@ class Paired:
         return Differences([*self.correct.values()], pool, self.clusters)
 
     def _of_seeds(self, row: Row, seeds: Sequence[int | None]) -> np.ndarray:
-        """Return the answers of a policy over these seeds, or M0's."""
         if self.seeds[row] == [None]:
             return self.correct[row]
         return self.correct[row][[self.seeds[row].index(seed) for seed in seeds]]

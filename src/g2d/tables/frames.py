@@ -39,17 +39,14 @@ TYPE_OF = {name: kind for kind, names in TYPES.items() for name in names.split()
 
 
 def columns(*names: str, **types: str) -> dict[str, str]:
-    """Return the types of columns, named in strings separated by spaces; `types` differ from `TYPES` in this table."""
     return {name: types.get(name) or TYPE_OF.get(name, "float64") for name in " ".join(names).split()}
 
 
 def interval(name: str, ends: tuple[float | None, float | None]) -> dict[str, float | None]:
-    """Return the cells of the ends of an interval."""
     return {f"{name}_low": ends[0], f"{name}_high": ends[1]}
 
 
 def estimate(name: str, value: float | None, ends: tuple[float | None, float | None]) -> dict[str, float | None]:
-    """Return the cells of a number and of its interval."""
     return {name: value} | interval(name, ends)
 
 
@@ -78,7 +75,6 @@ def table_of(
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the values that are not None, or None without any."""
     numbers = [value for value in values if value is not None]
     return float(np.mean(numbers)) if numbers else None
 

@@ -89,7 +89,6 @@ def _margin(bound: Margin | None) -> dict[str, Any]:
 
 
 def _standing(standing: Standing, names: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the cells of a standing, from the names of the tested policies."""
     by = {} if standing.beaten_by is None else names[standing.beaten_by]
     beaten_by = {
         "beaten_by": by.get("policy"),

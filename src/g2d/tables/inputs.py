@@ -111,7 +111,6 @@ class Inputs:
         return self._built[name]
 
     def path(self, file: str) -> Path:
-        """Return the path of a file that jobs call `results/...`."""
         return self.folder / Path(file).relative_to("results")
 
     def read(self, part: str, read: Callable[..., Any], *arguments: Any) -> dict[Any, Any]:
@@ -125,11 +124,9 @@ class Inputs:
 
     @cached_property
     def finished(self) -> dict[PolicyKey, PolicyKey]:
-        """Finished policies, with the K that tables show."""
         return {key: key for key in grid.with_steps_taken(self.records)}
 
     def equal(self, pairs: Iterable[tuple[str, str]]) -> list[bool]:
-        """Return for each pair whether the second answer equals the first."""
         judged = verify_batch([(first, rf"\boxed{{{second}}}") for first, second in pairs], workers=self.threads)
         return [judgement.verdict == "correct" for judgement in judged]
 
@@ -140,13 +137,11 @@ class Inputs:
 
     @cached_property
     def device_hours(self) -> dict[PolicyKey, float]:
-        """Device-hours of each finished policy; 0 for M0."""
         trained = {key: self.costs[key].device_hours for key in self.finished if key in self.costs}
         return {key: trained.get(key, 0.0) for key in self.finished.values() if key in trained or key.role == "base"}
 
     @cached_property
     def calibrated(self) -> Measured:
-        """`calibration_of` each trained policy."""
         return {key: calibration_of(cost.records, self.price) for key, cost in self.costs.items()}
 
     @cached_property
@@ -160,12 +155,10 @@ class Inputs:
 
     @cached_property
     def spent(self) -> Measured:
-        """`spent_on` each trained policy."""
         return {key: spent_on(key, cost.records, self.config, self.path) for key, cost in self.costs.items()}
 
     @cached_property
     def paid(self) -> Measured:
-        """`costs_of` each trained policy."""
         return {key: costs_of(key, cost.records, self.spent[key], self.config) for key, cost in self.costs.items()}
 
     @cached_property
@@ -187,12 +180,10 @@ class Inputs:
 
     @cached_property
     def counts(self) -> dict[HarvestKey, pd.DataFrame]:
-        """`success_counts` of each harvest."""
         return {key: success_counts(rollouts) for key, rollouts in self.harvested.items()}
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """Each harvest with the accuracy of the policy trained on it."""
         return correlation_points(self.summaries, self.answers)
 
     @cached_property
@@ -203,7 +194,6 @@ class Inputs:
 
     @cached_property
     def temperatures(self) -> dict[str, dict[float, pd.DataFrame]]:
-        """Rollouts of the calibration by model and temperature."""
         by_model: dict[str, dict[float, pd.DataFrame]] = {}
         for (model, temperature), rollouts in self.read("temperatures", read_rollouts, WITHOUT_TEXTS).items():
             by_model.setdefault(model, {})[float(temperature)] = rollouts
@@ -211,7 +201,6 @@ class Inputs:
 
     @cached_property
     def logs(self) -> dict[Any, pd.DataFrame]:
-        """`steps_of` each online training, by the policy at its end."""
         logs, ages = self.read("logs", read_log), self.read("ages", read_ages)
         return {
             last: steps_of(

@@ -87,7 +87,6 @@ def _is_planned(family: str) -> bool:
 
 
 def written_plan(config: Config, steps: Steps = "holm") -> dict[str, Any]:
-    """Return the content of `plan.json`: the plan of each model, and the settings that affect the answers."""
     assert config.looks is not None
     benchmark = next(iter(config.benchmarks))
     settings = {name: value for name, value in config.identity.items() if name not in WITHOUT_ANSWERS}
@@ -154,7 +153,6 @@ def _require_consistent(config: Config, looks: Mapping[str, Mapping[str, Any]], 
 
 
 def _seeds_after(looks: Iterable[Look]) -> dict[str, int]:
-    """Return the number of seeds of each policy after looks of several models."""
     return {
         own.policy: own.next_seeds
         for look in looks
@@ -164,12 +162,10 @@ def _seeds_after(looks: Iterable[Look]) -> dict[str, int]:
 
 
 def _next(looks: Iterable[Look]) -> dict[str, int]:
-    """Return the number of seeds of each policy that gets further ones."""
     return {policy: n for look in looks for policy, n in look.next.items()}
 
 
 def other_plans(looks: Looks | None, results: str | Path = "results") -> list[str]:
-    """Return the folders of other plans that have looks in a results folder."""
     folders = {file.parent.relative_to(results).as_posix() for file in Path(results).glob("looks/**/look1.json")}
     return sorted(folders - {looks.folder if looks else ""})
 
@@ -216,7 +212,6 @@ def take(config: Config, number: int, results: str | Path = "results") -> dict[s
 
 
 def looks_of(model: str, looks: Mapping[str, Mapping[str, Any]]) -> list[Look]:
-    """Return the looks of a model, first to last."""
     records = (look["models"].get(model) for look in looks.values())
     return [LOOK.validate_python(record) for record in records if record]
 

@@ -126,15 +126,12 @@ class Results(Inputs):
         return pd.read_parquet(self._of(of) / (f"eval/{benchmark}.parquet" if benchmark else "rollouts.parquet"))
 
     def samples(self, of: PolicyKey | str, benchmark: str) -> pd.DataFrame:
-        """Read the answers that `evaluation.sampled` adds to the greedy ones, as `rollouts` does."""
         return pd.read_parquet(self._of(of) / f"samples/{benchmark}.parquet")
 
     def pairs(self, of: HarvestKey | str) -> pd.DataFrame:
-        """Read the preference pairs of a harvest, a row each (`g2d.rollouts.pairs.Pair`)."""
         return pd.DataFrame(read_pairs(self._of(of) / "pairs.jsonl"))
 
     def problems(self, name: str) -> pd.DataFrame:
-        """Read the problems of a benchmark, or of the `pool` of training problems, a row each."""
         return pd.DataFrame([asdict(problem) for problem in read_problems(self.folder / f"problems/{name}.jsonl")])
 
     def _of(self, of: PolicyKey | HarvestKey | str) -> Path:
@@ -147,7 +144,6 @@ class Results(Inputs):
 
     @cached_property
     def _trained(self) -> list[PolicyKey]:
-        """Trained policies, including warm-ups that are not evaluated."""
         shown = {key: key for key in self._policies}
         return [shown.get(key, key) for key in grid.trainings(self.config)]
 

@@ -104,7 +104,6 @@ def _difference(test: Comparison) -> dict[str, Any]:
 
 
 def _reasons(both: Sequence[Results], model: str, benchmark: str) -> list[str]:
-    """Return the reasons why two runs cannot be compared on a model and benchmark."""
     if not all(model in run.config.models for run in both):
         return []  # nothing to compare
     # Prompts are compared below, from the answers.
@@ -133,7 +132,6 @@ def _verifiers(runs: Sequence[Results]) -> list[dict[str, Any]]:
 
 
 def _other_questions(first: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
-    """Yield the differences between the questions of two sets of answers."""
     first, other = (rows.drop_duplicates("problem_id").set_index("problem_id").sort_index() for rows in (first, other))
     shared = first.index.intersection(other.index)
     if not len(first) == len(other) == len(shared):

@@ -58,7 +58,6 @@ def pass_at_k(n: int, right: np.ndarray, k: int) -> np.ndarray:
 
 
 def powers_up_to(n: int) -> list[int]:
-    """Return 1, 2, 4, ... and n itself."""
     return sorted({2**i for i in range(n.bit_length()) if 2**i <= n} | {n})
 
 
@@ -75,7 +74,6 @@ def majority_right(answers: pd.DataFrame, equal: Equal) -> pd.Series:
 
 
 def _votes(samples: pd.DataFrame) -> tuple[int, Counter[str]]:
-    """Count the right answers and each of the wrong ones."""
     voted = samples[samples["extracted_answer"].fillna("").str.strip() != ""]
     is_right = voted["verdict"] == "correct"
     wrong = voted[~is_right]

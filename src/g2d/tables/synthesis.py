@@ -97,14 +97,12 @@ def _effects(evaluations: Evaluations) -> dict[tuple[PolicyKey, str], pd.DataFra
 
 
 def _reference(other: PolicyKey) -> str:
-    """Return the name of a reference; empty if the policy is none."""
     if other.role == "dpo" and other.k == 0:
         return NO_ONLINE
     return f"GRPO alone (G={other.group_size}, K={other.k})" if other.role == "grpo" else ""
 
 
 def _pooled(studies: pd.DataFrame) -> Iterator[tuple[str, str | None, Pooled]]:
-    """Yield the name of each pool, its benchmark if it has only one, and the result."""
 
     def pooled(rows: pd.DataFrame, **correlated: Sequence[Any]) -> Pooled:
         variances = [*(rows["of_questions"] + rows["of_seeds"])]

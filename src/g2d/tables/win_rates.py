@@ -103,7 +103,6 @@ def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray | None
 
 
 def _tested(rates: Sequence[np.ndarray], family: int) -> list[Comparison]:
-    """Compare the rate of each policy with 1/2, the rate of M0 against itself."""
     means = [rate.mean(axis=1) for rate in rates]
     return [
         compare(
