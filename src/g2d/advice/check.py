@@ -25,9 +25,9 @@ CHECK_COLUMNS = columns(
     K="Int64",
     inside="boolean",
 )
-Point = tuple[int, int]  # group size and K
+Point = tuple[int, int]
 Values = Mapping[Point, float]
-FOUND_AS = {"n_pairs": "n_pairable"}  # attributes of `Informativeness` that have another name
+FOUND_AS = {"n_pairs": "n_pairable"}
 
 
 @table_of(CHECK_COLUMNS)

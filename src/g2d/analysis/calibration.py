@@ -14,8 +14,8 @@ from g2d.rollouts.settings import Calibration
 
 Level = int | None  # None: the problem has no level
 
-OUTCOMES = ["pairable", "all_wrong", "all_correct"]  # of a prompt's group of rollouts; exactly one holds
-LEVEL_COLUMNS = {  # columns of levels.csv
+OUTCOMES = ["pairable", "all_wrong", "all_correct"]
+LEVEL_COLUMNS = {
     "levels": "object",
     "selected": "bool",
     "n": "int64",

@@ -61,8 +61,8 @@ class Compared(Asked):
     """A comparison at its last look; accuracies are in 0..1, differences in -1..1."""
 
     n_seeds: int = 0  # seeds that both policies have
-    fractions: tuple[float, ...] = ()  # information at each of its looks, divided by the information of the last look
-    estimate: float = 0.0  # accuracy of the policy minus the reference's
+    fractions: tuple[float, ...] = ()
+    estimate: float = 0.0
     standard_error: float = 0.0
     p_value: float = 1.0  # two-sided, of "no difference"
     boundary: float = 0.0  # the policies differ if p_value is at most this
@@ -83,7 +83,7 @@ class Decision:
     policy: str
     status: Status
     why: str
-    seeds: int  # now
+    seeds: int
     next_seeds: int  # needed at the next look
 
 
@@ -93,8 +93,8 @@ class Look:
 
     plan: Plan
     number: int
-    comparisons: tuple[Compared, ...]  # in the order of `plan.asked`
-    policies: tuple[Decision, ...]  # in the order of `plan.policies`
+    comparisons: tuple[Compared, ...]
+    policies: tuple[Decision, ...]
 
     @property
     def next(self) -> dict[str, int]:
@@ -165,7 +165,7 @@ class _Test:
     estimate: float
     error: Error
     n_seeds: int
-    fractions: tuple[float, ...]  # up to this look
+    fractions: tuple[float, ...]
 
     @classmethod
     def of(

@@ -42,7 +42,7 @@ class Saturation:
     """A fitted sigmoid."""
 
     status: Status
-    asymptote: Estimate  # accuracy in 0..1
+    asymptote: Estimate
     midpoint: Estimate  # K at which half of the change is reached
     slope: Estimate
     nearly: Estimate  # K at which 90 % of the change is reached: midpoint * 9^(1 / slope)

@@ -13,7 +13,7 @@ import scipy
 from g2d.analysis.crossed import clustered, effective_questions, mean_squares
 
 RESAMPLES = 2000
-LEVEL = 0.05  # significance level
+LEVEL = 0.05
 LOWER, UPPER = (1 - 0.95) / 2, (1 + 0.95) / 2
 
 

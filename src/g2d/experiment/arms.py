@@ -19,25 +19,25 @@ from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
 from g2d.regimes.run.training import AUTO
 from g2d.settings.cached_method import cached_method
 
-Point = tuple[int, int]  # G and K; (0, 0) is M0
+Point = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
 class Arm:
     """One way to train policies of a model: one policy for each of `points` and each seed."""
 
-    name: str  # folder of its policies (`PolicyKey.regime`)
-    regime: str  # a name in `g2d.regimes.catalogue`
-    role: str  # one of `g2d.experiment.keys.ROLES`
-    settings: Any  # of the training, with an ablation's values filled in
+    name: str
+    regime: str
+    role: str
+    settings: Any
     points: tuple[Point, ...]  # G and K, K ascending for each G
     evaluated: tuple[Point, ...]
     variant: str = ""  # folder of its harvests: an ablation, an entry, `AUTO`, or "" for the main grid
     source: Arm | None = None  # online arm whose harvests it is trained on, or whose checkpoints it selects from
     selected: bool = False
     start: tuple[Arm, Point] | None = None  # policy that an online training starts from, if not M0
-    owner: str = ""  # ablation or entry that configures it
-    written: Any = None  # the ablation or entry as configured
+    owner: str = ""
+    written: Any = None
     own: frozenset[str] = frozenset()  # keys of `settings` that an ablation or an entry of rounds changes
     swept_as: tuple[str, ...] = ()  # names under which a sweep chooses keys of `settings`; the first one wins
 
@@ -88,7 +88,7 @@ class Arm:
         return max((step for step in settings.steps if 0 < step < k), default=None)
 
 
-Arms = Mapping[str, Arm]  # name -> arm
+Arms = Mapping[str, Arm]
 
 
 def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:

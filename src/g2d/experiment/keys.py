@@ -11,7 +11,6 @@ from g2d.regimes.run.training import AUTO
 # `regimes`; grpo, curve: the baseline at the largest K and at smaller K; ablation: Table 3.
 ROLES = ("base", "dpo", "auto", "entry", "grpo", "curve", "ablation")
 
-# In sentences, by label.
 POLICY_NAMES = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}
 
 
@@ -44,15 +43,15 @@ class PolicyKey:
     # GRPO steps, updates of an online entry, or rounds; an upper bound if the training stops automatically.
     k: int
     seed: int | None
-    steps_taken: int | None = field(default=None, compare=False)  # set by `with_steps_taken`
-    kind: str = field(default="", compare=False)  # base, or a name in `g2d.regimes.catalogue`
-    role: str = field(default="", compare=False)  # one of `ROLES`
-    online: str = field(default="grpo", compare=False)  # regime of its K online steps
+    steps_taken: int | None = field(default=None, compare=False)
+    kind: str = field(default="", compare=False)
+    role: str = field(default="", compare=False)
+    online: str = field(default="grpo", compare=False)
     reward: str = field(default="", compare=False)  # in words, "" for correctness
     stops: bool = field(default=False, compare=False)  # its online phase stopped automatically, at most at `k`
-    start: PolicyKey | None = field(default=None, compare=False)  # policy that its online phase started from, if not M0
-    teacher: PolicyKey | None = field(default=None, compare=False)  # of its online phase
-    selected: bool = field(default=False, compare=False)  # it is a checkpoint selected among several up to `k`
+    start: PolicyKey | None = field(default=None, compare=False)
+    teacher: PolicyKey | None = field(default=None, compare=False)
+    selected: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("kind", "role"):
@@ -131,7 +130,7 @@ class HarvestKey:
     group_size: int
     k: int
     seed: int
-    variant: str = ""  # ablation or online entry that it belongs to, "" for the main grid
+    variant: str = ""
 
     @property
     def folder(self) -> str:

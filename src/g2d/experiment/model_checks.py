@@ -50,7 +50,7 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
         if entry.phase == "online":
             yield from _of_an_online_entry(config, f"regimes.{name}", entry, model)
         elif entry.phase == "rounds":
-            entry.dpo_of(config.dpo, f"regimes.{name}.dpo")  # raises its mistakes
+            entry.dpo_of(config.dpo, f"regimes.{name}.dpo")
         else:
             yield from _of_an_offline_entry(config, name, entry, model)
     for name, entry in config.regimes.items():

@@ -66,7 +66,7 @@ def _too_few_problems(config: Config) -> Iterator[str]:
 def _mistake_of_model(name: str, source: ModelSource) -> str | None:
     if isinstance(source, GgufModel):
         if source.path is not None and _unusable(source.path):
-            return None  # reported with the other files
+            return None
         return None if Path("results", name, "base/policy.json").is_file() else gguf.mistake_in(source)
     if isinstance(source, LocalModel) and not Path(source.path, CONFIG).is_file():
         files = sorted(Path(source.path).glob("*.gguf"))
@@ -259,7 +259,7 @@ def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> 
             continue
         try:
             mistake = mistake_in(folder_of(settings), settings.max_length)
-        except Exception as error:  # from the Hub's client, the network or the disk
+        except Exception as error:
             mistake = f"cannot be fetched ({first_line(error)}): connect to the Hub, or give a folder (path)"
         if mistake:
             raise ConfigError(f"rewards.{name}: {settings.id} at {str(settings.revision)[:8]}: {mistake}")

@@ -27,7 +27,7 @@ COUNTS = ("epochs", "max_steps", "lag")  # swept keys that are whole numbers
 class Candidate:
     """One combination of values of the swept keys."""
 
-    swept: str  # warmup, dpo, an ablation or an entry
+    swept: str
     values: tuple[tuple[str, float], ...]
     k: int
 
@@ -69,7 +69,7 @@ def candidates(config: Config) -> list[Candidate]:
         combined = []
         for values in product(*lists.values()):
             tried = changed(f"sweep.regimes.{name}", base, dict(zip(lists, values, strict=True)))
-            combined.append(tuple((key, getattr(tried, key)) for key in lists))  # validated values
+            combined.append(tuple((key, getattr(tried, key)) for key in lists))
         combined.sort(key=lambda values: [value for _, value in values])
         all_candidates += [Candidate(name, values, k) for values in combined]
     return all_candidates

@@ -43,9 +43,9 @@ class GridTraining:
 
     snakemake: Any
     regime: Regime
-    folder: Path  # of the policy
+    folder: Path
     config: Config  # resolved for the model; read only for settings that do not change the result
-    params: dict[str, Any]  # settings that the result depends on
+    params: dict[str, Any]
     job: TrainingJob
 
     def train(self) -> Trained:
@@ -109,7 +109,7 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
     `checkpoints.keep: last`, the checkpoint that the training continued is emptied.
     """
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
-    for file in snakemake.input.get("choice", []):  # settings that a sweep has chosen
+    for file in snakemake.input.get("choice", []):
         params = with_choice(params, read_json(file))
     regime = REGIMES[own_name(snakemake.rule).removeprefix("train_").removesuffix("_auto")]
     try:

@@ -51,7 +51,7 @@ from g2d.verifier import Verifier
 from g2d.verifier.pool import default_workers
 
 AT_ONCE = 8  # problems per batch, after which answers are printed; vLLM answers all in one batch
-SHOWN = 1200  # characters of a completion to print without --full
+SHOWN = 1200
 WIDTH = 118
 MANY = 0.1  # share of answers that causes a hint
 WORDS = {
@@ -70,14 +70,14 @@ WORDS = {
 class Trial:
     """Settings of a trial and its answers, one per problem."""
 
-    config: Config  # resolved for the model
+    config: Config
     model: str
-    problems: str  # name of the set
-    section: str  # with the decoding
+    problems: str
+    section: str
     decoding: Decoding
     rollouts: list[Rollout]
-    seconds: float  # for generating and judging, without loading
-    rewards: list[float] | None = None  # by --reward, unless that is correctness
+    seconds: float
+    rewards: list[float] | None = None
 
 
 def register(subparsers: Any) -> None:

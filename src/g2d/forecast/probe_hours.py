@@ -26,7 +26,7 @@ from g2d.tables.frames import Rows, columns, table_of
 
 HOURS_COLUMNS = columns("model scope stage n_jobs device_hours source")
 MEASURED = "calibration and probe"
-ALWAYS = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")  # always have a row
+ALWAYS = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")
 STAGES = (*ONLINE_STAGES, "harvest_rollouts", *OFFLINE_STAGES, "evaluate", "draw_samples")
 
 
@@ -35,7 +35,7 @@ class Rates:
     """Rates of one model; seconds are of `device`."""
 
     seconds_per_completion: float | None  # warm-up
-    start_up: float  # seconds of a job before its first token
+    start_up: float
     seconds_per_token: float
     tokens: Mapping[tuple[int, int], float]  # per probed prompt, by (G, K)
     tokens_per_completion: float

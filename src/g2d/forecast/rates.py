@@ -14,7 +14,7 @@ from g2d.regimes.catalogue import ENTRIES, REGIMES, of_phase
 Rates = dict[tuple[str, str], list[float]]  # hours (or money) per unit of every finished job, by (stage, model)
 TO_K = tuple(f"train_{regime.name}" for regime in of_phase("online"))  # may continue a checkpoint
 AUTO_STAGES = tuple(f"{stage}_auto" for stage in TO_K)  # may stop before their last step
-ONLINE_STAGES = (*TO_K, *AUTO_STAGES)  # their unit is a completion
+ONLINE_STAGES = (*TO_K, *AUTO_STAGES)
 OFFLINE_STAGES = tuple(f"train_{name}" for name, regime in REGIMES.items() if regime.phase != "online")
 
 # Seconds in the demonstration, on two cores of an AMD EPYC. Once a job has finished, only their ratios are used.
@@ -34,8 +34,8 @@ class Pace:
     """Seconds of jobs by rule and model; `work` is relative to the rule's average job."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0])  # seconds per work, and jobs
-        self._took = self._usual = 0.0  # sums over finished jobs
+        self._sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0])
+        self._took = self._usual = 0.0
 
     def add(self, rule: str, seconds: float, work: float = 1.0, model: str = "") -> None:
         for key in {(rule, ""), (rule, model)}:

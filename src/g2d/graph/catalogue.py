@@ -63,7 +63,7 @@ def _synthesis(config: Config) -> bool:
 class Table:
     name: str
     title: str
-    function: str = ""  # "module:function" that computes it; empty if its rule has a script
+    function: str = ""
     reads: str = ""  # arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
     section: str = OTHERS
     enabled: Callable[[Config], bool] = lambda config: True
@@ -80,7 +80,7 @@ class Table:
 class Figure:
     name: str
     title: str
-    caption: str = ""  # in `captions.yaml`; empty if a table has the same name
+    caption: str = ""
 
     @property
     def caption_name(self) -> str:

@@ -14,7 +14,7 @@ from g2d.jobs.energy import Readings, joules_since
 from g2d.jobs.files import parse_record, read_json, write_json
 from g2d.jobs.usage import cpu_seconds, gpu_memory_peak, memory_peak, own_cpu_seconds, visible_devices
 
-JobKey = tuple[str, str]  # stage and name
+JobKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Cost:
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null in a process of vLLM
     gpu_energy_j: float | None = None  # of all cards; null if not available
     overlap_s: float | None = None  # wall time that an asynchronous training would have saved
-    threads: int | None = None  # of the job; null if unknown, or if attempts differ
+    threads: int | None = None
 
     @property
     def key(self) -> JobKey:
@@ -97,7 +97,7 @@ class Meter:
     tokens_generated: int = 0  # including those in `carried`
     carried: Cost | None = None
     overlap_s: float | None = None
-    threads: int | None = None  # from Snakemake
+    threads: int | None = None
     progress: Progress | None = None
     began: float = field(default_factory=time.perf_counter)
     cpu_before: float = field(default_factory=own_cpu_seconds)  # charged usage counts from the start

@@ -18,7 +18,7 @@ from g2d.plain import say
 
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
-MARK = ".snakemake_timestamp"  # the age of a folder that is an output
+MARK = ".snakemake_timestamp"
 NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "report.html"}
 
 

@@ -158,7 +158,7 @@ def _remove_scratch(lock: IO[str]) -> None:
 
 def _locked(file: Path, mode: str) -> IO[str] | None:
     lock: IO[str] | None = None
-    with suppress(OSError):  # another process has it, or has just removed the file
+    with suppress(OSError):
         lock = open(file, mode)  # noqa: SIM115 -- held for life
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: a fork would keep it
         if os.path.samestat(os.fstat(lock.fileno()), file.stat()):

@@ -50,7 +50,7 @@ class Elsewhere:
     """Usage of another process (`g2d.rollouts.engine_host`) for a job."""
 
     cpu_s: float
-    peak_memory_bytes: int  # since the process started
+    peak_memory_bytes: int
     device: str | None = None
     devices: int = 0
     peak_gpu_memory_bytes: int | None = None

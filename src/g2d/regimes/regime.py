@@ -18,7 +18,7 @@ from g2d.settings import Name, Section, Steps, key, repeated
 # K steps on fresh rollouts, a training on the harvest of pi_K, or K rounds of harvest and training.
 Phase = Literal["online", "offline", "rounds"]
 
-SELECTED = "selected"  # copies of the chosen checkpoint
+SELECTED = "selected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class Regime:
     settings: type[Section]
     read: Callable[[TrainingJob, Any], Any]
     train: Callable[[TrainingJob], Trained]
-    label: str  # of its policies in legends
+    label: str
     card: str  # origin of a policy; template
     message: str  # of its rule; template
     auto_message: str = ""
     unit: str = ""  # of K, unless offline
     methods: Callable[[Any], str] = lambda settings: ""
-    section: str = ""  # instead of entries in `regimes`
+    section: str = ""
 
     @property
     def configured_in(self) -> str:
@@ -59,7 +59,7 @@ class Selects(Section):
 class Entry(Section):
     """Base class of the entries of `regimes`."""
 
-    phase: ClassVar[Phase]  # unit of K: the entry's updates or rounds, or the warm-up steps before its harvest
+    phase: ClassVar[Phase]
 
 
 class OfflineEntry(Entry):

@@ -38,7 +38,7 @@ ROLLOUT_COLUMNS = (
 
 @dataclass(frozen=True)
 class Completion:
-    role: str  # chosen, rejected, example (no pair), or the policy's name
+    role: str
     sample: int
     text: Markup
     verdict: str
@@ -46,7 +46,7 @@ class Completion:
     tokens: int
     truncated: bool
     disputed: bool
-    reward: float | None  # by the harvest's reward, if it has one
+    reward: float | None
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Step:
     k: int
     correct: int
     n: int
-    verdicts: str  # such as "5 correct, 3 incorrect"
+    verdicts: str
     completions: tuple[Completion, ...]
 
 
@@ -86,7 +86,7 @@ class Series:
 
     model: str
     seed: int
-    variant: str  # of the entry, "" for the main grid
+    variant: str
     group_size: int | None
     shown: tuple[Story, ...]
 
@@ -102,7 +102,7 @@ class Answered:
     shown: tuple[Shown, ...]
 
 
-At = tuple[str, int, str, int | None]  # model, seed, variant, G of a series
+At = tuple[str, int, str, int | None]
 Browsed = TypeVar("Browsed", Series, Answered)
 
 

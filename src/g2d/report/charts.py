@@ -20,12 +20,11 @@ from g2d.report.phrases import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
 from g2d.report.vega import HEIGHT, Spec, finished, named_scale, outlined, series_channels, tips
 
-WIDTH = 900  # pixels of a chart on the page
-ROW_HEIGHT = 26  # pixels
+WIDTH = 900
+ROW_HEIGHT = 26
 ACCURACY = "accuracy (pass@1)"
 POINT: dict[str, Any] = {"filled": True, "size": 95, "opacity": 1, "stroke": "#1b1f23", "strokeWidth": 0.6}
 
-# A training has the colour of its policies.
 STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind != "base"} | {
     **{f"train_{regime.name}_auto": COLORS[regime.name] for regime in of_phase("online")},
     "calibrate": "#000000",
@@ -37,7 +36,7 @@ STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind
     "measure_drift": "#117733",
     "draw_replies": "#DDCC77",
 }
-SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats
+SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")
 
 
 def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
@@ -51,7 +50,6 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     ks = sorted(int(k) for k in trained.loc[of_warmup, "K"].unique()) or [0]
     reach = ks[-1] - ks[0] or 1
     series = list(dict.fromkeys(trained.loc[of_warmup, "series"]))
-    # Marks at the same K are side by side.
     offsets = trained["series"].map({name: 0.007 * (i - (len(series) - 1) / 2) for i, name in enumerate(series)})
     others = list(dict.fromkeys(trained.loc[~of_warmup, "policy"]))
     step = min(0.11, 0.8 / max(1, len(others)))
@@ -111,7 +109,7 @@ def against_cost(
         named: rows whose names are drawn; without it, all.
         under: layers below the marks, over the fields `at` and `accuracy`.
     """
-    span = 1.15 * float(rows["cost"].max()) or 1  # room for the last name
+    span = 1.15 * float(rows["cost"].max()) or 1
     low, high = _range(rows)
     rows = side_by_side(rows, span, high - low)
     axis, scale = alt.Axis(grid=False, tickCount=5, format="~s"), alt.Scale(domain=[0, span], nice=False)
@@ -144,7 +142,6 @@ def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame
     return rows.assign(at=ats)
 
 
-# In the order of preference.
 PLACES: tuple[dict[str, Any], ...] = (
     {"align": "left", "dx": 8, "dy": -5},
     {"align": "left", "dx": 8, "dy": 17},
@@ -292,7 +289,7 @@ def budgets(table: pd.DataFrame, styles: Styles) -> Spec:
     by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows))
     series = {name: i - (len(by_line) - 1) / 2 for i, name in enumerate(by_line)}
-    rows = rows.assign(at=rows["budget"] * (1 + 0.01 * rows["series"].map(series)))  # intervals beside each other
+    rows = rows.assign(at=rows["budget"] * (1 + 0.01 * rows["series"].map(series)))
     axis = alt.Axis(values=sorted({int(budget) for budget in rows["budget"]}), grid=False)
     x = alt.X("at:Q", title="token budget", axis=axis, scale=alt.Scale(type="log", base=2, nice=False, padding=12))
     y, channels = _accuracy_axis(rows), series_channels(by_line)

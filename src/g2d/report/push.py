@@ -48,7 +48,7 @@ class Repository:
     """Content of a repository: local files or texts, by name."""
 
     id: str
-    kind: str  # model | dataset
+    kind: str
     files: Mapping[str, Path | str]
 
 

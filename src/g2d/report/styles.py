@@ -19,7 +19,7 @@ from g2d.regimes.catalogue import REGIMES
 
 # Okabe and Ito's colours for colour-blind readers, in the order of the families.
 OKABE_ITO = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
-PALETTE = (*OKABE_ITO, "#332288")  # and one of Paul Tol's
+PALETTE = (*OKABE_ITO, "#332288")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 2, 2, 2))
 
@@ -32,14 +32,14 @@ SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grp
 class Style:
     """Style of the policies of one name and group size, for all K."""
 
-    series: str  # name in legends
+    series: str
     color: str
     shape: str
     dash: tuple[int, ...]
     of_warmup: bool  # its K counts steps of the GRPO warm-up
 
 
-Styles = Mapping[tuple[str, int], Style]  # key: policy, and group size or 0
+Styles = Mapping[tuple[str, int], Style]
 
 
 def numbered_style(number: int, series: str, color: str) -> Style:

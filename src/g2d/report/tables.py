@@ -20,7 +20,7 @@ from g2d.report.markup import cut, plain
 from g2d.report.styles import names
 
 MAX_ROWS = 2000  # a phone sorts this many without a pause
-MAX_CELL = 2000  # characters of a text; the CSV has the rest
+MAX_CELL = 2000
 MISSING = "–"
 
 
@@ -38,7 +38,7 @@ class Table:
     numeric: tuple[bool, ...]
     rows: tuple[tuple[Cell, ...], ...]
     constant: tuple[tuple[str, Markup], ...]  # columns with the same value in all rows, shown once
-    n_rows: int  # of the file; the first `MAX_ROWS` are shown
+    n_rows: int
 
 
 def cells_of(frame: pd.DataFrame) -> Table:

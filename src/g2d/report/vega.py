@@ -10,7 +10,7 @@ import pandas as pd
 
 from g2d.report.styles import Style
 
-HEIGHT = 320  # pixels
+HEIGHT = 320
 
 THEME: dict[str, Any] = {
     "font": "system-ui, sans-serif",

@@ -37,7 +37,7 @@ RewardName = Annotated[
 
 _SETTINGS: TypeAdapter[Any] = TypeAdapter(AnyReward)
 
-TRUTH = MathVerify(reward="math_verify")  # the default
+TRUTH = MathVerify(reward="math_verify")
 
 
 class ByKind(Section):
@@ -73,7 +73,7 @@ def is_scalar(settings: Section) -> bool:
     return any(not reward_of(part)[0].binary for part in parts(settings))
 
 
-ADDED = ("version", "content")  # keys that `reward_params` adds
+ADDED = ("version", "content")
 
 
 def reward_params(settings: Section) -> dict[str, Any]:

@@ -17,7 +17,7 @@ class Decoding:
     samples_per_prompt: int
     temperature: float
     top_p: float
-    max_completion_length: int  # tokens
+    max_completion_length: int
     batch_size: int  # completions that transformers generates together
     seed: int
     token_budgets: tuple[int, ...] = ()  # also return the text of the first b tokens, for each b
@@ -43,7 +43,7 @@ class Completion:
     token_ids: tuple[int, ...] | None = None
 
 
-Drawn = tuple[list[int], FinishReason]  # tokens and why they ended
+Drawn = tuple[list[int], FinishReason]
 
 
 class Engine(Protocol):

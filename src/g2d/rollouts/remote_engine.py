@@ -70,7 +70,7 @@ class EngineServer:
     def __init__(self, name: str = "") -> None:
         self.engine: VllmEngine | None = None
         self._name = name
-        self._billed = 0.0  # CPU seconds already reported
+        self._billed = 0.0
 
     def open(self, policy: Policy, settings: EngineSettings, keywords: dict[str, Any]) -> None:
         """Make the engine; `keywords` are those of `VllmEngine`."""

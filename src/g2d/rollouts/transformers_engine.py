@@ -77,7 +77,7 @@ class TransformersEngine(ModelEngine):
 
         Random numbers depend on the names.
         """
-        first_of = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read equal prompts once
+        first_of = {tuple(prompt): i for i, prompt in enumerate(prompts)}
         samples = [(first_of[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
         drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[1]], 0), samples)
         return [drawn[sample] for sample in samples]
@@ -105,7 +105,7 @@ class TransformersEngine(ModelEngine):
                 )
                 generated = self.model.generate(
                     **encoded.to(self.model.device),
-                    do_sample=False,  # the processor leaves one candidate
+                    do_sample=False,
                     logits_processor=[partial(only_the_chosen, uniforms=uniforms, width=width, decoding=decoding)],
                     max_new_tokens=decoding.max_completion_length,
                     eos_token_id=sorted(self.end_ids),

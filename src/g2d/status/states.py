@@ -39,7 +39,7 @@ class Records:
     """Records of attempts; ended ones are read once."""
 
     folder: Path
-    unreadable: list[str] = field(default_factory=list)  # error messages
+    unreadable: list[str] = field(default_factory=list)
     _over: dict[str, Recorded] = field(default_factory=dict)
 
     def read(self) -> dict[tuple[str, str], list[Recorded]]:
@@ -51,7 +51,7 @@ class Records:
             if recorded is None:
                 try:
                     recorded = Recorded(path, read_attempt(path))
-                except FileNotFoundError:  # deleted in the meantime
+                except FileNotFoundError:
                     continue
                 except (OSError, ValueError) as error:
                     self.unreadable.append(str(error))

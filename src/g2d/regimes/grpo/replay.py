@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
-FILE = "replay.parquet"  # in a checkpoint
+FILE = "replay.parquet"
 STALENESS = "replay/staleness"  # mean over groups of the updates since they were sampled
 
 
@@ -73,7 +73,7 @@ class Completion(NamedTuple):
 
 @dataclass(frozen=True)
 class StoredGroup:
-    generation: int  # counted from 0
+    generation: int
     row: int
     ids: list[list[int]]
     log_probs: list[list[float]]
@@ -87,7 +87,7 @@ class ReplayBuffer:
         self.groups: deque[StoredGroup] = deque(maxlen=size)
         self.replayed: dict[int, Completion] = {}
         self.ages: list[int] = []  # generations since they were sampled
-        self._drawn: list[int] = []  # rows of the data set
+        self._drawn: list[int] = []
 
     def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> list[Row]:
         """Return the rows of a generation: the next ones of the data set, then replayed groups."""

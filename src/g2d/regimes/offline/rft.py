@@ -79,7 +79,7 @@ class Rft(OfflineEntry):
         return Training(budget=budget, rows=rows, update=update, passes="by_length")
 
 
-IGNORED = -100  # label without loss
+IGNORED = -100
 
 
 class Example(TypedDict):

@@ -161,7 +161,7 @@ def times_before(order: Sequence[int]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class AskedGroup:
-    number: int  # position in the order, from 0
+    number: int
     has_signal: bool
     tokens: int
     answers: Any
@@ -173,9 +173,9 @@ class PromptChoice:
     def __init__(self, n_problems: int, seed: int, keys: PromptKeys) -> None:
         self.n_problems, self.seed, self.keys = n_problems, seed, keys
         self._next = 0
-        self._dull: Counter[int] = Counter()  # consecutive groups without signal, by problem
-        self._retired: dict[int, int] = {}  # update of retirement, by problem
-        self._tokens: dict[int, int] = {}  # of the last group, by problem
+        self._dull: Counter[int] = Counter()
+        self._retired: dict[int, int] = {}
+        self._tokens: dict[int, int] = {}
         self._noted: dict[int, Counter[str]] = {}
 
     @classmethod
