@@ -4,8 +4,8 @@ Prints tables of docs/simulations.md. Tests: equally good policies, each warmed-
 then one of them is better. Accuracy: P(correct) = 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts.
 Advice: probes of harvests of 1500 prompts at four K that differ by much, by little or by chance.
 
-    python benchmarks/coverage.py [tests pooling entries synthesis table margins power accuracy clusters harvest
-        advice saturation] [--runs 500]
+    python benchmarks/coverage.py [tests pooling unstable entries synthesis table margins power accuracy clusters
+        harvest advice saturation] [--runs 500]
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import scipy
 
 from g2d.advice.probe import step_advice
 from g2d.analysis.comparisons import compare
-from g2d.analysis.crossed import INFLATION, SeedPool, error_of_difference
+from g2d.analysis.crossed import INFLATION, Error, SeedPool, error_of_difference
 from g2d.analysis.informativeness import binary_entropy, corrected
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.analysis.power import Design, decompose, smallest_difference, smallest_margin
@@ -176,13 +176,18 @@ def tests(runs: int, seeds: Sequence[int], n_questions: int, accuracies: Sequenc
         )
 
 
-WAYS = ("pair's own, t", "pooled", "pooled, at least own", "used")  # estimates of the variance between few seeds
+WAYS = (
+    "pair's own, t",
+    "pooled",
+    "pooled, at least own",
+    "counted twice",
+)  # estimates of the variance between few seeds
 
 
 def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
     """Families of normal accuracies in points: the largest share with a false winner over which policies scatter more,
-    and the power for 3 and 5 points if all scatter by 1 point. `g2d.analysis.crossed` uses `used` below `ENOUGH_SEEDS`
-    and t on the pair's seeds from there on."""
+    and the power for 3 and 5 points if all scatter by 1 point. `g2d.analysis.crossed` counts the variance of the
+    stable policies twice below `ENOUGH_SEEDS`, and uses t on the pair's seeds from there on."""
     rng = np.random.default_rng(0)
 
     def rejects(spread: Sequence[float], n_seeds: int, noise: float, gain: float = 0.0) -> np.ndarray:
@@ -216,12 +221,63 @@ def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
     for n_k in (2, 3, 5, 7):
         cells = [f"{share:.1%}" for share in errs(3.0, n_k, 2)] + [f"{share:.0%}" for share in finds(5.0, n_k, 2)]
         print(f"| 2 | {n_k} | {' | '.join(cells)} |", flush=True)
-    print("\n| seeds | K > 0 | used errs at 1 : 1 | 3 : 1 | 4 : 1 | 10 : 1 | finds 3 points: pair's own, t | used |")
+    print(
+        "\n| seeds | K > 0 | counted twice errs at 1 : 1 | 3 : 1 | 4 : 1 | 10 : 1 | finds 3 points: pair's own, t "
+        "| counted twice |"
+    )
     print("|---:" * 8 + "|")
     for n_k, n_seeds in itertools.product((3, 7), range(2, 11)):
         cells = [f"{errs(ratio, n_k, n_seeds)[-1]:.1%}" for ratio in (1.0, 3.0, 4.0, 10.0)]
         cells += [f"{share:.0%}" for share in finds(3.0, n_k, n_seeds)[[0, -1]]]
         print(f"| {n_seeds} | {n_k} | {' | '.join(cells)} |", flush=True)
+
+
+def unstable(runs: int, n_policies: int = 4) -> None:
+    """One policy of four scatters more than the others, whose standard deviations are .8 to 3 points (or all 1): errors
+    of pairs without and with it and of families, and coverage and power for a gain of a stable policy."""
+    print(
+        "| seeds | questions | sd of the unstable policy | others | variance | errs: stable pair | pair with the "
+        "unstable policy | family | stable pair: coverage | finds 5 points | 10 points |"
+    )
+    print("|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|")
+    ways = ("pooled over all", "used", "pair's own")
+    pairs = [(1, 2), *((0, j) for j in range(1, n_policies))]
+
+    def errors_of(policies: np.ndarray, i: int, j: int) -> list[Error]:
+        accuracies, deltas = policies.mean(axis=2), policies[i] - policies[j]
+        pooled = error_of_difference(deltas, SeedPool(accuracies), True)
+        degrees = min((n_policies - 1) * (len(deltas) - 1), pooled.question_degrees)
+        used = error_of_difference(deltas, SeedPool.without_unstable(accuracies, (i, j)), True)
+        return [replace(pooled, seed_degrees=degrees), used, error_of_difference(deltas)]
+
+    for n_seeds, n_questions, (sd, others) in itertools.product(
+        (3, 5), (150, 500), ((0.01, None), (0.01, (0.008, 0.03)), *((sd, (0.008, 0.03)) for sd in (0.03, 0.08, 0.15)))
+    ):
+        rng, found = np.random.default_rng(0), []
+        for _ in range(runs):
+            spread = np.array([sd, *(rng.uniform(*others, n_policies - 1) if others else [sd] * (n_policies - 1))])
+            drawn = [grid(rng, n_seeds, spread, TRUTH, gain, n_questions)[0] for gain in (0.0, 0.05, 0.1)]
+            null = {pair: errors_of(drawn[0], *pair) for pair in pairs}
+            gained = [errors_of(policies, 1, 2) for policies in drawn[1:]]
+            found.append(
+                [
+                    (
+                        abs(null[1, 2][way].middle) >= null[1, 2][way].reach(LEVEL),
+                        abs(null[0, 1][way].middle) >= null[0, 1][way].reach(LEVEL),
+                        any(
+                            abs(null[0, j][way].middle) >= null[0, j][way].reach(LEVEL / (n_policies - 1))
+                            for j in range(1, n_policies)
+                        ),
+                        abs(gained[0][way].middle - 0.05) < gained[0][way].reach(LEVEL),
+                        *(abs(errors[way].middle) >= errors[way].reach(LEVEL) for errors in gained),
+                    )
+                    for way in range(len(ways))
+                ]
+            )
+        for way, shares in zip(ways, np.mean(found, axis=0), strict=True):
+            cells = [f"{share:.1%}" for share in shares[:4]] + [f"{share:.0%}" for share in shares[4:]]
+            scatter = ".8 to 3" if others else "1"
+            print(f"| {n_seeds} | {n_questions} | {100 * sd:g} | {scatter} | {way} | {' | '.join(cells)} |", flush=True)
 
 
 def entries(runs: int) -> None:
@@ -464,6 +520,7 @@ SEEDS = (1, 2, 3, 5, 8, 10)
 if __name__ == "__main__":
     simple = {
         "pooling": pooling,
+        "unstable": unstable,
         "entries": entries,
         "synthesis": synthesis,
         "table": table,
