@@ -30,8 +30,7 @@ def level_table(rollouts: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         level (nullable integer), n (problems), pass_at_1 (mean of p(x), 0..1), pairable, all_wrong, all_correct
-            (numbers of
-        problems).
+            (numbers of problems).
     """
     counts = success_counts(rollouts)
     counts = counts.assign(
