@@ -196,8 +196,9 @@ class Forecast:
         return VllmCache(parts, max(rest, 0), 2 * shape.cache_per_token // split, length, wanted)
 
     def divided(self, training: Training, free: int | None = None) -> Training:
-        """Choose the largest number of rows that fit into `free` bytes, then turn checkpointing off if all activations
-        fit."""
+        """Choose the largest number of rows that fit into `free` bytes, then turn checkpointing off if activations
+        fit.
+        """
         free = self.memory if free is None else free
 
         def has_room(found: Training) -> bool:
@@ -234,8 +235,6 @@ def _columns(tokens: int, graph: bool) -> int:
 
 @dataclass(frozen=True)
 class VllmCache:
-    """vLLM's cache of keys and values: its share of the card minus everything else."""
-
     parts: list[Part]
     bytes: int
     per_token: int

@@ -83,7 +83,7 @@ def recorded_effect(base: str | Path, adapter: str | Path) -> float | None:
 
 
 def effect_left(base: str | Path, adapter: str | Path) -> float | None:
-    """Share of an adapter's effect that remains after rounding twice, averaged over layers.
+    """Return the share of an adapter's effect that remains after rounding twice, averaged over layers.
 
     Estimated from the weights with random inputs; None if M0's file stores its layers differently.
     """

@@ -276,8 +276,7 @@ def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding = "twice") -> PreTrainedModel:
     """Apply trained weights in a folder to a model, in place.
 
-    An adapter is not merged into bfloat16 weights, which would round most of it away. Applied, it computes the
-    trainer's function except for autocast (docs/performance.md).
+    An adapter is not merged into bfloat16 weights, which would round most of it away (docs/performance.md).
     """
     import torch
 

@@ -116,7 +116,7 @@ def render(steps: Steps, style: Style) -> str:
 
 
 def vocabulary_texts() -> Iterator[str]:
-    """Texts that together contain every word and number, each with and without a leading space.
+    """Yield texts that together contain every word and number, each with and without a leading space.
 
     Numbers over 99 are split into groups of two digits: a slip can make a product larger than 99, or negative.
     """

@@ -1,7 +1,4 @@
-"""Rewards of the user's Python code: a function in a file, as in TRL, or a `Reward` of an installed package.
-
-A file is never executed just to read a configuration (`g2d status`, tables).
-"""
+"""Rewards of the user's Python code: a function in a file, as in TRL, or a `Reward` of an installed package."""
 
 from __future__ import annotations
 

@@ -56,10 +56,10 @@ class TrainingReward:
         completion_ids: Sequence[Sequence[int]] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Rewards in the order of the completions; a RuntimeError if a group is not complete.
+        """Return rewards in the order of the completions; a RuntimeError if a group is not complete.
 
         Args:
-            completions: texts, or conversations that end with the assistant's message; whole groups.
+            completions: texts, or conversations that end with the assistant's message.
             completion_ids: tokens, without padding.
             columns: from TRL; `log_metric` receives the share of each verdict and status.
         """

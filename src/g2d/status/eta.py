@@ -1,7 +1,4 @@
-"""Remaining GPU-hours or CPU hours of a grid, and when it will be done.
-
-GPU jobs are estimated as in `snakemake -n`, all others by `g2d.forecast.rates.Pace`.
-"""
+"""Remaining GPU-hours or CPU hours of a grid, and when it will be done."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ TAIL = 8192
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Device-hours of all attempts, also failed ones and jobs that are no longer part of the grid."""
+    """Device-hours of all attempts, also failed ones and of jobs that have left the grid."""
 
     gpu: float
     cpu: float  # a machine without a GPU counts as one device
@@ -134,8 +134,6 @@ class Snapshot:
 
 
 class Grid:
-    """A results folder whose state is read repeatedly."""
-
     def __init__(self, results: Path) -> None:
         self.results = results
         self.records = Records(results / "attempts")

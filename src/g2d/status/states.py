@@ -36,8 +36,6 @@ class Recorded:
 
 @dataclass(slots=True)
 class Records:
-    """Records of attempts; ended ones are read once."""
-
     folder: Path
     unreadable: list[str] = field(default_factory=list)
     _over: dict[str, Recorded] = field(default_factory=dict)

@@ -1,8 +1,7 @@
 """Choices on development problems: the settings of a sweep, and the checkpoint of a training.
 
-The best score is chosen; among equal ones the smallest values of a sweep, by the first key that differs, or the
-smallest K. The score of a checkpoint is its accuracy on verifiable prompts, its reward at equal length on open-ended
-prompts (`g2d.analysis.win_rates`), or the mean of both (arXiv 2506.21495, section 3.3).
+The best score is chosen, of equal ones the smallest values or K. A checkpoint's score is its accuracy on verifiable
+prompts, its reward at equal length on open-ended ones, or the mean of both (arXiv 2506.21495, section 3.3).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SWEEP_COLUMNS = columns("model swept settings K group_size seed n_problems accur
 
 
 def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return a row per candidate of one model and swept regime, `SWEEP_COLUMNS`, in ascending order of values.
+    """Return a row per candidate of one model and swept regime, in ascending order of values.
 
     Raises:
         ValueError: the candidates answered different problems.
@@ -89,11 +88,11 @@ OF_REPLIES = ("problem_id", "sample", "completion_text", "reward")
 def checkpoint_table(
     steps: Sequence[int], answers: Sequence[pd.DataFrame], replies: Sequence[pd.DataFrame]
 ) -> pd.DataFrame:
-    """Return a row per checkpoint of one training, `CANDIDATE_COLUMNS`; null for a kind of prompts that is not used.
+    """Return a row per checkpoint of one training; null for a kind of prompts that is not used.
 
     Args:
-        answers: answers of each checkpoint to the verifiable development problems; may be empty.
-        replies: replies of each to the open-ended ones, scored by the judge of the training; may be empty.
+        answers: to the verifiable development problems; may be empty.
+        replies: to the open-ended ones, scored by the judge of the training; may be empty.
 
     Raises:
         ValueError: checkpoints answered different problems, or no reply was judged.

@@ -33,7 +33,7 @@ def contamination_table(
 
     Args:
         continued: greedy rollouts of the beginnings of questions, one each, by model and benchmark.
-        fresh: benchmarks that were generated for this run, so no model has seen them.
+        fresh: benchmarks that were generated for this run.
         share: share of a question's words that was shown.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Costs: of each policy by stage, of all attempts, and of each policy in tokens, steps, time, energy and money."""
+"""Costs of policies by stage and in total (tokens, steps, time, energy, money), and of all attempts."""
 
 from __future__ import annotations
 
@@ -51,13 +51,11 @@ ATTEMPT_COLUMNS = columns(
 def cost_table(
     costs: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Attempt] = (), price: Price | None = None
 ) -> Rows:
-    """A row per policy, seed and stage, in the order in which the stages ran.
-
-    Times and tokens are sums over the stage's jobs; devices and peaks (1e9 bytes) are maxima.
+    """A row per policy, seed and stage, in the order in which the stages ran; devices and peaks (1e9 bytes) are maxima.
 
     Args:
         costs: jobs charged to each policy, oldest first.
-        attempts: all attempts at the jobs of the grid, from `read_attempts`.
+        attempts: all attempts at the jobs of the grid.
     """
     lost_attempts, lost_s = lost(attempts), lost_device_s(attempts)
     for key, records in costs.items():
@@ -82,8 +80,8 @@ def cost_table(
 def attempt_table(attempts: Sequence[Attempt]) -> Rows:
     """A row per stage, then one for all stages: the cost of all attempts and of the kept ones.
 
-    Columns that end in `_all` and the peaks are over all finished attempts. device_hours_kept is over the last
-    successful attempt of each job, with what it continued.
+    `_all` and peaks: all finished attempts. device_hours_kept: the last successful attempt of each job, with what it
+    continued.
     """
     stages = list(dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)))
     for stage in [*stages, "all"] if stages else []:
@@ -174,10 +172,10 @@ def calibration_of(records: Sequence[Cost], price: Price | None = None) -> dict[
 
 
 def critical_path_s(records: Sequence[Cost]) -> float:
-    """Seconds from the first job behind a policy to its last, with as many devices as can be used.
+    """Return seconds from the first job behind a policy to its last, with as many devices as can be used.
 
-    Stages run one after another. The shards of a stage run side by side, and so do the answers of the checkpoints that
-    one is selected from: the slowest counts. A training with a lag generates during its updates.
+    Stages run one after another, shards of a stage and answers of checkpoints side by side: the slowest counts. A
+    training with a lag generates during its updates.
     """
     slowest: dict[str, float] = {}
     total = 0.0
@@ -193,8 +191,9 @@ def critical_path_s(records: Sequence[Cost]) -> float:
 
 
 def paper_hours(key: PolicyKey, config: Config) -> float:
-    """GPU-hours of a 7-8B model on one A100, without calibration, at the rates of the paper's Table 1; NaN if it has
-    none for this training."""
+    """Return GPU-hours of a 7-8B model on one A100, without calibration, at the rates of the paper's Table 1; NaN if it
+    has none.
+    """
     if key.kind == "base":
         return 0.0
     if key.in_rounds:
@@ -228,11 +227,10 @@ def regime_table(
 def spent_on(
     key: PolicyKey, records: Sequence[Cost], config: Config, path: Callable[[str], Path] = Path
 ) -> dict[str, float]:
-    """Count the gradient steps, the prompts, and the tokens generated, trained on and scored by a teacher.
+    """Count gradient steps, prompts, and tokens generated, trained on and scored by a teacher.
 
     Args:
-        records: costs of the jobs that made the policy; the metrics of a training are in the same folder.
-        path: path of a file that jobs call `results/...`.
+        records: costs of the jobs that made the policy; a training's metrics are in the same folder.
     """
     # A chain of K has a folder per K, and the last one has the whole log; each round begins a new log.
     trainings: dict[Path, tuple[Arm | None, Path]] = {}

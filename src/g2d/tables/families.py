@@ -49,10 +49,7 @@ MARGIN_COLUMNS = columns(BY_BENCHMARK, "n_seeds n_problems accuracy behind margi
 
 @table_of(COMPARISON_COLUMNS)
 def comparison_table(evaluations: Evaluations) -> Rows:
-    """A row per policy and reference (`families`), from answers to the same questions (`comparisons.Comparison`).
-
-    p_holm, family_low and family_high are corrected for the family_size comparisons of the family.
-    """
+    """A row per policy and reference (`families`), from answers to the same questions (`comparisons.Comparison`)."""
     grouped = by_policy(evaluations)
     for (_, benchmark), rows in by_grid(grouped).items():
         answers = Paired(grouped, rows)
@@ -159,8 +156,7 @@ class Paired:
         return self._of_seeds(at, seeds), self._of_seeds(reference, seeds)
 
     def pool(self, at: Row, reference: Row) -> SeedPool:
-        """Return the accuracies over the shared seeds of the stable policies that were trained alike and have these
-        seeds."""
+        """Return accuracies over the shared seeds of the stable policies that were trained alike."""
         seeds = self.shared_seeds(at, reference)
         alike = [row for row in self.seeds if row[0].role in ALIKE and {*seeds} <= {*self.seeds[row]}]
         means = np.array([self._of_seeds(row, seeds).mean(axis=1) for row in alike]).reshape(-1, len(seeds))

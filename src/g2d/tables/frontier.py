@@ -39,12 +39,11 @@ def frontier_table(
 ) -> Rows:
     """A row per policy and axis on which its cost is known, without ablations of DPO.
 
-    It has the policy's `Margin` against any other policy and, on one axis, its `Standing`. GRPO before its last K and
-    ablations of GRPO are not tested.
+    GRPO before its last K and ablations of GRPO are not tested.
 
     Args:
         costs: `costs_of` each trained policy; M0 costs nothing.
-        calibration: the part of these costs that is calibration (`calibration_of`), charged to every policy and seed.
+        calibration: calibration's part of these costs, charged to every policy and seed.
         tested_axis: `frontier.axis`.
     """
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")

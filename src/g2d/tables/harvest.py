@@ -83,8 +83,7 @@ def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluatio
 
 @table_of(CORRELATION_COLUMNS)
 def correlation_table(points: pd.DataFrame) -> Rows:
-    """A row per model (or "all"), benchmark, metric and pooling: the metric's correlation with accuracy (last row of
-    Table 2)."""
+    """A row per model (or "all"), benchmark, metric and pooling: correlation with accuracy (last row of Table 2)."""
     for (model, benchmark), group in points.groupby(["model", "benchmark"], sort=False):
         averaged = group.groupby(["group_size", "K"], as_index=False)[["accuracy", *CORRELATED_METRICS]].mean()
         yield from _correlations(averaged.assign(model=str(model), seed=0), model, benchmark, "means over seeds")

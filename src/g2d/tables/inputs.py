@@ -1,4 +1,4 @@
-"""Inputs of tables, read from a results folder: the attributes that `Table.reads` names."""
+"""Inputs of tables, read from a results folder when needed: the attributes that `Table.reads` names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Measured = Mapping[PolicyKey, Mapping[str, Any]]
 
 
 class _Part(cached_property[dict[Any, Any]]):
-    """Files of the part of the grid that has the attribute's name, read; `shown` gives policies the K of tables."""
+    """Files of the part of the grid that has the attribute's name; `shown` gives policies the K of tables."""
 
     def __init__(self, read: Callable[..., Any], *arguments: Any, shown: bool = False) -> None:
         def read_part(inputs: Inputs) -> dict[Any, Any]:
@@ -56,11 +56,11 @@ class _Part(cached_property[dict[Any, Any]]):
 
 
 class Inputs:
-    """Inputs of tables; each is read when it is first needed, and then kept.
+    """Inputs of tables.
 
     Args:
         whole: raise an error if a file is missing, instead of leaving it out.
-        threads: number of workers of the verifier.
+        threads: workers of the verifier.
     """
 
     records = _Part(read_policy)
@@ -94,11 +94,7 @@ class Inputs:
         self.shown_share = (config.contamination or Contamination()).share
 
     def build(self, name: str) -> pd.DataFrame:
-        """Compute a table of the catalogue from the files that exist.
-
-        Raises:
-            KeyError: the catalogue has no such table, or its rule writes it with another script (the advice).
-        """
+        """Compute a table from the files that exist; KeyError if there is none, or a script makes it (the advice)."""
         if name not in self._built:
             table = catalogue.table(name)
             if not table.function:

@@ -37,8 +37,7 @@ NO_ONLINE, OTHERS = "K=0", "every other K"
 def power_table(evaluations: Evaluations, target: float) -> Rows:
     """A row per family of tests of the K and number of seeds: the smallest differences and margins to be detected.
 
-    They follow from the variance of this grid's answers. They are null if the variance over seeds is unknown;
-    problems_needed is null above 20,000.
+    Null if the variance over seeds is unknown; problems_needed is null above 20,000.
 
     Args:
         target: the difference that `problems_needed` is for, in 0..1.
@@ -51,8 +50,7 @@ def power_table(evaluations: Evaluations, target: float) -> Rows:
 
 @table_of(POWER_COLUMNS)
 def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
-    """The same rows before a grid has run, from the variances `ASSUMED`, for the first model and the margin
-    `frontier.margin`.
+    """The same rows before a grid has run, from the variances `ASSUMED`, for the first model.
 
     Args:
         n_problems: numbers of problems by benchmark.
@@ -77,8 +75,9 @@ def design_power(components: power.Components, design: power.Design, target: flo
 
 @table_of(VARIANCE_COLUMNS)
 def variance_table(evaluations: Evaluations) -> Rows:
-    """A row per model and benchmark with at least two K: sources of the variance of differences between policies, and
-    the smallest difference with more seeds or questions; shares of seeds are null with one seed."""
+    """A row per model and benchmark with at least two K: sources of variance of differences, and the smallest
+    difference with more seeds or questions.
+    """
     for (model, benchmark), (rows, answers, clusters) in _alike(evaluations).items():
         variance = power.decompose(answers, clusters)
         n_policies, n_seeds, n_problems = answers.shape
@@ -118,8 +117,8 @@ def family_sizes(rows: Iterable[Row]) -> dict[str, int]:
 def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], np.ndarray, np.ndarray | None]]:
     """Return all rows of each model and benchmark, the answers of its policies that were trained alike, and clusters.
 
-    Answers are (n_policies, n_seeds, n_problems), over the first seeds, shared by all. Grids without two such policies
-    or without a family are left out.
+    Answers are (n_policies, n_seeds, n_problems), over the first shared seeds. Grids without two such policies or a
+    family are left out.
     """
     grouped = by_policy(evaluations)
     alike = {}

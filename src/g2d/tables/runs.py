@@ -1,7 +1,4 @@
-"""Several runs side by side: accuracy and cost of their policies, and paired differences if they are comparable.
-
-A policy of one run is paired with the policy of the same name (model, regime, K, group size) and seed of another.
-"""
+"""Several runs side by side: policies of the same name (model, regime, K, group size) and seed are paired."""
 
 from __future__ import annotations
 
@@ -33,8 +30,8 @@ VERIFIER = ("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "s
 def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> Rows:
     """A row per run, policy and benchmark, with the difference from the same policy of the first run over shared seeds.
 
-    The variance over seeds is not pooled, because it may differ between runs. p_holm and the interval are corrected for
-    all differences of a model and benchmark. not_compared is the reason if there is no difference.
+    The variance over seeds is not pooled, because it may differ between runs. not_compared is the reason if there is no
+    difference.
 
     Args:
         benchmarks: benchmarks to show; all if empty.

@@ -52,8 +52,9 @@ def _rows(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, equal: Equal
 
 
 def pass_at_k(n: int, right: np.ndarray, k: int) -> np.ndarray:
-    """Estimate the chance that one of k samples is right, without bias, if `right` of n are (Chen et al. 2021, arXiv
-    2107.03374, equation 1)."""
+    """Estimate pass@k without bias, if `right` of n samples are right (Chen et al. 2021, arXiv 2107.03374, equation
+    1).
+    """
     return np.asarray(scipy.stats.hypergeom.sf(0, n, right, k))
 
 
@@ -85,8 +86,9 @@ def _votes(samples: pd.DataFrame) -> tuple[int, Counter[str]]:
 
 
 def _undecided(right: int, wrong: Counter[str]) -> bool:
-    """Whether the vote depends on which wrong answers are equal: together they may reach the right one's votes, and no
-    single one has more."""
+    """Return whether the vote depends on which wrong answers are equal: only together may they reach the right one's
+    votes.
+    """
     return len(wrong) > 1 and max(wrong.values()) <= right <= sum(wrong.values())
 
 

@@ -30,8 +30,7 @@ def win_rate_table(replies: Mapping[PolicyKey, pd.DataFrame], prompts: Mapping[s
     """A row per policy except M0; null if there is no rate at equal length (`g2d.analysis.win_rates`).
 
     Args:
-        replies: replies by policy, with M0, to the same prompts with the same random numbers; `reward` is the judge's
-            score.
+        replies: by policy, with M0, to the same prompts with the same random numbers; `reward` is the judge's score.
         prompts: kinds of prompts behind each regime.
 
     Raises:
@@ -81,7 +80,7 @@ def _of_model(aligned: Grouped, prompts: Mapping[str, str]) -> Rows:
 
 
 def _detectable(test: Comparison) -> float:
-    """Distance from 1/2 that is detected with power `POWER` at the corrected level.
+    """Return the distance from 1/2 that is detected with power `POWER` at the corrected level.
 
     `corrected` may end an interval at 1/2, so the test is not from there.
     """
