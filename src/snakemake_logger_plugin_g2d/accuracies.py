@@ -1,4 +1,4 @@
-"""The first table of a run: accuracies, a line for every policy as soon as it has answered all benchmarks."""
+"""The first table of a run: a line for every policy as soon as it has answered all benchmarks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ WIDTH = 26
 
 
 class Accuracies:
-    """Collects finished evaluations of the configuration that `results/config.yaml` records."""
-
     def __init__(self) -> None:
         self._found: dict[str, dict[str, float]] = {}
         self._has_header = False
 
     def add(self, wildcards: Mapping[str, str], output: Sequence[str]) -> list[str]:
-        """Read an evaluation; the lines of the table that it completes, the header before the first."""
+        """Read an evaluation; return the lines that it completes, the header before the first."""
         import pyarrow.parquet as pq
         import yaml
 

@@ -65,8 +65,8 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
 def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict[str, Any]:
     """Compare the best K with the set of K that the probe could not distinguish from the advised one (`as_good`).
 
-    predicted is the advised K, found the best one. low, high and width are the smallest K of the set, the largest one
-    and their number. seeds_inside is the share of seeds whose best K is in the set.
+    low, high and width are the smallest K of the set, the largest and their number. seeds_inside is the share of seeds
+    whose best K is in it.
     """
     advised, best = _place(steps[steps["advised"]].iloc[0]), _highest(found)
     points = {_point(row) for row in steps[steps["as_good"]].to_dict("records")}
@@ -91,8 +91,7 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
     """Compare the policy of the advised K with the most accurate one, over all seeds.
 
     found is its accuracy minus the best K's, with a 95 % interval over seeds and questions, corrected for choosing the
-    best K. It is too large on average: the best K is chosen on the same answers. A second row, best_K_by_accuracy, is
-    as in `_best`.
+    best K. It is too large on average: the best K is chosen on the same answers.
     """
     for model in dict.fromkeys(steps["model"]):
         advised = steps[(steps["model"] == model) & steps["advised"]]

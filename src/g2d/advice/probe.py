@@ -148,8 +148,7 @@ def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
 def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
     """Return the probability of each row of values (rows, resamples) to be the highest; ties share it.
 
-    The rows are shrunk first (`shrunk_together`), so that rows which differ only by noise are equally probable. Missing
-    values cannot be best.
+    The rows are shrunk first (`shrunk_together`), so that rows which differ only by noise are equally probable.
     """
     possible = np.isfinite(values).any(axis=1)
     chances = np.zeros(len(values))

@@ -1,7 +1,7 @@
 """Expand a configuration into one list of arms.
 
-An arm is one way to make policies: online (a warm-up or an online entry of `regimes`), on the harvest of an online
-training, in rounds, or by selecting a checkpoint. `g2d.experiment.sweep` adds a sweep's candidates.
+An arm is one way to make policies: online (a warm-up or an online entry of `regimes`), on a harvest, in rounds, or by
+selecting a checkpoint. `g2d.experiment.sweep` adds a sweep's candidates.
 """
 
 from __future__ import annotations
@@ -107,10 +107,8 @@ def teacher_folder(entry: str) -> str:
 
 
 def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]]:
-    """Return the harvests that one training reads, by variant and point.
-
-    An offline training reads its harvest, then the harvests of `match_pairs_to`; a round the harvest of the policy
-    before it; an online training the harvest that it replays.
+    """Return the harvests that one training reads, by variant and point: its own, then those of `match_pairs_to`; for a
+    round the harvest of the policy before it.
     """
     group_size, k = point
     if arm.phase == "rounds":
@@ -126,9 +124,7 @@ def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]
 
 
 def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
-    """Return all policies that one is made from, directly or not, except M0: sources of harvests, candidate
-    checkpoints, the continued checkpoint, start and teacher.
-    """
+    """Return all policies that one is made from, directly or not, except M0."""
     ancestors, new = {policy: None}, [policy]
     while new:
         arm, point = new.pop()

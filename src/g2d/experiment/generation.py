@@ -1,6 +1,5 @@
-"""Body of the jobs that write one file of rollouts: calibration, harvest and evaluation.
-
-Such a job samples all rollouts or one shard, merges shards, or scores existing rollouts with another reward.
+"""Body of the jobs that write one file of rollouts: sample all or one shard, merge shards, or score existing
+rollouts.
 """
 
 from __future__ import annotations
@@ -104,8 +103,6 @@ def draw_in_parts(
     meter: Meter,
 ) -> pd.DataFrame:
     """Sample rollouts for all problems in order, after the parts that an earlier attempt has finished.
-
-    A stopped attempt loses at most one part. The rows do not depend on the parts.
 
     Args:
         folder: keeps the parts until all are finished.

@@ -78,10 +78,7 @@ def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> Pol
 
 
 def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
-    """Return the policies whose answers the page shows side by side, by model and benchmark: main grid, first seed.
-
-    A model with fewer than two of them is left out.
-    """
+    """Return the policies whose answers the page shows side by side: main grid, first seed, at least two per model."""
     main = [key for key in policies(config) if key.role in ("base", "dpo", "auto", "grpo")]
     first = [key for key in main if key.seed in (None, config.seeds[0])]
     by_model = {model: [key for key in first if key.model == model] for model in config.models}
@@ -99,7 +96,7 @@ def has_curves(config: Config) -> bool:
 def trainings(config: Config) -> list[PolicyKey]:
     """Return all trained policies: evaluated ones, then online ones that are only harvested or continued.
 
-    After an interim analysis, these are the policies that it selects and all that they are made from.
+    After an interim analysis, only the policies that it selects and all that they are made from.
     """
     if config.reached is not None:
         needed = set(with_all_behind(config, policies(config)))
@@ -130,10 +127,7 @@ def with_all_behind(config: Config, wanted: Iterable[PolicyKey]) -> list[PolicyK
 
 
 def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
-    """Return the policies along each online training, K ascending, by the last one; its log has all steps.
-
-    With `warmup.schedule: per_k` each K is a training.
-    """
+    """Return the policies along each online training, K ascending, by the last one; its log has all steps."""
     groups: dict[PolicyKey, list[PolicyKey]] = {}
     for key in trainings(config):
         if key.trained_online:
@@ -165,10 +159,7 @@ def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
 
 
 def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
-    """Return the candidates of a sweep and their policies, for each model, with the first group size.
-
-    They are evaluated only on development problems and are not in `policies`.
-    """
+    """Return the candidates of a sweep and their policies; `policies` does not have them."""
     pairs, tried = [], with_candidates(config)
     for model in config.models:
         evaluated = [arm for arm in arms(tried, model).values() if arm.evaluated]
@@ -179,10 +170,7 @@ def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
 
 
 def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
-    """Return the policies with the K that tables show.
-
-    If a training stops automatically or a checkpoint is selected, K differs by seed and tables show the rounded mean.
-    """
+    """Return the policies with the K that tables show: the rounded mean over seeds if it differs by seed."""
     steps: dict[PolicyKey, list[int]] = {}
     for key, record in records.items():
         if key.stops or key.selected:
@@ -242,9 +230,8 @@ def factorial_files(config: Config, model: str) -> dict[str, str]:
 
 
 def sample_files(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """Return the files with several answers per problem (pass@k, maj@n), by policy and benchmark.
-
-    They are sampled beside the greedy answers, or are the evaluation itself if that samples.
+    """Return the files with several answers per problem (pass@k, maj@n): beside greedy answers, or the evaluation
+    itself.
     """
     places = _samples(config, "samples") | _samples(config, "eval")
     return {at: f"results/{place}.parquet" for at, place in places.items()}

@@ -29,10 +29,7 @@ def called(policy: str, k: object, group_size: object = 0) -> str:
 
 @dataclass(frozen=True, order=True)
 class PolicyKey:
-    """Key of one policy. `group_size` is 0 without an online phase; `seed` is None for M0 and for all seeds.
-
-    `kind` and `role` describe the training; main policies have their name as both.
-    """
+    """Key of one policy. `group_size` is 0 without an online phase; `seed` is None for M0 and for all seeds."""
 
     model: str
     # base | grpo | dpo | auto/dpo | NAME of an ablation, or NAME/dpo and NAME/grpo if it has its own warm-up | NAME of
@@ -84,9 +81,8 @@ class PolicyKey:
 
     @property
     def reference(self) -> PolicyKey:
-        """Policy of the main grid that an ablation or entry is compared with, at the same K and G (Table 3).
-
-        Rounds are compared with the first one, DPO on the harvest of M0.
+        """Policy of the main grid to compare an ablation or entry with, at the same K and G (Table 3); for rounds the
+        first one.
         """
         if self.in_rounds:
             return replace(self, regime="dpo", kind="dpo", role="dpo", group_size=0, k=0)

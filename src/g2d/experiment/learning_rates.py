@@ -14,8 +14,6 @@ FAR = 100  # times below the lowest or above the highest rate in use
 
 @dataclass(frozen=True)
 class Rates:
-    """Peak learning rates in use, of full fine-tuning and of adapters."""
-
     lowest: float
     highest: float
     source: str

@@ -50,9 +50,7 @@ def online_phases(config: Config, key: PolicyKey) -> Iterator[tuple[str, int, in
 
 
 def prompts_behind(config: Config, regime: str) -> str:
-    """Return the kinds of prompts that policies of that name were trained on, in order, such as "verifiable, then
-    open_ended"; "" for M0 (arXiv 2506.21495, section 3.3).
-    """
+    """Return the kinds of prompts that a policy was trained on, such as "verifiable, then open_ended"; "" for M0."""
     arm: Arm | None = any_arms(config)[regime].online if regime != "base" else None
     kinds: list[str] = []
     while arm is not None:

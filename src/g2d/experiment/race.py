@@ -1,7 +1,7 @@
-"""Seeds in stages: seeds of each policy after the interim analyses so far.
+"""Seeds of each policy after the interim analyses so far.
 
 Their files, `results/looks/look1.json` and so on, are the only state. `g2d.analysis.looks` decides, `g2d.tables.looks`
-reads the answers and writes the files.
+writes the files.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ def decided(config: Config, results: str | Path = "results") -> Config:
 
 
 def at_end(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
-    """Return the configuration of tables and page after these interim analyses: the seeds that the last one selects or,
-    after `seeds.until`, that it used.
-    """
+    """Return the configuration of tables and page after these interim analyses."""
     assert config.looks is not None
     until = config.looks.until
     if until is None or len(looks) < until:

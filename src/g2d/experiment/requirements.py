@@ -249,9 +249,9 @@ def require_repositories(config: Config) -> None:
 
 
 def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> None:
-    """Download and check the Hub reward models of jobs (`judged_by`: their `reward_params`), which have no network.
+    """Download and check the Hub reward models of jobs, which have no network.
 
-    They are not inputs of these jobs, because new inputs would run finished trainings again.
+    They are no inputs of these jobs, because new inputs would run finished trainings again.
     """
     needed = [part for params in judged_by for part in parts(reward_settings(params))]
     for name, settings in config.rewards.items():

@@ -302,8 +302,6 @@ MODEL_SECTIONS = {
 
 @dataclass(frozen=True)
 class Reached:
-    """Seeds after the interim analyses so far."""
-
     seeds: Mapping[str, int] = field(default_factory=dict)  # number by policy (`PolicyKey.name`), including the next
     files: tuple[str, ...] = ()
     is_over: bool = False

@@ -1,8 +1,7 @@
 """Sweep: tune learning rates and other keys of each regime on development problems.
 
-A candidate is an ablation or entry with other values of the swept keys, one seed and one K. `with_candidates` adds them
-only for the table of jobs. Trainings read the chosen values from a file (`with_choice`), so the graph does not depend
-on the choice.
+A candidate is an ablation or entry with other values of the swept keys, one seed and one K. Trainings read the chosen
+values from a file (`with_choice`), so the graph does not depend on the choice.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ COUNTS = ("epochs", "max_steps", "lag")  # swept keys that are whole numbers
 
 @dataclass(frozen=True)
 class Candidate:
-    """One combination of values of the swept keys."""
-
     swept: str
     values: tuple[tuple[str, float], ...]
     k: int

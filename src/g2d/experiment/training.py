@@ -39,8 +39,6 @@ PARTS = ("adapter", "weights", "checkpoint", "rollouts.parquet")
 
 @dataclass(frozen=True)
 class GridTraining:
-    """One training of the grid, with the inputs and outputs of its rule."""
-
     snakemake: Any
     regime: Regime
     folder: Path
@@ -105,8 +103,8 @@ def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
 def training(snakemake: Any) -> Iterator[GridTraining]:
     """Run the body of the script of all trainings, as `g2d.jobs.stage.stage` does.
 
-    The work folder is no output, so it persists between attempts; it is deleted when all outputs exist. Then, with
-    `checkpoints.keep: last`, the checkpoint that the training continued is emptied.
+    The work folder is deleted when all outputs exist. Then, with `checkpoints.keep: last`, the checkpoint that the
+    training continued is emptied.
     """
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
     for file in snakemake.input.get("choice", []):

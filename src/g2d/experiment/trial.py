@@ -68,8 +68,6 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Trial:
-    """Settings of a trial and its answers, one per problem."""
-
     config: Config
     model: str
     problems: str
@@ -131,7 +129,7 @@ def tried(
 ) -> Trial:
     """Let M0 answer problems of a set: the pool as in the harvest, a benchmark as in the evaluation.
 
-    `show` is called with the answers so far, the number of the first new one, and the number of all problems.
+    `show` gets the answers so far, the number of the first new one, and the number of all problems.
     """
     resolved = config.for_model(model)
     section = "evaluation" if problems in config.benchmarks else "harvest"

@@ -210,12 +210,6 @@ class _Stages:
     def online_inputs(
         self, model: str, seed: int, arm: Arm, replayed: list[str], before: list[str]
     ) -> dict[str, Files]:
-        """Return the inputs of an online training.
-
-        Args:
-            replayed: folders of the harvests that it replays.
-            before: folder of the K that it continues.
-        """
         start = [] if arm.start is None else self.made(_policy(model, seed, *arm.start))
         taught = teacher_of(arms(self.with_candidates, model), arm)
         teacher = [] if taught is None else self.made(_policy(model, seed, *taught))
@@ -355,9 +349,7 @@ class _Stages:
         return _harvest(key.model, key.seed, "", (key.group_size, 0)) if again else None
 
     def _drawn_from(self, key: HarvestKey, online: Arm) -> tuple[dict[str, str], dict[str, Files], list[str]]:
-        """Return wildcards, inputs and costs of a job that samples pi_K on the training set; M0's are the
-        calibration's.
-        """
+        """Return wildcards, inputs and costs of a job that samples pi_K on the training set."""
         base, calibration = f"results/{key.model}/base", f"results/{key.model}/calibration"
         folder = _policy(key.model, key.seed, online, (key.group_size, key.k)) if key.k else base
         wildcards = _place(key.model, key.seed, (key.group_size, key.k))

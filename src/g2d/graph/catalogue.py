@@ -198,9 +198,8 @@ def tables_of_rule(config: Config, rule: str) -> list[Table]:
 
 
 def left_over(config: Config, folder: Path) -> list[Path]:
-    """Return files in a folder of tables that belong to other configurations or earlier versions.
-
-    The advice is kept: `snakemake advice` makes it for every configuration.
+    """Return files in a folder of tables that belong to other configurations or earlier versions, without the
+    advice.
     """
     advised = {table.name for table in TABLES if table.section == ADVISED}
     names = (*(table.name for table in TABLES), *REMOVED)

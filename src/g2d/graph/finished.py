@@ -1,7 +1,5 @@
-"""Values that the table of jobs reads from finished results; all others follow from the configuration.
-
-A finished training keeps the checkpoint that it continued, and a finished file its number of shards: a K that is added
-between others, or another number of shards, makes nothing stale.
+"""Values that the table of jobs reads from finished results, so that a K added between others, or another number of
+shards, makes nothing stale.
 """
 
 from __future__ import annotations

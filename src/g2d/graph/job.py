@@ -19,8 +19,6 @@ DEVICE_STAGES = {*RUNNING_ORDER, "scratch_model", "calibrate_temperature", "draw
 
 
 class Wildcards(SimpleNamespace):
-    """Wildcards with the part of Snakemake's interface that is used."""
-
     def get(self, name: str, default: Any = None) -> Any:
         return getattr(self, name, default)
 
@@ -30,8 +28,7 @@ class Job:
     """One job of a grid.
 
     Args:
-        inputs: files by name, "" for unnamed ones.
-        outputs: files by name.
+        inputs, outputs: files by name, "" for unnamed ones.
         state: computes the params that depend on the configuration.
         arm: arm of the policy that it trains.
         continues: K of the checkpoint that it continues.

@@ -81,8 +81,6 @@ class CostFile:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """In gradient steps or updates."""
-
     step: int
     steps: int
     since: int

@@ -30,7 +30,7 @@ def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str]
     """Write the digests of a job's outputs.
 
     Args:
-        read: digests of external inputs, taken before the job: if one changes meanwhile, the job runs again.
+        read: digests of external inputs before the job: if one changes meanwhile, the job runs again.
     """
     digests = {**(read or {}), **{str(file): sha256(file) for path in paths for file in _files(Path(path))}}
     write_text(digest_file(log), "".join(f"{digest}  {file}\n" for file, digest in digests.items()))

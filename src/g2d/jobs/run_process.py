@@ -88,7 +88,7 @@ def connect(
     """Return a connection as `greeted`, but start a process if none listens; a RuntimeError if it cannot start.
 
     Args:
-        arguments: further command-line arguments, after socket and run.
+        arguments: command-line arguments after socket and run.
         output: its standard output and error; None: as for this process.
     """
     command = [sys.executable, "-m", module, str(socket), run, *map(str, arguments)]

@@ -47,8 +47,6 @@ def memory_peak() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Usage of another process (`g2d.rollouts.engine_host`) for a job."""
-
     cpu_s: float
     peak_memory_bytes: int
     device: str | None = None

@@ -1,8 +1,7 @@
 """Sentences that answer how much online RL is enough, from the tables of a grid.
 
 Two policies differ if their Holm-corrected paired test is significant or, without a test, if their intervals do not
-overlap. Intervals hold for a whole family, so also for a K that was chosen afterwards. `margins.csv` decides whether a
-K is enough.
+overlap. `margins.csv` decides whether a K is enough.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Browsers of the page: rollouts of a problem across K (the paper's appendix C), and answers to a question by policy.
-
-Problems with pairs at most K come first; questions by pattern of right and wrong, in turn. Ties are ordered by a hash.
+"""Browsers of the page: rollouts of a problem across K (the paper's appendix C), and answers to a question by
+policy.
 """
 
 from __future__ import annotations
@@ -82,8 +81,6 @@ class Story(Shown):
 
 @dataclass(frozen=True)
 class Series:
-    """Harvests of one model, seed and group size, and the problems that are shown of them."""
-
     model: str
     seed: int
     variant: str
@@ -93,8 +90,6 @@ class Series:
 
 @dataclass(frozen=True)
 class Answered:
-    """Answers of a model's policies to a benchmark, with one seed."""
-
     model: str
     benchmark: str
     policies: tuple[str, ...]
@@ -126,12 +121,7 @@ def browse_pairs(
     rollouts: Callable[[HarvestKey], pd.DataFrame],
     problems: Mapping[str, Mapping[str, Problem]],
 ) -> list[Series]:
-    """Return the series of a grid with the problems to show, fewer if the texts exceed `MAX_CHARACTERS`.
-
-    Args:
-        harvests: harvests of the grid, then of its controls.
-        problems: the harvested prompts by model and problem_id.
-    """
+    """Return the series of a grid with the problems to show, fewer if the texts exceed `MAX_CHARACTERS`."""
     series = []
     for at, keys in series_keys(harvests).items():
         prompts = problems[at[0]]
@@ -173,10 +163,7 @@ def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
 def browse_answers(
     config: Config, answers: Callable[[PolicyKey, str], pd.DataFrame], problems: Callable[[str], Iterable[Problem]]
 ) -> list[Answered]:
-    """Return the answers of a grid with the questions to show, fewer if the texts exceed `MAX_CHARACTERS`.
-
-    The first of several samples is used.
-    """
+    """Return the answers of a grid with the questions to show, fewer if the texts exceed `MAX_CHARACTERS`."""
     questions = {name: {problem.problem_id: problem for problem in problems(name)} for name in config.benchmarks}
     shown = [
         _answered(model, benchmark, questions[benchmark], _called(keys), (answers(key, benchmark) for key in keys))

@@ -1,7 +1,4 @@
-"""Model and data set cards: a README.md for the Hugging Face Hub beside each policy and each harvest.
-
-Cards that `g2d push` uploads also link to their repositories.
-"""
+"""Model and data set cards: a README.md for the Hugging Face Hub beside each policy and each harvest."""
 
 from __future__ import annotations
 

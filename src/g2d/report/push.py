@@ -45,8 +45,6 @@ AGAIN = "the same command goes on with what is missing"
 
 @dataclass(frozen=True)
 class Repository:
-    """Content of a repository: local files or texts, by name."""
-
     id: str
     kind: str
     files: Mapping[str, Path | str]
@@ -119,7 +117,7 @@ class Push:
     Args:
         to: the data set repository; model repositories add the policy's name.
         bases: Hub names of M0 by model, if the configuration has none.
-        only: a pattern for folders of policies. The data set is always whole, as its card lists all of it.
+        only: a pattern for folders of policies. The data set is always whole.
     """
 
     def __init__(self, folder: Path, to: str, bases: Mapping[str, str], only: str = "*") -> None:

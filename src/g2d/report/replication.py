@@ -1,7 +1,7 @@
 """`g2d compare A B --files`: file-by-file differences between two results folders, and whether they matter.
 
-Other hardware or versions give other tokens and may give the same conclusions. So configurations are compared first,
-then results and, if answers differ, accuracies by a paired test. Costs are not compared.
+Other hardware or versions give other tokens and may give the same conclusions, so accuracies are compared by a paired
+test. Costs are not compared.
 """
 
 from __future__ import annotations

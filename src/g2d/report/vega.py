@@ -1,4 +1,4 @@
-"""Parts of all Vega-Lite figures: the theme, scales, and series that differ by colour, shape and dash."""
+"""Parts of all Vega-Lite figures: theme, scales, and series."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A step of fixed shapes, captured as a CUDA graph: one launch per token instead of hundreds.
 
-Rows and graphs are kept for the next call. On a CPU, tests replace the graph by recording and repeating operations.
+On a CPU, tests replace the graph by recording and repeating operations.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ def bucket(columns: int) -> int:
 
 
 class CudaGraphs:
-    """CUDA graphs of a step, one per number of columns, captured at its first step."""
-
     def __init__(self) -> None:
         self._captured: dict[int, torch.cuda.CUDAGraph] = {}
         self._pool = torch.cuda.graph_pool_handle()  # shared: no two graphs replay at the same time
@@ -51,10 +49,7 @@ class CudaGraphs:
 
 
 class FixedRows:
-    """Rows that keep their number and memory between calls with the same settings.
-
-    `graphs` creates the callable that takes their steps.
-    """
+    """Rows that keep their number and memory between calls with the same settings."""
 
     def __init__(self, graphs: Callable[[], Callable[[Step, int], None]] = CudaGraphs) -> None:
         self._make = graphs

@@ -62,7 +62,7 @@ class Engine(Protocol):
 
 
 class ModelEngine:
-    """Base class of engines that hold a model. `context` is the model's name for messages and its longest sequence."""
+    """Base class of engines that hold a model. `context` is the model's name and its longest sequence."""
 
     def __init__(self, tokenizer: Any, end_ids: Iterable[int], context: tuple[str, int | None]) -> None:
         self.tokenizer = tokenizer
@@ -120,12 +120,7 @@ class ModelEngine:
 def require_room(
     prompts: Sequence[Sequence[int]], names: Sequence[str], budget: int, context: tuple[str, int | None]
 ) -> None:
-    """Raise a ValueError that names the longest prompt if `budget` tokens do not fit after it.
-
-    Args:
-        names: names of the prompts.
-        context: as in `ModelEngine`.
-    """
+    """Raise a ValueError that names the longest prompt if `budget` tokens do not fit after it."""
     model, limit = context
     longest = max(range(len(prompts)), key=lambda i: len(prompts[i]), default=None)
     if limit is not None and longest is not None and len(prompts[longest]) + budget > limit:

@@ -3,7 +3,7 @@
     python -m g2d.rollouts.engine_host SOCKET RUN KEEP_ALIVE       started by the first job that generates
 
 It exits after `keep_alive` seconds without a job, when its Snakemake ends, or when a job needs the GPU for something
-else (`run_process.release`). docs/performance.md says which policies share the engine.
+else (`run_process.release`).
 """
 
 from __future__ import annotations

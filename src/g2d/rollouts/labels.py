@@ -44,7 +44,7 @@ def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
 def lengths(rollouts: pd.DataFrame) -> tuple[float | None, float | None]:
     """Return the mean length in tokens of positive and of negative rollouts; None without any.
 
-    A mixed batch uses only its open-ended prompts. If positive rollouts are longer, the reward favours length.
+    A mixed batch uses only its open-ended prompts.
     """
     open_ended = is_open_ended(rollouts)
     if open_ended.any():

@@ -38,12 +38,7 @@ class RemoteEngine:
         return self.ask("generate", requests, decoding)
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Run a method in the other process and return its result.
-
-        Raises:
-            ValueError: raised by the method.
-            RuntimeError: the method failed otherwise, or the process died.
-        """
+        """Run a method in the other process; ValueErrors are its own, a RuntimeError is any other failure."""
         assert self.connection is not None
         try:
             self.connection.send((method, arguments))
@@ -79,10 +74,7 @@ class EngineServer:
         self.engine = VllmEngine(policy, settings, **keywords)
 
     def answer(self, connection: Connection) -> None:
-        """Answer requests until the engine fails, since vLLM's state is then unknown.
-
-        Raises an EOFError or OSError if the client has gone.
-        """
+        """Answer requests until the engine fails; an EOFError or OSError if the client has gone."""
         failed: Exception | None = None
         while not isinstance(failed, RuntimeError):
             method, arguments = connection.recv()

@@ -125,9 +125,8 @@ def at_budgets(rollouts: pd.DataFrame) -> dict[int, pd.Series]:
 
 
 def shard(problems: Sequence[Problem], index: int, count: int) -> list[Problem]:
-    """Return every `count`-th problem from `index` (1 to `count`), since problems are often sorted by level.
-
-    Raises a ValueError if there are fewer problems than shards.
+    """Return every `count`-th problem from `index` (1 to `count`); a ValueError if there are fewer problems than
+    shards.
     """
     if len(problems) < count:
         raise ValueError(f"{len(problems)} problems cannot be split into {count} shards: lower it in engine.shards")

@@ -270,9 +270,8 @@ class VllmEngine(ModelEngine):
 
 
 def cpu_cache_bytes(base: str | Path, sequences: int, context: int) -> int:
-    """Return bytes of keys and values for `sequences` sequences of `context` tokens in float32, at most 1 GiB.
-
-    vLLM's CPU build fills the cache with zeros at every start, which takes seconds per GiB.
+    """Return bytes of keys and values for `sequences` sequences of `context` tokens in float32, at most 1 GiB: vLLM's
+    CPU build fills them with zeros at every start.
     """
     config = read_json(Path(base) / "config.json")
     try:

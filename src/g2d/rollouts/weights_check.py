@@ -48,8 +48,6 @@ class WrongWeightsError(RuntimeError):
 
 
 class Reference(NamedTuple):
-    """Log-probabilities of the fixed texts."""
-
     policy: list[list[float]]
     base: list[list[float]] | None  # without the adapter; None if the policy has none
     dtype: str

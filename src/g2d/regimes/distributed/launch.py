@@ -51,8 +51,6 @@ def launched(
 ) -> Any:
     """Call a function in several processes and return the first one's result.
 
-    `g2d.regimes.distributed.messages` must be able to write arguments and result.
-
     Raises:
         TrainingStoppedError: a signal stopped it early.
         RuntimeError: a process failed or was killed; the message names it and its log.

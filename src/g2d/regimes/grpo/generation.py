@@ -1,7 +1,7 @@
-"""GRPO's completions from `g2d.rollouts`; TRL's generation is not used.
+"""GRPO's completions from `g2d.rollouts` instead of TRL's generation.
 
-transformers decodes with the trained policy; vLLM's log-probabilities differ, and its adapter may be older, so
-completions are weighted. Random numbers depend on the step and the position in the batch of all processes.
+vLLM's log-probabilities differ from the trainer's, and its adapter may be older, so completions are weighted. Random
+numbers depend on the step and the position in the batch of all processes.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def overlap_s(generation: Sequence[float], training: Sequence[float], lag: int) 
     """Return seconds that an asynchronous run would save with a second device for generation.
 
     Its generation starts when the previous one is done and its weights exist, an update when its rollouts and the
-    previous update are done. `generation` and `training` are seconds per update.
+    previous update are done. Arguments are seconds per update.
     """
     generated, ends = 0.0, [0.0]  # ends[t]: after update t
     for step, (draw, update) in enumerate(zip(generation, training, strict=True)):

@@ -127,8 +127,6 @@ class ReplayBuffer:
 
 
 class Successes:
-    """Right completions of a harvest that replace the last ones of their prompts' groups."""
-
     def __init__(self, harvest: pd.DataFrame, n: int, longest: int, group_size: int, seed: int) -> None:
         self.n, self.group_size, self.seed = n, group_size, seed
         self.replayed: dict[int, Completion] = {}

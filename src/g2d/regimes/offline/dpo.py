@@ -1,7 +1,4 @@
-"""Offline DPO on harvested pairs, from a new copy of M0 (paper, section 2.1, stage 3; appendix B).
-
-The reference is the starting point: M0 with the adapter switched off, or a frozen copy of pi_K's adapter.
-"""
+"""Offline DPO on harvested pairs, from a new copy of M0 (paper, section 2.1, stage 3; appendix B)."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from g2d.rollouts.rollout import Rollout, to_frame
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A small harvest during training. H and mu are None if no prompt was pairable."""
+    """H and mu are None if no prompt was pairable."""
 
     step: int
     tokens_generated: int
@@ -134,8 +134,6 @@ def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
 
 
 class _History:
-    """Segments (`k{step}/`) and probes of one job in its work folder."""
-
     def __init__(self, work: Path, job: dict[str, Any], meter: Meter, completions_per_generation: int) -> None:
         self.work = work
         self.job = job_digest(job)

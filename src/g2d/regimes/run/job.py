@@ -61,8 +61,6 @@ class TrainingJob:
 
 @dataclass(frozen=True)
 class Trained:
-    """Result besides the files in the work folder."""
-
     log: list[dict[str, Any]]  # row per gradient step, including those before `resume_from`
     recorded: Mapping[str, Any] = field(default_factory=dict)
     k: int | None = None

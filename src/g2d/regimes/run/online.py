@@ -76,9 +76,7 @@ def train_to_k(job: TrainingJob, trainer: Any, checkpoints: Checkpoints, **own: 
 
 
 def require_prompts_fit(job: TrainingJob) -> int:
-    """Return tokens of the longest prompt; a ValueError names a problem that does not fit the model with its
-    completion.
-    """
+    """Return tokens of the longest prompt; a ValueError names a problem that does not fit the model."""
     problems: Sequence[Problem] = job.data
     tokenizer = load_tokenizer(job.base)
     ids = [prompt_ids(tokenizer, conversation(problem, job.prompt)) for problem in problems]

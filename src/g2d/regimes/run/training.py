@@ -150,10 +150,7 @@ def untie_head(model: Any) -> None:
 
 
 def restore_token_count(trainer: Any, checkpoint: Path) -> None:
-    """Restore what TRL's DPO and SFT trainers do not.
-
-    Older logs lack it in updates without groups before the first with some.
-    """
+    """Restore the token count, as TRL's DPO and SFT trainers do not."""
     counts = [row["num_tokens"] for row in read_log(checkpoint) if "num_tokens" in row]
     trainer._total_train_tokens = counts[-1] if counts else 0
 

@@ -30,8 +30,6 @@ COLUMNS = (
 
 
 class Record:
-    """Rows of the steps since the checkpoint of the previous K, one frame per draw."""
-
     def __init__(self, keep: Keep, columns: Sequence[str]) -> None:
         self.keep, self.columns = keep, [*columns]
         self.frames: list[pd.DataFrame] = []
