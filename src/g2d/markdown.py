@@ -24,7 +24,6 @@ _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
 def literal(text: str) -> str:
-    """Return text escaped for a paragraph, a heading or a table cell, in one line."""
     return _NUMBERED.sub(r"\1\\\2", _SYNTAX.sub(r"\\\g<0>", plain(text)))
 
 

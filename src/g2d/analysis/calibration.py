@@ -70,7 +70,6 @@ def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
 
 
 def require_levels(settings: Calibration, levels: Collection[Level]) -> None:
-    """Raise a ValueError that names the key and what to choose from, if a pinned level has no problems."""
     if settings.levels != "auto" and (unknown := sorted(set(settings.levels) - set(levels))):
         raise ValueError(
             f"calibration.levels: level {unknown[0]} has no calibrated problems: choose from "

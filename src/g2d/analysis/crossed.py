@@ -30,7 +30,6 @@ SMALLEST_P = 1e-100
 
 
 def possible(low: float, high: float) -> tuple[float, float]:
-    """Clip an interval to the range of differences of accuracies."""
     return max(low, -1.0), min(high, 1.0)
 
 

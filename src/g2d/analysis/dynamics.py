@@ -57,7 +57,6 @@ def steps_of(
 
 
 def binned(steps: pd.DataFrame, bins: int = 20) -> pd.DataFrame:
-    """Return means of `MEASURES` over stretches of equally many steps, with the last step and token count of each."""
     n = len(steps)
     stretch = [i * min(bins, n) // n for i in range(n)]
     groups = steps.reset_index().groupby(stretch)

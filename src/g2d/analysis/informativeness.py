@@ -212,7 +212,6 @@ def _share(name: str, hits: pd.Series) -> dict[str, Any]:
 
 
 def _mean_interval(values: np.ndarray) -> tuple[float | None, float | None]:
-    """Return Student's t interval of a mean, clipped to 0..1, the range of entropies."""
     if len(values) < 2:
         return None, None
     reach = float(scipy.stats.t.ppf(0.975, len(values) - 1)) * (standard_error(values) or 0.0)

@@ -98,7 +98,6 @@ class Look:
 
     @property
     def next(self) -> dict[str, int]:
-        """Seeds of each policy that gets further ones; empty after the last look."""
         return {
             decision.policy: decision.next_seeds for decision in self.policies if decision.next_seeds > decision.seeds
         }
@@ -306,7 +305,6 @@ def stepped(
 
 
 def _ranks(p_values: Mapping[int, float], rejected: int) -> dict[int, int]:
-    """Return how many of the family are rejected if all comparisons with smaller p-values are, by comparison."""
     return {i: rejected + rank for rank, i in enumerate(sorted(p_values, key=lambda i: p_values[i]))}
 
 

@@ -53,7 +53,6 @@ class Differences:
         self.better = cache(self._better)
 
     def _better(self, i: int, j: int) -> float:
-        """Return the two-sided p-value of the difference if policy i is better than j, else 1."""
         error = self._errors[i, j]
         return error.p_value() if error.middle > 0 else 1.0
 

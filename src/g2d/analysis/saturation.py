@@ -124,7 +124,6 @@ def _search(steps: np.ndarray, starts: np.ndarray, accuracies: np.ndarray) -> np
 
 
 def _estimate(value: float, resampled: np.ndarray, bounds: tuple[float, float]) -> Estimate:
-    """Return an estimate with the ends of its interval that are inside the bounds of the search."""
     low, high = percentile_interval(resampled)
     return Estimate(
         value,

@@ -81,7 +81,6 @@ def share_of_gain(
         return Share(estimate, None, None)
 
     def excess(r: float) -> float:
-        """Return the combination's distance from 0, less the half width of its interval."""
         error = _error(control - r * truth - (1 - r) * base, r, pool, clusters)
         return abs(error.middle) - error.reach(alpha)
 

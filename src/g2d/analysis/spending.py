@@ -72,7 +72,6 @@ class _Paths:
         return farthest if excess(farthest) >= 0 else float(scipy.optimize.brentq(excess, 1e-9, farthest))
 
     def inside(self, bound: float, step: float) -> _Paths:
-        """Return the paths that stay inside of the boundary in this step."""
         reached = bound * _NODES
         moves = np.exp(-0.5 * ((reached - self.points[:, None]) / step) ** 2) / (step * math.sqrt(2 * math.pi))
         return _Paths(reached, bound * _WEIGHTS * (self.density @ moves))

@@ -46,7 +46,6 @@ class Pooled:
         return _t_interval(self.effect, self.standard_error, self.n_studies - 1, alpha)
 
     def prediction(self, alpha: float) -> tuple[float, float]:
-        """Return the interval of the true effect in another study, level 1 - alpha."""
         return _t_interval(self.effect, math.hypot(self.tau, self.standard_error), self.n_studies - 2, alpha)
 
 

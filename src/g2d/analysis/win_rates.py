@@ -32,7 +32,6 @@ def raw(won: np.ndarray) -> np.ndarray:
 
 
 def share_longer(longer: np.ndarray) -> float:
-    """Return the share of comparisons in which the policy's reply is longer, ties as half."""
     return float((0.5 + 0.5 * np.sign(longer)).mean())
 
 

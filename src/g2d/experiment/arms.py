@@ -55,7 +55,6 @@ class Arm:
 
     @property
     def online(self) -> Arm:
-        """Its source, or itself."""
         return self.source or self
 
     @property
@@ -69,7 +68,6 @@ class Arm:
 
     @property
     def stops(self) -> bool:
-        """Whether its online training stops automatically, at K at the latest."""
         return self.variant == AUTO or getattr(self.online.written, "auto", None) is not None
 
     @property
@@ -102,7 +100,6 @@ def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:
 
 
 def teacher_folder(entry: str) -> str:
-    """Return the folder of an entry's teacher if that is another model; candidates share it."""
     return f"teachers/{entry.partition('@')[0]}"
 
 
@@ -124,7 +121,6 @@ def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]
 
 
 def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
-    """Return all policies that one is made from, directly or not, except M0."""
     ancestors, new = {policy: None}, [policy]
     while new:
         arm, point = new.pop()
@@ -142,13 +138,11 @@ def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]
 
 @cached_method
 def arms(config: Config, model: str) -> Arms:
-    """Return the arms of a model by name, in the order of `ROLES`, then of the configuration."""
     return {arm.name: arm for arm in expanded(config.for_model(model))}
 
 
 @cached_method
 def any_arms(config: Config) -> Arms:
-    """Return the arms of any model by name. Models may differ in settings, points and automatic stopping."""
     return {name: arm for model in reversed(config.models) for name, arm in arms(config, model).items()}
 
 
@@ -264,7 +258,6 @@ def _rounds(config: Config, name: str) -> Arm:
 
 
 def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
-    """Yield an online training of an ablation or entry, and its evaluated policies. `after` is DPO on its harvests."""
     if not trained.evaluated:
         yield trained
     for policy in trained.written.policies:

@@ -73,7 +73,6 @@ def _of_names(config: Config) -> Iterator[str]:
 
 
 def _of_copies(config: Config) -> Iterator[str]:
-    """Yield models and benchmarks that equal another one: tables would count their results twice."""
     models = [(name, (_resolved(source), config.for_model(name))) for name, source in config.models.items()]
     benchmarks = [(name, _resolved(source)) for name, source in config.benchmarks.items() if not is_fresh(source)]
     for section, named in (("models", models), ("benchmarks", benchmarks)):

@@ -120,7 +120,6 @@ class Owner:
 
 
 def owner(file: str | Path) -> Owner | None:
-    """Return the owner of a results folder; None if its `config.yaml` is missing or cannot be read."""
     try:
         config = read(file)
         first, _, _ = Path(file).read_text(encoding="utf-8").partition("\n")

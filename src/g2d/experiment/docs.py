@@ -80,7 +80,6 @@ def _fields(section: type[Section]) -> list[tuple[str, FieldInfo]]:
 
 
 def places(section: type[Section], path: str = "") -> Iterator[tuple[type[Section], str]]:
-    """Yield a section and those below it, with the keys that lead there."""
     yield section, path
     for name, field in section.model_fields.items():
         where = f"{path}.{name}" if path else name
@@ -90,7 +89,6 @@ def places(section: type[Section], path: str = "") -> Iterator[tuple[type[Sectio
 
 
 def _heading(section: type[Section], paths: list[str]) -> tuple[str, str]:
-    """Return the heading of a section, with the value of the key that selects it; and the name of this key, or ""."""
     written = ", ".join(f"`{path}`" for path in dict.fromkeys(paths) if path) or "Top level"
     for tag in DISCRIMINATORS:
         kind = section.model_fields[tag].annotation if tag in section.model_fields else None
@@ -140,7 +138,6 @@ def _type(annotation: Any) -> str:
 
 
 def register(subparsers: Any) -> Any:
-    """Add `g2d config` to the command line. Return its actions, to which others add."""
     parser = subparsers.add_parser("config", help="write or check a configuration, or regenerate its documentation")
     actions = parser.add_subparsers(dest="action", required=True)
     check = actions.add_parser("check", help="validate a configuration file")

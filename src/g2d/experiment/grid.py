@@ -30,7 +30,6 @@ def is_recorded(config: Config, model: str) -> bool:
 
 
 def is_embedded(config: Config, model: str) -> bool:
-    """Return whether M0 is the embedded model or one like it, too small to need a GPU."""
     return isinstance(config.models[model], EmbeddedModel | ScratchModel)
 
 
@@ -86,7 +85,6 @@ def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
 
 
 def has_curves(config: Config) -> bool:
-    """Return whether some online training is evaluated at enough K to fit a curve (saturation.csv)."""
     on_curves = {key.over_seeds for key in policies(config) if key.on_a_curve}
     sizes = Counter((key.model, key.regime, key.group_size) for key in on_curves)
     return max(sizes.values(), default=0) >= FEWEST_K
@@ -115,7 +113,6 @@ def auto_warmups(config: Config) -> list[PolicyKey]:
 
 
 def with_all_behind(config: Config, wanted: Iterable[PolicyKey]) -> list[PolicyKey]:
-    """Return policies, each after all that it is made from."""
     ordered: dict[PolicyKey, None] = {}
     for key in wanted:
         if key.seed is not None:
@@ -145,7 +142,6 @@ def selecting(config: Config) -> dict[str, str]:
 
 
 def chosen_by(config: Config, name: str) -> list[str]:
-    """Return the kinds of development prompts that select a training's checkpoints: the kinds that it trains on."""
     return online_arm(any_arms(config), name).asked.kinds
 
 
@@ -159,7 +155,6 @@ def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
 
 
 def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
-    """Return the candidates of a sweep and their policies; `policies` does not have them."""
     pairs, tried = [], with_candidates(config)
     for model in config.models:
         evaluated = [arm for arm in arms(tried, model).values() if arm.evaluated]
@@ -287,7 +282,6 @@ def other_reward(config: Config, variant: str) -> str:
 
 
 def controls(config: Config) -> dict[str, str]:
-    """Return the counterpart of each policy with another reward than correctness: only the reward differs."""
     with_reward = [arm for arm in evaluated_arms(config).values() if hasattr(arm.written, "reward")]
     with_reward.sort(key=lambda arm: arm.role != "ablation")
     twins = {arm.name: _twin(config, arm, with_reward) for arm in with_reward if other_reward(config, arm.variant)}

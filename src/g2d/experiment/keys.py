@@ -72,7 +72,6 @@ class PolicyKey:
 
     @property
     def on_a_curve(self) -> bool:
-        """Whether it is one K of an online training from M0 with a fixed number of steps."""
         return self.trained_online and not (self.stops or self.selected or self.start)
 
     @property

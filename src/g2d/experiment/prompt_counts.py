@@ -40,7 +40,6 @@ def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:
 
 
 def online_phases(config: Config, key: PolicyKey) -> Iterator[tuple[str, int, int]]:
-    """Yield regime, prompts and completions per prompt of each online phase of a policy, its own first."""
     steps, group_size = key.steps_spent, key.group_size
     if steps:
         settings = arms(config, key.model)[key.regime].online.settings

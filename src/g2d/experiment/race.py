@@ -27,12 +27,10 @@ def look_name(looks: Looks, number: int) -> str:
 
 
 def decided(config: Config, results: str | Path = "results") -> Config:
-    """Return the configuration with the seeds after the interim analyses so far."""
     return at_end(config, taken(config.looks, results)) if config.looks else config
 
 
 def at_end(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
-    """Return the configuration of tables and page after these interim analyses."""
     assert config.looks is not None
     until = config.looks.until
     if until is None or len(looks) < until:

@@ -40,7 +40,6 @@ from g2d.settings import ConfigError, Section, refuse
 
 
 def require_files(config: Config) -> None:
-    """Check that all local files exist and have names that Snakemake can handle."""
     named = [(place_of(name), problem_files(source)) for name, source in config.problem_sources.items()]
     named += [(place, model_files(source)) for place, source in _models(config).items()]
     mistakes = [(f"{key}.path", _unusable(file)) for key, files in named for file in files]
@@ -140,7 +139,6 @@ def require_tasks(config: Config) -> None:
 
 
 def require_windows(config: Config) -> None:
-    """Check that each completion length leaves room for a prompt in the model's context."""
     lines: list[str] = []
     for model, source in config.models.items():
         small = source.source in ("embedded", "scratch")

@@ -47,7 +47,6 @@ def held_out(config: Config) -> int:
 
 
 def development_of(config: Config) -> dict[str, str]:
-    """Return the development problems by the evaluation set that they must share no problem with."""
     chosen_by = {**dict.fromkeys(config.benchmarks, DEVELOPMENT), HELD_OUT: OPEN_ENDED_DEVELOPMENT}
     return {name: problems for name, problems in chosen_by.items() if problems in config.problem_sources}
 

@@ -47,7 +47,6 @@ class GridTraining:
     job: TrainingJob
 
     def train(self) -> Trained:
-        """Train in the configured number of processes; in one process if it stops automatically."""
         forget_launcher()
         job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
         if getattr(job.settings, "auto", None) is not None:
@@ -65,7 +64,6 @@ class GridTraining:
         return trained
 
     def leave(self, trained: Trained) -> None:
-        """Install what the training left in its work folder, and write metrics and record."""
         from g2d.policies.adapter_rounding import recorded_effect
 
         output, job = self.snakemake.output, self.job

@@ -184,7 +184,6 @@ def not_a_number(policy: Policy) -> str | None:
 
 
 def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int) -> list[Problem]:
-    """Return n random problems, all if there are fewer; of the pool, only pinned levels."""
     levels = config.calibration.levels
     if name == "pool" and levels != "auto":
         pool = [problem for problem in pool if problem.level in levels] or pool
@@ -293,7 +292,6 @@ def _is_cut(rollout: Rollout) -> bool:
 
 
 def _is_thinking(rollout: Rollout) -> bool:
-    """Return whether thinking began, in the completion or in the template, and did not end."""
     begun = "<think>" in rollout.completion_text or rollout.prompt_text.rstrip().endswith("<think>")
     return begun and "</think>" not in rollout.completion_text
 

@@ -61,7 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def components(sd: float, samples: int = 1) -> Components:
-    """Return the assumed variances of answers, with a standard deviation of accuracies over seeds in points."""
     return Components(ASSUMED.policy_question, (sd / 100) ** 2, ASSUMED.answer / samples)
 
 

@@ -41,7 +41,6 @@ def device_here(engine: str, *, elsewhere: bool = False) -> Device:
 
 @cache
 def core_operations() -> float:
-    """Return the operations per CPU second of one core, in a float32 matrix product."""
     import numpy as np
 
     matrix = np.ones((WIDTH, WIDTH), dtype=np.float32)

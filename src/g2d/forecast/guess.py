@@ -77,7 +77,6 @@ def core_seconds(work: Work, size: float, operations: float) -> float:
 
 
 def prompt_tokens(config: Config, source: Any) -> tuple[float, float]:
-    """Return the tokens of a prompt and of the common beginning of all prompts."""
     if not isinstance(source, SyntheticProblems):
         return PROMPT_TOKENS, 0.0
     one_per_level = min(source.n, max(1, len(levels_of(source))))

@@ -98,7 +98,6 @@ def hours_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | Non
 
 
 def report(lines: Sequence[Line], price: Price | None = None, device: Device = CARD) -> str:
-    """Return the estimate as a table with its total, also in money if all cards have one price."""
     if not lines:
         return ""
     width = max(len("job"), *(len(line.stage) for line in lines))

@@ -50,7 +50,6 @@ def _of_benchmark(benchmark: str, rows: pd.DataFrame, guessed: bool) -> list[str
 
 
 def seeds_table(rows: pd.DataFrame) -> str:
-    """Return the smallest difference and margin by the number of seeds, as a Markdown table."""
     lines = [
         f"| seeds | {' | '.join(f'sd {points}' for points in POINTS.values())} |",
         f"|---:|{'---:|' * len(POINTS)}",

@@ -72,7 +72,6 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
 
 
 def _completions(folder: Path) -> int:
-    """Return the completions that an online training used after the checkpoint that it continued."""
     policy = read_policy(folder / "policy.json")
     last = policy.settings.get("steps_trained", policy.k)  # an auto-stop may train beyond its K
     entry = next((policy.settings[regime.name] for regime in ENTRIES if regime.name in policy.settings), None)

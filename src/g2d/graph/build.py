@@ -156,7 +156,6 @@ class _Stages:
         return Deferred(key, partial(self._continued, model, seed, arm, point))
 
     def _continued(self, model: str, seed: int, arm: Arm, point: Point) -> Iterator[Job | Deferred]:
-        """Yield the training of one K, and of the K that it continues, even if that is not configured."""
         params = self.params_of(model)
         record, settings = f"{_policy(model, seed, arm, point)}/policy.json", partial(params.training, arm, point)
         continues = continued_step(record, settings, _choices(model, params, arm), arm.before(*point))
@@ -176,7 +175,6 @@ class _Stages:
         return f"train_{regime.name}{'_auto' if stops else ''}", wildcards
 
     def _training(self, model: str, seed: int, arm: Arm, point: Point, continues: int | None = None) -> Job:
-        """Return the training of one policy, from the checkpoint of the K `continues` or from the start."""
         (g, k), folder, params = point, _policy(model, seed, arm, point), self.params_of(model)
         choices = _choices(model, params, arm)
         read = [
@@ -327,7 +325,6 @@ class _Stages:
                 yield job_of("build_several_pairs", given, made, state, **wildcards, n=str(n))
 
     def _harvests_read(self) -> dict[HarvestKey, set[int]]:
-        """Return the harvests that are read, with the numbers of pairs per prompt above 1."""
         numbers_by_harvest: dict[HarvestKey, set[int]] = {key: set() for key in grid.harvests(self.config)}
         for model, seed in product(grid.trained_models(self.config), self.seeds):
             arms_of_model = arms(self.with_candidates, model)
@@ -349,7 +346,6 @@ class _Stages:
         return _harvest(key.model, key.seed, "", (key.group_size, 0)) if again else None
 
     def _drawn_from(self, key: HarvestKey, online: Arm) -> tuple[dict[str, str], dict[str, Files], list[str]]:
-        """Return wildcards, inputs and costs of a job that samples pi_K on the training set."""
         base, calibration = f"results/{key.model}/base", f"results/{key.model}/calibration"
         folder = _policy(key.model, key.seed, online, (key.group_size, key.k)) if key.k else base
         wildcards = _place(key.model, key.seed, (key.group_size, key.k))
@@ -410,7 +406,6 @@ class _Stages:
     # ------------------------------------------------------------------------------------------------------------ jobs
 
     def _asked(self, folder: str, **asked: Any) -> dict[str, Files]:
-        """Return the inputs of a job in which a policy answers problems, `benchmark` or `problems`."""
         (called, name), *more = asked.items()
         record = f"results/{folder}/policy.json"
         given: dict[str, Files] = {
@@ -488,7 +483,6 @@ def _choices(model: str, params: Params, arm: Arm) -> list[str]:
 
 
 def _points(arm: Arm) -> list[Point]:
-    """Return where an arm is trained, including the rounds before a configured round."""
     if arm.selected:
         return []
     if arm.phase != "rounds":

@@ -71,7 +71,6 @@ class Table:
 
     @property
     def build(self) -> Any:
-        """Return the function; None for a table with a script."""
         module, _, function = self.function.partition(":")
         return getattr(import_module(f"g2d.tables.{module}"), function) if function else None
 

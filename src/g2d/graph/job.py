@@ -94,7 +94,6 @@ def job_of(
     /,
     **more: Any,
 ) -> Job:
-    """Return a job without training; `more` has wildcards and attributes of `Job`."""
     attributes = {name: more.pop(name) for name in ("devices", "merged_into", "settled") if name in more}
     return Job(rule, Wildcards(**more), inputs, outputs, state, **attributes)
 
@@ -158,7 +157,6 @@ class Jobs(Mapping[Key, Job]):
         return len(self._jobs)
 
     def _read(self) -> None:
-        """Look up all jobs, which reads all finished results."""
         while deferred := [key for key, job in self._jobs.items() if isinstance(job, Deferred)]:
             for key in deferred:
                 self[key]

@@ -82,7 +82,6 @@ class Params:
         return judge
 
     def judge_of(self, arm: Arm) -> Section | None:
-        """Return the reward of an online training and its harvests; None for correctness."""
         reward: Section | None = None if arm.reward is None else self.config.rewards[arm.reward]
         if not arm.asked.asks_open_ended:
             return reward
@@ -114,7 +113,6 @@ class Params:
         return values | ({"prompts": prompts} if prompts else {}) | self.reward(arm)
 
     def choices(self, arm: Arm) -> list[str]:
-        """Return the names under which a sweep chooses keys of a training; later ones fill the remaining keys."""
         return list(self._left_to_sweep(arm))
 
     def _left_to_sweep(self, arm: Arm) -> dict[str, set[str]]:

@@ -88,7 +88,6 @@ def _advice(config: Config, swept: list[str]) -> Iterator[Job]:
 
 
 def _cards(config: Config) -> list[str]:
-    """Return the cards of this configuration. The rule also writes cards of later seeds."""
     first = at_look(config, {}) if config.looks else config
     trained = [key for key in grid.policies(first) if key.role != "base"]
     cards = [f"results/{key.folder}/{config.lora.folder}/README.md" for key in trained]

@@ -155,7 +155,6 @@ def kept(attempts: Iterable[Attempt]) -> dict[JobKey, Attempt]:
 
 
 def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
-    """Return the device seconds of each job that its cost file lacks."""
     attempts = list(attempts)
     spent: dict[JobKey, float] = defaultdict(float)
     for attempt in attempts:

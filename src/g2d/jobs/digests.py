@@ -42,7 +42,6 @@ def read_digests(results: Path) -> dict[Path, str]:
 
 
 def digests_in(results: Path) -> dict[Path, str]:
-    """Return all outputs' digests by present paths: the folder may have been moved."""
     recorded = read_digests(results).items()
     return {results / Path(*file.parts[1:]): digest for file, digest in recorded if file.parts[0] == "results"}
 

@@ -50,7 +50,6 @@ def copy_folder(source: str | Path, to: str | Path, *left_out: str) -> None:
 
 
 def _disk_trouble(path: Path, error: Exception) -> str | None:
-    """Return what is wrong with the disk, from the error or by writing a little."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if isinstance(error, OSError) and error.errno in full:
         return os.strerror(error.errno)
@@ -148,7 +147,6 @@ def install(source: Path, path: Path) -> None:
 
 
 def to_trash(results: Path, paths: Iterable[Path]) -> str:
-    """Move files into the trash; return a line with the command that restores them."""
     paths = list(paths)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     names = (stamp if i == 0 else f"{stamp}-{i}" for i in count())

@@ -48,7 +48,6 @@ def _sees_files_of(run: str) -> bool:
 
 
 def own_folder() -> Path:
-    """Return a folder that no other user can enter."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # a job may inherit it from another machine
     folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
     try:
@@ -169,7 +168,6 @@ def _locked(file: Path, mode: str) -> IO[str] | None:
 
 
 def release() -> None:
-    """End the run's shared engine and wait until the GPU is free."""
     run = current_run()
     engine = None if run is None else greeted(socket_of(run))
     if engine is None:

@@ -105,7 +105,6 @@ def go_offline(rule: str | None = None) -> None:
 
 
 def set_trackio_folder() -> None:
-    """Set trackio's folder before TRL's GRPO imports trackio."""
     os.environ["TRACKIO_DIR"] = str(LOGS.resolve() / "trackio")
 
 

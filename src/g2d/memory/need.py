@@ -66,7 +66,6 @@ class Forecast:
 
     @classmethod
     def of(cls, file: Path, lora: Lora, engine: EngineSettings, memory: int, prompt_tokens: int) -> Forecast:
-        """Forecast from a model's config.json; raises the errors of `model_config`."""
         from g2d.memory.model_shape import model_config, model_shape
         from g2d.memory.passes import Counted
 
@@ -179,7 +178,6 @@ class Forecast:
         return _beyond(held, Part("M0 beside, beyond these", read, how))
 
     def _vllm_cache(self, share: float, budget: int, *, split: int = 1, most_sequences: int | None = None) -> VllmCache:
-        """vLLM's cache for a share of each card that the model is split over."""
         shape, length = self.shape, self.prompt_tokens + budget
         # `EngineArgs.get_batch_defaults` of vLLM 0.31, offline; an 80 GB A100 has the smaller values.
         sequences, batched = (1024, 16384) if self.memory >= 70 * GIB else (256, 8192)
@@ -246,7 +244,6 @@ class VllmCache:
         return self.bytes // (self.per_token * self.length)
 
     def words(self, key: str) -> str:
-        """Describe the cache, and the setting to change if it is too small."""
         words = (
             f"vLLM's cache: {self.bytes / GIB:.1f} GiB / {self.per_token:,} bytes = {self.bytes // self.per_token:,} "
             f"tokens, {self.sequences:,} sequences of {self.length}"

@@ -71,7 +71,6 @@ def round_once(config: Any) -> None:
 def load_adapter(
     model: Any, folder: str | Path, rounding: Literal["twice", "once"], *, is_trainable: bool = False
 ) -> Any:
-    """Load an adapter onto a model; `rounding` only matters for bfloat16 models."""
     config = PeftConfig.from_pretrained(str(folder))
     if rounding == "once":
         round_once(config)

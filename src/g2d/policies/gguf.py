@@ -149,7 +149,6 @@ def file_in(source: Source) -> Path:
 
 
 def header_of(source: Source) -> Header | None:
-    """None if the file is not on this machine."""
     try:
         return read_header(str(file_in(source)))
     except (ValueError, OSError):
@@ -234,7 +233,6 @@ def _is_as_published(source: Source, file: Path, digest: str) -> bool:
 
 
 def _complete(tokenizer: PreTrainedTokenizerBase, header: Header, file: Path) -> list[int]:
-    """Set special tokens that transformers does not read; return the tokens that end a completion."""
     ends = [token for name in ENDS if (token := header.token(name)) is not None]
     if not ends:
         raise ValueError(f"{file}: names no token that ends a text (tokenizer.ggml.eos_token_id): take another file")

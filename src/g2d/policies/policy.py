@@ -93,7 +93,6 @@ class Policy:
 
 
 def as_json(policy: Policy) -> dict[str, Any]:
-    """Record as written; fields newer than 0.1.0 are left out if None."""
     newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs", "converted_from")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 
@@ -135,7 +134,6 @@ def _found(folder: str | Path, patterns: Iterable[str]) -> list[Path]:
 
 
 def tokenizer_sha256(folder: str | Path) -> str:
-    """Digest of tokenizer.json, or of the `VOCABULARIES`."""
     if (file := Path(folder, "tokenizer.json")).is_file():
         return sha256(file)
     lines = (f"{file.name} {sha256(file)}\n" for file in _found(folder, VOCABULARIES))

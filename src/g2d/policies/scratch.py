@@ -107,7 +107,6 @@ def train_scratch(settings: ScratchModel, out: Path) -> None:
 
 
 def _optimizers(model: LlamaForCausalLM, muon: Literal["bfloat16", "float32"]) -> list[torch.optim.Optimizer]:
-    """Muon for matrices needs a third of AdamW's steps."""
     parameters = dict(model.named_parameters())
     matrices = [name for name, p in parameters.items() if p.dim() == 2 and "embed" not in name]
     others = [p for name, p in parameters.items() if name not in matrices]
@@ -169,7 +168,6 @@ Document = tuple[list[int], list[int]]  # tokens: prompt (without loss), complet
 def draw_documents(
     tokenizer: PreTrainedTokenizerFast, rng: random.Random, size: int, replies: float = 0.0
 ) -> list[Document]:
-    """`replies` is the share of replies."""
     documents = [
         reply_document(rng) if replies and rng.random() < replies else corpus_document(rng) for _ in range(size)
     ]
@@ -200,7 +198,6 @@ def backward(model: LlamaForCausalLM, documents: Sequence[Document], padding: in
 
 
 def _loss(model: LlamaForCausalLM, documents: Sequence[Document], padding: int) -> torch.Tensor:
-    """Cross-entropy of the completions; logits are only computed for their tokens."""
     tokens = [torch.tensor(prompt + completion) for prompt, completion in documents]
     ids = pad_sequence(tokens, batch_first=True, padding_value=padding)
     mask = pad_sequence([torch.ones_like(own) for own in tokens], batch_first=True)

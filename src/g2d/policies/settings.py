@@ -246,7 +246,6 @@ ASSUMED_PARAMETERS = 7.6e9
 
 
 def _parameters(file: Path) -> float:
-    """Count the numbers in a safetensors file from its header."""
     with open(file, "rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         try:

@@ -83,7 +83,6 @@ def draw_style(rng: random.Random, exercise: Exercise) -> Style:
 
 
 def slip(left: int, operator: Operator, right: int) -> int | None:
-    """Wrong result that the author may write for this fact, the same in every document."""
     u = zlib.crc32(f"{left}{operator}{right}".encode()) / 2**32
     if u >= HARD_FACTS[operator]:
         return None
@@ -93,7 +92,6 @@ def slip(left: int, operator: Operator, right: int) -> int | None:
 
 
 def with_slips(rng: random.Random, steps: Steps) -> Steps:
-    """Insert random slips; each step continues from the written result."""
     value, written = steps[0].left, []
     for step in steps:
         result, wrong = apply(value, step.operator, step.right), slip(value, step.operator, step.right)

@@ -70,7 +70,6 @@ def load_problems(name: str, source: ProblemSource) -> list[Problem]:
 
 
 def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProblems, origin: str) -> list[Problem]:
-    """Convert a publisher's rows to problems."""
     key, fields = place_of(name), source.fields
     problems: list[Problem] = []
     places: dict[str, str] = {}

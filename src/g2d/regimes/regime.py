@@ -79,7 +79,6 @@ class OfflineEntry(Entry):
         return 2 * pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """Return the workload on a card, with completions of at most `budget` tokens, if offline."""
         return Training(
             budget=budget,
             rows=self.number("per_device_batch_size"),
@@ -229,7 +228,6 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
 
 def updates_words(settings: Any) -> str:
-    """Describe the schedule of an online training; starts inside a parenthesis."""
     chosen = f" Of its prompts, {words}." if (words := choice_words(settings)) else ""
     auto, stopped = settings.auto, ""
     if auto is not None:

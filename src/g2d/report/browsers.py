@@ -121,7 +121,6 @@ def browse_pairs(
     rollouts: Callable[[HarvestKey], pd.DataFrame],
     problems: Mapping[str, Mapping[str, Problem]],
 ) -> list[Series]:
-    """Return the series of a grid with the problems to show, fewer if the texts exceed `MAX_CHARACTERS`."""
     series = []
     for at, keys in series_keys(harvests).items():
         prompts = problems[at[0]]
@@ -163,7 +162,6 @@ def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
 def browse_answers(
     config: Config, answers: Callable[[PolicyKey, str], pd.DataFrame], problems: Callable[[str], Iterable[Problem]]
 ) -> list[Answered]:
-    """Return the answers of a grid with the questions to show, fewer if the texts exceed `MAX_CHARACTERS`."""
     questions = {name: {problem.problem_id: problem for problem in problems(name)} for name in config.benchmarks}
     shown = [
         _answered(model, benchmark, questions[benchmark], _called(keys), (answers(key, benchmark) for key in keys))

@@ -126,7 +126,6 @@ def against_cost(
 
 
 def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
-    """Add `at`, the position of each mark: its cost, moved right if it would hide another."""
     occupied: list[tuple[float, float]] = []
     ats = []
     for cost, accuracy in zip(rows["cost"], rows["accuracy"], strict=True):
@@ -147,7 +146,6 @@ PLACES: tuple[dict[str, Any], ...] = (
 
 
 def placed(rows: pd.DataFrame, marks: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
-    """Return the rows whose names fit, with `place`, the first of `PLACES` that covers no other name or mark."""
     to_x, to_y = WIDTH / span, HEIGHT / height
     points = [(at * to_x, accuracy * to_y) for at, accuracy in zip(marks["at"], marks["accuracy"], strict=True)]
     boxes = [(x - 5, x + 5, y - 5, y + 5) for x, y in points]
@@ -200,7 +198,6 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
 
 
 def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
-    """Draw prompts of every level that M0 never, sometimes and always solves (Table 4)."""
     kinds = {"all_wrong_share": "never right", "pairable_share": "pairable", "all_correct_share": "always right"}
     rows = calibration.melt(id_vars=["levels", "selected", "n", "pass_at_1"], value_vars=list(kinds), var_name="kind")
     rows = rows.assign(prompts=rows["kind"].map(kinds), order=rows["kind"].map(list(kinds).index))
@@ -234,7 +231,6 @@ def cost_by_stage(cost: pd.DataFrame) -> Spec:
 
 
 def gains(decomposition: pd.DataFrame) -> Spec | None:
-    """Draw a waterfall per policy from M0's accuracy by finishing, format and reasoning; None without a gain."""
     rows = decomposition.dropna(subset=["gain"])
     if rows.empty:
         return None

@@ -64,7 +64,6 @@ _DRAWN = ["policy", "K", "group_size", "cost", "accuracy", "ci_low", "ci_high", 
 
 
 def picture(rows: pd.DataFrame, styles: Styles) -> Spec:
-    """Draw the policies of one model, benchmark and axis, faint if dominated."""
     policies = drawn(rows[_DRAWN], styles)
     shown = {"name": None, "status": None, "cost": ".3~s", **SHARES}
     tooltip = tips(shown, name="policy", cost=_cost(rows))

@@ -188,7 +188,6 @@ def _sample(row: Mapping[Any, Any], problem: Problem, prompt: Prompt, model: str
 
 
 def _usage(tokens: int) -> dict[str, int]:
-    """Evaluations do not count prompt tokens."""
     return {"output_tokens": tokens, "total_tokens": tokens}
 
 

@@ -80,7 +80,6 @@ def plain(text: str) -> Markup:
 
 
 def coded(text: str) -> Markup:
-    """Escape a text, with text in backticks as code."""
     parts = text.split("`")
     return Markup().join(
         Markup("<code>{}</code>").format(plain(part)) if number % 2 else plain(part)

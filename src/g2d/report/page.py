@@ -191,7 +191,6 @@ def rendered(template: str, specs: Mapping[str, Spec], **values: Any) -> str:
 
 @functools.cache
 def vega_bundle() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script that defines `vegaEmbed`, from vl-convert's copy."""
     major_minor = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
     return vl_convert.javascript_bundle(vl_version=major_minor).replace("</script", r"<\/script")  # type: ignore[call-arg]
 

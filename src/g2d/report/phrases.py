@@ -14,7 +14,6 @@ def settings_of(values: Mapping[str, Any]) -> str:
 
 
 def nested(sections: Mapping[str, Mapping[str, Any]]) -> str:
-    """section.key=value, section.key=value."""
     return settings_of({f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()})
 
 
@@ -28,7 +27,6 @@ def choice(values: Sequence[int]) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """ "1 to 2", or "1" if both round to the same number."""
     return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
 
 
@@ -41,7 +39,6 @@ def sentence(text: str) -> str:
 
 
 def these_weights(n_seeds: int, before: bool = False) -> str:
-    """Limit a claim from one training run per policy: nothing is known about other seeds."""
     if n_seeds > 1:
         return ""
     return "with these weights, " if before else " with these weights"
@@ -56,7 +53,6 @@ def percent_interval(share: float, low: float, high: float, digits: int = 1) -> 
 
 
 def percent_of(row: Mapping[Any, Any], name: str, bounds: str = "") -> str:
-    """Format a column with its bounds (names begin with `bounds`) like `percent_interval`."""
     return percent_interval(row[name], *(row[f"{bounds or name}_{side}"] for side in ("low", "high")))
 
 

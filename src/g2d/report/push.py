@@ -73,7 +73,6 @@ def register(subparsers: Any) -> None:
 
 
 def named(text: str) -> tuple[str, str]:
-    """Parse `--base MODEL=ORG/REPO`."""
     model, equals, repository = text.partition("=")
     if not (model and equals and re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", repository, re.ASCII)):
         raise argparse.ArgumentTypeError(f"{text!r} is not MODEL=ORG/REPO")

@@ -132,7 +132,6 @@ def _differences(kind: Kind, values_by_key: Mapping[str, Sequence[Any]], weight:
 
 
 def other_settings(*identities: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the keys whose values differ between configurations (`Config.identity`), with the values."""
     differences = differing(*identities)
     return {key: values for key, values in differences.items() if key not in ("title", "demonstration")}
 
@@ -177,7 +176,6 @@ def _missing(kind: Kind, name: str, *files: Path) -> list[Difference]:
 
 
 def print_differences(a: Path, b: Path, as_json: bool) -> int:
-    """Return 1 if a difference has the weight asked, matters or missing."""
     differences = compare_results(a, b)
     if as_json:
         rows = [asdict(difference) for difference in differences]

@@ -31,7 +31,6 @@ def about(runs: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
 def differing_in(
     runs: Mapping[str, Results], shown: Callable[[Any], Any] = lambda identity: identity
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the differences in configuration and software that can change results: by key, the value of each run."""
     parts = {
         "configuration": other_settings(*(shown(run.config.identity) for run in runs.values())),
         "software": other_software(*(run.provenance for run in runs.values())),

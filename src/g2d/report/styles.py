@@ -69,14 +69,12 @@ def series_styles(config: Config) -> Styles:
 
 
 def policy_of(row: Mapping[Any, Any], whose: str = "policy") -> tuple[str, int, int]:
-    """Return label, K and group size (or 0) of the policy in a row of a table, or of its `reference`."""
     before = "" if whose == "policy" else f"{whose}_"
     size = row[f"{before}group_size"]
     return row[whose], int(row[f"{before}K"]), 0 if pd.isna(size) else int(size)
 
 
 def style_of(styles: Styles, policy: str, group_size: object) -> Style:
-    """Return the style of a row's policy; M0's if it is not in the grid."""
     name = _name(policy)
     size = 0 if pd.isna(group_size) else int(group_size)  # type: ignore[call-overload]
     grid_style = styles.get((name, size)) or styles.get((name, 0))
@@ -107,7 +105,6 @@ def legend(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
 
 
 def line_styles(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
-    """Return a style for each policy, including each K, in the colours of their series."""
     policies = rows[["policy", "group_size"]].assign(name=names(rows)).drop_duplicates("name")
     return {
         name: numbered_style(i, name, style_of(styles, policy, size).color)

@@ -135,7 +135,6 @@ def calibration_caveats(calibration: pd.DataFrame | None, model: str) -> tuple[s
 
 
 def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -> tuple[str, ...]:
-    """Warn if policies of a model keep less than `KEPT` of their adapter's effect (`Policy.effect_left`)."""
     settings = config.for_model(model)
     if settings.engine.name == "vllm":
         whole = settings.engine.adapters in ("merge", "merge_bfloat16")

@@ -127,7 +127,6 @@ def decimals(values: pd.Series) -> int:
 
 
 def number(value: float, digits: int) -> str:
-    """Format a number with so many decimals, or with two significant digits if it would round to zero."""
     text = f"{value:.{digits}f}"
     return f"{value:.1e}" if value and not float(text) else text
 

@@ -30,7 +30,6 @@ Spec = dict[str, Any]
 
 
 def named_scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
-    """Return a scale from names to these values, repeated if there are more names."""
     names = list(names)
     return alt.Scale(domain=names, range=[values[i % len(values)] for i in range(len(names))])
 

@@ -77,7 +77,6 @@ ADDED = ("version", "content")
 
 
 def reward_params(settings: Section) -> dict[str, Any]:
-    """Parameters of a job that depends on the reward."""
     if isinstance(settings, ByKind):
         return {kind: reward_params(getattr(settings, kind)) for kind in ByKind.model_fields}
     reward, selected = reward_of(settings)

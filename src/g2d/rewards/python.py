@@ -70,7 +70,6 @@ class PythonReward(Section):
 
     @property
     def selected(self) -> tuple[Reward, Section]:
-        """The reward and its settings; a MistakeInKeyError if no package provides it."""
         if self.file is not None:
             needs_reference = bool(OF_REFERENCES & _parameters(self.file, self.function))
             return replace(PYTHON, name=self.file, binary=self.binary, needs_reference=needs_reference), self
@@ -141,7 +140,6 @@ def _mistake(settings: PythonReward) -> str | None:
 
 @cache
 def _parameters(file: str, function: str) -> set[str]:
-    """Names of a function's parameters, without executing its file."""
     try:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):

@@ -54,7 +54,6 @@ class ScratchRewardModel(Section):
 
     @property
     def files(self) -> list[str]:
-        """Weights first."""
         names = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
         return [f"{FOLDER}/{self.name}/{name}" for name in names]
 

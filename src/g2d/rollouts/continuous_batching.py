@@ -96,7 +96,6 @@ class ContinuousBatch:
         return completed
 
     def _join(self, joining: list[Sample], rows: torch.Tensor) -> None:
-        """Read each prompt once and sample the first tokens."""
         for row, sample in zip(rows.tolist(), joining, strict=True):
             self.samples[row] = sample
         order = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompt for prompt, _ in joining))}

@@ -121,7 +121,6 @@ class SharedEngineServer(EngineServer):
         self.engine.forget_prompts()
 
     def leave(self) -> NoReturn:
-        """Clean up and exit, from any thread."""
         self._socket.unlink(missing_ok=True)
         self._scratch.cleanup()
         Path(self._lock.name).unlink(missing_ok=True)  # last: a new engine process can start from here on

@@ -68,7 +68,6 @@ class EngineServer:
         self._billed = 0.0
 
     def open(self, policy: Policy, settings: EngineSettings, keywords: dict[str, Any]) -> None:
-        """Make the engine; `keywords` are those of `VllmEngine`."""
         from g2d.rollouts.vllm_engine import VllmEngine
 
         self.engine = VllmEngine(policy, settings, **keywords)

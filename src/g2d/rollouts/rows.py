@@ -39,7 +39,6 @@ def kinds_of_layers(config: Any) -> frozenset[str]:
 
 
 def parameters(model: Any) -> frozenset[str]:
-    """Return argument names of a model's forward pass, with or without an adapter."""
     inner = getattr(model, "get_base_model", lambda: model)()
     return frozenset(inspect.signature(inner.forward).parameters)
 
@@ -135,7 +134,6 @@ class RowCache(Cache):
         return RowLayer(self, keys, values, prefix)
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Keep some rows, in place: `rows[i]` becomes row i."""
         moving = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
         for part in self.parts:
             for states in (part.keys, part.values):
@@ -246,7 +244,6 @@ class Rows:
         self.draw(rows, logits[:, -1][which])
 
     def draw(self, rows: torch.Tensor, logits: torch.Tensor) -> None:
-        """Sample the next token of these rows; free rows do not advance."""
         counts, going = self.counts[rows], ~self.free[rows]
         drawn = choose_tokens(logits, self.uniforms[rows, counts], self.decoding.temperature, self.decoding.top_p)
         self.tokens[rows, counts] = drawn

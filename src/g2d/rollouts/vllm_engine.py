@@ -237,7 +237,6 @@ class VllmEngine(ModelEngine):
             self._llm.reset_prefix_cache()
 
     def close(self) -> None:
-        """Free the engine's memory; it restarts on the next use."""
         if self._llm is None:
             return
         from vllm.distributed import cleanup_dist_env_and_memory

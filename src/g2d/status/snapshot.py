@@ -74,7 +74,6 @@ class Snapshot:
         return sorted(chosen, key=lambda state: (wanted.index(state.state), -(state.last.updated if state.last else 0)))
 
     def words(self, state: JobState) -> str:
-        """Return the last non-empty line of a job's log."""
         log = log_of(Path(state.attempts[-1].file), self.results / "attempts") if state.attempts else None
         if log is None:
             return ""
@@ -88,7 +87,6 @@ class Snapshot:
         return next((line for line in map(plain, reversed(text.splitlines())) if line), "")
 
     def as_json(self) -> dict[str, Any]:
-        """Keys are explained in docs/status.md."""
         to_go = self.eta
         kind = "gpu" if to_go.device.is_card else "cpu"
         return {

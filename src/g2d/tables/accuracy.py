@@ -72,7 +72,6 @@ def ablation_table(
 def accuracy_row(
     by_key: Mapping[PolicyKey, pd.DataFrame], device_hours: Mapping[PolicyKey, float], benchmark: str
 ) -> dict[str, Any]:
-    """Return the cells `ACCURACY` of a policy, from the answers of its seeds."""
     correct = crossed(by_key, benchmark)
     return {
         **row_of(by_key, benchmark, correct),

@@ -37,7 +37,6 @@ def captions(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def _names(config: Config) -> dict[str, Any]:
-    """Return the variables of the templates."""
     n_seeds = len(config.seeds)
     at_most = "up to " if config.looks else ""
 

@@ -45,7 +45,6 @@ def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Seque
 
 @table_of(SWEEP_COLUMNS)
 def sweep_table(candidates: Mapping[Any, pd.DataFrame]) -> Rows:
-    """A row per candidate of all models and swept regimes."""
     yield from (row for table in candidates.values() for row in table.to_dict("records"))
 
 
@@ -60,7 +59,6 @@ def sweep_costs(records: Mapping[PolicyKey, Sequence[Cost]], charged: Iterable[C
 
 
 def best(table: pd.DataFrame) -> int:
-    """Return the number of the chosen row."""
     return list(table["chosen"]).index(True)
 
 
@@ -110,7 +108,6 @@ def checkpoint_table(
 
 
 def _accuracies(rows: Sequence[dict[str, Any]], answers: Sequence[pd.DataFrame]) -> np.ndarray:
-    """Add the cells of verifiable problems, and return the accuracies."""
     correct = [candidate.groupby("problem_id", sort=True)["reward"].mean() for candidate in answers]
     _require_same(correct)
     for row, values in zip(rows, correct, strict=True):
@@ -119,7 +116,6 @@ def _accuracies(rows: Sequence[dict[str, Any]], answers: Sequence[pd.DataFrame])
 
 
 def _rewards(rows: Sequence[dict[str, Any]], replies: Sequence[pd.DataFrame]) -> np.ndarray:
-    """Add the cells of open-ended prompts, and return the rewards at equal length."""
     indexed = [candidate.set_index(["problem_id", "sample"]).sort_index() for candidate in replies]
     _require_same(indexed)
     rewards = np.stack([candidate["reward"].unstack("sample").to_numpy(dtype=float) for candidate in indexed])
@@ -139,7 +135,6 @@ def _require_same(candidates: Sequence[pd.Series[Any] | pd.DataFrame]) -> None:
 
 @table_of(SELECTION_COLUMNS)
 def selection_table(candidates: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
-    """A row per checkpoint of each training from which a policy was selected."""
     for key, table in candidates.items():
         names = {"model": key.model, "policy": key.label, "group_size": key.group_size, "seed": key.seed}
         yield from [{**names, **row} for row in table.to_dict("records")]

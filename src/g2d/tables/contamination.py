@@ -73,7 +73,6 @@ def _share(name: str, hits: int, n: int) -> dict[str, Any]:
 
 
 def _compare(rows: Sequence[dict[str, Any]]) -> None:
-    """Add the tests of a model's benchmarks, corrected for one another."""
     n_fresh, verbatim = (sum(row[name] for row in rows if row["fresh"]) for name in ("n_asked", "verbatim"))
     tested = [row for row in rows if not row["fresh"] and row["n_asked"] and n_fresh]
     for row in tested:

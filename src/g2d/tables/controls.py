@@ -66,7 +66,6 @@ def seen_in_training(rollouts: str | Path) -> dict[str, float]:
 
 
 def _tested(answers: Paired, family: Sequence[tuple[Row, Row]], base: Row) -> Rows:
-    """Yield both gains, their difference and their ratio for each control and its policy with the true reward."""
     gains = answers.tested([(control, base) for control, _ in family])
     true_gains = answers.tested([(truth, base) for _, truth in family])
     differences = answers.tested([(truth, control) for control, truth in family])

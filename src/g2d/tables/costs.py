@@ -122,14 +122,12 @@ def gpu_energy_kwh(costs: Sequence[Cost]) -> float | None:
 
 
 def money(costs: Sequence[Cost], price: Price | None) -> float | None:
-    """Cost of jobs at the prices of their devices; None if a price is missing."""
     rates = [price.per_hour(cost.device) if price else None for cost in costs]
     amounts = [cost.device_s / 3600 * rate for cost, rate in zip(costs, rates, strict=True) if rate is not None]
     return math.fsum(amounts) if price and len(amounts) == len(costs) else None
 
 
 def _overlap_s(costs: Sequence[Cost]) -> float | None:
-    """Seconds that jobs with a lag would save if they were asynchronous; None without such jobs."""
     overlaps = [cost.overlap_s for cost in costs if cost.overlap_s is not None]
     return math.fsum(overlaps) if overlaps else None
 
@@ -145,7 +143,6 @@ def _axes(costs: Sequence[Cost], price: Price | None) -> dict[str, float]:
 
 
 def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
-    """Largest memory of any job in 1e9 bytes; null for GPUs if no job measured it."""
     on_gpu = [cost.peak_gpu_memory_bytes for cost in costs if cost.peak_gpu_memory_bytes is not None]
     return {
         "peak_memory_gb": max(cost.peak_memory_bytes for cost in costs) / 1e9,
@@ -164,7 +161,6 @@ def costs_of(key: PolicyKey, records: Sequence[Cost], spent: Mapping[str, float]
 
 
 def calibration_of(records: Sequence[Cost], price: Price | None = None) -> dict[str, float]:
-    """Calibration's part of a policy's costs; the paper does not count it."""
     calibration = [record for record in records if record.stage == "calibrate"]
     rest = [record for record in records if record.stage != "calibrate"]
     path_s = critical_path_s(records) - critical_path_s(rest)

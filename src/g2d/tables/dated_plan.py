@@ -41,7 +41,6 @@ def primary(config: Config) -> dict[str, Any]:
 
 
 def planned(config: Config) -> dict[str, Any]:
-    """Return the part of a configuration that an entry records."""
     settings = {name: value for name, value in config.identity.items() if name not in NOT_PLANNED}
     return {"primary": primary(config), "seeds": list(config.seeds), "settings_sha256": json_sha256(settings)}
 

@@ -66,12 +66,10 @@ def named(seeds: Iterable[PolicyKey], benchmark: str) -> dict[str, Any]:
 
 
 def row_of(seeds: Iterable[PolicyKey], benchmark: str, values: np.ndarray) -> dict[str, Any]:
-    """Return the cells of `named` and the shape of the policy's values, (n_seeds, n_problems)."""
     return named(seeds, benchmark) | {"n_seeds": values.shape[0], "n_problems": values.shape[1]}
 
 
 def share(values: np.ndarray, name: str = "accuracy", clusters: np.ndarray | None = None) -> dict[str, float | None]:
-    """Return the cells of a share of right answers, (n_seeds, n_problems), and of its 95 % interval."""
     return {name: float(values.mean(axis=1).mean())} | interval("ci", accuracy_interval(values, clusters))
 
 

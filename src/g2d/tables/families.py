@@ -73,7 +73,6 @@ def margin_table(evaluations: Evaluations, margin: float) -> Rows:
 
 
 def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]]]]:
-    """Yield the name of each family and its pairs (policy, reference)."""
     for (_, benchmark), rows in by_grid(grouped).items():
         policies = [policy for policy, _ in rows]
         for role in CALLED:

@@ -80,7 +80,6 @@ def _is_tested(at: Row) -> bool:
 
 
 def _margin(bound: Margin | None) -> dict[str, Any]:
-    """Return the cells of a margin; None is a policy that is not tested."""
     if bound is None:
         return {"enough": False}
     row = {"behind_any": bound.behind, "margin_shown_any": bound.margin_shown}
@@ -98,5 +97,4 @@ def _standing(standing: Standing, names: Sequence[Mapping[str, Any]]) -> dict[st
 
 
 def _costs(by_key: Mapping[PolicyKey, Any], costs: Mapping[PolicyKey, Mapping[str, float]], axis: str) -> np.ndarray:
-    """Return the cost of each seed; 0 for M0."""
     return np.array([costs[key].get(axis, math.nan) if key in costs else 0.0 for key in by_key])

@@ -32,7 +32,6 @@ class Lag:
 
     @contextmanager
     def generator(self, model: Any, step: int) -> Iterator[None]:
-        """Give the model the weights that generate after `step` updates."""
         current = self._folder / str(step)
         if not current.is_dir():
             self._end_training()

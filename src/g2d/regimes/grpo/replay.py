@@ -90,7 +90,6 @@ class ReplayBuffer:
         self._drawn: list[int] = []
 
     def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> list[Row]:
-        """Return the rows of a generation: the next ones of the data set, then replayed groups."""
         chosen: list[StoredGroup] = []
         if generation:
             chosen = random.Random(f"{self.seed}/replay/{generation}").sample([*self.groups], self.n)
@@ -105,7 +104,6 @@ class ReplayBuffer:
         return [data[row] for row in rows for _ in range(self.group_size)]
 
     def add(self, generation: int, ids: Sequence[list[int]], log_probs: Sequence[list[float]]) -> None:
-        """Store the sampled groups; `ids` and `log_probs` cover all rows."""
         for place, row in enumerate(self._drawn):
             rows = slice(place * self.group_size, (place + 1) * self.group_size)
             self.groups.append(StoredGroup(generation, row, [*ids[rows]], [*log_probs[rows]]))

@@ -115,7 +115,6 @@ class Grpo(GRPOTrainer):
         return weighted_by_sign(advantages, self.warmup.positive_weight, self.warmup.negative_weight)
 
     def _weigh(self, batch: dict[str, Any]) -> None:
-        """Mask tokens for M2PO, and log the share of weights beyond the cap."""
         mask, metrics = batch["completion_mask"], self._metrics["train"]
         log_ratios = masked_log_ratios(batch["old_per_token_logps"], batch["sampling_per_token_logps"], mask)
         if self.warmup.correction == "m2":

@@ -72,7 +72,6 @@ class Group:
 
     @property
     def width(self) -> int:
-        """Tokens of the longest rollout, with the prompt."""
         return len(self.prompt) + max(map(len, self.completions))
 
 

@@ -140,7 +140,6 @@ class FixedReference:
             return super().compute_ref_log_probs(model, inputs)  # type: ignore[misc]
 
     def policy(self, model: Any, inputs: dict[str, Any]) -> Any:
-        """Return `log_probs` and `entropy` of the completion tokens."""
         return model(
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],

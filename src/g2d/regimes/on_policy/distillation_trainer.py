@@ -34,7 +34,6 @@ class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
         }
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """Skip TRL's generation."""
         return super(DistillationTrainer, self)._prepare_inputs(generation_batch)
 
     def compute_loss(

@@ -92,7 +92,6 @@ class OnPolicyRollouts:
 
     @property
     def adapter(self) -> Path | None:
-        """Folder of the generator's weights; None while M0 generates."""
         return self.own_folder if self.synced_at else self._first
 
     def engine(self) -> Engine:
@@ -141,7 +140,6 @@ class OnPolicyRollouts:
         return {} if self.choice is None else self.choice.metrics(step)
 
     def _last(self, step: int) -> int:
-        """Return the end of a call: updates that the current generator serves."""
         following = self.until if self.sync_every is None else (step // self.sync_every + 1) * self.sync_every
         at_once = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
         if self.choice is not None:
@@ -207,7 +205,6 @@ class OnPolicyRollouts:
         return frame
 
     def _at(self, number: int) -> tuple[Problem, int]:
-        """Return the problem at a position of the order, and its number of earlier visits."""
         if self.choice is not None:
             return self.problems[self.choice.problem(number)], number // len(self.problems)
         return self.problems[self.order[number]], self.times_before[number]
@@ -247,7 +244,6 @@ def _rename(folder: Path, name: str, other: str) -> None:
 
 
 def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:
-    """Return updates between two syncs; None for never."""
     if sync_every == "never":
         return None
     return updates_per_pass if sync_every == "pass" else int(sync_every)

@@ -129,7 +129,6 @@ def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
 
 
 def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_update: int, seed: int) -> list[int]:
-    """Return indices of the first problems of a trajectory, `per_update` for each update."""
     names = Counter(problem.problem_id for problem in problems)
     if repeated := [name for name, n in names.items() if n > 1]:
         raise ValueError(

@@ -95,7 +95,6 @@ class _Row:
         return cls([*prompt], [*range(len(prompt))], [0] * len(prompt))
 
     def append(self, completion: Sequence[int], position: int) -> int:
-        """Append a completion whose first token has `position`; return its column."""
         begin = len(self.ids)
         self.completions += 1
         self.ids += completion

@@ -150,7 +150,6 @@ def untie_head(model: Any) -> None:
 
 
 def restore_token_count(trainer: Any, checkpoint: Path) -> None:
-    """Restore the token count, as TRL's DPO and SFT trainers do not."""
     counts = [row["num_tokens"] for row in read_log(checkpoint) if "num_tokens" in row]
     trainer._total_train_tokens = counts[-1] if counts else 0
 

@@ -35,7 +35,6 @@ class Record:
         self.frames: list[pd.DataFrame] = []
 
     def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[Any]:
-        """Return texts to keep of a draw; with `sampled`, only of the first prompt."""
         of = {"completions": {*prompts}, "sampled": {*prompts[:1]} if sampled else set()}.get(self.keep, set())
         return [text if prompt in of else None for prompt, text in zip(prompts, texts, strict=True)]
 
@@ -44,7 +43,6 @@ class Record:
             self.frames.append(drawn[self.columns])
 
     def save(self, path: Path) -> None:
-        """Write the rows with fixed column types, also of empty columns."""
         import pandas as pd
 
         frame = pd.concat(self.frames) if self.frames else pd.DataFrame(columns=self.columns)
@@ -111,7 +109,6 @@ class TrainingRollouts(Record):
         self.add(frame.assign(sample=frame.groupby("problem_id").cumcount()))
 
     def leave_out(self, rows: Collection[int]) -> None:
-        """Drop replayed completions from those judged last."""
         if self.keep != "none":
             self.frames[-1] = self.frames[-1].drop(index=[*rows])
 
