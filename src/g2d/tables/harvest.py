@@ -125,7 +125,6 @@ CALIBRATION_COLUMNS = columns("model") | LEVEL_COLUMNS
 
 @table_of(CALIBRATION_COLUMNS)
 def calibration_table(tables: Mapping[str, pd.DataFrame]) -> Rows:
-    """Table 4: the rows of `calibration.with_mixes` for each model."""
     yield from ({"model": model, **row} for model, levels in tables.items() for row in levels.to_dict("records"))
 
 
@@ -134,7 +133,6 @@ CELL_COLUMNS = columns("model level temperature n", *METRICS, "all_wrong all_cor
 
 @table_of(CELL_COLUMNS)
 def factorial_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> Rows:
-    """A row per model, level and temperature (`factorial_cells`), from the rollouts of a model by temperature."""
     for model, by_temperature in rollouts.items():
         yield from ({"model": model, **row} for row in factorial_cells(by_temperature))
 

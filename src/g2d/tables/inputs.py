@@ -106,7 +106,6 @@ class Inputs:
         return self.folder / Path(file).relative_to("results")
 
     def read(self, part: str, read: Callable[..., Any], *arguments: Any) -> dict[Any, Any]:
-        """Read the files of a part of the grid (`g2d.graph.parts`)."""
         files = {at: self.path(file) for at, file in files_of(self.config, part).items()}
         return {at: read(file, *arguments) for at, file in files.items() if self.whole or file.exists()}
 
@@ -124,7 +123,6 @@ class Inputs:
 
     @cached_property
     def prompts(self) -> dict[str, str]:
-        """Kinds of prompts behind each regime."""
         return {key.regime: prompts_behind(self.config, key.regime) for key in grid.policies(self.config)}
 
     @cached_property
@@ -138,7 +136,6 @@ class Inputs:
 
     @cached_property
     def measured(self) -> Measured:
-        """Measurements of each policy's training, and the tokens generated for the policy."""
         return {
             key: self.records[key].settings | {"tokens": sum(record.tokens_generated for record in cost.records)}
             for key, cost in self.costs.items()
@@ -180,7 +177,6 @@ class Inputs:
 
     @cached_property
     def judged(self) -> dict[Any, pd.DataFrame]:
-        """Harvests and answers by the name of their folder or file."""
         harvests = {key.folder: rollouts for key, rollouts in self.harvested.items()}
         return harvests | {f"{key.folder}/eval/{name}": rows for (key, name), rows in self.answers.items()}
 

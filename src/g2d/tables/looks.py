@@ -90,7 +90,6 @@ def written_plan(config: Config, steps: Steps = "holm") -> dict[str, Any]:
 
 
 def write_plan(config: Config, results: str | Path = "results") -> None:
-    """Write `plan.json` before the first look; it lists earlier plans with looks."""
     assert config.looks is not None
     if not taken(config.looks, results):
         after = other_plans(config.looks, results)

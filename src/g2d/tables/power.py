@@ -105,7 +105,6 @@ def variance_table(evaluations: Evaluations) -> Rows:
 
 
 def family_sizes(rows: Iterable[Row]) -> dict[str, int]:
-    """Return the sizes of the families that test one K against K=0 and against every other K."""
     sizes: dict[str, int] = {}
     for _, family in families(rows):
         references = {reference for _, (reference, _) in family}

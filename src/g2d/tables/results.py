@@ -130,7 +130,6 @@ class Results(Inputs):
 
     @cached_property
     def _policies(self) -> list[PolicyKey]:
-        """Configured policies, with the K that tables show."""
         return [self.finished.get(key, key) for key in grid.policies(self.config)]
 
     @cached_property
@@ -182,7 +181,6 @@ def _harvested(key: HarvestKey) -> PolicyKey:
 
 
 def _together(labelled: Iterable[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.DataFrame:
-    """Concatenate frames, with the labels of each as first columns; the seed of sampling becomes `sampling_seed`."""
     frames = []
     for labels, rows in labelled:
         renamed = rows.rename(columns={"seed": "sampling_seed"})

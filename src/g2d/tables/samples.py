@@ -101,7 +101,6 @@ def _share(right: int, wrong: Counter[str], equal: Mapping[tuple[str, str], bool
 
 
 def _joined(wrong: Counter[str], equal: Mapping[tuple[str, str], bool]) -> list[int]:
-    """Return the votes of the wrong answers, each joined to the first one that it equals."""
     joined: Counter[str] = Counter()
     for answer, votes in wrong.items():
         joined[next((first for first in joined if equal[first, answer]), answer)] += votes

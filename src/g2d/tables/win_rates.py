@@ -48,7 +48,6 @@ def win_rate_table(replies: Mapping[PolicyKey, pd.DataFrame], prompts: Mapping[s
 
 
 def _aligned(policy: pd.DataFrame, base: pd.DataFrame, folder: str) -> pd.DataFrame:
-    """Join the replies of a policy and of M0 by prompt and sample."""
     policy, base = (rows[list(NEEDED)].set_index(["problem_id", "sample"]).sort_index() for rows in (policy, base))
     if not policy.index.equals(base.index):
         raise ValueError(f"{folder}: its replies are not to the prompts that M0 replied to: draw them again")
