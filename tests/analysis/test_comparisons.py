@@ -236,7 +236,7 @@ def test_a_pool_keeps_all_with_two_policies_or_with_very_few_or_enough_seeds(sha
 
 @pytest.mark.parametrize("n_seeds", [3, 5])
 def test_one_unstable_policy_costs_the_others_little_power_and_is_rarely_called_different(n_seeds):
-    """Pooled over all, pairs with it erred in 10 to 13 %, and 5 points between others were found in 13 % (3 seeds)."""
+    """In a pool of all policies it hides the difference between two others."""
     rng, runs = np.random.default_rng(12), 200
     errs, finds, finds_pooled = 0, 0, 0
     for _ in range(runs):
