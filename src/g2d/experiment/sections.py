@@ -44,7 +44,7 @@ class Probe(Section):
     """A cheap test before the grid: harvest a few prompts at every K of the first seed (`snakemake advice`)."""
 
     prompts: int = key(50, "Prompts to harvest: the first of the training set.", ge=2)
-    compare: bool = key(False, "Also make the advice in a full run, and compare it with the grid's results.")
+    compare: bool = key(False, "Compare the advice with the grid's results.")
 
 
 class Frontier(Section):
@@ -70,8 +70,7 @@ class Price(Section):
     currency: str = key(..., "Currency of the price, for example EUR.", pattern="^[A-Za-z]{1,12}$")
     devices: PerHour | Annotated[dict[str, PerHour], Field(min_length=1)] = key(
         ...,
-        "Price per hour, for all devices or by name as in column device of cost.csv (cpu: all cores of a "
-        "job). Devices without a price have no cost in money.",
+        "Price per hour, for all devices or by name as in cost.csv (cpu: all cores of a job).",
     )
 
     def per_hour(self, device: str) -> float | None:
@@ -88,30 +87,30 @@ class Looks(Section):
     """Seeds in stages: an interim analysis after each stage decides which policies get further seeds (docs/race.md)."""
 
     looks: list[Annotated[int, Field(ge=2, le=MOST_SEEDS)]] = key(
-        ..., "Number of seeds at each interim analysis, ascending; the seeds are numbered from 1.", min_length=1
+        ..., "Number of seeds at each interim analysis, ascending.", min_length=1
     )
     plan: Name | None = key(
         None,
-        "Name of the plan. The first analysis fixes a plan; a changed one needs a new name.",
+        "Name of the plan; a changed plan needs a new name.",
     )
     spending: Literal["obrien_fleming", "pocock"] = key(
         "obrien_fleming", "Lan-DeMets spending function; pocock spends more of the error early."
     )
     error: float = key(
         0.05,
-        "Probability of a wrong verdict per family of comparisons over all analyses; the same again for equivalence.",
+        "Probability of a wrong verdict per family over all analyses; the same again for equivalence.",
         gt=0,
         lt=0.5,
     )
     futility: float = key(
         0.015,
-        "Stop a comparison if the chance that more seeds settle it is below this.",
+        "Stop a comparison if more seeds settle it with a smaller chance.",
         ge=0,
         lt=1,
     )
     until: int | None = key(
         None,
-        "Last analysis to run, numbered from 1; null: as many as needed.",
+        "Last analysis to run; null: as many as needed.",
         ge=1,
         neutral=None,
     )
@@ -167,7 +166,7 @@ class Contamination(Section):
     benchmarks: list[Name] = key([], "Benchmarks to check; empty: all.")
     share: float = key(0.6, "Share of a question's words to show, rounded down.", gt=0, lt=1)
     max_completion_length: int = key(1024, "Token budget of a continuation.", unit="tokens", ge=1)
-    batch_size: int = key(64, "Completions per batch with transformers; ignored by vLLM.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
 
     @field_validator("benchmarks")
     @classmethod
@@ -201,7 +200,7 @@ class Ablation(Selects, PromptMix):
         neutral=None,
     )
     policies: list[Literal["dpo", "grpo"]] = key(
-        ["dpo"], "Evaluate DPO on the harvest (dpo), the warm-up's policy (grpo), or both.", min_length=1
+        ["dpo"], "Evaluate DPO on the harvest, the warm-up's policy (grpo), or both.", min_length=1
     )
 
     @model_validator(mode="after")
@@ -251,13 +250,11 @@ class OpenEnded(Sampling):
     held_out: ProblemSource = key(..., "Held-out prompts for the win rates.", paper="AlpacaEval 2, ArenaHard")
     development: ProblemSource | None = key(
         None,
-        "Prompts to select checkpoints by (`select`); must not overlap with the others.",
+        "Prompts to select checkpoints by (`select`).",
         paper="470, none of AlpacaEval 2",
         neutral=None,
     )
-    reward: RewardName = key(
-        ..., "Entry of `rewards` to train on, without need of a reference answer.", paper="Athene-RM-8B"
-    )
+    reward: RewardName = key(..., "Entry of `rewards` to train on.", paper="Athene-RM-8B")
     judge: RewardName | None = key(
         None, "Entry of `rewards` for win rates; null: `reward`.", paper="GPT-4-1106, GPT-4o"
     )
@@ -285,8 +282,8 @@ class Sweep(Section):
     )
     regimes: dict[str, dict[str, list[float]]] = key(
         {},
-        "Numeric keys and their values for warmup, dpo, ablations or entries of `regimes`; every combination "
-        "is tried. Empty: only select checkpoints (`select`).",
+        "Values of numeric keys for warmup, dpo, ablations or entries of `regimes`; every combination is tried. "
+        "Empty: only `select`.",
         neutral={},
     )
     at: dict[str, Steps] = key({}, "K of the candidates, by regime; default: the largest.")
@@ -310,16 +307,16 @@ class Config(Section):
     """All settings that affect results. Settings of the execution (cluster, cores) are in `profiles/`."""
 
     title: str = key("G2D", "Title of the report.")
-    demonstration: str | None = key(None, "Sentence that marks pages and figures as a demonstration.")
+    demonstration: str | None = key(None, "Mark on pages and figures of a demonstration.")
     seeds: list[Seed] = key(
         [0, 1, 2, 3, 4],
-        "Seeds of training, harvest and pairs: a list, or stages as `{looks: [2, 3, 5, 8]}`.",
+        "Seeds: a list, or stages as `{looks: [2, 3, 5, 8]}`.",
         paper="5 seeds",
         min_length=1,
     )
     looks: Looks | None = key(None, "Seeds in stages (docs/race.md), as `seeds: {looks: ...}`.", neutral=None)
     models: dict[Name, ModelSource] = key(..., "Base models M0, by name.", min_length=1)
-    pool: ProblemSource = key(..., "Problems for calibration and training.", paper="MATH train")
+    pool: ProblemSource = key(..., "Problems to calibrate and train on.", paper="MATH train")
     benchmarks: dict[Name, ProblemSource] = key(
         ..., "Held-out problems, by name.", paper="MATH-500, GSM8K", min_length=1
     )
@@ -334,10 +331,10 @@ class Config(Section):
     pairs: Pairs = key(Pairs(), "Sampling of preference pairs.")
     dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
     ablations: dict[Name, Ablation] = key({}, "Variants of the main policies (paper, Table 3).")
-    regimes: dict[Name, AnyEntry] = key({}, "Other training methods, by their name in folders and tables.", neutral={})
+    regimes: dict[Name, AnyEntry] = key({}, "Other training methods, by name.", neutral={})
     rewards: dict[Name, AnyReward] = key(
         {},
-        "Rewards, for the key `reward` of ablations and online regimes.",
+        "Rewards, by name.",
         neutral={},
     )
     open_ended: OpenEnded | None = key(None, "Prompts without a right answer (docs/rewards.md).", neutral=None)
@@ -345,13 +342,13 @@ class Config(Section):
     evaluation: Evaluation = key(Evaluation(), "Evaluation on the benchmarks.")
     frontier: Frontier | None = key(
         None,
-        "Tables of accuracy against cost; null: defaults if there are `regimes`, else none.",
+        "Tables of accuracy against cost; null: only with `regimes`.",
         neutral=None,
     )
-    price_per_device_hour: Price | None = key(None, "Price of a device-hour, to show costs in money.", neutral=None)
+    price_per_device_hour: Price | None = key(None, "Price of a device-hour.", neutral=None)
     collapse: Collapse | None = key(
         None,
-        "Tables of training dynamics; null: defaults if there are `regimes`, else none.",
+        "Tables of training dynamics; null: only with `regimes`.",
         neutral=None,
     )
     sweep: Sweep | None = key(None, "Tune regimes on development problems.", neutral=None)
@@ -359,10 +356,10 @@ class Config(Section):
     drift: Drift | None = key(None, "KL divergence of every policy from M0 (drift.csv).", neutral=None)
     share_imports: bool = key(
         True,
-        "Fork jobs from one process that has imported torch and TRL, to start faster; not on a cluster or with vLLM.",
+        "Start jobs faster, as forks of one process; not on a cluster or with vLLM.",
     )
     training: Processes = key(Processes(), "GPUs and precision of a training.")
-    checkpoints: Checkpointing = key(Checkpointing(), "Checkpoints, to resume interrupted trainings.")
+    checkpoints: Checkpointing = key(Checkpointing(), "Checkpoints of interrupted trainings.")
     logging: Logging = key(Logging(), "Logging of training curves.")
     _reached: Reached | None = PrivateAttr(None)  # None: the whole grid (`g2d.experiment.race`)
 

@@ -41,7 +41,7 @@ class Prompt(Section):
     )
     open_ended: str = key(
         "{problem}",
-        "User message of open-ended prompts, which have no system message or worked examples.",
+        "User message of open-ended prompts, without system message or examples.",
         paper="{problem}, in arXiv 2506.21495",
         neutral="{problem}",
     )

@@ -50,7 +50,7 @@ class Selects(Section):
 
     select: bool = key(
         False,
-        "Per seed, evaluate only the K of `steps` that is best on the development problems (docs/rewards.md).",
+        "Per seed, evaluate only the K that is best on development problems (docs/rewards.md).",
         paper="yes, in arXiv 2506.21495",
         neutral=False,
     )
@@ -70,7 +70,7 @@ class OfflineEntry(Entry):
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.")
     harvest: Name | None = key(
         None,
-        "Harvests of this ablation with its own warm-up, or online entry; null: the main grid's.",
+        "Harvests of this ablation or online entry; null: the main grid's.",
         neutral=None,
     )
 
@@ -102,23 +102,23 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     """One training on fresh rollouts that passes through every K; K counts its updates."""
 
     phase: ClassVar[Phase] = "online"
-    steps: list[Steps] = key(..., "K in updates: when to save and evaluate the policy.")
+    steps: list[Steps] = key(..., "K in updates, to evaluate.")
     horizon: int | None = key(None, "Length of the learning-rate schedule; null: the largest K.", unit="updates", ge=1)
     responses: int = key(8, "G: rollouts per prompt.", paper="8 for GRPO, else not stated", ge=2)
     prompts_per_update: int = key(16, "Prompts per update.", unit="prompts", paper="64", ge=1)
     auto: AutoStop | None = key(
         None,
-        "Stop as in `warmup.auto`, at the latest at the only K of `steps`; null: never.",
+        "Stop as in `warmup.auto`, at the latest at the only K.",
         neutral=None,
     )
     policies: list[Literal["online", "dpo"]] = key(
         ["online"],
-        "Evaluate the policy (online), DPO on its harvest (dpo), or both.",
+        "Evaluate the policy (online), DPO on its harvest, or both.",
         min_length=1,
     )
     start: Name = key(
         "base",
-        "Start from M0 (base), a warm-up policy (warmup), or the online entry of this name, with a new optimizer.",
+        "M0 (base), a warm-up policy (warmup), or an online entry's policy.",
         paper="M0",
         neutral="base",
     )
@@ -132,8 +132,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     )
     keep_rollouts: Keep = key(
         "verdicts",
-        "Contents of rollouts.parquet: nothing, verdicts and lengths, also the texts of one prompt per "
-        "update, or all texts.",
+        "Contents of rollouts.parquet: verdicts and lengths, the texts of one prompt per update too, or all.",
     )
 
     @model_validator(mode="after")

@@ -40,8 +40,7 @@ class PythonReward(Section):
 
     time_limit: float = key(
         300.0,
-        "Seconds for a call with at most 32 groups. After a timeout groups are scored singly; one that times "
-        "out again is left out (status `late`).",
+        "Seconds for a call with at most 32 groups; then groups are scored singly or left out.",
         gt=0,
         neutral=300.0,
     )
@@ -51,7 +50,7 @@ class PythonReward(Section):
         None, f"Instead of a file: entry point of an installed package, in the group {ENTRY_POINTS}."
     )
     function: str = key("reward", "Function that returns one number per completion.")
-    binary: bool = key(False, "Returns only 0 and 1, as p(x), mu and H need.")
+    binary: bool = key(False, "Returns only 0 and 1.")
     settings: dict[str, Any] = key({}, "Settings of the package's reward.")
 
     @model_validator(mode="after")

@@ -33,7 +33,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     group_sizes: list[int] = key([2], "Group sizes G to train and harvest.", paper="2")
     schedule: Literal["chain", "per_k"] = key(
         "chain",
-        "chain: one training passes through every K; per_k: one training per K, with its own learning-rate schedule.",
+        "chain: one training passes through every K; per_k: one training per K.",
         paper="not stated",
     )
     horizon: int | None = key(
@@ -45,14 +45,13 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     max_completion_length: int = key(384, "Token budget of a completion.", unit="tokens", paper="384", ge=1)
     per_device_batch_size: Rows = key(
         "auto",
-        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), else 4.",
+        "Completions per forward pass and device; auto: as many as fit on the GPU, else 4.",
         paper="4",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
         4,
-        "Forward passes per gradient step; per_device_batch_size: auto counts as 4. Computed if "
-        "prompts_per_step is set.",
+        "Forward passes per gradient step; per_device_batch_size: auto counts as 4.",
         paper="4",
         ge=1,
     )
@@ -69,15 +68,14 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         "grpo", "TRL's loss_type; bnpo averages over the tokens of a micro-batch.", paper="grpo, by its date"
     )
     mask_truncated: bool = key(False, "Exclude truncated completions from the loss.", paper="no (section 5.1)")
-    sync_every: int = key(1, "Gradient steps between synchronisations with vLLM; above 1, rollouts are stale.", ge=1)
+    sync_every: int = key(1, "Gradient steps between synchronisations with vLLM.", ge=1)
     keep_rollouts: Keep = key(
         "verdicts",
-        "Contents of rollouts.parquet: nothing, verdicts and lengths, also the texts of one group per "
-        "generation, or all texts.",
+        "Contents of rollouts.parquet: verdicts and lengths, the texts of one group per generation too, or all.",
     )
     auto: AutoStop | None = key(
         None,
-        "Also train g2d-auto, whose warm-up stops automatically; null: no.",
+        "Also train g2d-auto, whose warm-up stops automatically.",
         paper="advised",
     )
 

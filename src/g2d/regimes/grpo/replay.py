@@ -46,15 +46,14 @@ class Replay(Section):
     )
     successes: int | None = key(
         None,
-        "Largest number of sampled completions in a group to replace by right ones of a harvest (RLEP, arXiv "
-        "2507.07451).",
+        "Most completions of a group to replace by right ones of a harvest (RLEP, arXiv 2507.07451).",
         paper="2, beside 16 drawn ones",
         ge=1,
         neutral=None,
     )
     harvest_step: Steps | None = key(
         None,
-        "With successes: K of the main grid's harvest that has them, at its first group size.",
+        "With successes: K of their harvest in the main grid.",
         unit="steps",
         neutral=None,
     )

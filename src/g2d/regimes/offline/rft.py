@@ -36,7 +36,7 @@ class Rft(OfflineEntry):
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
     per_device_batch_size: Rows = key(
         "auto",
-        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), else 4.",
+        "Completions per forward pass and device; auto: as many as fit on the GPU, else 4.",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
@@ -46,8 +46,7 @@ class Rft(OfflineEntry):
     )
     examples: Literal["correct", "chosen"] = key(
         "correct",
-        "Distinct right completions that were not cut off (correct), or the chosen completion of each DPO "
-        "pair (chosen).",
+        "Right completions that were not cut off (correct), or the chosen ones of DPO's pairs.",
         neutral="correct",
     )
     max_steps: int | None = key(

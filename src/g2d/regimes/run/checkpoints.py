@@ -35,7 +35,7 @@ class Checkpointing(Section):
     every_steps: int | None = key(None, "Gradient steps between checkpoints; null: not by steps.", unit="steps", ge=1)
     keep: Literal["all", "last"] = key(
         "all",
-        "Keep an online training's checkpoints of all K, or only the last (docs/recovery.md).",
+        "Keep an online training's checkpoints of all K, or the last (docs/recovery.md).",
     )
 
 

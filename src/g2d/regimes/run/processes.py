@@ -39,8 +39,7 @@ class Processes(Section):
     )
     gradient_checkpointing: bool | Literal["auto"] = key(
         "auto",
-        "Recompute activations: less memory, a third more computing, same results. auto: on a GPU, if `g2d "
-        "plan` predicts that it is needed.",
+        "Recompute activations: less memory, a third more computing. auto: on a GPU, if needed.",
         neutral="auto",
     )
     threads: int = key(
@@ -51,8 +50,7 @@ class Processes(Section):
     )
     shared_prompts: bool | Literal["auto"] = key(
         "auto",
-        "On a CPU, process a prompt once for all its completions; same results except for rounding and "
-        "lora.dropout. auto: for pretrained models.",
+        "On a CPU, process a prompt once for all its completions. auto: for pretrained models.",
         neutral="auto",
     )
     precision: Literal["auto", "float32", "bfloat16"] = key(

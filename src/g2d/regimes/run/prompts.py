@@ -35,7 +35,7 @@ class PromptMix(Section):
 
     prompts: Literal["verifiable", "open_ended", "mixed"] = key(
         "verifiable",
-        "Prompts to train on: the training set, `open_ended.pool`, or both in each update.",
+        "The training set, `open_ended.pool`, or both in each update.",
         paper="all three, in arXiv 2506.21495",
         neutral="verifiable",
     )
@@ -85,12 +85,10 @@ VERIFIABLE = PromptMix()
 class Retire(Section):
     """Prompts to stop training on."""
 
-    after: int = key(
-        ..., "Groups in a row without signal (all right or all wrong) after which a prompt is retired.", ge=1
-    )
+    after: int = key(..., "Groups in a row without signal after which a prompt is retired.", ge=1)
     readmit: int | None = key(
         None,
-        "Try retired prompts again after this many updates; null: never.",
+        "Try them again after this many updates; null: never.",
         unit="updates",
         ge=1,
     )
@@ -99,13 +97,10 @@ class Retire(Section):
 class PromptKeys(Section):
     """Treatment of prompts without signal."""
 
-    retire: Retire | None = key(
-        None, "Leave out prompts whose groups have no signal; null: use all.", paper="none", neutral=None
-    )
+    retire: Retire | None = key(None, "Leave out prompts without signal; null: use all.", paper="none", neutral=None)
     resample: int = key(
         0,
-        "Replace prompts whose groups have no signal, at most this many times per update (DAPO's dynamic "
-        "sampling); their cost counts.",
+        "Replace prompts without signal, at most this many times per update (DAPO's dynamic sampling).",
         paper="0",
         ge=0,
         neutral=0,

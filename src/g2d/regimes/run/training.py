@@ -45,13 +45,11 @@ class AutoStop(Section):
     every: int = key(50, "Gradient steps between probes.", unit="steps", paper="not stated", ge=1)
     prompts: int = key(
         200,  # docs/simulations.md has the effect of fewer
-        "Prompts per probe: the first of the training set, sampled as in the harvest.",
+        "Prompts per probe: the first of the training set.",
         paper="not stated",
         ge=1,
     )
-    patience: int = key(
-        3, "Probes in a row with H and mu below their maxima after which training stops.", paper="not stated", ge=1
-    )
+    patience: int = key(3, "Stop after this many probes with H and mu below their maxima.", paper="not stated", ge=1)
 
     @property
     def first_decline(self) -> int:
