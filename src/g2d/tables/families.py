@@ -157,11 +157,11 @@ class Paired:
     def pool(self, at: Row, reference: Row) -> SeedPool:
         """Return accuracies over the shared seeds of the stable policies that were trained alike."""
         seeds = self.shared_seeds(at, reference)
-        alike = [row for row in self.seeds if row[0].role in ALIKE and {*seeds} <= {*self.seeds[row]}]
-        means = np.array([self._of_seeds(row, seeds).mean(axis=1) for row in alike]).reshape(-1, len(seeds))
+        pooled = [row for row in self.seeds if row[0].role in ALIKE and {*seeds} <= {*self.seeds[row]}]
+        means = np.array([self._of_seeds(row, seeds).mean(axis=1) for row in pooled]).reshape(-1, len(seeds))
         inside = stable(means)
-        alike = [*compress(alike, inside)]
-        both = all(row in alike or self.seeds[row] == [None] for row in (at, reference))
+        pooled = [*compress(pooled, inside)]
+        both = all(row in pooled or self.seeds[row] == [None] for row in (at, reference))
         return SeedPool(means[inside], both)
 
     def tested(self, family: Collection[tuple[Row, Row]]) -> list[Comparison]:

@@ -59,9 +59,9 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
     target = (config.frontier or Frontier()).margin
     model = next(iter(config.models))
     policies = dict.fromkeys(key.over_seeds for key in grid.policies(config) if key.model == model)
-    alike = sum(policy.role in ALIKE for policy in policies)
-    for benchmark, n in n_problems.items() if alike > 1 else ():
-        design = power.Design(len(config.seeds), n, alike)
+    n_alike = sum(policy.role in ALIKE for policy in policies)
+    for benchmark, n in n_problems.items() if n_alike > 1 else ():
+        design = power.Design(len(config.seeds), n, n_alike)
         assumed = power.Decomposition(power.ASSUMED, math.nan, math.nan, math.nan)
         sizes = family_sizes([(policy, benchmark) for policy in policies])
         yield from _rows(model, benchmark, assumed, sizes, design, target)
