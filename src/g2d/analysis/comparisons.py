@@ -47,7 +47,7 @@ def compare(
         reference: the same problems and seeds; one row for a policy without seeds (M0).
         pool: as for `crossed.seed_variance`; None: only these two.
         family: number of comparisons of which one may be chosen afterwards.
-        clusters: cluster of each problem, if problems share templates or passages.
+        clusters: cluster of each problem.
 
     Raises:
         ValueError: the shapes do not belong together.

@@ -201,7 +201,7 @@ def error_of_difference(
     Args:
         values: (n_seeds, n_questions), differences of the shares of right answers.
         pool, paired: as for `seed_variance`; only these values without a pool.
-        clusters: cluster of each question, if questions share templates or passages.
+        clusters: cluster of each question.
     """
     n_seeds, n_questions = values.shape
     by_question = values.mean(axis=0)

@@ -114,7 +114,7 @@ def take_look(
     Args:
         results: by policy, (n_seeds, n_questions) shares of right answers in 0..1, with the same questions and order of
             seeds; one row for a policy without seeds. Further seeds than the plan needs now are left out.
-        clusters: cluster of each question, if questions share templates or passages.
+        clusters: cluster of each question.
 
     Raises:
         ValueError: earlier looks were taken with another plan, all are taken, or seeds are missing.

@@ -37,7 +37,7 @@ class Differences:
         answers: (n_seeds, n_problems) shares of right answers for each policy, with the same problems and first seeds;
             one row for a policy without seeds (M0).
         pool: function from two indices of policies to the pool of `crossed.seed_variance`.
-        clusters: cluster of each problem, if problems share templates or passages.
+        clusters: cluster of each problem.
     """
 
     def __init__(

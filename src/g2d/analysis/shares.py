@@ -70,7 +70,7 @@ def share_of_gain(
         control, truth: (n_seeds, n_problems), the share of a problem's samples that are correct.
         base: (1, n_problems), M0's.
         pool: as for `crossed.seed_variance`.
-        clusters: cluster of each problem, if problems share templates or passages.
+        clusters: cluster of each problem.
     """
     gain = float((truth - base).mean())
     if gain == 0:

@@ -69,7 +69,7 @@ def mean_interval(
         values: (n_seeds, n_questions), finite.
         weights: array of the same shape, not negative. A seed's mean is then sum(values) / sum(weights), and the
             interval is that of the mean ratio by linearisation (Cochran 1977, eq. 6.12).
-        clusters: cluster of each question, if questions share templates or passages.
+        clusters: cluster of each question.
 
     Returns:
         Both ends; NaN with one question, or if the weights of a seed are all 0.
