@@ -107,9 +107,6 @@ def _cell(weights: np.ndarray, numerators: np.ndarray, denominators: np.ndarray)
 
 
 def _decompose(cells: np.ndarray) -> dict[str, np.ndarray]:
-    """Return effects by source, from cells (..., level, temperature); one axis of length 1 if a source does not
-    vary.
-    """
     mean = cells.mean((-2, -1), keepdims=True)
     level = cells.mean(-1, keepdims=True) - mean
     temperature = cells.mean(-2, keepdims=True) - mean

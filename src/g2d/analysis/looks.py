@@ -309,7 +309,6 @@ def _ranks(p_values: Mapping[int, float], rejected: int) -> dict[int, int]:
 
 
 def _without_beaten(compared: Sequence[Compared]) -> list[Compared]:
-    """Give up open comparisons of a beaten policy, in the families in which it is compared with something."""
     beaten, contenders = _beaten(compared), {(comparison.family, comparison.policy) for comparison in compared}
     return [
         replace(comparison, verdict="given up", chance=0.0, chance_next=0.0)

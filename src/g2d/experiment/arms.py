@@ -79,7 +79,6 @@ class Arm:
         return tuple((settings.group_sizes[0] if k else 0, k) for k in settings.steps)
 
     def before(self, group_size: int, k: int) -> int | None:
-        """Return the K whose checkpoint an online training continues: the next smaller one, or None."""
         settings = self.settings
         if isinstance(settings, Warmup) and (settings.schedule == "per_k" or group_size not in settings.group_sizes):
             return None
@@ -163,7 +162,6 @@ def group_sizes(found: Iterable[Arm]) -> list[int]:
 
 
 def online_arm(found: Arms, variant: str) -> Arm:
-    """Return the training that a variant's harvests are sampled from; the main warm-up if none has that name."""
     candidates = (found.get(name) for name in (variant, f"{variant}/grpo"))
     return next((arm for arm in candidates if arm is not None and arm.phase != "offline"), found["grpo"])
 

@@ -94,7 +94,6 @@ def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
 
 
 def read(path: str | Path) -> Config:
-    """Read and validate a YAML file. Interim analyses in its folder determine the seeds."""
     values = read_file(path)
     require_whole(values, [path])
     return decided(load(values, str(path)), Path(path).parent)

@@ -41,7 +41,6 @@ def schema() -> str:
 
 
 def readme() -> str:
-    """Return the reference of all keys, in Markdown. A key that equals one of an earlier section refers to it."""
     headings: dict[type[Section], list[str]] = {}
     for section, place in places(Config):
         headings.setdefault(section, []).append(place)

@@ -124,7 +124,6 @@ def with_all_behind(config: Config, wanted: Iterable[PolicyKey]) -> list[PolicyK
 
 
 def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
-    """Return the policies along each online training, K ascending, by the last one; its log has all steps."""
     groups: dict[PolicyKey, list[PolicyKey]] = {}
     for key in trainings(config):
         if key.trained_online:
@@ -233,7 +232,6 @@ def sample_files(config: Config) -> dict[tuple[PolicyKey, str], str]:
 
 
 def drawn_beside(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """Return the paths of samples and costs of separate jobs, relative and without suffix, by policy and benchmark."""
     return _samples(config, "samples")
 
 

@@ -63,7 +63,6 @@ class PolicyKey:
 
     @property
     def is_ablation(self) -> bool:
-        """Whether it is in Table 3 instead of Table 1."""
         return self.role == "ablation"
 
     @property

@@ -34,7 +34,6 @@ SMALL = Rates(1e-4, 2e-3, "config/config.yaml and its overlays, for models of th
 
 
 def unusual_rates(config: Config) -> list[str]:
-    """Return a sentence for each learning rate, including candidates, more than `FAR` times outside the usual range."""
     sentences: dict[tuple[float, Rates], str] = {}  # one for each rate, at its first key
     whole = with_candidates(config)
     for model in trained_models(config):

@@ -221,7 +221,6 @@ ONE = "needs one process: set training.processes to 1, or"
 
 
 def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
-    """Yield keys that cannot be combined with `training.processes`, by the key that configures the training."""
     n, fsdp = config.training.processes, config.training.strategy == "fsdp"
     for where, arms in trained.items() if n > 1 else ():
         settings, online = arms[0].settings, arms[0].phase == "online"
@@ -288,7 +287,6 @@ def _of_divided_passes(where: str, settings: Any, n: int) -> Iterator[str]:
 
 
 def _of_all_weights(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
-    """Yield keys that cannot be combined with `lora: none`, by the key that configures the training."""
     if not config.lora.trains_all:
         return
     online = [where for where, arms in trained.items() if arms[0].phase == "online"]

@@ -92,7 +92,6 @@ def _check(look: Mapping[str, Any], number: int, looks: Looks) -> None:
 
 
 def n_seeds(config: Config, key: PolicyKey) -> int:
-    """Return the number of seeds of a policy. A policy without interim analyses has as many as the first stage."""
     if config.reached is None:
         return len(config.seeds)
     assert config.looks is not None

@@ -112,7 +112,6 @@ def _unusable(file: str) -> str | None:
 
 
 def require_installed(config: Config) -> None:
-    """Check that the configured optional packages are installed, without importing them."""
     tracker = config.logging.report_to
     if tracker != "none" and importlib.util.find_spec(tracker) is None:
         raise ConfigError(

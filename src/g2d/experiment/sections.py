@@ -417,7 +417,6 @@ class Config(Section):
         return self.model_copy(update=merged)
 
     def save(self, path: str | Path, files: Sequence[str] = ()) -> None:
-        """Write the configuration with all defaults and the names of its files. Reading it again gives an equal one."""
         values = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
         write_text(path, f"{FILES}{json.dumps(list(files))}\n{values}" if files else values)
 

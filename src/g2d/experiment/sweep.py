@@ -72,7 +72,6 @@ def candidates(config: Config) -> list[Candidate]:
 
 
 def k_of(config: Config, name: str) -> int:
-    """Return the K of the candidates: the configured one, or the largest K that all models have."""
     assert config.sweep is not None
     common = sorted(set.intersection(*(set(_steps(config.for_model(model), name)) for model in config.models)))
     chosen = config.sweep.at.get(name, common[-1] if common else 0)

@@ -191,7 +191,6 @@ def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int)
 
 
 def base_policy(name: str, source: ModelSource, folder: Path) -> Policy:
-    """Return M0: from `results` if its source is the same, or made in a temporary folder."""
     if not isinstance(source, (EmbeddedModel, ScratchModel, GgufModel)):
         return resolve_base(name, source)
     if not isinstance(source, GgufModel):

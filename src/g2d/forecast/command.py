@@ -62,7 +62,6 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the forecast; return 1 if a model has no config.json here or a job does not fit."""
     config = read(arguments.config)
     names = arguments.models or list(config.models)
     if unknown := [name for name in names if name not in config.models]:

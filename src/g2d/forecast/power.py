@@ -22,7 +22,6 @@ ASSUMPTION = (
 
 
 def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[str]:
-    """Return paragraphs and Markdown tables on the power of a grid's tests, from assumptions; none without two K."""
     sizes = {name: n or UNKNOWN_SIZE for name, n in n_problems.items()}
     planned = planned_power(config, sizes)
     if planned.empty:

@@ -339,7 +339,6 @@ class _Stages:
         return numbers_by_harvest
 
     def _judges_again(self, key: HarvestKey) -> str | None:
-        """Return the main grid's harvest of M0, if this one has the same rollouts under another reward."""
         arms_of_model = arms(self.with_candidates, key.model)
         other = online_arm(arms_of_model, key.variant).reward is not None
         again = other and key.k == 0 and 0 in arms_of_model["grpo"].settings.steps

@@ -191,7 +191,6 @@ def tables_of(config: Config) -> dict[str, Table]:
 
 
 def tables_of_rule(config: Config, rule: str) -> list[Table]:
-    """Return the tables that a rule writes; all of them if the configuration has none."""
     tables = [one for one in TABLES if one.rule == rule]
     return [one for one in tables if one.enabled(config)] or tables
 

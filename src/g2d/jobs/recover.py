@@ -158,7 +158,6 @@ def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _marked(incomplete: Path) -> list[Path]:
-    """Return the outputs of started jobs: Snakemake 9 has a file for each, with the path in base64 as its name."""
     outputs = []
     for mark in sorted(file for file in incomplete.rglob("*") if file.is_file()):
         name = "".join(part.removeprefix("@") for part in mark.relative_to(incomplete).parts)

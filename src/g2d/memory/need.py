@@ -163,7 +163,6 @@ class Forecast:
         return Need(drawing.name, parts, self.memory)
 
     def _policy(self, of_adapter: int, split: int = 1) -> list[Part]:
-        """Weights of a frozen policy, split over cards, with `of_adapter` bytes per adapter parameter."""
         adapter = _numbers("adapter", self.shape.adapter, of_adapter, split)
         return [_numbers("weights", self.shape.parameters, 2, split), *([] if self.shape.trains_all else [adapter])]
 

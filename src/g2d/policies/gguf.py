@@ -178,7 +178,6 @@ def mistake_in(source: Source) -> str | None:
 
 
 def convert(source: Source, folder: Path) -> dict[str, Any]:
-    """Convert the model to Hugging Face format in an empty folder, with float32 weights; return the file's record."""
     if mistake := mistake_in(source):
         raise ValueError(mistake)
     from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -78,7 +78,6 @@ class Policy:
 
     @property
     def model_folder(self) -> str:
-        """Folder of the model that an adapter is applied to, or of full weights."""
         return self.weights or self.base
 
     @property
@@ -252,7 +251,6 @@ def precision() -> torch.dtype:
 
 
 def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
-    """Load the policy in evaluation mode; the adapter is merged if `exact`."""
     import torch
 
     require_own_weights(policy)

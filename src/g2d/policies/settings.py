@@ -255,7 +255,6 @@ def _parameters(file: Path) -> float:
 
 
 def parameters(source: ModelSource) -> float:
-    """Number of parameters: from a model's files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
     if isinstance(source, LocalModel):
         size = sum(map(_parameters, Path(source.path).glob("*.safetensors")))
         if size:

@@ -242,7 +242,6 @@ def _load_from_hub(key: str, source: HubProblems) -> Any:
 
 
 def _hub_message(key: str, source: HubProblems, error: Exception) -> str:
-    """Turn an error of `datasets` or the Hub client into one line; its text suggests the fix."""
     reason = first_line(error)
     lowered = reason.lower()
     fixes = (

@@ -216,7 +216,6 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         return steps * self.prompts_per_update
 
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
-        """Yield conflicts with a model's training set or adapter: key and fix."""
         probed = 0 if self.auto is None else self.auto.prompts
         for name, prompts in (("prompts_per_update", self.prompts_per_update), ("auto.prompts", probed)):
             if prompts > n_problems:

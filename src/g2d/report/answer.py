@@ -354,7 +354,6 @@ def _rows(table: pd.DataFrame, margins: pd.DataFrame | None) -> list[Row]:
 
 
 def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], Mapping[Any, Any]]:
-    """Return rows of `comparisons.csv` by their two policies, in either order; intervals are first minus second."""
     tested = [] if comparisons is None else comparisons.dropna(subset=["p_holm"]).to_dict("records")
     sides = {"low": "high", "high": "low"}
     by_policies: dict[tuple[At, At], Mapping[Any, Any]] = {}

@@ -140,7 +140,6 @@ def browse_pairs(
 
 
 def ranked(names: Iterable[str], paired: Iterable[Iterable[str]]) -> list[str]:
-    """Sort problems by the number of K with a pair, most first; ties by a hash of the name."""
     counts = Counter(name for step in paired for name in step)
     return sorted(names, key=lambda name: (-counts[name], hashlib.sha256(name.encode()).digest()))
 
@@ -219,7 +218,6 @@ def _answered(
 
 
 def in_turn(right: Mapping[str, str]) -> list[str]:
-    """Sort questions: the first of each pattern before the second of any, disagreements first."""
     seen: Counter[str] = Counter()
     places = {}
     for name in sorted(right, key=lambda name: hashlib.sha256(name.encode()).digest()):

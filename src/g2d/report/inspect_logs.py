@@ -192,5 +192,4 @@ def _usage(tokens: int) -> dict[str, int]:
 
 
 def _identity(*parts: str) -> str:
-    """Return an identifier as long as Inspect's random ones."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:22]

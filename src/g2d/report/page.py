@@ -244,7 +244,6 @@ def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], styles: S
 
 
 def _visible(value: Any) -> Any:
-    """Remove hidden characters from a template's text; markup that was made here stays."""
     return plain(value, lines=True) if type(value) is str else value
 
 

@@ -8,7 +8,6 @@ NBSP = "\u00a0"  # keeps a number and its unit on one line
 
 
 def settings_of(values: Mapping[str, Any]) -> str:
-    """Return key=value, key=value; nested keys as key.key=value."""
     parts = (nested({key: value}) if isinstance(value, Mapping) else f"{key}={value}" for key, value in values.items())
     return ", ".join(parts)
 

@@ -86,7 +86,6 @@ def provenance(
 
 
 def steps_without_loss(metrics: Path) -> int:
-    """Return the number of gradient steps whose loss was not finite (null in metrics.jsonl)."""
     return sum(row["loss"] is None for row in read_log(metrics)) if metrics.is_file() else 0
 
 

@@ -235,7 +235,6 @@ class Push:
         return Repository(self.to, "dataset", {CARD: card, **{file: self.folder / file for file in drawn}})
 
     def _require_no_place(self, one: Repository) -> None:
-        """Refuse a text that names a folder of this machine or of its user."""
         places = [str(place) for place in (Path.home(), self.folder.resolve().parent) if len(place.parts) > 1]
         for name, text in one.files.items():
             if isinstance(text, str) and (found := next((place for place in places if place in text), None)):

@@ -102,7 +102,6 @@ SPREADS = ("std_", "standard_error")  # not estimates, so no interval belongs to
 
 
 def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
-    """Return, by column, the columns shown in its cell: its bounds (low, high) or its deviation (std)."""
     by_column: dict[str, tuple[str, ...]] = {}
     columns = list(frame.columns)
     for column in columns:
@@ -119,7 +118,6 @@ def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
 
 
 def decimals(values: pd.Series) -> int:
-    """Return the decimals of a column: three significant digits of its largest value, none for whole numbers."""
     present = values.dropna().astype(float)
     if present.empty or (present % 1 == 0).all():
         return 0

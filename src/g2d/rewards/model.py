@@ -82,7 +82,6 @@ def scorer(settings: RewardModel) -> Scorer:
 
 
 def folder_of(settings: RewardModel) -> str:
-    """Folder of the model; a Hub repository is downloaded if needed and allowed."""
     if settings.path is not None:
         return settings.path
     from huggingface_hub import snapshot_download

@@ -58,7 +58,6 @@ class FixedRows:
         self._take: Callable[[Step, int], None] | None = None
 
     def rows(self, model: Any, decoding: Decoding, end_ids: Collection[int], n: int, columns: int) -> Rows:
-        """Return at least `n` free rows with at least `columns` columns, from the last call if possible."""
         wanted = (model, decoding.max_completion_length, decoding.temperature, decoding.top_p, frozenset(end_ids))
         rows = self._rows
         if rows is None or self._made_for != wanted or len(rows) < n or rows.cache.columns < columns:
@@ -69,6 +68,5 @@ class FixedRows:
         return rows
 
     def step(self, columns: int) -> None:
-        """Sample the next token of every row that is not free, within the first `columns` columns."""
         assert self._rows is not None and self._take is not None
         self._take(self._rows.step, min(columns, self._rows.cache.columns))

@@ -45,7 +45,6 @@ def _users(own_tensors: int) -> str:
 
 
 def processes() -> list[tuple[int, int | None]]:
-    """Return PID and bytes of every process on the card; bytes may be None. Empty without NVML."""
     try:
         import pynvml
         import torch

@@ -135,7 +135,6 @@ def combinations_of(name: str, right: Sequence[int], wrong: Sequence[int], seed:
 
 
 def truncated_sides(pairs: Sequence[Pair], rollouts: pd.DataFrame) -> tuple[int, int]:
-    """Return how many pairs have a chosen, and how many a rejected completion that used up its token budget."""
     cut = rollouts[rollouts["finish_reason"] == "length"]
     truncated = set(zip(cut["problem_id"], cut["sample"], strict=True))
     return (

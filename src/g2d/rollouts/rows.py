@@ -76,7 +76,6 @@ class RowLayer(DynamicLayer):
         return self.cache.width - 1
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
-        """Write one token of every row and return the visible columns."""
         return self._written(self.keys, key_states), self._written(self.values, value_states)
 
     def _written(self, states: torch.Tensor, new: torch.Tensor) -> torch.Tensor:

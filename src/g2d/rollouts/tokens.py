@@ -47,7 +47,6 @@ def with_token_ids(rollouts: pd.DataFrame, base: Policy) -> pd.DataFrame:
 
 
 def pairs_with_token_ids(pairs: Sequence[Pair], base: Policy) -> list[Pair]:
-    """Return pairs with prompt_ids, chosen_ids and rejected_ids; see `with_token_ids`."""
     bare = [pair for pair in pairs if "chosen_ids" not in pair]
     _require_own((pair["tokenizer_sha256"] for pair in pairs if "chosen_ids" in pair), base, "the pairs")
     if not bare:

@@ -253,7 +253,6 @@ class VllmEngine(ModelEngine):
             self.start(roomy if limit is None else min(roomy, limit))
 
     def _weights(self) -> str:
-        """Return the folder of the weights to load: M0, fully trained weights, or a temporary merged copy."""
         if self.policy.adapter is None or not self.merges:
             return self.policy.model_folder
         if self._merged is None:

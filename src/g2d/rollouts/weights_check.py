@@ -115,7 +115,6 @@ def require_policy(engine: Any, policy: Policy, texts: Sequence[Sequence[int]]) 
 
 
 def require_same(name: str, engine: Any, scores: Sequence[Sequence[float]], reference: Reference) -> None:
-    """Raise a WrongWeightsError if an engine's scores differ from the reference by more than rounding does."""
     import numpy as np
 
     expected = np.array(reference.policy)

@@ -71,7 +71,6 @@ def _sentence(item: Mapping[str, Any], root: type[Section]) -> str:
 
 
 def _written_path(item: Mapping[str, Any], values: Any) -> tuple[tuple[Any, ...], bool]:
-    """Path of keys, without pydantic's type labels, and whether the value is a union."""
     path: list[Any] = []
     of_a_union = False
     for position, part in enumerate(item["loc"]):

@@ -157,7 +157,6 @@ class Grid:
         )
 
     def _read_config(self) -> None:
-        """Read the configuration again after a new run or interim analysis."""
         file = self.results / "config.yaml"
         recorded = [file.stat().st_mtime, *sorted(self.results.glob("looks/**/look*.json"))]
         if recorded != self._recorded:

@@ -49,7 +49,6 @@ def sweep_table(candidates: Mapping[Any, pd.DataFrame]) -> Rows:
 
 
 def sweep_costs(records: Mapping[PolicyKey, Sequence[Cost]], charged: Iterable[Cost]) -> dict[PolicyKey, list[Cost]]:
-    """Return the jobs of each model's sweep, without jobs charged to policies of the grid, such as shared harvests."""
     jobs_of_grid = {cost.job for cost in charged}
     by_sweep: dict[PolicyKey, dict[str, Cost]] = {}
     for key, costs in records.items():
@@ -63,7 +62,6 @@ def best(table: pd.DataFrame) -> int:
 
 
 def edge_of(chosen: Candidate, tried: Sequence[Candidate]) -> str | None:
-    """Name the chosen values that are the smallest or the largest tried; None without any."""
     edges = []
     for name, value in chosen.values:
         others = {dict(candidate.values)[name] for candidate in tried}

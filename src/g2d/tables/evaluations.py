@@ -25,7 +25,6 @@ BY_BENCHMARK = "model benchmark policy K group_size"
 def by_policy(
     evaluations: Evaluations, keep: Callable[[PolicyKey], bool] = lambda key: True
 ) -> dict[Row, dict[PolicyKey, pd.DataFrame]]:
-    """Group the answers of the policies to keep by row, in `grid_order`, and inside by ascending seed."""
     grouped: dict[Row, dict[PolicyKey, pd.DataFrame]] = {}
     for (key, benchmark), answers in evaluations.items():
         if keep(key):
@@ -74,7 +73,6 @@ def share(values: np.ndarray, name: str = "accuracy", clusters: np.ndarray | Non
 
 
 def clusters_of(by_key: Mapping[PolicyKey, pd.DataFrame]) -> np.ndarray | None:
-    """Return the cluster of each problem, in the order of `crossed`; None if the benchmark has none."""
     answers = next(iter(by_key.values()))
     return answers.groupby("problem_id", sort=True)[CLUSTER].first().to_numpy() if CLUSTER in answers else None
 

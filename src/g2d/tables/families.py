@@ -123,7 +123,6 @@ def _added_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iter
 
 
 def _equally_online(policy: PolicyKey, other: PolicyKey) -> bool:
-    """Whether both have the same number of online steps in all and of rollouts per prompt."""
     return (other.online_steps, other.group_size) == (policy.online_steps, policy.group_size)
 
 
@@ -138,7 +137,6 @@ class Paired:
         self.clusters = clusters_of(grouped[rows[0]])
 
     def shared_seeds(self, at: Row, reference: Row) -> list[int | None]:
-        """Return the seeds of the policy that the reference has, or all if it has no seeds (M0)."""
         others = self.seeds[reference]
         return [seed for seed in self.seeds[at] if others == [None] or seed in others]
 

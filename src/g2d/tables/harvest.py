@@ -57,7 +57,6 @@ def harvest_table(harvests: Mapping[HarvestKey, Informativeness], counts: Mappin
 
 
 def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str, float | None]:
-    """Return the intervals of rho, H and mu: means over seeds of ratios of sums over prompts."""
     ordered = [frame.sort_values("problem_id", kind="stable") for frame in counts]
     if any(list(frame["problem_id"]) != list(ordered[0]["problem_id"]) for frame in ordered):
         raise ValueError(f"{folder}: the seeds of this policy harvested different prompts: harvest them again")
@@ -142,7 +141,6 @@ DISPUTE_COLUMNS = columns("source problem_id reference_answer extracted_answer v
 
 @table_of(DISPUTE_COLUMNS)
 def dispute_table(rollouts: Mapping[str, pd.DataFrame]) -> Rows:
-    """A row per answer on which the verifier's second opinion contradicts the reward, the most frequent first."""
     disputed = [rows[rows["disputed"]].assign(source=source) for source, rows in rollouts.items()]
     if disputed := [rows for rows in disputed if not rows.empty]:
         keys = [name for name in DISPUTE_COLUMNS if name != "n_rollouts"]

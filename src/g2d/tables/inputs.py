@@ -110,7 +110,6 @@ class Inputs:
         return {at: read(file, *arguments) for at, file in files.items() if self.whole or file.exists()}
 
     def as_shown(self, at: Any) -> Any:
-        """Give a policy, or the policy of a policy and a benchmark, the K that tables show."""
         return (self.as_shown(at[0]), *at[1:]) if isinstance(at, tuple) else self.finished.get(at, at)
 
     @cached_property
@@ -152,7 +151,6 @@ class Inputs:
 
     @cached_property
     def charged(self) -> dict[PolicyKey, list[Cost]]:
-        """Jobs charged to each policy, its evaluations included, and to each sweep."""
         by_policy: dict[PolicyKey, list[Cost]] = defaultdict(list, {key: [] for key in self.finished.values()})
         parts = ("answer_costs", "sample_costs", "drift_costs", "reply_costs")
         for at, cost in chain(self.costs.items(), *(self.read(part, read_cost).items() for part in parts)):

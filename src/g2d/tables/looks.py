@@ -157,7 +157,6 @@ def other_plans(looks: Looks | None, results: str | Path = "results") -> list[st
 
 
 def _first_difference(before: Any, now: Any, path: str = "") -> str:
-    """Return the path of the first value that differs; empty if all are equal."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         names = (*now, *(name for name in before if name not in now))
         paths = (_first_difference(before.get(name), now.get(name), f"{path}.{name}".lstrip(".")) for name in names)

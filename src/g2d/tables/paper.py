@@ -26,7 +26,6 @@ PUBLISHED_COLUMNS = columns(
 
 
 def published(name: str) -> pd.DataFrame:
-    """Read a published table, each cell as the printed text; the first line of the file names its source."""
     text = (resources.files("g2d.tables") / "published" / f"{name}.csv").read_text(encoding="utf-8")
     return pd.read_csv(StringIO(text), comment="#", dtype=str, keep_default_na=False)
 

@@ -176,7 +176,6 @@ def _key(key: PolicyKey) -> dict[str, Any]:
 
 
 def _harvested(key: HarvestKey) -> PolicyKey:
-    """Return the policy of a harvest; M0 has one per seed."""
     return PolicyKey(key.model, "grpo" if key.k else "base", key.group_size, key.k, key.seed)
 
 

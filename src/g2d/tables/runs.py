@@ -75,7 +75,6 @@ Pairs = dict[tuple[Row, str], tuple[np.ndarray, np.ndarray]]
 def _tests(
     grouped: Mapping[str, Grouped], policies: Sequence[Row], reasons: Mapping[str, Sequence[str]]
 ) -> tuple[Pairs, dict[tuple[Row, str], str]]:
-    """Pair answers with the first run's; also return the reasons why others are not paired."""
     first = next(iter(grouped.values()))
     tests: Pairs = {}
     refused = {}
@@ -117,7 +116,6 @@ def _reasons(both: Sequence[Results], model: str, benchmark: str) -> list[str]:
 
 
 def _verifiers(runs: Sequence[Results]) -> list[dict[str, Any]]:
-    """Return the versions that affect verdicts, of the packages that all runs have recorded."""
     packages = [run.provenance["software"]["packages"] for run in runs]
     names = [name for name in VERIFIER if all(versions.get(name) for versions in packages)]
     stages = [run.provenance["workflow"]["stage_versions"].get("evaluate") for run in runs]

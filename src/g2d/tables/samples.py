@@ -93,7 +93,6 @@ def _undecided(right: int, wrong: Counter[str]) -> bool:
 
 
 def _share(right: int, wrong: Counter[str], equal: Mapping[tuple[str, str], bool]) -> float:
-    """Return 1 if the right answer wins, 0 if it loses, and its share of a tie."""
     if not right:
         return 0.0
     counts = _joined(wrong, equal) if _undecided(right, wrong) else list(wrong.values())

@@ -70,7 +70,6 @@ class Lag:
         return sorted(self._folder.iterdir(), key=lambda folder: int(folder.name))
 
     def save(self, checkpoint: Path) -> None:
-        """Copy the last v adapters to a checkpoint; also ends the timing of an update."""
         for folder in self._kept()[-self.updates :]:
             copy_folder(folder, checkpoint / ADAPTERS / folder.name)
         self._end_training()

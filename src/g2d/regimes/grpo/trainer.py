@@ -149,7 +149,6 @@ class Grpo(GRPOTrainer):
             return super()._get_per_token_logps_and_entropies(model, *arguments, **keywords)
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """Return the next micro-batch; record the step that consumes each row of a generation."""
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         if self.order is not None and self._buffered_inputs is not before:
@@ -221,7 +220,6 @@ class Grpo(GRPOTrainer):
         return self.generation.draw(prompt_ids) if drawn is None else drawn
 
     def log_probs(self, prompts: list[list[int]], completions: list[list[int]]) -> list[list[float]]:
-        """Return log-probabilities under the current policy, at the training temperature."""
         padding, device = self.processing_class.pad_token_id, self.accelerator.device
         rows = [(prompts, "left"), (completions, "right")]
         parts = [([torch.tensor(row) for row in tokens], side) for tokens, side in rows]
