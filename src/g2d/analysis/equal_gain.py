@@ -21,8 +21,6 @@ FEWEST_FOR_A_TEST = 6  # policies in all: three coefficients leave three degrees
 
 @dataclass(frozen=True, slots=True)
 class EqualGain:
-    """Divergence of online policies relative to others at the same gain."""
-
     status: Literal["compared", "not tested", "too few policies", "no common gain"]
     ratio: float = math.nan
     ratio_low: float = math.nan  # 95 % interval over policies; NaN if not tested

@@ -27,8 +27,6 @@ ON, BEATEN, OPEN, CHEAPEST = "on the frontier", "beaten", "open", "nothing cheap
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Status of a policy among all policies, by accuracy and cost."""
-
     status: str  # ON, BEATEN, OPEN (neither is shown) or CHEAPEST
     p_on: float  # Holm-corrected; NaN for CHEAPEST
     p_beaten: float  # Holm-corrected; 1 if no policy is shown to cost as much or less

@@ -28,8 +28,6 @@ LATER = 2.0  # power of the information in the spending function, because tests 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A comparison of the plan. Comparisons of a family are corrected for one another."""
-
     family: str
     policy: str
     reference: str
@@ -37,8 +35,6 @@ class Asked:
 
 @dataclass(frozen=True)
 class Plan:
-    """The comparisons and the times of the looks, written before the first look."""
-
     looks: tuple[int, ...]  # seeds of a policy at each of its looks, rising, at least two
     asked: tuple[Asked, ...]
     margin: float  # 0..1: less than this apart is "within the margin"
@@ -78,8 +74,6 @@ class Compared(Asked):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Status of a policy after a look, with its seeds."""
-
     policy: str
     status: Status
     why: str
@@ -89,8 +83,6 @@ class Decision:
 
 @dataclass(frozen=True)
 class Look:
-    """A finished look, with everything that the next look needs."""
-
     plan: Plan
     number: int
     comparisons: tuple[Compared, ...]
@@ -158,8 +150,6 @@ def _cut(policy: str, results: Mapping[str, np.ndarray], n_seeds: int) -> np.nda
 
 @dataclass(frozen=True)
 class _Test:
-    """A difference at this look and the error of its estimate."""
-
     plan: Plan
     estimate: float
     error: Error

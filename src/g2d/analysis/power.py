@@ -48,8 +48,6 @@ class Components:
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """Variance components of policies that were trained in the same way."""
-
     components: Components
     seed_sd_low: float  # 95 % interval of `seed_sd`; NaN with one seed
     seed_sd_high: float
@@ -155,8 +153,6 @@ def questions_needed(sees: Callable[[Design], float], target: float, design: Des
 
 @dataclass(frozen=True)
 class _Errors:
-    """`crossed.Error` of many experiments."""
-
     questions: float
     question_degrees: int
     seeds: np.ndarray | float = 0.0
@@ -172,8 +168,6 @@ class _Errors:
 
 
 class _Experiments:
-    """Accuracies of equally good policies in many experiments."""
-
     def __init__(self, components: Components, design: Design) -> None:
         rng = np.random.default_rng(0)
         self.design, self.per_question = design, components.policy_question

@@ -39,8 +39,6 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Saturation:
-    """A fitted sigmoid."""
-
     status: Status
     asymptote: Estimate
     midpoint: Estimate  # K at which half of the change is reached

@@ -29,8 +29,6 @@ FARTHEST = 2.0**10  # no interval ends beyond this share
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of a gain."""
-
     share: float | None  # None, with both ends, if there is no gain
     low: float | None  # None too if the interval has no end on this side
     high: float | None

@@ -22,8 +22,6 @@ FEWEST = 3  # studies: with two, the prediction interval has no degree of freedo
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """The effect over all studies, on their scale."""
-
     n_studies: int
     effect: float
     standard_error: float  # of the effect over studies

@@ -104,8 +104,6 @@ def read(path: str | Path) -> Config:
 
 @dataclass(frozen=True)
 class Owner:
-    """Configuration of the last run in a results folder."""
-
     config: Config
     files: list[str] | None  # None in records of older versions
 

@@ -32,8 +32,6 @@ STAGES = (*ONLINE_STAGES, "harvest_rollouts", *OFFLINE_STAGES, "evaluate", "draw
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of one model; seconds are of `device`."""
-
     seconds_per_completion: float | None  # warm-up
     start_up: float
     seconds_per_token: float

@@ -18,8 +18,6 @@ Judge = Literal["reward", "judged_by"]  # key of `open_ended`: reward of a train
 
 
 class Params:
-    """Params of the jobs of one model; `config` has the candidates of its sweep."""
-
     def __init__(self, config: Config, model: str) -> None:
         self.config, self.resolved = config, config.for_model(model)
 

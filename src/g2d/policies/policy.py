@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """M0, M0 with a LoRA adapter, or a fully trained model."""
-
     policy_id: str
     model: str
     regime: str  # base | grpo | dpo | name of an ablation

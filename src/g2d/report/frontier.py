@@ -19,8 +19,6 @@ from g2d.tables.frontier import NOT_TESTED
 
 @dataclass(frozen=True)
 class Axis:
-    """Labels of a cost on the page: on the switch, in a sentence, and below its chart."""
-
     button: str
     words: str
     reading: str

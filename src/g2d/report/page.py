@@ -52,8 +52,6 @@ VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Inte
 
 @dataclass(frozen=True)
 class Entry:
-    """A table with its figures."""
-
     name: str
     title: str
     table: Table

@@ -30,8 +30,6 @@ SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grp
 
 @dataclass(frozen=True)
 class Style:
-    """Style of the policies of one name and group size, for all K."""
-
     series: str
     color: str
     shape: str

@@ -26,8 +26,6 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """The shown text, and the number or text that sorting compares."""
-
     text: Markup
     key: str
 

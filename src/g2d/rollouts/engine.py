@@ -25,8 +25,6 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt to complete; its random numbers depend on problem_id."""
-
     problem_id: str
     prompt_text: str
     prompt_ids: tuple[int, ...] | None = None  # None: tokenize the text

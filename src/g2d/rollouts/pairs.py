@@ -35,8 +35,6 @@ class PairTokens(TypedDict, total=False):
 
 
 class Pair(PairTokens):
-    """One row of a preference data set in TRL's format, with its origin."""
-
     prompt: Messages
     chosen: Messages
     rejected: Messages

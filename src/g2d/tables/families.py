@@ -127,8 +127,6 @@ def _equally_online(policy: PolicyKey, other: PolicyKey) -> bool:
 
 
 class Paired:
-    """Answers of the policies of one model to one benchmark, paired by question and by seed."""
-
     def __init__(self, grouped: Grouped, rows: Sequence[Row]) -> None:
         correct = crossed({key: answers for at in rows for key, answers in grouped[at].items()}, rows[0][1])
         ends = np.cumsum([len(grouped[at]) for at in rows])

@@ -56,8 +56,6 @@ class GroupLoss(Section):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Training rollouts of one prompt, as tokens."""
-
     problem_id: str
     prompt: tuple[int, ...]
     completions: tuple[tuple[int, ...], ...]

@@ -27,8 +27,6 @@ Lengths = tuple[int, int]
 
 @dataclass(frozen=True)
 class MicroBatches:
-    """Passes that make up an update. A resumed training keeps them."""
-
     rows: int
     checkpointing: bool
     tokens: int = 0  # most tokens per pass, with padding; 0: rows are not sorted by length
