@@ -137,7 +137,6 @@ def _without_p(rollouts: pd.DataFrame) -> dict[str, Any]:
 
 
 def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
-    """Return the summary without p(x): a prompt is pairable if its best and its worst rollout differ."""
     sides = labels(rollouts).groupby(rollouts["problem_id"], sort=False).agg(["any", "size"])
     has_pair = sides["any"].astype(bool)
     best, worst = lengths(rollouts)

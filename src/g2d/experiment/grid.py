@@ -25,7 +25,6 @@ FEWEST_K = 4  # above 0, for a curve with three parameters
 
 
 def is_recorded(config: Config, model: str) -> bool:
-    """Return whether a model is a file of recorded completions, which are analysed, never trained."""
     return isinstance(config.models[model], RecordedModel)
 
 

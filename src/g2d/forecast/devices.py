@@ -34,7 +34,6 @@ def device_of(cost: Cost) -> Device:
 
 
 def device_here(engine: str, *, elsewhere: bool = False) -> Device:
-    """Return the device of future jobs: a core only if they run here, without vLLM and GPUs."""
     return CARD if elsewhere or engine == "vllm" or visible() else CORE
 
 

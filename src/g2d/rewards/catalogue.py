@@ -58,7 +58,6 @@ def reward_of(settings: Section) -> tuple[Reward, Section]:
 
 
 def with_current_name(values: dict[str, Any]) -> dict[str, Any]:
-    """Replace `plugin`, the former name of a package's rewards."""
     return values | {"reward": "python"} if values.get("reward") == PLUGIN else values
 
 

@@ -105,7 +105,6 @@ class ContinuousBatch:
         self.rows.join(suffixes, rows, which, uniforms)
 
     def _close(self, rows: torch.Tensor) -> None:
-        """Remove rows; the last remaining rows fill the gaps."""
         stays = torch.ones_like(self.rows.free)
         stays[rows] = False
         n = int(stays.sum())

@@ -304,6 +304,5 @@ def train_on_policy(
 
 
 def seed_after(seed: int, start: Policy) -> int:
-    """Return a seed for a training that continues another one, so that it samples different rollouts."""
     digest = hashlib.sha256(f"{seed}/{start.policy_id}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1  # below 2^31, like all seeds
