@@ -1,8 +1,8 @@
 """Expand a configuration into one list of arms.
 
 An arm is one way to make policies: online (a warm-up or an online entry of `regimes`), on the harvest of an online
-training, in rounds, or by selecting a checkpoint. `g2d.experiment.sweep.with_candidates` makes arms
-of a sweep's candidates.
+training, in rounds, by selecting a checkpoint, or by extrapolating two. `g2d.experiment.sweep.with_candidates` makes
+arms of a sweep's candidates.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Arm:
     points: tuple[Point, ...]  # the G and K at which it is trained, K ascending for each G
     evaluated: tuple[Point, ...]
     variant: str = ""  # folder of its harvests: an ablation, an entry, `AUTO`, or "" for the main grid
-    source: Arm | None = None  # the online arm whose harvests it is trained on, or whose checkpoints it selects from
+    source: Arm | None = None  # arm whose harvests it is trained on, or whose checkpoints it selects or extrapolates
     selected: bool = False
     start: tuple[Arm, Point] | None = None  # policy that an online training starts from, if not M0
     owner: str = ""  # name of the ablation or entry that configures it
@@ -57,8 +57,14 @@ class Arm:
 
     @property
     def online(self) -> Arm:
-        """The online training behind it: its source, or itself."""
-        return self.source or self
+        """The online training behind it: its source or the training behind that, or itself."""
+        return self.source.online if self.source else self
+
+    @property
+    def last_trained(self) -> int | None:
+        """K of the last checkpoint behind it if its K is extrapolated."""
+        made = (self.phase == "offline" and self.source) or self
+        return made.settings.between[1] if made.phase == "extrapolated" else None
 
     @property
     def reward(self) -> str | None:
@@ -118,6 +124,8 @@ def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]
     policy before it, an online training the harvest that it replays.
     """
     group_size, k = point
+    if arm.phase == "extrapolated":
+        return []
     if arm.phase == "rounds":
         return [(arm.variant if k > 1 else "", (group_size, k - 1))]
     if arm.phase == "online":
@@ -133,8 +141,8 @@ def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]
 def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
     """Return all policies that one is made from, directly or not, except M0.
 
-    They are the sources of its harvests, its candidate checkpoints, the checkpoint that it continues, its start and its
-    teacher.
+    They are the sources of its harvests, its candidate or extrapolated checkpoints, the checkpoint that it continues,
+    its start and its teacher.
     """
     ancestors, new = {policy: None}, [policy]
     while new:
@@ -142,6 +150,8 @@ def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]
         before = [(online_arm(found, variant), at) for variant, at in harvests_read(found, arm, point)]
         if arm.selected:
             before += [(arm.online, at) for at in arm.points]
+        elif arm.phase == "extrapolated":
+            before += [(arm.online, (point[0], k)) for k in arm.settings.between]
         elif arm.phase == "online":
             earlier = None if arm.stops else arm.before(*point)
             before += [(arm, (point[0], earlier))] if earlier is not None else []
@@ -169,10 +179,10 @@ def asked_for(config: Config, role: str) -> dict[str, Any]:
 
 
 def by_section(found: Iterable[Arm]) -> dict[str, list[Arm]]:
-    """Group trainings by `Arm.section`; selected checkpoints are left out."""
+    """Group trainings by `Arm.section`; selected and extrapolated checkpoints are left out."""
     sections: dict[str, list[Arm]] = {}
     for arm in found:
-        if arm.points and not arm.selected:
+        if arm.points and not arm.selected and arm.phase != "extrapolated":
             sections.setdefault(arm.section, []).append(arm)
     return sections
 
@@ -201,7 +211,7 @@ def expanded(config: Config) -> Iterator[Arm]:
     online = {name: _own_warmup(config, name) for name, ablation in config.ablations.items() if ablation.has_warmup}
     online |= _online_entries(config, main)
     for name, entry in config.regimes.items():
-        if entry.phase == "online":
+        if name in online:
             yield from _asked_for(
                 online[name], _dpo(f"{name}/dpo", "entry", config.dpo, online[name].points, online[name])
             )
@@ -251,7 +261,7 @@ def _own_warmup(config: Config, name: str) -> Arm:
 
 
 def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
-    """Return the online entries of `regimes`, each after the entry that it starts from."""
+    """Return the online and extrapolated entries of `regimes`, online ones after the entry that they start from."""
     trained_entries: dict[str, Arm] = {}
 
     def add(name: str) -> Arm:
@@ -270,6 +280,11 @@ def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
     for name, entry in config.regimes.items():
         if entry.phase == "online" and name not in trained_entries:
             add(name)
+        elif entry.phase == "extrapolated":
+            points = tuple((g, k) for g in config.warmup.group_sizes for k in entry.steps)
+            evaluated = points if "extrapolated" in entry.policies else ()
+            arm = Arm(name, entry.regime, "entry", entry, points, evaluated, name, main, owner=name, written=entry)
+            trained_entries[name] = replace(arm, swept_as=(name,))
     return trained_entries
 
 
@@ -288,7 +303,8 @@ def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
         if policy == "dpo":
             yield replace(after, owner=trained.owner, written=trained.written)
         else:
-            yield _selected(trained.variant, trained, trained) if trained.written.select else trained
+            selects = getattr(trained.written, "select", False)
+            yield _selected(trained.variant, trained, trained) if selects else trained
 
 
 def _selected(name: str, trained: Arm, source: Arm) -> Arm:

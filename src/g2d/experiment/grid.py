@@ -79,6 +79,7 @@ def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> Pol
         start=None if start is None else key_of(config, model, *start, seed),
         teacher=None if teacher is None else key_of(config, model, *teacher, seed),
         selected=arm.selected,
+        last_trained=arm.last_trained,
     )
 
 
@@ -231,14 +232,15 @@ def probes(config: Config) -> list[HarvestKey]:
 def variants(config: Config) -> list[str]:
     """Return the variants that have harvests beside the main grid.
 
-    These are ablations with another warm-up, online entries of `regimes` whose harvest is trained on, entries in
-    rounds, and the warm-up that stops automatically.
+    These are ablations with another warm-up, online and extrapolated entries of `regimes` whose harvest is trained on,
+    entries in rounds, and the warm-up that stops automatically.
     """
     all_arms = any_arms(config).values()
     online = [arm for arm in all_arms if arm.source is None and arm.variant]
     harvested = {arm.source.name for arm in all_arms if arm.source and not arm.selected}
     sampled = [arm for arm in online if arm.role == "ablation"]
     sampled += [arm for arm in online if arm.role == "entry" and arm.phase == "online" and arm.name in harvested]
+    sampled += [arm for arm in all_arms if arm.phase == "extrapolated" and arm.name in harvested]
     sampled += [arm for arm in online if arm.phase == "rounds" and arm.points[-1][1] > 1]
     return [arm.variant for arm in sampled] + [AUTO] * bool(auto_warmups(config))
 

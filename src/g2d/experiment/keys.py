@@ -54,6 +54,7 @@ class PolicyKey:
     start: PolicyKey | None = field(default=None, compare=False)  # policy that its online phase started from, if not M0
     teacher: PolicyKey | None = field(default=None, compare=False)  # teacher of its online phase
     selected: bool = field(default=False, compare=False)  # whether it is a checkpoint selected among several up to `k`
+    last_trained: int | None = field(default=None, compare=False)  # last trained K if `k` is extrapolated
 
     def __post_init__(self) -> None:
         for name in ("kind", "role"):
@@ -95,7 +96,7 @@ class PolicyKey:
         """
         if self.in_rounds:
             return replace(self, regime="dpo", kind="dpo", role="dpo", group_size=0, k=0)
-        name = self.kind if self.kind in ("base", "grpo") else "dpo"
+        name = {"base": "base", "grpo": "grpo", "extrapolated": "grpo"}.get(self.kind, "dpo")
         return replace(self, regime=name, kind=name, role=name)
 
     @property
@@ -106,6 +107,8 @@ class PolicyKey:
     @property
     def steps_spent(self) -> int:
         """Steps of its online phase that were trained, including steps after a selected checkpoint."""
+        if self.last_trained is not None:
+            return self.last_trained
         return self.k if self.selected else self.shown_k
 
     @property

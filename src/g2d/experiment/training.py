@@ -49,14 +49,15 @@ class GridTraining:
     job: TrainingJob
 
     def train(self) -> Trained:
-        """Train in the configured number of processes. A training that stops automatically has one process."""
+        """Train in the configured number of processes. A training that stops automatically, and an extrapolation, have
+        one process."""
         forget_launcher()
         job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
         if getattr(job.settings, "auto", None) is not None:
             from g2d.regimes.run.auto_stop import train_until_decline
 
             return train_on(partial(train_until_decline, self.regime.train), job, meter=job.meter)
-        if self.config.training.processes == 1:
+        if self.config.training.processes == 1 or self.regime.phase == "extrapolated":
             return train_on(self.regime.train, job, meter=job.meter)
         from g2d.regimes.distributed.launch import launched
 

@@ -66,7 +66,7 @@ class _Stages:
         yield from self.reward_models()
         yield from map(self.base_model, fetched_models(self.config))
         yield from chain.from_iterable(map(self.calibration, self.config.models))
-        yield from self.trainings("online")
+        yield from self.trainings("online", "extrapolated")
         yield from self.selections()
         yield from self.probes()
         yield from self.harvests()
@@ -191,8 +191,16 @@ class _Stages:
         outputs: dict[str, Files] = {}
         if arm.phase == "offline":
             given = self.offline_inputs(model, seed, arm, point, read)
-            given["start"] = self.warmed_up(model, seed, arm.online, point) if arm.settings.start == "warmup" else []
+            given["start"] = (
+                self.warmed_up(model, seed, arm.source or arm, point) if arm.settings.start == "warmup" else []
+            )
             given["costs"] = f"{_harvest(model, seed, arm.variant, point)}/cost.json"
+        elif arm.phase == "extrapolated":
+            trained = [_policy(model, seed, arm.online, (g, at)) for at in arm.settings.between if at]
+            folders = [f"results/{model}/base"] * (2 - len(trained)) + trained
+            given = {"policies": [f"{of_two}/policy.json" for of_two in folders]}
+            given["weights"] = [f"{of_two}/{self.config.lora.files[0]}" for of_two in trained]
+            given["costs"] = [f"{of_two}/cost.json" for of_two in trained]
         elif arm.phase == "rounds":
             given = {"pairs": f"{read[0]}/pairs.jsonl", "costs": f"{read[0]}/cost.json"}
             given["start"] = self.made(_policy(model, seed, arm, (g, k - 1))) if k > 1 else []
@@ -207,7 +215,7 @@ class _Stages:
         more: dict[str, Any] = {
             "arm": arm,
             "continues": continues,
-            "devices": self.config.for_model(model).training.processes,
+            "devices": 0 if arm.phase == "extrapolated" else self.config.for_model(model).training.processes,
         }
         rule, wildcards = self._rule_and_wildcards(model, seed, arm, point)
         state = _stated(settings=partial(params.training, arm, point))

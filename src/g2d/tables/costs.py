@@ -242,7 +242,8 @@ def spent_on(
             folder = Path(record.job).parent
             arm = arms(config, key.model).get("/".join(folder.parts[3:-2]))
             trainings[folder if arm and arm.phase == "rounds" else folder.parent] = (arm, folder)
-    logs = [(arm, read_log(path(f"{folder}/metrics.jsonl"))) for arm, folder in trainings.values()]
+    read = ((arm, read_log(path(f"{folder}/metrics.jsonl"))) for arm, folder in trainings.values())
+    logs = [(arm, log) for arm, log in read if log]  # an extrapolation has none
     steps = [step for _, log in logs for step in log]
     scored = [step["tokens/scored"] for step in steps if "tokens/scored" in step]
     return {
