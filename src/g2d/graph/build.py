@@ -191,9 +191,8 @@ class _Stages:
         outputs: dict[str, Files] = {}
         if arm.phase == "offline":
             given = self.offline_inputs(model, seed, arm, point, read)
-            given["start"] = (
-                self.warmed_up(model, seed, arm.source or arm, point) if arm.settings.start == "warmup" else []
-            )
+            warmed_up = self.warmed_up(model, seed, arm.source or arm, point)
+            given["start"] = warmed_up if arm.settings.start == "warmup" else []
             given["costs"] = f"{_harvest(model, seed, arm.variant, point)}/cost.json"
         elif arm.phase == "extrapolated":
             trained = [_policy(model, seed, arm.online, (g, at)) for at in arm.settings.between if at]

@@ -32,8 +32,8 @@ def _sentence(row: Mapping[Any, Any], several: bool) -> str:
     name = called(row["policy"], row["K"])
     where = f"{row['model']}, {row['benchmark']}" if several else row["benchmark"]
     bound = f"is at most {at_most(row['margin_shown'])} points worse" if row["margin_shown"] else "is better"
-    cost = row["device_hours"] / row["trained_device_hours"] if row["trained_device_hours"] else float("nan")
-    hours = f", at {percent(cost, 0)} of its device-hours" if cost == cost else ""
+    paid, trained = row["device_hours"], row["trained_device_hours"]
+    hours = f", at {percent(paid / trained, 0)} of its device-hours" if paid > 0 and trained > 0 else ""
     return (
         f"{where}: {name}, extrapolated from K={row['last_trained']}, {bound} than the trained policy (one-sided 95 %)"
         f"{these_weights(int(row['n_seeds']))}{hours}; the difference is "

@@ -82,15 +82,18 @@ def linearity_table(chains: Mapping[PolicyKey, Mapping[int, Path]]) -> Rows:
 
 def _layers(files: list[Path]) -> Iterator[tuple[np.ndarray, bool]]:
     """Yield each layer's first rows at all checkpoints, (n, weights), and whether M0 is the first of them."""
-    from safetensors.torch import load_file
+    from safetensors import safe_open
 
-    checkpoints = [load_file(file) for file in files]
+    checkpoints = [safe_open(file, framework="pt") for file in files]
+    names = checkpoints[0].keys()
     if not (settings := files[0].with_name("adapter_config.json")).is_file():
-        for name in checkpoints[0]:
-            yield np.stack([tensors[name][:ROWS].float().flatten().numpy() for tensors in checkpoints]), False
+        for name in names:
+            rows = [weights.get_slice(name)[:ROWS].float().flatten() for weights in checkpoints]
+            yield np.stack(rows), False
         return
     scale = read_json(settings)["lora_alpha"] / read_json(settings)["r"]
-    for name in (name for name in checkpoints[0] if ".lora_A." in name):
-        pairs = [(tensors[name], tensors[name.replace(".lora_A.", ".lora_B.")]) for tensors in checkpoints]
-        changes = [(scale * b[:ROWS].float() @ a.float()).flatten().numpy() for a, b in pairs]
+    for a in (name for name in names if ".lora_A." in name):
+        b = a.replace(".lora_A.", ".lora_B.")
+        both = [(weights.get_tensor(a).float(), weights.get_slice(b)[:ROWS].float()) for weights in checkpoints]
+        changes = [(scale * of_b @ of_a).flatten().numpy() for of_a, of_b in both]
         yield np.stack([np.zeros_like(changes[0]), *changes]), True
