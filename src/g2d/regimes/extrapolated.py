@@ -20,14 +20,13 @@ from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.settings import Steps, key, repeated
 
 # `from` is a keyword of Python, so the class below cannot declare it.
-_From: Any = create_model(
-    "_From",
-    __base__=Entry,
-    **{"from": (list[Steps], key(..., "Two K of the warm-up's chain to extrapolate from; 0 is M0.", paper="0, 1400"))},
-)
+_KEYS: dict[str, Any] = {
+    "from": (list[Steps], key(..., "Two K of the warm-up's chain to extrapolate from; 0 is M0.", paper="0, 1400"))
+}
+_From: Any = create_model("_From", __base__=Entry, **_KEYS)
 
 
-class Extrapolated(_From):  # type: ignore[misc]
+class Extrapolated(_From):
     """Policies at larger K, extrapolated linearly from two K of the GRPO warm-up, without training."""
 
     phase: ClassVar[Phase] = "extrapolated"
@@ -72,7 +71,8 @@ def extrapolate(job: TrainingJob) -> Trained:
     shutil.rmtree(folder := job.work / job.lora.folder, ignore_errors=True)
     folder.mkdir()
     if job.lora.trains_all:
-        _extrapolate_weights(*job.data, ahead, folder)
+        earlier, later = job.data
+        _extrapolate_weights(earlier, later, ahead, folder)
     else:
         weighted = zip(job.data, (1 - ahead, ahead), strict=True)
         combine_adapters([(Path(policy.adapter), weight) for policy, weight in weighted if policy.adapter], folder)

@@ -40,7 +40,7 @@ def extrapolation_table(evaluations: Evaluations, device_hours: Mapping[PolicyKe
         answers = Paired(grouped, rows)
         for (at, trained), test in zip(family, answers.tested(family), strict=True):
             both, pool = answers.pair(at, trained), answers.pool(at, trained) if test.n_seeds > 1 else None
-            differences = Differences(both, lambda *_, pool=pool: pool, answers.clusters)  # type: ignore[misc]
+            differences = Differences(both, lambda *_, pool=pool: pool, answers.clusters)
             bound = differences.interval(1, 0, 2 * LEVEL / len(family))[1]
             p = min(1.0, len(family) * differences.not_worse(0, 1, margin))
             yield named(grouped[at], benchmark) | {
