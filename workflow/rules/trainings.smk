@@ -238,7 +238,6 @@ for regime in of_phase("extrapolated"):
             policy=f"{folder}/policy.json",
             weights=f"{folder}/{WEIGHTS}",
             weights_config=f"{folder}/{WEIGHTS_CONFIG}",
-            metrics=f"{folder}/metrics.jsonl",
             cost=f"{folder}/cost.json",
         log:
             f"results/logs/{name}/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}.log",

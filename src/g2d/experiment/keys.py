@@ -79,6 +79,11 @@ class PolicyKey:
         return self.kind in REGIMES and REGIMES[self.kind].phase == "online"
 
     @property
+    def has_log(self) -> bool:
+        """Whether it is trained, so neither a copy of a checkpoint nor extrapolated."""
+        return not self.selected and self.kind != "extrapolated"
+
+    @property
     def on_a_curve(self) -> bool:
         """Whether it is one K of an online training from M0 with a fixed number of steps."""
         return self.trained_online and not (self.stops or self.selected or self.start)

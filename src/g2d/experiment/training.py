@@ -73,7 +73,8 @@ class GridTraining:
 
         output, job = self.snakemake.output, self.job
         stopped = self.snakemake.input.get("warmup")  # a warm-up that stopped automatically: its record has its K
-        write_metrics(output.metrics, trained.log)
+        if self.regime.phase != "extrapolated":
+            write_metrics(output.metrics, trained.log)
         for part in PARTS:
             if (job.work / part).exists():
                 install(job.work / part, self.folder / part)

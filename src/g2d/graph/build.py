@@ -210,7 +210,8 @@ class _Stages:
             outputs |= {name.partition(".")[0]: f"{folder}/{name}" for name in left}
         given |= {"": self.base_files(model), "base": f"results/{model}/base/policy.json", "choice": choices}
         outputs |= self.policy_outputs(folder)
-        outputs |= {"metrics": f"{folder}/metrics.jsonl", "cost": f"{folder}/cost.json"}
+        outputs |= {} if arm.phase == "extrapolated" else {"metrics": f"{folder}/metrics.jsonl"}
+        outputs["cost"] = f"{folder}/cost.json"
         more: dict[str, Any] = {
             "arm": arm,
             "continues": continues,

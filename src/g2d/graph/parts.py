@@ -93,7 +93,7 @@ PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]],
     "trained": (_trained, "{.folder}/policy.json"),
     "costs": (_trained, "{.folder}/cost.json"),
     "logs_of_regimes": (
-        lambda config: [key for key in _trained(config) if asked_for(config, "entry") and not key.selected],
+        lambda config: [key for key in _trained(config) if asked_for(config, "entry") and key.has_log],
         "{.folder}/metrics.jsonl",
     ),
     "shown_pairs": (_shown, "{.folder}/pairs.jsonl"),
