@@ -1,8 +1,8 @@
 """Extrapolated K: the policy at a later K, predicted from two checkpoints of the GRPO warm-up (arXiv 2601.04537).
 
-W(K) = W(a) + (K - a) / (b - a) (W(b) - W(a)). An adapter of this difference from M0 is exact: with a = 0 it is the
-adapter of b with B scaled; otherwise both adapters are concatenated, as PEFT's `add_weighted_adapter` does
-(`combination_type="cat"`), but from the files: PEFT would need M0 in memory, in float32.
+W(K) = W(a) + (K - a) / (b - a) (W(b) - W(a)). Adapters are exact: with a = 0 it is the adapter of b with B scaled.
+Otherwise both are concatenated, as by PEFT's `add_weighted_adapter` (`combination_type="cat"`). PEFT would load M0, in
+float32; here only the files of the adapters are read.
 """
 
 from __future__ import annotations

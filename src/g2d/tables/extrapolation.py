@@ -27,7 +27,7 @@ LINEARITY_COLUMNS = columns("model group_size seed K n_checkpoints n_weights lin
 
 @table_of(EXTRAPOLATION_COLUMNS)
 def extrapolation_table(evaluations: Evaluations, device_hours: Mapping[PolicyKey, float], margin: float) -> Rows:
-    """A row per extrapolated policy, or DPO on its harvest, if the trained policy of the same K was evaluated too.
+    """A row per extrapolated policy and per DPO on its harvest, if the trained policy of that K was evaluated too.
 
     margin_shown is the one-sided 95 % bound on how much worse it is. Tests and bounds are corrected for the rows of a
     model and benchmark.
