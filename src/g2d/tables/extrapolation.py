@@ -16,13 +16,16 @@ from g2d.tables.evaluations import ROW, Evaluations, by_grid, by_policy, named
 from g2d.tables.families import Paired
 from g2d.tables.frames import Rows, columns, mean, table_of
 
+KINDS = ("extrapolated", "dpo")  # other trainings on an extrapolated harvest differ from DPO in more than K
 ROWS = 64  # rows of each layer's weights that are sampled
 EXTRAPOLATION_COLUMNS = columns(
     *(ROW, "last_trained n_seeds n_problems accuracy trained difference ci_low ci_high p_value family_size p_holm"),
     "margin_shown margin p_enough enough device_hours trained_device_hours",
     last_trained="int64",
 )
-LINEARITY_COLUMNS = columns("model group_size seed K n_checkpoints n_weights linear", n_weights="int64")
+LINEARITY_COLUMNS = columns(
+    "model group_size seed K n_checkpoints n_weights linear", n_checkpoints="int64", n_weights="int64"
+)
 
 
 @table_of(EXTRAPOLATION_COLUMNS)
@@ -35,7 +38,7 @@ def extrapolation_table(evaluations: Evaluations, device_hours: Mapping[PolicyKe
     grouped = by_policy(evaluations)
     for (_, benchmark), rows in by_grid(grouped).items():
         pairs = [(at, (at[0].reference, benchmark)) for at in rows if at[0].last_trained is not None]
-        if not (family := [pair for pair in pairs if pair[1] in grouped]):
+        if not (family := [(at, trained) for at, trained in pairs if at[0].kind in KINDS and trained in grouped]):
             continue
         answers = Paired(grouped, rows)
         for (at, trained), test in zip(family, answers.tested(family), strict=True):
