@@ -72,6 +72,7 @@ def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> Pol
         start=None if start is None else key_of(config, model, *start, seed),
         teacher=None if teacher is None else key_of(config, model, *teacher, seed),
         selected=arm.selected,
+        last_trained=arm.last_trained,
     )
 
 
@@ -206,6 +207,7 @@ def variants(config: Config) -> list[str]:
     harvested = {arm.source.name for arm in all_arms if arm.source and not arm.selected}
     sampled = [arm for arm in online if arm.role == "ablation"]
     sampled += [arm for arm in online if arm.role == "entry" and arm.phase == "online" and arm.name in harvested]
+    sampled += [arm for arm in all_arms if arm.phase == "extrapolated" and arm.name in harvested]
     sampled += [arm for arm in online if arm.phase == "rounds" and arm.points[-1][1] > 1]
     return [arm.variant for arm in sampled] + [AUTO] * bool(auto_warmups(config))
 

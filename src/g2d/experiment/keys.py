@@ -40,15 +40,16 @@ class PolicyKey:
     # GRPO steps, updates of an online entry, or rounds; an upper bound if the training stops automatically.
     k: int
     seed: int | None
-    steps_taken: int | None = field(default=None, compare=False)
-    kind: str = field(default="", compare=False)
-    role: str = field(default="", compare=False)
-    online: str = field(default="grpo", compare=False)
+    steps_taken: int | None = field(default=None, compare=False)  # set by `with_steps_taken`
+    kind: str = field(default="", compare=False)  # base, or a name in `g2d.regimes.catalogue`
+    role: str = field(default="", compare=False)  # one of `ROLES`
+    online: str = field(default="grpo", compare=False)  # regime of its K online steps
     reward: str = field(default="", compare=False)  # in words, "" for correctness
     stops: bool = field(default=False, compare=False)  # its online phase stopped automatically, at most at `k`
-    start: PolicyKey | None = field(default=None, compare=False)
+    start: PolicyKey | None = field(default=None, compare=False)  # policy that its online phase started from, if not M0
     teacher: PolicyKey | None = field(default=None, compare=False)
-    selected: bool = field(default=False, compare=False)
+    selected: bool = field(default=False, compare=False)  # a checkpoint selected among several up to `k`
+    last_trained: int | None = field(default=None, compare=False)  # last trained K if `k` is extrapolated
 
     def __post_init__(self) -> None:
         for name in ("kind", "role"):
@@ -70,6 +71,11 @@ class PolicyKey:
         return self.kind in REGIMES and REGIMES[self.kind].phase == "online"
 
     @property
+    def has_log(self) -> bool:
+        """Whether it is trained, so neither a copy of a checkpoint nor extrapolated."""
+        return not self.selected and self.kind != "extrapolated"
+
+    @property
     def on_a_curve(self) -> bool:
         return self.trained_online and not (self.stops or self.selected or self.start)
 
@@ -84,7 +90,7 @@ class PolicyKey:
         """
         if self.in_rounds:
             return replace(self, regime="dpo", kind="dpo", role="dpo", group_size=0, k=0)
-        name = self.kind if self.kind in ("base", "grpo") else "dpo"
+        name = {"base": "base", "grpo": "grpo", "extrapolated": "grpo"}.get(self.kind, "dpo")
         return replace(self, regime=name, kind=name, role=name)
 
     @property
@@ -94,6 +100,8 @@ class PolicyKey:
     @property
     def steps_spent(self) -> int:
         """Steps of its online phase that were trained, including steps after a selected checkpoint."""
+        if self.last_trained is not None:
+            return self.last_trained
         return self.k if self.selected else self.shown_k
 
     @property

@@ -14,8 +14,8 @@ from g2d.regimes.catalogue import ENTRIES, REGIMES, of_phase
 Rates = dict[tuple[str, str], list[float]]  # hours (or money) per unit of every finished job, by (stage, model)
 TO_K = tuple(f"train_{regime.name}" for regime in of_phase("online"))  # may continue a checkpoint
 AUTO_STAGES = tuple(f"{stage}_auto" for stage in TO_K)  # may stop before their last step
-ONLINE_STAGES = (*TO_K, *AUTO_STAGES)
-OFFLINE_STAGES = tuple(f"train_{name}" for name, regime in REGIMES.items() if regime.phase != "online")
+ONLINE_STAGES = (*TO_K, *AUTO_STAGES)  # their unit is a completion
+OFFLINE_STAGES = tuple(f"train_{name}" for name, regime in REGIMES.items() if regime.phase in ("offline", "rounds"))
 
 # Seconds in the demonstration, on two cores of an AMD EPYC. Once a job has finished, only their ratios are used.
 USUAL: dict[str, float] = {

@@ -25,13 +25,14 @@ POWER = "Statistical power"
 RACE = "Interim analyses"
 SYNTHESIS = "Meta-analysis"
 FRONTIER = "Pareto frontier"
+EXTRAPOLATION = "Extrapolated K"
 GAINS = "Decomposition of gains"
 BILL = "Cost"
 BESIDE = "Published results"
 ADVISED = "Advice"
 DISPUTES = "Verifier disagreements"
 SECTIONS = (
-    *(OTHERS, FRONTIER, RACE, SYNTHESIS, POWER, TRAINING, SWEEP, OPEN_ENDED, CONTAMINATION),
+    *(OTHERS, FRONTIER, RACE, SYNTHESIS, POWER, TRAINING, EXTRAPOLATION, SWEEP, OPEN_ENDED, CONTAMINATION),
     *(GAINS, BILL, BESIDE, ADVISED, DISPUTES),
 )
 
@@ -46,6 +47,10 @@ def _training(config: Config) -> bool:
 
 def _frontier(config: Config) -> bool:
     return bool(asked_for(config, "entry") or config.frontier) and bool(grid.policies(config))
+
+
+def _extrapolation(config: Config) -> bool:
+    return any(entry.phase == "extrapolated" for entry in config.regimes.values()) and bool(grid.policies(config))
 
 
 def _open_ended(config: Config) -> bool:
@@ -138,6 +143,12 @@ TABLES = (
     Table("controls", "Gains with control rewards",
           "controls:controls_table", "answers controls seen",
           enabled=lambda config: bool(grid.controls(config)) and bool(grid.policies(config))),
+    Table("extrapolation", "Extrapolated against trained policies",
+          "extrapolation:extrapolation_table", "answers device_hours margin", section=EXTRAPOLATION,
+          enabled=_extrapolation),
+    Table("linearity", "Linearity of the warm-up's weights",
+          "extrapolation:linearity_table", "chains", section=EXTRAPOLATION, enabled=_extrapolation,
+          rule="make_linearity_table"),
     Table("samples", "pass@k and maj@n",
           "samples:sample_table", "sampled equal", enabled=lambda config: bool(grid.sample_files(config)),
           rule="make_sample_table"),

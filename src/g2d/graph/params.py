@@ -94,7 +94,7 @@ class Params:
     def training(self, arm: Arm, point: Point) -> Settings:
         section = REGIMES[arm.regime].section
         if arm.phase != "online":
-            values = arm.settings.params(without={"steps", "regime", "harvest"})
+            values = arm.settings.params(without={"steps", "regime", "harvest", "to", "policies"})
             shared = self.sections("lora") if section else self.sections("lora", "prompt")
             return {section or arm.regime: self._left_open(arm, values), **shared}
         auto = {"auto": arm.settings.auto.params()} if arm.stops else {}

@@ -15,8 +15,9 @@ from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.catalogue import RewardName
 from g2d.settings import Name, Section, Steps, key, repeated
 
-# K steps on fresh rollouts, a training on the harvest of pi_K, or K rounds of harvest and training.
-Phase = Literal["online", "offline", "rounds"]
+# K steps on fresh rollouts, a training on the harvest of pi_K, K rounds of harvest and training, or K steps of which
+# the last ones are extrapolated.
+Phase = Literal["online", "offline", "rounds", "extrapolated"]
 
 SELECTED = "selected"
 

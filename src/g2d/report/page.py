@@ -29,7 +29,7 @@ from g2d.experiment.grid import other_reward
 from g2d.graph import catalogue
 from g2d.markdown import literal, shown
 from g2d.plain import plain
-from g2d.report import charts, drift, summary, training
+from g2d.report import charts, drift, extrapolation, summary, training
 from g2d.report.browsers import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, QUESTIONS_PER_BENCHMARK, Answered, Series
 from g2d.report.contamination import contamination_sentences
 from g2d.report.looks import CAVEAT
@@ -210,6 +210,7 @@ _SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {
     catalogue.SYNTHESIS: (synthesis_sentences, "synthesis"),
     catalogue.GAINS: (drift.equal_gain_sentences, "equal_gain"),
     catalogue.TRAINING: (training.saturation_sentences, "saturation"),
+    catalogue.EXTRAPOLATION: (extrapolation.extrapolation_sentences, "extrapolation", "linearity"),
     catalogue.OPEN_ENDED: (win_rate_sentences, "win_rates"),
     catalogue.CONTAMINATION: (contamination_sentences, "contamination"),
 }
@@ -224,6 +225,8 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
     "looks": (["model", "family"], lambda rows, _: look_path(rows)),
     "synthesis": (["reference", "policy", "K"], lambda rows, _: forest(rows)),
     "training": (["model", "measure"], training.course),
+    "extrapolation": (["model", "benchmark"], extrapolation.extrapolated_and_trained),
+    "linearity": (["model"], extrapolation.linear_share),
     "samples": (["model", "benchmark"], charts.pass_at_k),
     "cost": (["model"], lambda rows, _: charts.cost_by_stage(rows)),
 }

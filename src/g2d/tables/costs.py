@@ -229,7 +229,7 @@ def spent_on(
     # A chain of K has a folder per K, and the last one has the whole log; each round begins a new log.
     trainings: dict[Path, tuple[Arm | None, Path]] = {}
     for record in records:
-        if record.stage.startswith("train_"):
+        if record.stage.startswith("train_") and record.stage != "train_extrapolated":  # that has no steps
             folder = Path(record.job).parent
             arm = arms(config, key.model).get("/".join(folder.parts[3:-2]))
             trainings[folder if arm and arm.phase == "rounds" else folder.parent] = (arm, folder)
