@@ -19,7 +19,7 @@ _SYNTAX = re.compile(
     """,
     re.VERBOSE,
 )
-_NUMBERED = re.compile(r"^(\d{1,9})([.)])")
+_NUMBERED = re.compile(r"^(\d{1,9})([.)])")  # numbered list
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 

@@ -14,8 +14,8 @@ from g2d.rollouts.settings import Calibration
 
 Level = int | None  # None: the problem has no level
 
-OUTCOMES = ["pairable", "all_wrong", "all_correct"]
-LEVEL_COLUMNS = {
+OUTCOMES = ["pairable", "all_wrong", "all_correct"]  # outcomes of a prompt's group of rollouts; exactly one holds
+LEVEL_COLUMNS = {  # columns of levels.csv
     "levels": "object",
     "selected": "bool",
     "n": "int64",

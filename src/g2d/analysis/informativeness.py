@@ -33,7 +33,7 @@ class Informativeness:
 
     n_prompts: int
     n_rollouts: int
-    pass_at_1: float | None
+    pass_at_1: float | None  # share of right rollouts, mean over prompts: of p(x), where the truth is rewarded
     pairability: float | None  # rho: share of prompts with 0 < p(x) < 1
     n_pairable: int
     all_wrong: float | None  # share of prompts with p(x) = 0
@@ -50,7 +50,7 @@ class Informativeness:
     entropy_corrected: float | None
     format_compliance: float | None  # share of rollouts with a terminated box that parses
     truncated_share: float | None  # share of rollouts that used up their token budget
-    mean_length: float | None
+    mean_length: float | None  # tokens per rollout
     disputed_share: float | None  # share of rollouts whose verdict the verifier's second opinion contradicts
     # Pairs with such a completion that used up its budget; None without pairs, and in files of 0.1.0.
     n_chosen_truncated: int | None = None

@@ -28,10 +28,10 @@ class Pooled:
     tau: float  # standard deviation of the true effects between studies
     i_squared: float  # share of the studies' scatter that their own errors do not explain (Higgins and Thompson 2002)
     p_heterogeneity: float  # of Cochran's Q: all studies have the same effect
-    p_value: float
-    mean: float
+    p_value: float  # two-sided, of no effect on average over all such studies
+    mean: float  # mean effect in these studies
     mean_error: float  # from the errors of the studies
-    mean_degrees: float
+    mean_degrees: float  # degrees of freedom of that
 
     @property
     def mean_p_value(self) -> float:

@@ -19,7 +19,7 @@ from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
 from g2d.regimes.run.training import AUTO
 from g2d.settings.cached_method import cached_method
 
-Point = tuple[int, int]
+Point = tuple[int, int]  # G and K; (0, 0) is M0
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ class Arm:
         return max((step for step in settings.steps if 0 < step < k), default=None)
 
 
-Arms = Mapping[str, Arm]
+Arms = Mapping[str, Arm]  # name -> arm
 
 
 def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:

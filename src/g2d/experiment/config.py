@@ -44,7 +44,7 @@ def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
     copied = copy.deepcopy(dict(values))
     rewards = copied.get("rewards", {})
     if not isinstance(rewards, dict):
-        return copied
+        return copied  # the validation reports it
     for name, entry in rewards.items():
         if isinstance(entry, dict):
             rewards[name] = with_current_name(({"reward": "python"} if "file" in entry else {}) | entry)

@@ -47,7 +47,7 @@ class PolicyKey:
     reward: str = field(default="", compare=False)  # in words, "" for correctness
     stops: bool = field(default=False, compare=False)  # its online phase stopped automatically, at most at `k`
     start: PolicyKey | None = field(default=None, compare=False)  # policy that its online phase started from, if not M0
-    teacher: PolicyKey | None = field(default=None, compare=False)
+    teacher: PolicyKey | None = field(default=None, compare=False)  # teacher of its online phase
     selected: bool = field(default=False, compare=False)  # a checkpoint selected among several up to `k`
     last_trained: int | None = field(default=None, compare=False)  # last trained K if `k` is extrapolated
 
@@ -132,7 +132,7 @@ class HarvestKey:
     group_size: int
     k: int
     seed: int
-    variant: str = ""
+    variant: str = ""  # the ablation or online entry that it belongs to, "" for the main grid
 
     @property
     def folder(self) -> str:

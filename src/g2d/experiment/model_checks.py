@@ -53,7 +53,7 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
         elif entry.phase == "extrapolated":
             yield from _of_an_extrapolation(config, f"regimes.{name}", entry, model)
         elif entry.phase == "rounds":
-            entry.dpo_of(config.dpo, f"regimes.{name}.dpo")
+            entry.dpo_of(config.dpo, f"regimes.{name}.dpo")  # raises its mistakes
         else:
             yield from _of_an_offline_entry(config, name, entry, model)
     for name, entry in config.regimes.items():

@@ -19,7 +19,7 @@ from g2d.jobs.files import read_json
 from g2d.settings import ConfigError
 
 PLAN = "plan.json"  # in the looks' folder; `g2d.tables.dated_plan` writes the whole grid's in results
-POLICY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)+")
+POLICY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)+")  # `PolicyKey.name`
 
 
 def look_name(looks: Looks, number: int) -> str:

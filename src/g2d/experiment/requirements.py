@@ -65,7 +65,7 @@ def _too_few_problems(config: Config) -> Iterator[str]:
 def _mistake_of_model(name: str, source: ModelSource) -> str | None:
     if isinstance(source, GgufModel):
         if source.path is not None and _unusable(source.path):
-            return None
+            return None  # reported with the other files
         return None if Path("results", name, "base/policy.json").is_file() else gguf.mistake_in(source)
     if isinstance(source, LocalModel) and not Path(source.path, CONFIG).is_file():
         files = sorted(Path(source.path).glob("*.gguf"))

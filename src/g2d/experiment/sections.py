@@ -36,7 +36,7 @@ from g2d.settings import MistakeInKeyError, Name, Section, Seed, Steps, key, rep
 from g2d.settings.cached_method import cached_method
 from g2d.settings.mistakes import changed
 
-MOST_SEEDS = 1000
+MOST_SEEDS = 1000  # seeds in stages
 FILES = "# files: "  # first line of a saved configuration: a list, in JSON
 
 
@@ -299,7 +299,7 @@ MODEL_SECTIONS = {
 @dataclass(frozen=True)
 class Reached:
     seeds: Mapping[str, int] = field(default_factory=dict)  # number by policy (`PolicyKey.name`), including the next
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # interim analyses, first to last; paths begin with `results/`
     is_over: bool = False
 
 

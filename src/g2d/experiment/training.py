@@ -41,9 +41,9 @@ PARTS = ("adapter", "weights", "checkpoint", "rollouts.parquet")
 class GridTraining:
     snakemake: Any
     regime: Regime
-    folder: Path
+    folder: Path  # folder of the policy
     config: Config  # resolved for the model; read only for settings that do not change the result
-    params: dict[str, Any]
+    params: dict[str, Any]  # settings that the result depends on
     job: TrainingJob
 
     def train(self) -> Trained:
@@ -106,7 +106,7 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
     training continued is emptied.
     """
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
-    for file in snakemake.input.get("choice", []):
+    for file in snakemake.input.get("choice", []):  # settings that a sweep has chosen
         params = with_choice(params, read_json(file))
     regime = REGIMES[own_name(snakemake.rule).removeprefix("train_").removesuffix("_auto")]
     try:

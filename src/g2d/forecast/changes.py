@@ -7,7 +7,7 @@ from dataclasses import replace
 from g2d.memory.need import GIB, Forecast, Need
 from g2d.memory.workload import Drawing, Training
 
-SHARES = tuple(n / 20 for n in range(1, 19))
+SHARES = tuple(n / 20 for n in range(1, 19))  # shares of the card for vLLM
 
 
 def training_change(training: Training, need: Need, forecast: Forecast) -> str | None:

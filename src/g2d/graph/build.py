@@ -32,7 +32,7 @@ from g2d.rewards.scratch_model import ScratchRewardModel
 from g2d.settings import Section
 from g2d.settings.cached_method import cached_method
 
-Param = Callable[[], Any]
+Param = Callable[[], Any]  # computes a param of a job when it is needed
 
 
 @cached_method

@@ -68,11 +68,11 @@ def _synthesis(config: Config) -> bool:
 class Table:
     name: str
     title: str
-    function: str = ""
+    function: str = ""  # computes it: "module:function" of this package; empty where its rule has a script of its own
     reads: str = ""  # arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
-    section: str = OTHERS
-    enabled: Callable[[Config], bool] = lambda config: True
-    rule: str = "make_tables"
+    section: str = OTHERS  # of the page
+    enabled: Callable[[Config], bool] = lambda config: True  # for this configuration
+    rule: str = "make_tables"  # writes it
 
     @property
     def build(self) -> Any:
@@ -84,7 +84,7 @@ class Table:
 class Figure:
     name: str
     title: str
-    caption: str = ""
+    caption: str = ""  # in `captions.yaml`, if a table has the same name
 
     @property
     def caption_name(self) -> str:

@@ -13,7 +13,7 @@ from g2d.experiment.stages import RUNNING_ORDER
 from g2d.jobs.stage import FETCHING
 
 Files = str | list[str]
-Key = tuple[Any, ...]
+Key = tuple[Any, ...]  # rule and wildcards
 
 DEVICE_STAGES = {*RUNNING_ORDER, "scratch_model", "calibrate_temperature", "draw_probe", "continue_questions"}
 
@@ -135,7 +135,7 @@ class Jobs(Mapping[Key, Job]):
 
     def __init__(self, jobs: Iterable[Job | Deferred], given: Iterable[str] = ()) -> None:
         self._jobs = {job.key: job for job in jobs}
-        self.given = frozenset(given)
+        self.given = frozenset(given)  # files that no job makes
 
     def __getitem__(self, key: Key) -> Job:
         if key not in self._jobs and len(key) > 1:  # perhaps only a finished result needs it; such a job has wildcards

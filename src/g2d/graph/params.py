@@ -13,7 +13,7 @@ from g2d.rewards.catalogue import TRUTH, ByKind, reward_params
 from g2d.rollouts.settings import Evaluation, Sampling
 from g2d.settings import Section
 
-Settings = dict[str, Any]
+Settings = dict[str, Any]  # by section or regime
 Judge = Literal["reward", "judged_by"]  # key of `open_ended`: reward of a training or judge of policies
 
 

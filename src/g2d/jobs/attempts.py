@@ -49,7 +49,7 @@ class Attempt:
     updated: float
     start_up_s: float
     carried: Cost | None = None
-    progress: Progress | None = None
+    progress: Progress | None = None  # training's progress at the last update
     process: Process | None = None  # not in records of 0.1.0
 
     @property

@@ -14,7 +14,7 @@ from g2d.jobs.energy import Readings, joules_since
 from g2d.jobs.files import parse_record, read_json, write_json
 from g2d.jobs.usage import cpu_seconds, gpu_memory_peak, memory_peak, own_cpu_seconds, visible_devices
 
-JobKey = tuple[str, str]
+JobKey = tuple[str, str]  # stage and name; jobs of two stages may share a name
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from g2d.plain import say
 
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
-MARK = ".snakemake_timestamp"
+MARK = ".snakemake_timestamp"  # the age of a folder that is an output
 NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "report.html"}
 
 
@@ -65,7 +65,7 @@ class ChangedError(ValueError):
     """A file's content is not the recorded one."""
 
 
-BASE_RECORD = "/base/policy.json"
+BASE_RECORD = "/base/policy.json"  # end of the path of M0's record
 
 
 def require_recorded(files: Iterable[str]) -> None:

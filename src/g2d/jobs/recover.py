@@ -31,7 +31,7 @@ RESULTS, LOCKS = Path("results"), ".snakemake/locks"
 class SlurmJob:
     job_id: str
     state: str
-    label: str
+    label: str  # rule and wildcards
 
 
 def register(subparsers: Any) -> None:

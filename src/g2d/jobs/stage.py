@@ -26,7 +26,7 @@ FETCHING = frozenset({"pretrained_model", "load_problems"})
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 LOGS = Path("results/logs")
 CLOCK_SKEW = 60  # seconds by which the clocks of a file server and a node may differ
-RULE_NAMES = "G2D_RULE_NAMES"
+RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         write_digests(snakemake.log[0], [*snakemake.output, *fetched], read)
     except (Exception, Stopped) as error:
         say(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal)
-        with suppress(OSError):
+        with suppress(OSError):  # the log may be on the full disk
             traceback.print_exc()
             sys.stdout.flush()
             sys.stderr.flush()

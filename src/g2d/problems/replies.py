@@ -42,7 +42,7 @@ MOST_FILLERS = 5
 class Reply:
     text: str
     politeness: int  # polite sentences minus rude ones
-    fillers: int
+    fillers: int  # sentences without content
 
 
 @dataclass(frozen=True, slots=True)

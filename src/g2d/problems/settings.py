@@ -132,7 +132,7 @@ def is_open_ended(source: ProblemSource) -> bool:
 
 OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT = "open-ended", "open-ended-held-out", "open-ended-development"
 OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT)
-DEVELOPMENT = "development"
+DEVELOPMENT = "development"  # chooses sweep candidates and checkpoints
 
 
 def place_of(problems: str) -> str:

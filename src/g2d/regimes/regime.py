@@ -19,7 +19,7 @@ from g2d.settings import Name, Section, Steps, key, repeated
 # the last ones are extrapolated.
 Phase = Literal["online", "offline", "rounds", "extrapolated"]
 
-SELECTED = "selected"
+SELECTED = "selected"  # folder of policies that are copies of the chosen checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Regime:
     settings: type[Section]
     read: Callable[[TrainingJob, Any], Any]
     train: Callable[[TrainingJob], Trained]
-    label: str
+    label: str  # its policies in legends
     card: str  # origin of a policy; template
     message: str  # of its rule; template
     auto_message: str = ""
     unit: str = ""  # of K, unless offline
     methods: Callable[[Any], str] = lambda settings: ""
-    section: str = ""
+    section: str = ""  # instead of entries in `regimes`
 
     @property
     def configured_in(self) -> str:
@@ -60,7 +60,7 @@ class Selects(Section):
 class Entry(Section):
     """Base class of the entries of `regimes`."""
 
-    phase: ClassVar[Phase]
+    phase: ClassVar[Phase]  # unit of K: the entry's updates or rounds, or the warm-up steps before its harvest
 
 
 class OfflineEntry(Entry):

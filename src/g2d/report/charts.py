@@ -19,8 +19,8 @@ from g2d.report.phrases import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
 from g2d.report.vega import HEIGHT, Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
 
-WIDTH = 900
-ROW_HEIGHT = 26
+WIDTH = 900  # pixels of a chart on the page
+ROW_HEIGHT = 26  # pixels, of a bar
 ACCURACY = "accuracy (pass@1)"
 POINT: dict[str, Any] = {"filled": True, "size": 95, "opacity": 1, "stroke": "#1b1f23", "strokeWidth": 0.6}
 
@@ -35,7 +35,7 @@ STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind
     "measure_drift": "#117733",
     "draw_replies": "#DDCC77",
 }
-SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")
+SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats
 
 
 def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
@@ -105,7 +105,7 @@ def against_cost(
         named: rows whose names are drawn; without it, all.
         under: layers below the marks, over the fields `at` and `accuracy`.
     """
-    span = 1.15 * float(rows["cost"].max()) or 1
+    span = 1.15 * float(rows["cost"].max()) or 1  # room for the last name
     low, high = _range(rows)
     rows = side_by_side(rows, span, high - low)
     axis, scale = alt.Axis(grid=False, tickCount=5, format="~s"), alt.Scale(domain=[0, span], nice=False)
@@ -300,7 +300,7 @@ def budgets(table: pd.DataFrame, styles: Styles) -> Spec:
     by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows))
     series = {name: i - (len(by_line) - 1) / 2 for i, name in enumerate(by_line)}
-    rows = rows.assign(at=rows["budget"] * (1 + 0.01 * rows["series"].map(series)))
+    rows = rows.assign(at=rows["budget"] * (1 + 0.01 * rows["series"].map(series)))  # intervals beside each other
     axis = alt.Axis(values=sorted({int(budget) for budget in rows["budget"]}), grid=False)
     x = alt.X("at:Q", title="token budget", axis=axis, scale=alt.Scale(type="log", base=2, nice=False, padding=12))
     y, channels = _accuracy_axis(rows), series_channels(by_line)

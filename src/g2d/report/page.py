@@ -46,7 +46,7 @@ from g2d.report.win_rates import win_rate_sentences
 from g2d.tables.results import read_by_name
 
 TEMPLATES = Path(__file__).parent / "templates"
-FIRST_ROWS = 12
+FIRST_ROWS = 12  # rows of a long table before it is unfolded
 VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Interactive Data Lab, BSD-3-Clause. */\n"
 
 
@@ -56,12 +56,12 @@ class Entry:
     title: str
     table: Table
     caption: str = ""  # its HTML is Markup
-    definitions: Mapping[str, Markup] = field(default_factory=dict)
-    href: str = ""
-    charts: Mapping[str, str] = field(default_factory=dict)
+    definitions: Mapping[str, Markup] = field(default_factory=dict)  # columns and values
+    href: str = ""  # the CSV
+    charts: Mapping[str, str] = field(default_factory=dict)  # names of specifications, with titles
 
 
-OF_POLICIES = ("policies", "effect_left", "lost_losses")
+OF_POLICIES = ("policies", "effect_left", "lost_losses")  # parts of the provenance that grow with the grid
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def content_security_policy(scripts: Sequence[str]) -> str:
     )
 
 
-_SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {
+_SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions and the tables they read
     catalogue.ADVISED: (score_words, "advice_check"),
     catalogue.SWEEP: (sweep_sentences, "sweep"),
     catalogue.POWER: (power_sentences, "power", "variance"),

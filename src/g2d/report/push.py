@@ -46,7 +46,7 @@ AGAIN = "the same command goes on with what is missing"
 @dataclass(frozen=True)
 class Repository:
     id: str
-    kind: str
+    kind: str  # model | dataset
     files: Mapping[str, Path | str]
 
 

@@ -30,14 +30,14 @@ SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grp
 
 @dataclass(frozen=True)
 class Style:
-    series: str
+    series: str  # name in legends
     color: str
     shape: str
     dash: tuple[int, ...]
     of_warmup: bool  # its K counts steps of the GRPO warm-up
 
 
-Styles = Mapping[tuple[str, int], Style]
+Styles = Mapping[tuple[str, int], Style]  # key: policy, and group size or 0
 
 
 def numbered_style(number: int, series: str, color: str) -> Style:

@@ -21,7 +21,7 @@ from g2d.report.styles import Styles
 from g2d.report.vega import Spec
 
 KEPT = 0.9  # share of an adapter's effect: less is a caveat
-NAMED = 5
+NAMED = 5  # policies in a sentence
 
 
 def panels(

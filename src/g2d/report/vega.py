@@ -10,7 +10,7 @@ import pandas as pd
 
 from g2d.report.styles import Style
 
-HEIGHT = 320
+HEIGHT = 320  # pixels
 
 THEME: dict[str, Any] = {
     "font": "system-ui, sans-serif",

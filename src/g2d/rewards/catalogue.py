@@ -37,7 +37,7 @@ RewardName = Annotated[
 
 _SETTINGS: TypeAdapter[Any] = TypeAdapter(AnyReward)
 
-TRUTH = MathVerify(reward="math_verify")
+TRUTH = MathVerify(reward="math_verify")  # the default
 
 
 class ByKind(Section):
@@ -72,7 +72,7 @@ def is_scalar(settings: Section) -> bool:
     return any(not reward_of(part)[0].binary for part in parts(settings))
 
 
-ADDED = ("version", "content")
+ADDED = ("version", "content")  # keys that `reward_params` adds
 
 
 def reward_params(settings: Section) -> dict[str, Any]:

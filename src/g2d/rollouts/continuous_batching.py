@@ -18,7 +18,7 @@ from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rows import SLIDING, Rows, attends_by_row, kinds_of_layers
 from g2d.rollouts.sampling import has_large_vocabulary
 
-Sample = tuple[int, int]
+Sample = tuple[int, int]  # (index of the prompt, number of the sample)
 
 SHARE = 8  # refill when 1/SHARE of the rows are free: reading prompts takes about as long as a step
 PREFIX = 32  # shortest common prefix, in tokens, that is read once

@@ -73,7 +73,7 @@ class SharedEngineServer(EngineServer):
         self._socket = socket
         self._keep_alive = keep_alive
         self._lock = lock
-        self._scratch = tempfile.TemporaryDirectory(prefix="g2d-engine-", ignore_cleanup_errors=True)
+        self._scratch = tempfile.TemporaryDirectory(prefix="g2d-engine-", ignore_cleanup_errors=True)  # merged weights
         name_scratch(lock, self._scratch.name)
         tempfile.tempdir = self._scratch.name
         self._listener = listen(socket)
@@ -89,7 +89,7 @@ class SharedEngineServer(EngineServer):
                 continue
             with self._guard:
                 self._idle_since = None
-            with suppress(EOFError, ConnectionError), connection:
+            with suppress(EOFError, ConnectionError), connection:  # the job has finished or died
                 connection.send((os.getpid(), str(Path("/proc/self/fd/2").readlink())))
                 self.answer(connection)
                 self.leave()  # a retry starts a new process

@@ -31,7 +31,7 @@ class PairTokens(TypedDict, total=False):
     prompt_ids: list[int]
     chosen_ids: list[int]
     rejected_ids: list[int]
-    tokenizer_sha256: str
+    tokenizer_sha256: str  # as in `Rollout`
 
 
 class Pair(PairTokens):
@@ -67,7 +67,7 @@ def build_pairs(
         truncated_chosen, margin: as in the section `pairs`.
     """
     require_known_problems(rollouts, problems)
-    drawn: dict[str, dict[int, Any]] = defaultdict(dict)
+    drawn: dict[str, dict[int, Any]] = defaultdict(dict)  # by problem_id and sample
     counts = rollouts.dropna(subset="reward").groupby("problem_id").size()
     labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="label").sort_values("sample")
     for row in labelled.to_dict("records"):

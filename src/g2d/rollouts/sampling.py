@@ -13,7 +13,7 @@ import torch
 from g2d.rollouts.engine import Decoding
 
 LARGE = 4096  # vocabulary from which the cost per column matters; g2d's models have fewer than 300 words
-AT_ONCE = 2**19
+AT_ONCE = 2**19  # probabilities per part, on a CPU
 BLOCK = 256  # words whose probabilities are summed before the search
 
 

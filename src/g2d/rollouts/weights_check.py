@@ -39,8 +39,8 @@ BOUNDS = {"float32": 1e-3, "bfloat16": 0.15}  # nats per token
 MISSING, ERRORS = 0.75, 4  # share of an adapter's effect; standard errors
 LONGEST = 96  # tokens, so that the texts fit a small context
 PREFIXES = 8  # of each text; vLLM allows 20 scored tokens, so at most 16
-ROWS = 64
-MEMORY = Path(".snakemake/g2d_scores.json")
+ROWS = 64  # rows of a layer that `require_adapter` compares
+MEMORY = Path(".snakemake/g2d_scores.json")  # a cache of references
 
 
 class WrongWeightsError(RuntimeError):

@@ -14,8 +14,8 @@ from g2d.rollouts.rollout import CLUSTER
 from g2d.tables.frames import interval
 
 Evaluations = Mapping[tuple[PolicyKey, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`
-Row = tuple[PolicyKey, str]
-Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]
+Row = tuple[PolicyKey, str]  # a policy over its seeds (`PolicyKey.over_seeds`), on a benchmark
+Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]  # answers by seed
 
 # Columns that identify a row of most tables (`named`), in two orders.
 ROW = "model policy K group_size benchmark"

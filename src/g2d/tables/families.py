@@ -29,7 +29,7 @@ from g2d.tables.evaluations import (
 )
 from g2d.tables.frames import Rows, columns, table_of
 
-Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]
+Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]  # its name, and pairs (policy, reference)
 
 # Names of families by the role of their policies; M0 and GRPO before its last K have none.
 CALLED = {

@@ -19,7 +19,7 @@ from g2d.jobs.files import atomic, read_lines
 
 Rows = Iterator[dict[Any, Any]]
 P = ParamSpec("P")
-Columns = Mapping[str, str]
+Columns = Mapping[str, str]  # type by name, in the order of the file
 
 
 # Types of columns, the same in every table; all others are numbers or null. Int64 is a whole number or null.

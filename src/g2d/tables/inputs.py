@@ -67,17 +67,17 @@ class Inputs:
     costs = _Part(read_cost, shown=True)  # trained policies only: the cost of M0 is not part of the experiment
     replies = _Part(read_rollouts, NEEDED, shown=True)  # replies to the held-out open-ended prompts
     probes = _Part(read_table, PROBE_COLUMNS)  # probes of automatic warm-ups
-    seen = _Part(seen_in_training)
+    seen = _Part(seen_in_training)  # controls
     selections = _Part(read_table, CANDIDATE_COLUMNS)
     answers = _Part(read_rollouts, WITHOUT_TEXTS, shown=True)
-    sampled = _Part(read_rollouts, READ, shown=True)
-    drifted = _Part(pd.read_parquet, shown=True)
+    sampled = _Part(read_rollouts, READ, shown=True)  # several answers to each problem
+    drifted = _Part(pd.read_parquet, shown=True)  # divergence from M0 on the policy's answers
     summaries = _Part(read_informativeness)
     harvested = _Part(read_rollouts, WITHOUT_TEXTS)
-    levels = _Part(read_table, LEVEL_COLUMNS)
-    looks = _Part(read_json)
-    candidates = _Part(read_table, SWEEP_COLUMNS)
-    continued = _Part(read_rollouts, ("problem_id", "completion_text", "verdict"))
+    levels = _Part(read_table, LEVEL_COLUMNS)  # model: its difficulty levels
+    looks = _Part(read_json)  # file, first to last
+    candidates = _Part(read_table, SWEEP_COLUMNS)  # model and swept regime
+    continued = _Part(read_rollouts, ("problem_id", "completion_text", "verdict"))  # model and benchmark
     questions = _Part(read_problems)  # benchmark: the problems whose beginnings were continued
     main = cached_property(lambda self: self.build("main"))  # Table 1
 

@@ -39,7 +39,7 @@ from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
 
 TOGETHER = 1024  # most rollouts per call; a run can stop between calls
-BUFFER = "buffer.parquet"
+BUFFER = "buffer.parquet"  # in a checkpoint: rollouts for later updates
 STATE = "fresh.json"
 GENERATOR = "generator"  # in a checkpoint: the generator's weights, if any
 WEIGHTS = "adapter_model.safetensors"
@@ -70,7 +70,7 @@ class OnPolicyRollouts:
         )
         self.verifier = shared_verifier(default_workers())
         self.choice = PromptChoice.of(len(self.problems), job.seed, settings)
-        self._planned: dict[int, list[int]] = {}
+        self._planned: dict[int, list[int]] = {}  # positions of the prompts of later updates
         # `generated_at` is the first update that the generator has not seen.
         columns = ["step", "generated_at", *COLUMNS[1:], *(["reward_status"] if job.reward != TRUTH else [])]
         self.record = Record(settings.keep_rollouts, columns)
@@ -79,7 +79,7 @@ class OnPolicyRollouts:
         self.synced_at = 0  # updates before the last sync
         self._first = Path(job.start.trained) if job.start and job.start.trained else None
         self._folder = TemporaryDirectory(prefix="g2d-generator-")
-        self._m0: Any = None
+        self._m0: Any = None  # transformers engine
         updates = self.until if self.sync_every is None else self.sync_every
         at_once = updates * self.per_update * self.decoding.samples_per_prompt
         self._engine = vllm_beside_trainer(job, self.problems, at_once)

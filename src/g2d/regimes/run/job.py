@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 class TrainingJob:
     """One training. An interrupted attempt leaves checkpoints in `work`."""
 
-    base: Policy
-    data: Any
+    base: Policy  # M0
+    data: Any  # result of `Regime.read`
     settings: Any
     _: KW_ONLY
     seed: int
-    work: Path
+    work: Path  # kept between attempts
     lora: Lora
     start: Policy | None = None  # None: M0
     teacher: Policy | None = None
@@ -46,13 +46,13 @@ class TrainingJob:
     prompt: Prompt = field(default_factory=Prompt)
     prompt_mix: PromptMix = VERIFIABLE
     reward: Section = TRUTH
-    engine: EngineSettings | None = None
+    engine: EngineSettings | None = None  # None: transformers
     resume_from: Path | None = None  # checkpoint of a smaller K of the same trajectory
     replayed_harvest: Path | None = None  # a harvest whose successes are replayed
 
     harvest: Harvest = field(default_factory=Harvest)
     policy_id: str = ""
-    workers: int = 1
+    workers: int = 1  # verifier processes
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -62,8 +62,8 @@ class TrainingJob:
 @dataclass(frozen=True)
 class Trained:
     log: list[dict[str, Any]]  # row per gradient step, including those before `resume_from`
-    recorded: Mapping[str, Any] = field(default_factory=dict)
-    k: int | None = None
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # entries for the record of the policy
+    k: int | None = None  # if training stopped automatically
     probes: pd.DataFrame | None = None
 
 

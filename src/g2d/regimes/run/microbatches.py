@@ -22,7 +22,7 @@ from g2d.rewards.model import RewardModel
 from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.settings import EngineSettings
 
-Lengths = tuple[int, int]
+Lengths = tuple[int, int]  # tokens of the longest prompt, and of the longest completion
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class MicroBatches:
     tokens: int = 0  # most tokens per pass, with padding; 0: rows are not sorted by length
     shared_prompts: bool = False  # a pass reads each prompt once
     autocast: bool = False  # to bfloat16, on a CPU
-    whole_logits: bool = False
+    whole_logits: bool = False  # compute all logits of a pass together
 
     @property
     def arguments(self) -> dict[str, bool]:
