@@ -55,8 +55,10 @@ class Informativeness:
     # Pairs with such a completion that used up its budget; None without pairs, and in files of 0.1.0.
     n_chosen_truncated: int | None = None
     n_rejected_truncated: int | None = None
+    # Only for harvests with another reward than correctness:
     mean_reward: float | None = None
     n_not_judged: int | None = None  # rollouts without a finite reward; not in p(x) or pairs
+    # Only for a scalar reward:
     mean_length_best: float | None = None  # tokens per rollout that is best of a prompt which has a pair
     mean_length_worst: float | None = None
     n_not_read_whole: int | None = None  # rollouts that were too long for a reward model

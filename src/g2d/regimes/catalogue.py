@@ -24,6 +24,7 @@ REGIMES: dict[str, Regime] = {
     for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, DISTILLATION, ITERATIVE_DPO, EXTRAPOLATED)
 }
 
+# GRPO and DPO have separate sections.
 ENTRIES = [regime for regime in REGIMES.values() if issubclass(regime.settings, Entry)]
 
 

@@ -24,6 +24,7 @@ ROW_HEIGHT = 26  # pixels, of a bar
 ACCURACY = "accuracy (pass@1)"
 POINT: dict[str, Any] = {"filled": True, "size": 95, "opacity": 1, "stroke": "#1b1f23", "strokeWidth": 0.6}
 
+# A training has the colour of its policies.
 STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind != "base"} | {
     **{f"train_{regime.name}_auto": COLORS[regime.name] for regime in of_phase("online")},
     "calibrate": "#000000",
@@ -46,6 +47,7 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     ks = sorted(int(k) for k in trained.loc[of_warmup, "K"].unique()) or [0]
     reach = ks[-1] - ks[0] or 1
     series = list(dict.fromkeys(trained.loc[of_warmup, "series"]))
+    # Marks at the same K are side by side.
     offsets = trained["series"].map({name: 0.007 * (i - (len(series) - 1) / 2) for i, name in enumerate(series)})
     others = list(dict.fromkeys(trained.loc[~of_warmup, "policy"]))
     step = min(0.11, 0.8 / max(1, len(others)))
@@ -137,6 +139,7 @@ def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame
     return rows.assign(at=ats)
 
 
+# Places of a name beside its mark, in the order of preference.
 PLACES: tuple[dict[str, Any], ...] = (
     {"align": "left", "dx": 8, "dy": -5},
     {"align": "left", "dx": 8, "dy": 17},

@@ -41,6 +41,7 @@ class SharedEngine(RemoteEngine):
 
     def connect(self) -> None:
         """Wait for a connection; raises a RuntimeError if the process cannot be started."""
+        # The engine process prints to this job's log.
         connected = connect(__name__, socket_of(self._run), self._run, self._settings.keep_alive)
         self.connection, (self.host, log) = connected
         self.died = (

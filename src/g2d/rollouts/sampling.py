@@ -71,6 +71,7 @@ def _chosen(masses: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor,
         masses: (rows, columns), float64.
     """
     cumulative = masses.cumsum(dim=-1)
+    # The uniform number is below 1, so the target is below the total mass and a token is found.
     targets = uniforms.unsqueeze(-1) * cumulative[:, -1:]
     chosen = torch.searchsorted(cumulative, targets, right=True)
     mass = masses.gather(-1, chosen)

@@ -63,17 +63,21 @@ class Inputs:
         threads: workers of the verifier.
     """
 
+    # Keys: a policy.
     records = _Part(read_policy)
     costs = _Part(read_cost, shown=True)  # trained policies only: the cost of M0 is not part of the experiment
     replies = _Part(read_rollouts, NEEDED, shown=True)  # replies to the held-out open-ended prompts
     probes = _Part(read_table, PROBE_COLUMNS)  # probes of automatic warm-ups
     seen = _Part(seen_in_training)  # controls
     selections = _Part(read_table, CANDIDATE_COLUMNS)
+    # Keys: a policy and a benchmark.
     answers = _Part(read_rollouts, WITHOUT_TEXTS, shown=True)
     sampled = _Part(read_rollouts, READ, shown=True)  # several answers to each problem
     drifted = _Part(pd.read_parquet, shown=True)  # divergence from M0 on the policy's answers
+    # Keys: a harvest.
     summaries = _Part(read_informativeness)
     harvested = _Part(read_rollouts, WITHOUT_TEXTS)
+    # Other keys.
     levels = _Part(read_table, LEVEL_COLUMNS)  # model: its difficulty levels
     looks = _Part(read_json)  # file, first to last
     candidates = _Part(read_table, SWEEP_COLUMNS)  # model and swept regime

@@ -23,6 +23,7 @@ RUN_COLUMNS = columns(
     family_size="Int64",
 )
 ABSENT = "absent"
+# Packages whose versions affect verdicts.
 VERIFIER = ("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy")
 
 

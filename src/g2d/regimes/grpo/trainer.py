@@ -38,6 +38,7 @@ try:
 finally:
     trl_imports.is_vllm_available = is_vllm_available
 
+# Files in a checkpoint:
 PROMPTS = "prompts.json"
 REFERENCE = "reference.safetensors"  # not PEFT's folder `ref`, next to which the trainer would not load our adapter
 

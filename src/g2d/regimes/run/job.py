@@ -38,6 +38,7 @@ class TrainingJob:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     tracking: Mapping[str, Any] | None = None
+    # Counts the tokens of online steps.
     meter: Meter = field(default_factory=lambda: Meter("training", "training"))
     version: int = 0  # attempts of other versions are not resumed
 
