@@ -39,6 +39,7 @@ def code(text: str) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
+    """Return lines in a block of code."""
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}{language}\n{plain(text, lines=True).rstrip()}\n{fence}"
 

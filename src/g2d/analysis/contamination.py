@@ -45,6 +45,7 @@ def partial_id(problem_id: str, share: float) -> str:
 
 
 def is_verbatim(completion: str, rest: str) -> bool:
+    """Whether a completion begins with exactly the words that are missing."""
     missing = rest.split()
     return completion.split()[: len(missing)] == missing
 

@@ -200,6 +200,11 @@ def write_informativeness(path: str | Path, summary: Informativeness) -> None:
 
 
 def read_informativeness(path: str | Path) -> Informativeness:
+    """Read what `write_informativeness` wrote.
+
+    Raises:
+        ValueError: the file is not such a summary; the message names it.
+    """
     values = read_json(path)
     names = {entry.name for entry in fields(Informativeness)}
     if not NEEDED <= set(values) <= names:

@@ -35,15 +35,19 @@ class Pooled:
 
     @property
     def mean_p_value(self) -> float:
+        """Two-sided p-value of no mean effect in these studies."""
         return 2 * float(scipy.special.stdtr(self.mean_degrees, -abs(self.mean) / self.mean_error))
 
     def mean_interval(self, alpha: float) -> tuple[float, float]:
+        """Return the interval of the mean effect in these studies, level 1 - alpha."""
         return _t_interval(self.mean, self.mean_error, self.mean_degrees, alpha)
 
     def interval(self, alpha: float) -> tuple[float, float]:
+        """Interval of the mean of the true effects, level 1 - alpha."""
         return _t_interval(self.effect, self.standard_error, self.n_studies - 1, alpha)
 
     def prediction(self, alpha: float) -> tuple[float, float]:
+        """Interval of the true effect in another study, level 1 - alpha."""
         return _t_interval(self.effect, math.hypot(self.tau, self.standard_error), self.n_studies - 2, alpha)
 
 

@@ -66,6 +66,7 @@ class Arm:
 
     @property
     def reward(self) -> str | None:
+        """The entry of `rewards` that judges the rollouts of its online training; None for the truth."""
         return getattr(self.online.written, "reward", None)
 
     @property
@@ -86,6 +87,7 @@ class Arm:
         return tuple((settings.group_sizes[0] if k else 0, k) for k in settings.steps)
 
     def before(self, group_size: int, k: int) -> int | None:
+        """Return the K whose checkpoint an online training continues: the next smaller one, None if it starts anew."""
         settings = self.settings
         if isinstance(settings, Warmup) and (settings.schedule == "per_k" or group_size not in settings.group_sizes):
             return None
@@ -96,6 +98,7 @@ Arms = Mapping[str, Arm]  # name -> arm
 
 
 def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:
+    """Return the teacher of an online training, None if it is no policy of the grid."""
     name = getattr(trained.settings, "teacher", None)
     if not isinstance(name, str):
         return None
@@ -173,6 +176,7 @@ def group_sizes(found: Iterable[Arm]) -> list[int]:
 
 
 def online_arm(found: Arms, variant: str) -> Arm:
+    """Return the training that a variant's harvests are sampled from, the main warm-up if none has that name."""
     candidates = (found.get(name) for name in (variant, f"{variant}/grpo"))
     return next((arm for arm in candidates if arm is not None and arm.phase != "offline"), found["grpo"])
 

@@ -117,6 +117,7 @@ class Owner:
 
 
 def owner(file: str | Path) -> Owner | None:
+    """Return the owner of a results folder from its `config.yaml`, None if that is missing or cannot be read."""
     try:
         config = read(file)
         first, _, _ = Path(file).read_text(encoding="utf-8").partition("\n")

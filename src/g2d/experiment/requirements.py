@@ -263,6 +263,7 @@ def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> 
 
 
 def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
+    """Return the problem with a repository in one line, None if it can be read."""
     from httpx import HTTPError
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import (

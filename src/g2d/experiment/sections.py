@@ -74,12 +74,14 @@ class Price(Section):
     )
 
     def per_hour(self, device: str) -> float | None:
+        """Return the price of a device, None if it has none or if the devices of one job differ."""
         if isinstance(self.devices, (int, float)):
             return self.devices
         prices = {self.devices.get(name) for name in device.split(", ")}
         return prices.pop() if len(prices) == 1 else None
 
     def of_any(self, hours: float) -> str:
+        """Return future hours in money, None if their price depends on the device."""
         return f" ({self.devices * hours:.2f} {self.currency})" if isinstance(self.devices, (int, float)) else ""
 
 
@@ -377,6 +379,7 @@ class Config(Section):
 
     @property
     def reached(self) -> Reached | None:
+        """Return the seeds after the interim analyses so far; None for the whole grid."""
         return self._reached
 
     @property

@@ -59,6 +59,7 @@ def swept_section(config: Config, name: str) -> tuple[str, Section]:
 
 
 def candidates(config: Config) -> list[Candidate]:
+    """Return all candidates, by what is swept, in ascending order of their values."""
     all_candidates: list[Candidate] = []
     for name, lists in config.sweep.regimes.items() if config.sweep else ():
         (_, base), k = swept_section(config, name), k_of(config, name)

@@ -173,6 +173,7 @@ def tried(
 
 
 def not_a_number(policy: Policy) -> str | None:
+    """Return the name of an infinite or NaN weight of M0, None if there is none."""
     from safetensors import safe_open
 
     for file in sorted(Path(policy.model_folder).glob("*.safetensors")):
@@ -237,6 +238,7 @@ def _block(name: str, text: str) -> Iterator[str]:
 
 
 def summary(trial: Trial) -> Iterator[str]:
+    """Yield counts, seconds, and hints."""
     n, decoding = len(trial.rollouts), trial.decoding
     how = f"temperature {decoding.temperature:g}" if decoding.temperature else "greedy"
     yield (

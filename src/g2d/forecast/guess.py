@@ -61,6 +61,7 @@ class Work:
 
 
 def seconds(work: Work, size: float, engine: str) -> float:
+    """Return the device seconds of a job, for a model of `size` parameters."""
     steps = ceil(work.drawn / work.rows) * work.length
     drawing = steps * (STEP[engine] + work.rows * ROW[engine] + size * BYTES / BANDWIDTH)
     tokens = work.trained * (PROMPT_TOKENS + work.length)
@@ -70,6 +71,7 @@ def seconds(work: Work, size: float, engine: str) -> float:
 
 
 def core_seconds(work: Work, size: float, operations: float) -> float:
+    """Return the CPU seconds of a job, on a core with this many operations per second."""
     teacher = 0.0 if work.teacher is None else work.teacher or size
     drawn = work.drawn * ((work.prompt - work.beginning) / work.group + work.length)
     trained = work.trained * (work.prompt / work.shared + work.length)

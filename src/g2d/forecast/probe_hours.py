@@ -32,6 +32,8 @@ STAGES = (*ONLINE_STAGES, "harvest_rollouts", *OFFLINE_STAGES, "evaluate", "draw
 
 @dataclass(frozen=True)
 class Rates:
+    """Rates of one model; seconds are of `device`."""
+
     seconds_per_completion: float | None  # warm-up
     start_up: float  # seconds of a job before its first token
     seconds_per_token: float
@@ -40,6 +42,7 @@ class Rates:
     device: Device = CARD
 
     def generation(self, tokens: float, jobs: int) -> float:
+        """Return the device seconds of `jobs` shards that generate `tokens` together."""
         return jobs * self.start_up + tokens * self.seconds_per_token
 
     def harvested(self, point: tuple[int, int]) -> float:

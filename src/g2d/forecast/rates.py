@@ -45,6 +45,7 @@ class Pace:
         self._usual += work * USUAL.get(rule, USUAL_OF_OTHERS)
 
     def seconds(self, rule: str, work: float = 1.0, model: str = "") -> float:
+        """Return the expected seconds of a job, from jobs of its rule and model, of its rule, or of all rules."""
         for key in ((rule, model), (rule, "")):
             if key in self._sums:
                 total, jobs = self._sums[key]

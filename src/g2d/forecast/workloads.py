@@ -57,6 +57,8 @@ def _place(arm: Arm) -> int:
 
 @dataclass(frozen=True)
 class Disk:
+    """Bytes of the results after all trainings, and of temporary files during trainings."""
+
     policies: int
     policy: int
     checkpoints: int  # later K resume from them

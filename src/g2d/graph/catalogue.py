@@ -76,6 +76,7 @@ class Table:
 
     @property
     def build(self) -> Any:
+        """Its function; None where there is none."""
         module, _, function = self.function.partition(":")
         return getattr(import_module(f"g2d.tables.{module}"), function) if function else None
 
@@ -194,6 +195,7 @@ FIGURES = (
 
 
 def table(name: str) -> Table:
+    """The table of that name; KeyError without one."""
     return {one.name: one for one in TABLES}[name]
 
 
@@ -202,6 +204,7 @@ def tables_of(config: Config) -> dict[str, Table]:
 
 
 def tables_of_rule(config: Config, rule: str) -> list[Table]:
+    """The tables that a rule writes; all of them where the configuration has none, and the rule therefore no job."""
     tables = [one for one in TABLES if one.rule == rule]
     return [one for one in tables if one.enabled(config)] or tables
 
@@ -218,6 +221,7 @@ def left_over(config: Config, folder: Path) -> list[Path]:
 
 
 def figure(name: str) -> Figure:
+    """The figure of that name; KeyError without one."""
     return {one.name: one for one in FIGURES}[name]
 
 

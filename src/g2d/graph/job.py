@@ -54,6 +54,7 @@ class Job:
 
     @property
     def model(self) -> str:
+        """The model that it belongs to, "" for none."""
         return model_of(vars(self.wildcards))
 
     @cached_property

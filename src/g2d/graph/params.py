@@ -18,6 +18,13 @@ Judge = Literal["reward", "judged_by"]  # key of `open_ended`: reward of a train
 
 
 class Params:
+    """Params of the jobs of one model.
+
+    Args:
+        config: the configuration with the candidates of its sweep.
+        model: a name in `models`.
+    """
+
     def __init__(self, config: Config, model: str) -> None:
         self.config, self.resolved = config, config.for_model(model)
 
@@ -80,6 +87,7 @@ class Params:
         return judge
 
     def judge_of(self, arm: Arm) -> Section | None:
+        """Return the reward of an online training and its harvests; None if it is the correct answer."""
         reward: Section | None = None if arm.reward is None else self.config.rewards[arm.reward]
         if not arm.asked.asks_open_ended:
             return reward

@@ -155,6 +155,7 @@ def kept(attempts: Iterable[Attempt]) -> dict[JobKey, Attempt]:
 
 
 def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
+    """Return the device seconds of each job that its cost file does not contain."""
     attempts = list(attempts)
     spent: dict[JobKey, float] = defaultdict(float)
     for attempt in attempts:
@@ -182,6 +183,7 @@ def log_of(record: Path, folder: Path) -> Path | None:
 
 
 def read_attempt(file: str | Path) -> Attempt:
+    """Read the record of one attempt; a ValueError names the file."""
     values = read_json(file)
     try:
         return parse_record(Attempt, values, "record")

@@ -112,6 +112,7 @@ def listen(socket: Path) -> Listener:
 
 
 def accept(listener: Listener) -> Connection | None:
+    """Accept the next connection; refuse another user's and return None."""
     connection = listener.accept()
     if (user := _user_of(connection)) == os.getuid():
         return connection

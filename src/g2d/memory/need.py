@@ -66,6 +66,7 @@ class Forecast:
 
     @classmethod
     def of(cls, file: Path, lora: Lora, engine: EngineSettings, memory: int, prompt_tokens: int) -> Forecast:
+        """Forecast from a model's config.json; raises the errors of `model_config`."""
         from g2d.memory.model_shape import model_config, model_shape
         from g2d.memory.passes import Counted
 

@@ -149,6 +149,7 @@ def file_in(source: Source) -> Path:
 
 
 def header_of(source: Source) -> Header | None:
+    """None if the file is not on this machine."""
     try:
         return read_header(str(file_in(source)))
     except (ValueError, OSError):

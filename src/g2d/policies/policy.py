@@ -90,6 +90,7 @@ class Policy:
 
 
 def as_json(policy: Policy) -> dict[str, Any]:
+    """Record as written; fields newer than 0.1.0 are left out if None."""
     newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs", "converted_from")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 
@@ -249,6 +250,7 @@ def precision() -> torch.dtype:
 
 
 def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
+    """Load the policy in evaluation mode; the adapter is merged if `exact`."""
     import torch
 
     require_own_weights(policy)

@@ -80,6 +80,7 @@ class OfflineEntry(Entry):
         return 2 * pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
+        """Workload on a card, with completions of at most `budget` tokens, if offline."""
         return Training(
             budget=budget,
             rows=self.number("per_device_batch_size"),
@@ -217,6 +218,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         return steps * self.prompts_per_update
 
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
+        """Yield conflicts with a model's training set or adapter: key and fix."""
         probed = 0 if self.auto is None else self.auto.prompts
         for name, prompts in (("prompts_per_update", self.prompts_per_update), ("auto.prompts", probed)):
             if prompts > n_problems:

@@ -82,6 +82,7 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
+    """Return accuracy against device-hours: one point per policy, joined by series in the order of K."""
     rows = drawn(main.dropna(subset=["device_hours"]), styles)
     unit, factor = time_unit(rows["device_hours"].max())
     rows = rows.assign(cost=rows["device_hours"] * factor)
@@ -258,6 +259,10 @@ def differences(comparisons: pd.DataFrame) -> Spec:
 
 
 def gains(decomposition: pd.DataFrame) -> Spec | None:
+    """Return a waterfall per policy from M0's accuracy by finishing, format and reasoning; None without a gain.
+
+    A black line is the policy's accuracy, a dashed line M0's.
+    """
     rows = decomposition.dropna(subset=["gain"])
     if rows.empty:
         return None
@@ -299,6 +304,7 @@ def gains(decomposition: pd.DataFrame) -> Spec | None:
 
 
 def budgets(table: pd.DataFrame, styles: Styles) -> Spec:
+    """Accuracy against the token budget, a line per policy of the main grid; of one colour they differ by shape."""
     rows = table[table["policy"].isin(POLICY_NAMES)]
     by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows))

@@ -86,6 +86,7 @@ def provenance(
 
 
 def steps_without_loss(metrics: Path) -> int:
+    """Return the number of gradient steps whose loss was not finite (null in metrics.jsonl), 0 without that file."""
     return sum(row["loss"] is None for row in read_log(metrics)) if metrics.is_file() else 0
 
 

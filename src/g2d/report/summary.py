@@ -117,6 +117,7 @@ def zero_caveats(main: pd.DataFrame, ablations: pd.DataFrame) -> tuple[str, ...]
 
 
 def loss_caveats(lost: Mapping[str, int], model: str) -> tuple[str, ...]:
+    """A sentence if losses of a model's trainings were not finite (`lost_losses` of the provenance)."""
     runs = [f"{name.removeprefix(f'{model}/')} ({n} steps)" for name, n in lost.items() if name.startswith(f"{model}/")]
     if not runs:
         return ()

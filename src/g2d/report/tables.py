@@ -116,6 +116,7 @@ def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
 
 
 def decimals(values: pd.Series) -> int:
+    """Return the decimals of a column: three significant digits of its largest value, none for whole numbers."""
     present = values.dropna().astype(float)
     if present.empty or (present % 1 == 0).all():
         return 0

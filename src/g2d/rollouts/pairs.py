@@ -118,6 +118,7 @@ def build_pairs(
 
 
 def require_known_problems(rollouts: pd.DataFrame, problems: Sequence[Problem]) -> None:
+    """Raise a ValueError if a rollout belongs to none of these problems."""
     if unknown := sorted(set(rollouts["problem_id"]) - {problem.problem_id for problem in problems}):
         raise ValueError(f"rollouts of {unknown[0]!r}, which is not among the {len(problems)} problems given")
 

@@ -133,6 +133,7 @@ class RowCache(Cache):
         return RowLayer(self, keys, values, prefix)
 
     def keep(self, rows: torch.Tensor) -> None:
+        """Keep some of the rows, in place: `rows[i]` becomes row i."""
         moving = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
         for part in self.parts:
             for states in (part.keys, part.values):

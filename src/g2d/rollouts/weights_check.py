@@ -48,6 +48,8 @@ class WrongWeightsError(RuntimeError):
 
 
 class Reference(NamedTuple):
+    """Log-probabilities of the fixed texts, as `log_probabilities` returns them."""
+
     policy: list[list[float]]
     base: list[list[float]] | None  # without the adapter; None if the policy has none
     dtype: str
@@ -115,6 +117,7 @@ def require_policy(engine: Any, policy: Policy, texts: Sequence[Sequence[int]]) 
 
 
 def require_same(name: str, engine: Any, scores: Sequence[Sequence[float]], reference: Reference) -> None:
+    """Raise a WrongWeightsError if an engine's scores differ from the reference by more than rounding does."""
     import numpy as np
 
     expected = np.array(reference.policy)

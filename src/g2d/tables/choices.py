@@ -62,6 +62,7 @@ def best(table: pd.DataFrame) -> int:
 
 
 def edge_of(chosen: Candidate, tried: Sequence[Candidate]) -> str | None:
+    """Name the chosen values that are the smallest or the largest tried; None without any."""
     edges = []
     for name, value in chosen.values:
         others = {dict(candidate.values)[name] for candidate in tried}

@@ -75,6 +75,7 @@ def table_of(
 
 
 def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not None, or None without any."""
     numbers = [value for value in values if value is not None]
     return float(np.mean(numbers)) if numbers else None
 

@@ -130,6 +130,7 @@ class Inputs:
 
     @cached_property
     def device_hours(self) -> dict[PolicyKey, float]:
+        """Device-hours of each finished policy; 0 for M0."""
         trained = {key: self.costs[key].device_hours for key in self.finished if key in self.costs}
         return {key: trained.get(key, 0.0) for key in self.finished.values() if key in trained or key.role == "base"}
 

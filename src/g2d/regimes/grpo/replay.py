@@ -108,6 +108,7 @@ class ReplayBuffer:
             self.groups.append(StoredGroup(generation, row, [*ids[rows]], [*log_probs[rows]]))
 
     def save(self, folder: Path) -> None:
+        """Write the buffer, with exact numbers."""
         import pyarrow
         import pyarrow.parquet
 

@@ -221,6 +221,7 @@ class Grpo(GRPOTrainer):
         return self.generation.draw(prompt_ids) if drawn is None else drawn
 
     def log_probs(self, prompts: list[list[int]], completions: list[list[int]]) -> list[list[float]]:
+        """Log-probabilities under the current policy, at the training temperature."""
         padding, device = self.processing_class.pad_token_id, self.accelerator.device
         rows = [(prompts, "left"), (completions, "right")]
         parts = [([torch.tensor(row) for row in tokens], side) for tokens, side in rows]

@@ -92,6 +92,7 @@ class OnPolicyRollouts:
 
     @property
     def adapter(self) -> Path | None:
+        """Folder of the generator's weights; None while M0 generates."""
         return self.own_folder if self.synced_at else self._first
 
     def engine(self) -> Engine:
@@ -244,6 +245,7 @@ def _rename(folder: Path, name: str, other: str) -> None:
 
 
 def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:
+    """Updates between two syncs; None for never."""
     if sync_every == "never":
         return None
     return updates_per_pass if sync_every == "pass" else int(sync_every)

@@ -27,6 +27,8 @@ Lengths = tuple[int, int]  # tokens of the longest prompt, and of the longest co
 
 @dataclass(frozen=True)
 class MicroBatches:
+    """Passes that make up an update. A resumed training keeps them."""
+
     rows: int
     checkpointing: bool
     tokens: int = 0  # most tokens per pass, with padding; 0: rows are not sorted by length
@@ -130,7 +132,7 @@ def _on_gpu(job: TrainingJob, training: Training, prompt_tokens: int, free: int,
 
 
 def card_memory() -> tuple[int, int] | None:
-
+    """Free bytes (least over all processes) and total bytes of the GPU."""
     import torch
 
     if not torch.cuda.is_available():
