@@ -97,8 +97,9 @@ def beyond_bounds(recorded: Path, again: Path) -> str:
         return "missing"
     if recorded.suffix == ".parquet":
         frames = [pd.read_parquet(file, columns=["problem_id", "verdict"]) for file in (recorded, again)]
-        before, after = (frame.verdict.eq("correct").groupby(frame.problem_id).sum() for frame in frames)
-        p = sign_flip_p(after.sub(before, fill_value=0).to_numpy().astype(int))
+        right = [frame.verdict.eq("correct").astype(int).groupby(frame.problem_id).sum() for frame in frames]
+        before, after = right[0].align(right[1], fill_value=0)
+        p = sign_flip_p((after - before).to_numpy().astype(int))
         return f"{before.sum()} right answers recorded, {after.sum()} computed, p = {p:.2g}" if p < SIGNIFICANT else ""
     if recorded.suffix != ".safetensors":
         return ""

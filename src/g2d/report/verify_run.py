@@ -134,7 +134,7 @@ def verify(results: Path, cheap: Sequence[Job], drawn: Mapping[Job, Sequence[Cos
                     f"{k}: {v[0]} recorded, {v[1]} here" for k, v in found if k.split(".")[-1] not in NOT_COMPARED
                 ]
             for job in jobs:
-                name = f"{job.stage} {job.name}".replace(" results/", " ").removesuffix("/cost")
+                name = f"{job.stage} {job.name.removeprefix('results/').removesuffix('cost').rstrip('./')}"
                 check = (
                     ("not comparable", [failed[job]])
                     if job in failed
