@@ -1,4 +1,4 @@
-"""Catalogue of all ways to train a policy. CONTRIBUTING.md explains how to add one."""
+"""All ways to train a policy. CONTRIBUTING.md explains how to add one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ REGIMES: dict[str, Regime] = {
     regime.name: regime for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, DISTILLATION, ITERATIVE_DPO)
 }
 
-# GRPO and DPO have separate sections.
 ENTRIES = [regime for regime in REGIMES.values() if issubclass(regime.settings, Entry)]
 
 
