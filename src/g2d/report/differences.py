@@ -18,7 +18,7 @@ from g2d.jobs.files import read_json, sha256
 from g2d.plain import plain
 from g2d.tables.runs import differing
 
-PROMISED = {"job", "stage", "devices", "tokens_generated"}  # of the costs; the others are measured
+PROMISED = {"job", "stage", "devices", "tokens_generated"}  # costs that do not vary
 NOT_COMPARED = {*Cost.__dataclass_fields__} - PROMISED | {"step_time", "g2d", "commit", "dirty"}
 STATE = "checkpoint"  # folder of a trainer: its JSON files have durations, and lists in any order
 ATTEMPTS = "attempts.csv"  # its rows depend on which jobs ran at the same time

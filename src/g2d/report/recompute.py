@@ -1,7 +1,7 @@
 """Recompute finished jobs in a temporary folder, each from its recorded inputs.
 
-Snakemake runs them as it would on a cluster, with copies of what they read and of all small files (records, costs,
-settings), which the plan follows from. The folder of the run is only read.
+Snakemake runs them as on a cluster. It has copies of their inputs and of all small files (records, costs, settings), on
+which its plan depends. The folder of the run is only read.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ LEFT_OUT = {"logs", "benchmarks", TRASH}
 ATTEMPTS = "attempts"
 
 
-def recompute(results: Path, folder: Path, jobs: Sequence[Job], threads: int, before: float = 0.0) -> dict[Job, str]:
+def recompute(
+    results: Path, folder: Path, jobs: Sequence[Job], threads: int | None, before: float = 0.0
+) -> dict[Job, str]:
     """Run jobs in an empty folder; return the error message of each job that failed.
 
     Args:
         jobs: run by one Snakemake, so a job reads what others of them made again.
+        threads: threads of a job; by default, the configured number.
         before: records of attempts that ended earlier (seconds since the epoch) are copied.
     """
     if not SNAKEFILE.is_file():
@@ -42,19 +45,19 @@ def recompute(results: Path, folder: Path, jobs: Sequence[Job], threads: int, be
         listed.unlink()  # a job writes it last
     rules = sorted({job.rule for job in jobs} | {f"{job.rule}_shard" for job in jobs if job.inputs.get("shards")})
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(SNAKEFILE), "--configfile", "results/config.yaml"]
-    command += ["--cores", str(threads), "--keep-going", "--quiet", "rules", "--nolock", "--no-hooks"]
-    # The mode of a job on a cluster: the plan has no other jobs, whatever time stamps say.
+    command += ["--cores", str(threads or os.cpu_count()), "--keep-going", "--quiet", "rules", "--nolock", "--no-hooks"]
+    # In the mode of a cluster job, missing outputs of other jobs are not made again.
     command += ["--mode", "remote", "--force", "--allowed-rules", *rules, "--target-jobs", *map(_target, jobs)]
-    command += ["--set-threads", *(f"{rule}={threads}" for rule in rules)] if len(jobs) == 1 else []
+    command += ["--set-threads", *(f"{rule}={threads}" for rule in rules)] if threads else []
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-    environment = os.environ | {"WANDB_MODE": "disabled"}
+    environment = os.environ | {"WANDB_MODE": "disabled", "PYTHONSAFEPATH": "1"}  # the folder may have modules
     lines = subprocess.run(command, cwd=folder, env=environment, check=False, **pipes).stdout.splitlines()
     made = _lists(folder, jobs)
     return {job: _reason([*map(plain, lines)], f"{job.rule}: ") for job in jobs if job not in made}
 
 
 def copy_inputs(results: Path, folder: Path, jobs: Sequence[Job] = (), before: float = 0.0) -> None:
-    """Copy what jobs read, all with one time stamp, and link what lies beside the results."""
+    """Copy the inputs of jobs, all with one time stamp, and link the files beside the results."""
     read = {file for job in jobs for file in job.files}
     read |= {str(Path(*Path(file).parts[:3])) for file in read if "/base/" in file}  # M0's whole folder
     now = time.time() - 60
@@ -68,8 +71,8 @@ def copy_inputs(results: Path, folder: Path, jobs: Sequence[Job] = (), before: f
             (folder / inside).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, folder / inside)
             os.utime(folder / inside, (now, now))
-    for beside in results.resolve().parent.iterdir():
-        if beside != results.resolve() and not beside.name.startswith(".") and beside.name != "results":
+    for beside in results.absolute().parent.iterdir():
+        if beside.name not in (results.name, "results") and not beside.name.startswith("."):
             (folder / beside.name).symlink_to(beside)
 
 
@@ -96,6 +99,6 @@ def _target(job: Job) -> str:
 
 
 def _reason(lines: Sequence[str], start: str) -> str:
-    """Return the line in which a job says why it failed, or else the last one."""
+    """Return a job's error message, or else the last line."""
     own = [line.removeprefix(start) for line in lines if line.startswith(start)]
     return next(iter([*own, *filter(None, reversed(lines))]), "no output")

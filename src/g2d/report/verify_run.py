@@ -1,14 +1,13 @@
 """`g2d verify-run`: recompute finished jobs of a results folder, and compare what they wrote.
 
 All files are compared with their recorded digests. All cheap jobs run again (problems, pairs, tables, page), and
-`--jobs` of those that train or sample, drawn with probabilities proportional to their recorded hours. The exit status
-is 0 if all is identical (on a GPU: within bounds), 1 if something is different, 3 if something is not comparable.
+`--jobs` trainings, harvests and evaluations, drawn with probabilities proportional to their recorded hours. The exit
+status is 0 if all is identical (on a GPU: within bounds), 1 if something is different, 3 if a job is not comparable.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import secrets
 from collections import Counter
@@ -37,7 +36,13 @@ from g2d.settings.arguments import at_least
 
 BATCHES = "generation on a GPU is not batch-invariant (vLLM#51187)"
 SHOWN = 3  # reasons that are printed
-ALONE = {*FETCHING, "embedded_model", "gguf_model", "make_tables", "record_provenance"}  # a Snakemake of their own
+ALONE = {
+    *FETCHING,
+    "embedded_model",
+    "gguf_model",
+    "make_tables",
+    "record_provenance",
+}  # rules that need their own call of Snakemake
 Status = Literal["identical", "within bounds", "different", "not comparable"]
 
 
@@ -47,7 +52,7 @@ class Check:
 
     job: str
     status: Status
-    reasons: Sequence[str] = ()  # what differs, and why it is expected or not comparable
+    reasons: Sequence[str] = ()  # differences, and why they are expected or not comparable
 
 
 def register(subparsers: Any) -> None:
@@ -115,13 +120,13 @@ def draw(costs: Mapping[Job, Sequence[Cost]], n: int, seed: int) -> list[Job]:
 
 
 def verify(results: Path, cheap: Sequence[Job], drawn: Mapping[Job, Sequence[Cost]]) -> Iterator[Check]:
-    """Recompute jobs and compare what they wrote. The first one is the provenance, which names the software here."""
+    """Recompute jobs and compare what they wrote. The provenance is first: it names the software of this machine."""
     groups: dict[str, list[Job]] = {"record_provenance": []}
     for job in cheap:
         groups.setdefault(job.rule if job.rule in ALONE else str(bool(vars(job.wildcards))), []).append(job)
-    todo = [(jobs, os.cpu_count() or 1) for jobs in groups.values() if jobs]
+    todo: list[tuple[list[Job], int | None]] = [(jobs, None) for jobs in groups.values() if jobs]
     todo += [([job], max(cost.threads or 1 for cost in costs)) for job, costs in drawn.items()]
-    attempts = kept(read_attempts(results / "attempts")).values()  # the tables read those that had ended
+    attempts = kept(read_attempts(results / "attempts")).values()  # tables read all attempts that had ended
     tables_began = max((one.started for one in attempts if one.cost.stage == "make_tables"), default=0.0)
     software: list[str] = []
     for jobs, threads in todo:
