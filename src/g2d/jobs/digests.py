@@ -19,7 +19,8 @@ from g2d.plain import say
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
 MARK = ".snakemake_timestamp"  # the age of a folder that is an output
-NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "report.html"}
+VERIFIED = "verification.json"  # of g2d verify-run
+NO_OUTPUTS = {FOLDER, TRASH, VERIFIED, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "report.html"}
 
 
 def digest_file(log: str | Path) -> Path:
