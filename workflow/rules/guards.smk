@@ -2,7 +2,6 @@
 
 import glob
 
-from snakemake.io import is_flagged
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -48,8 +47,8 @@ def plan_what_is_due(dag):
     for job in jobs_of_g2d(dag.jobs):
         if dag.needrun(job):
             continue
-        missing = [file for file in job.output if not is_flagged(file, "temp") and not os.path.exists(file)]
-        edited = edited_files(job) if not missing else []
+        missing = [file for file in job.output if not is_flagged(file, "temp") and not is_made(file)]
+        edited = edited_files(job) if not missing and not STORED else []
         dag.reason(job).missing_output.update(missing)
         dag.reason(job).updated_input.update(edited)
         due = due or bool(missing or edited)
@@ -105,7 +104,7 @@ def refuse_to_replace(dag):
         for j in jobs_of_g2d(dag.needrun_jobs())
         if own_name(j.rule.name) in {*BASE_MODELS, "load_problems"} or "gpu" in j.rule.resources
     ]
-    again = [job for job in made if dag.reason(job).params_changed and any(map(os.path.exists, job.output))]
+    again = [job for job in made if dag.reason(job).params_changed and any(map(is_made, job.output))]
     others = (before.files or []) != FILES and before.shares_no_model(CONFIG) and glob.glob("results/*/seed*/*")
     if not others and not (again and before.came_from_others(FILES)):
         return
@@ -128,7 +127,7 @@ def say_what_looks_newer(dag):
         job
         for job in jobs_of_g2d(dag.needrun_jobs())
         if any(file.startswith("results/") for file in dag.reason(job).updated_input.intersection(job.input))
-        and all(map(os.path.exists, job.output))
+        and all(map(is_made, job.output))
     ]
     if newer and workflow.is_main_process:
         logger.warning(
@@ -220,7 +219,7 @@ def refuse_unrecorded(dag):
     record, so a changed learning rate would silently leave them stale.
     """
     jobs = [job for job in jobs_of_g2d(dag.jobs) if dag.reason(job).no_metadata and not dag.needrun(job)]
-    unrecorded = sum(job.rule.is_script and all(map(os.path.exists, job.output)) for job in jobs)
+    unrecorded = sum(job.rule.is_script and all(map(is_made, job.output)) for job in jobs)
     if not unrecorded:
         return
     if not RECORD.exists():
