@@ -57,6 +57,8 @@ if workflow.config_settings.replace_workflow_config and workflow.config_settings
     CONFIG_FILES = workflow.config_settings.configfiles
 
 STORED = workflow.storage_settings.default_storage_provider  # None: results are in the working directory
+RESULTS = Path(workflow.modifier.modify_path("results"))  # local copies if they are in a storage
+KEPT = ["results/config.yaml", "results/plan.json"]  # written by Snakemake itself, not by a job
 
 
 def stored(file):
@@ -78,6 +80,11 @@ def fetched(file):
     found.local_path().parent.mkdir(parents=True, exist_ok=True)
     found.retrieve_object()
     return str(found.local_path())
+
+
+if STORED and workflow.is_main_process:
+    for file in KEPT:
+        fetched(file)
 
 
 try:
@@ -155,7 +162,7 @@ def planned(rule, name):
     """Input: files of a job under this name ("": under none)."""
     if STORED and not name:
         return lambda w: beside(find_job(rule, w))
-    return lambda w: find_job(rule, w).inputs[name]
+    return lambda w: find_job(rule, w).inputs.get(name, [])
 
 
 def beside(job):
@@ -168,8 +175,9 @@ def beside(job):
     for file in job.files:
         if file.endswith(f"/{weights}"):
             files.append(file.replace(weights, weights_config))
-        elif file.endswith("/base/policy.json"):
-            files += [made for made in flat(JOBS.makers[file].outputs) if "/base/model/" in made]
+        elif file.endswith("/policy.json"):
+            also = "/base/model/" if "/base/" in file else "metrics.jsonl" if job.rule == "record_provenance" else "\n"
+            files += [made for made in flat(JOBS.makers[file].outputs) if also in made]
     return list(dict.fromkeys(files))
 
 

@@ -18,7 +18,7 @@ from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
 BASE_MODELS = {"embedded_model", "scratch_model", "gguf_model", "pretrained_model"}  # rules that make M0
 # Configuration files of this run; if results/config.yaml is given, the files it lists.
-RECORD = Path("results/config.yaml")
+RECORD = RESULTS / "config.yaml"
 PROJECT = Path(workflow.basedir)
 if PROJECT != ROOT and PROJECT.name == "workflow":
     PROJECT = PROJECT.parent
@@ -152,7 +152,7 @@ def say_hours(dag):
         planned = jobs_of_g2d(dag.needrun_jobs(exclude_finished=False))
         in_table = [JOBS.get(key_of(own_name(job.rule.name), job.wildcards)) for job in planned]
         jobs = [gpu_job(CONFIG, job, device) for job in in_table if job and on_device(job)]
-        rates = measured_rates("results", CONFIG.models, device.hours) if jobs or LOOKS else {}
+        rates = measured_rates(RESULTS, CONFIG.models, device.hours) if jobs or LOOKS else {}
         price = CONFIG.price_per_device_hour
         parts = [report_hours(estimate(jobs, rates), price, device)]
         if LOOKS and not NOW.reached.is_over:
