@@ -97,8 +97,8 @@ try:
         require_files(CONFIG)
     elif CONFIG.looks:
         raise ConfigError(
-            f"looks: interim analyses are read from results/ while planning, and --default-storage-provider {STORED} "
-            "keeps results elsewhere: remove the key, or run without a storage"
+            f"seeds.looks: interim analyses cannot be read from a storage (--default-storage-provider {STORED}) while "
+            "planning: list the seeds, or run without a storage"
         )
     require_windows(CONFIG)
     require_vocabularies(CONFIG)

@@ -15,7 +15,8 @@ WORK = "G2D_WORK"
 
 
 def _here(file: str) -> str | None:
-    return file if os.path.exists(file) else None  # called for thousands of files: faster than Path.exists
+    exists = os.path.exists  # twice as fast as `Path` for thousands of files
+    return file if exists(file) else None
 
 
 # Returns where a finished result can be read, None if there is none; `workflow/rules/common.smk` replaces it.
@@ -29,12 +30,12 @@ def work_place(folder: Path) -> Path:
 
 def enter(snakemake: Any) -> None:
     """Change to the folder with the local copies of `results/`, and shorten the job's paths to `results/...`."""
-    root, _, _ = str(snakemake.log[0]).rpartition("results/logs/")
+    here, (root, _, _) = Path.cwd(), str(snakemake.log[0]).rpartition("results/logs/")
     if not root:
         return
 
     def as_seen(file: str) -> str:
-        return file.removeprefix(root) if file.startswith(root) else os.path.abspath(file)
+        return file.removeprefix(root) if file.startswith(root) else str(here / file)
 
     for name in ("input", "output", "log"):
         files = getattr(snakemake, name)
