@@ -138,6 +138,7 @@ config.update(CONFIG.model_dump(mode="json"))  # captions and jobs need the defa
 config["share_imports"] &= workflow.is_main_process  # a cluster job has its own Snakemake
 if STORED:
     job_storage.find = fetched
+    config["checkpoints"]["keep"] = "all"  # only local copies would be emptied
 
 try:
     JOBS = build(NOW, after=True)
@@ -193,7 +194,7 @@ def gpus(wildcards, rulename):
 def given(files, log):
     """External inputs: time stamps count only if the job with this log recorded no digests. A storage has none."""
     if STORED:
-        return files
+        return [local(file) if os.path.isabs(file) else file for file in files]
     try:
         recorded = recorded_inputs(log, files)
     except (OSError, ValueError) as error:
