@@ -161,9 +161,9 @@ def find_job(rule, wildcards):
 
 def planned(rule, name):
     """Input: files of a job under this name ("": under none)."""
-    if STORED and not name:
-        return lambda w: beside(find_job(rule, w))
-    return lambda w: find_job(rule, w).inputs.get(name, [])
+    if name:
+        return lambda w: find_job(rule, w).inputs[name]
+    return lambda w: beside(find_job(rule, w)) if STORED else find_job(rule, w).inputs.get("", [])
 
 
 def beside(job):
