@@ -46,7 +46,7 @@ try:
     from g2d.settings import ConfigError
     from g2d.graph import catalogue
     from g2d.graph.build import build
-    from g2d.graph.job import flat, key_of
+    from g2d.graph.job import key_of
     from g2d.tables import dated_plan
     from g2d.tables.captions import captions
 except ModuleNotFoundError as error:
@@ -163,23 +163,7 @@ def planned(rule, name):
     """Input: files of a job under this name ("": under none)."""
     if name:
         return lambda w: find_job(rule, w).inputs[name]
-    return lambda w: beside(find_job(rule, w)) if STORED else find_job(rule, w).inputs.get("", [])
-
-
-def beside(job):
-    """Unnamed inputs, and files that the job opens beside its inputs: only inputs are retrieved from a storage.
-
-    They are no inputs without a storage, because a new input makes finished jobs run again.
-    """
-    weights, weights_config = CONFIG.lora.files
-    files = [*job.inputs.get("", [])]
-    for file in job.files:
-        if file.endswith(f"/{weights}"):
-            files.append(file.replace(weights, weights_config))
-        elif file.endswith("/policy.json"):
-            also = "/base/model/" if "/base/" in file else "metrics.jsonl" if job.rule == "record_provenance" else "\n"
-            files += [made for made in flat(JOBS.makers[file].outputs) if also in made]
-    return list(dict.fromkeys(files))
+    return lambda w: JOBS.beside(find_job(rule, w)) if STORED else find_job(rule, w).inputs.get("", [])
 
 
 def param(rule, name):
