@@ -58,6 +58,9 @@ def test_every_rule_that_may_hold_a_gpu_is_in_the_profiles() -> None:
     with open(REPOSITORY / "profiles/slurm/config.yaml", encoding="utf-8") as file:
         profile = yte.process_yaml(file)  # Snakemake reads it the same way
     assert set(profile["set-resources"]) == set(profile["set-threads"]) == on_gpu
+    with open(REPOSITORY / "profiles/kubernetes/config.yaml", encoding="utf-8") as file:
+        profile = yte.process_yaml(file)
+    assert set(profile["set-resources"]) == set(profile["set-threads"]) == on_gpu
     with open(REPOSITORY / "profiles/workstation/config.yaml", encoding="utf-8") as file:
         threads = yte.process_yaml(file)["set-threads"]
     assert set(threads) == on_gpu

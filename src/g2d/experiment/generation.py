@@ -16,6 +16,7 @@ import pandas as pd
 
 from g2d.experiment.config import load
 from g2d.jobs.cost import Meter
+from g2d.jobs.storage import work_place
 from g2d.plain import say
 from g2d.policies.policy import as_json, read_own_policy
 from g2d.problems import Problem
@@ -81,7 +82,7 @@ def _drawn(
         "engine": config.engine.identity,
     }
     return draw_in_parts(
-        Path(f"{snakemake.output.rollouts}.parts"),
+        work_place(Path(f"{snakemake.output.rollouts}.parts")),
         problems,
         lambda dealt: draw_rollouts(
             policy, dealt, prompt, decoding, workers=snakemake.threads, engine=engine, token_ids=token_ids

@@ -18,6 +18,7 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, install, read_json, sha256
 from g2d.jobs.launchers import forget_launcher
 from g2d.jobs.stage import own_name, stage
+from g2d.jobs.storage import work_place
 from g2d.policies.policy import Policy, read_own_policy, read_policy, require_own_weights, write_policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
@@ -110,7 +111,7 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
         params = with_choice(params, read_json(file))
     regime = REGIMES[own_name(snakemake.rule).removeprefix("train_").removesuffix("_auto")]
     try:
-        with work_folder(folder / "work") as work:
+        with work_folder(work_place(folder / "work")) as work:
             with stage(snakemake) as meter:
                 config, model = load(snakemake.config), snakemake.wildcards.model
                 arm = arms(with_candidates(config), model)[_arm_name(folder)]
@@ -130,7 +131,7 @@ def _arm_name(folder: Path) -> str:
 def _job(
     snakemake: Any, arm: Arm, config: Config, params: Mapping[str, Any], *, work: Path, meter: Meter
 ) -> TrainingJob:
-    wildcards, policy_id = snakemake.wildcards, str(Path(*work.parts[1:-1]))
+    wildcards, policy_id = snakemake.wildcards, str(Path(*Path(snakemake.output.policy).parts[1:-1]))
     section = REGIMES[arm.regime].section or arm.regime
     chosen = {key: value for key, value in params[section].items() if key not in snakemake.params.settings[section]}
     start, teacher, checkpoint, harvest = (

@@ -19,6 +19,7 @@ from g2d.jobs.energy import read as read_energy
 from g2d.jobs.gpus import take as take_gpus
 from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
+from g2d.jobs.storage import enter
 from g2d.plain import say
 
 # Local rules that may use the network; all others run offline and without a token.
@@ -35,6 +36,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
 
     On an exception or SIGTERM the traceback goes to the log, one line to the terminal, and the process exits with 1.
     """
+    enter(snakemake)
     terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
     end_with_snakemake()
     # Read when torch is imported, which no script does before.
