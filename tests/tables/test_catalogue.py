@@ -39,7 +39,7 @@ SMALL: dict[str, Any] = {
 REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 OPEN_ENDED = {"reward": "polite", "pool": REPLIES | {"split": "train"}, "held_out": REPLIES | {"split": "test"}}
 ALWAYS = {table.name for table in TABLES} - {
-    *("factorial", "auto", "regimes", "frontier", "sweep", "controls"),
+    *("factorial", "auto", "regimes", "frontier", "sweep", "controls", "terms"),
     *("selection", "synthesis", "saturation", "equal_gain", "looks", "extrapolation", "linearity"),
     *("contamination", "samples", "training", "collapses", "win_rates"),
     *("advice", "advice_hours", "advice_check"),
@@ -105,6 +105,13 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "controls": (
         {"rewards": {"coin": {"reward": "random"}}, "ablations": {"on-coin": {"reward": "coin", "steps": [10]}}},
         {"controls"},
+    ),
+    "terms": (
+        {
+            "rewards": {name: {"reward": name} for name in ("random", "majority")},
+            "ablations": {f"on-{name}": {"reward": name, "steps": [10]} for name in ("random", "majority")},
+        },
+        {"controls", "terms"},
     ),
 }
 

@@ -33,6 +33,7 @@ REWARDS = {
 }
 ABLATIONS = {
     "on-coin": {"steps": [0, 4], "reward": "coin", "policies": ["dpo", "grpo"]},
+    "on-most": {"steps": [0], "reward": "votes"},
     "on-short": {"steps": [0], "reward": "short"},
     "on-liked": {"steps": [0], "reward": "liked"},
 }
@@ -150,10 +151,11 @@ def test_a_control_is_compared_with_its_policy_of_the_true_reward(project: Proje
         (("on-coin/dpo", 4), "g2d"),
         (("on-coin/grpo", 4), "grpo"),
         (("on-liked/dpo", 0), "dpo"),
+        (("on-most/dpo", 0), "dpo"),
         (("on-short/dpo", 0), "dpo"),
         (("on-votes", 2), "fresh"),
     ]
-    assert set(rows["family_size"]) == {6}
+    assert set(rows["family_size"]) == {7}
     main = pd.read_csv(results / "tables/main.csv").query("benchmark == 'arithmetic'")
     accuracy = {
         (policy, k, group): value
@@ -171,6 +173,10 @@ def test_a_control_is_compared_with_its_policy_of_the_true_reward(project: Proje
     assert rows.loc[("on-coin/dpo", 0), "rewarded"] == pytest.approx(coins["reward"].mean(), rel=1e-5)
     assert rows.loc[("on-coin/dpo", 0), "right"] == pytest.approx((coins["verdict"] == "correct").mean(), rel=1e-5)
     assert "reward=coin" in set(pd.read_csv(results / "tables/ablations.csv")["change"])
+    (terms,) = pd.read_csv(results / "tables/terms.csv").query("benchmark == 'arithmetic' and level.isna()").itertuples()
+    assert (terms.policy, terms.K) == ("dpo", 0)
+    assert terms.null + terms.elicitation + terms.reward == pytest.approx(terms.gain, abs=1e-5)
+    assert terms.gain == pytest.approx(accuracy["dpo", 0, 0] - accuracy["base", 0, 0], abs=1e-5)
     page = (results / "report/index.html").read_text()
     assert "Controls: " in page
     assert "rewards for short completions" in page

@@ -294,6 +294,12 @@ def controls(config: Config) -> dict[str, str]:
     return {name: twin for name, twin in twins.items() if twin}
 
 
+def control_rewards(config: Config) -> dict[str, str]:
+    """Return the kind of reward of each control."""
+    arms = any_arms(config)
+    return {name: config.rewards[arms[name].online.reward].reward for name in controls(config)}
+
+
 def _twin(config: Config, control: Arm, others: Iterable[Arm]) -> str | None:
     written = control.written
     of_main = isinstance(written, Ablation) and not written.warmup and not written.asks_open_ended

@@ -18,6 +18,7 @@ from g2d.regimes.catalogue import of_phase
 from g2d.report.phrases import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
 from g2d.report.vega import HEIGHT, Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
+from g2d.tables.controls import TERMS
 
 WIDTH = 900  # pixels of a chart on the page
 ROW_HEIGHT = 26  # pixels, of a bar
@@ -255,6 +256,30 @@ def differences(comparisons: pd.DataFrame) -> Spec:
         chart.mark_rule(strokeWidth=2).encode(x2="high:Q"),
         chart.mark_point(filled=True, size=80, opacity=1).encode(x="difference:Q"),
         height=ROW_HEIGHT * max(len(rows), 2),
+    )
+
+
+def terms(table: pd.DataFrame) -> Spec:
+    """Return the parts of each policy's gain over all problems, with intervals."""
+    rows = table[table["level"].isna()]
+    rows = rows.assign(name=names(rows))
+    parts = [
+        rows[["name"]].assign(part=part, value=rows[part], low=rows[f"{part}_low"], high=rows[f"{part}_high"])
+        for part in TERMS
+    ]
+    shown = {"name": None, "part": None, **dict.fromkeys(("value", "low", "high"), "+.1%")}
+    chart = alt.Chart(pd.concat(parts)).encode(
+        y=alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=260)),
+        yOffset=alt.YOffset("part:N", sort=list(TERMS)),
+        x=alt.X("low:Q", title="part of the gain over M0", axis=alt.Axis(format="+.0%", tickCount=6)),
+        color=alt.Color("part:N", title=None, scale=named_scale(TERMS, OKABE_ITO)),
+        tooltip=tips(shown),
+    )
+    return finished(
+        dashed_line("x"),
+        chart.mark_rule(strokeWidth=2).encode(x2="high:Q"),
+        chart.mark_point(filled=True, size=80, opacity=1).encode(x="value:Q"),
+        height=2 * ROW_HEIGHT * max(len(rows), 2),
     )
 
 

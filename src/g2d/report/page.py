@@ -219,6 +219,7 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
     "harvest": (["model"], lambda rows, _: charts.informativeness_by_k(rows)),
     "calibration": (["model"], lambda rows, _: charts.difficulty_by_level(rows)),
     "comparisons": (["model", "benchmark"], lambda rows, _: charts.differences(rows)),
+    "terms": (["model", "benchmark"], lambda rows, _: charts.terms(rows)),
     "decomposition": (["model", "benchmark"], lambda rows, _: charts.gains(rows)),
     "drift": (["model", "benchmark"], drift.gain_by_divergence),
     "power": (["model", "benchmark"], lambda rows, _: difference_by_seeds(rows)),
