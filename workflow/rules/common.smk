@@ -3,11 +3,18 @@
 import os
 import re
 import sys
+from importlib.util import find_spec
 from itertools import count, islice
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 from snakemake.sourcecache import LocalSourceFile
+
+HERE = workflow.current_basedir
+ROOT = Path(HERE.path).parents[1] if isinstance(HERE, LocalSourceFile) else None  # checkout
+INSTALL = "install the package into this environment first (pip install -e .)"
+if ROOT and find_spec("g2d") is None:
+    sys.path.append(str(ROOT / "src"))  # for `snakemake --lint`, which the workflow catalogue runs without the package
 
 try:
     from g2d.experiment import grid
@@ -46,10 +53,9 @@ try:
     from g2d.graph import catalogue
     from g2d.graph.build import build
     from g2d.graph.job import key_of
-    from g2d.tables import dated_plan
     from g2d.tables.captions import captions
 except ModuleNotFoundError as error:
-    raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
+    raise WorkflowError(f"{error}: {INSTALL}")
 
 CONFIG_FILES = workflow.configfiles
 if workflow.config_settings.replace_workflow_config and workflow.config_settings.configfiles:
@@ -73,8 +79,6 @@ try:
 except ConfigError as error:
     raise WorkflowError(plain(str(error), lines=True))
 
-HERE = workflow.current_basedir
-ROOT = Path(HERE.path).parents[1] if isinstance(HERE, LocalSourceFile) else None  # checkout
 # Lets jobs in a conda environment or container import the package. TRL reads its files in the locale's encoding.
 if ROOT:
     before = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part != str(ROOT / "src")]
