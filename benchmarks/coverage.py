@@ -4,8 +4,8 @@ Prints tables of docs/simulations.md. Tests: equally good policies, each warmed-
 then one of them is better. Accuracy: P(correct) = 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts.
 Advice: probes of harvests of 1500 prompts at four K that differ by much, by little or by chance.
 
-    python benchmarks/coverage.py [tests pooling entries synthesis table margins power accuracy clusters harvest
-        advice saturation] [--runs 500]
+    python benchmarks/coverage.py [tests pooling unstable entries synthesis table margins power accuracy clusters
+        harvest advice saturation] [--runs 500]
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import scipy
 
 from g2d.advice.probe import step_advice
 from g2d.analysis.comparisons import compare
-from g2d.analysis.crossed import INFLATION, SeedPool, error_of_difference
+from g2d.analysis.crossed import INFLATION, Error, SeedPool, error_of_difference, stable
 from g2d.analysis.informativeness import binary_entropy, corrected
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.analysis.power import Design, decompose, smallest_difference, smallest_margin
@@ -133,10 +133,22 @@ def grid(
     return policies.astype(float), afresh((1, n_questions)).astype(float)
 
 
+def pool_of(policies: np.ndarray, *compared: int) -> SeedPool:
+    """Return the pool that g2d uses to compare two of these policies, (n_policies, n_seeds, n_questions)."""
+    return SeedPool.without_unstable(policies.mean(axis=2), compared)
+
+
+def differences_of(policies: np.ndarray) -> Differences:
+    return Differences(list(policies), lambda i, j: pool_of(policies, i, j) if policies.shape[1] > 1 else None)
+
+
 def rejected(difference: np.ndarray, pool: SeedPool, paired: bool, family: int) -> bool:
     """Whether `g2d.analysis.comparisons.compare` has p <= LEVEL / family."""
-    error = error_of_difference(difference, pool, paired)
-    return abs(error.middle) >= error.reach(LEVEL / family)
+    return rejects(error_of_difference(difference, pool, paired), family)
+
+
+def rejects(error: Error, family: int = 1) -> bool:
+    return bool(abs(error.middle) >= error.reach(LEVEL / family))
 
 
 def tests(
@@ -157,15 +169,17 @@ def tests(
         for run in range(runs):
             pattern = patterns[run % len(patterns)]
             policies, m0 = grid(rng, n_seeds, pattern, accuracy, 0.0, n_questions)
-            pool = SeedPool(policies.mean(axis=2))
-            deltas = policies[1:] - policies[0]
-            against_m0 = any(rejected(policy - m0, pool, False, n_k + 1) for policy in policies)
-            errors = [error_of_difference(delta, pool, True) for delta in deltas]
-            best = errors[int(pool.accuracies[1:].mean(axis=1).argmax())]
+            against_m0 = any(
+                rejected(policy - m0, pool_of(policies, i), False, n_k + 1) for i, policy in enumerate(policies)
+            )
+            errors = [
+                error_of_difference(policies[i] - policies[0], pool_of(policies, 0, i), True) for i in range(1, n_k + 1)
+            ]
+            best = errors[int(policies[1:].mean(axis=(1, 2)).argmax())]
             wrong = any(abs(error.middle) >= error.reach(LEVEL / n_k) for error in errors)
             covers = [abs(best.middle) < best.reach(LEVEL / size) for size in (1, n_k)]
             policies, _ = grid(rng, n_seeds, pattern, accuracy, gain, n_questions)
-            pool, delta = SeedPool(policies.mean(axis=2)), policies[1] - policies[0]
+            pool, delta = pool_of(policies, 0, 1), policies[1] - policies[0]
             hit = rejected(delta, pool, True, n_k)
             error = error_of_difference(delta, pool, True)
             covered = abs(error.middle - gain) < error.reach(LEVEL)
@@ -178,13 +192,13 @@ def tests(
         )
 
 
-WAYS = ("pair's own, t", "pooled", "pooled, at least own", "used")  # estimates of the variance between few seeds
+WAYS = ("pair's own, t", "pooled", "pooled, at least own", "counted twice")  # variances between few seeds
 
 
 def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
     """Families of normal accuracies in points: the largest share with a false winner over which policies scatter more,
-    and the power for 3 and 5 points if all scatter by 1 point. `g2d.analysis.crossed` uses `used` below `ENOUGH_SEEDS`
-    and t on the pair's seeds from there on."""
+    and the power for 3 and 5 points if all scatter by 1 point. `g2d.analysis.crossed` counts the variance of the
+    stable policies twice below `ENOUGH_SEEDS`, and uses t on the pair's seeds from there on."""
     rng = np.random.default_rng(0)
 
     def rejects(spread: Sequence[float], n_seeds: int, noise: float, gain: float = 0.0) -> np.ndarray:
@@ -218,12 +232,53 @@ def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
     for n_k in (2, 3, 5, 7):
         cells = [f"{share:.1%}" for share in errs(3.0, n_k, 2)] + [f"{share:.0%}" for share in finds(5.0, n_k, 2)]
         print(f"| 2 | {n_k} | {' | '.join(cells)} |", flush=True)
-    print("\n| seeds | K > 0 | used errs at 1 : 1 | 3 : 1 | 4 : 1 | 10 : 1 | finds 3 points: pair's own, t | used |")
+    print(
+        "\n| seeds | K > 0 | counted twice errs at 1 : 1 | 3 : 1 | 4 : 1 | 10 : 1 | finds 3 points: pair's own, t "
+        "| counted twice |"
+    )
     print("|---:" * 8 + "|")
     for n_k, n_seeds in itertools.product((3, 7), range(2, 11)):
         cells = [f"{errs(ratio, n_k, n_seeds)[-1]:.1%}" for ratio in (1.0, 3.0, 4.0, 10.0)]
         cells += [f"{share:.0%}" for share in finds(3.0, n_k, n_seeds)[[0, -1]]]
         print(f"| {n_seeds} | {n_k} | {' | '.join(cells)} |", flush=True)
+
+
+def unstable(runs: int, n_policies: int = 4) -> None:
+    """One policy of four scatters more than the others, whose standard deviations are .8 to 3 points (or all 1): errors
+    of pairs without and with it and of families, and coverage and power for a gain of a stable policy."""
+    print(
+        "| seeds | sd of the unstable policy | others | pool | errs: stable pair | pair with the unstable policy "
+        "| family | stable pair: coverage | finds 5 points | 10 points |"
+    )
+    print("|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|")
+    of_one = [(0, j) for j in range(1, n_policies)]
+    cases = ((0.01, None), *((sd, (0.008, 0.03)) for sd in (0.01, 0.03, 0.08, 0.15)))
+    for n_seeds, (sd, others) in itertools.product((3, 5), cases):
+        rng, rows = np.random.default_rng(0), []
+        for _ in range(runs):
+            spread = np.array([sd, *(rng.uniform(*others, n_policies - 1) if others else [sd] * (n_policies - 1))])
+            equal, *gained = (grid(rng, n_seeds, spread, TRUTH, gain)[0] for gain in (0.0, 0.05, 0.1))
+            for every in (True, False):
+
+                def error(policies: np.ndarray, i: int, j: int, every: bool = every) -> Error:
+                    pool = SeedPool(policies.mean(axis=2)) if every else pool_of(policies, i, j)
+                    return error_of_difference(policies[i] - policies[j], pool, True)
+
+                errors = [error(equal, *pair) for pair in of_one]
+                of_gain = [error(policies, 1, 2) for policies in gained]
+                rows.append(
+                    [
+                        rejects(error(equal, 1, 2)),
+                        rejects(errors[0]),
+                        any(rejects(one, n_policies - 1) for one in errors),
+                        abs(of_gain[0].middle - 0.05) < of_gain[0].reach(LEVEL),
+                        *(rejects(one) for one in of_gain),
+                    ]
+                )
+        for pool, shares in (("all", np.mean(rows[::2], axis=0)), ("stable", np.mean(rows[1::2], axis=0))):
+            cells = [f"{share:.1%}" for share in shares[:4]] + [f"{share:.0%}" for share in shares[4:]]
+            scatter = ".8 to 3" if others else "1"
+            print(f"| {n_seeds} | {100 * sd:g} | {scatter} | {pool} | {' | '.join(cells)} |", flush=True)
 
 
 def entries(runs: int) -> None:
@@ -238,7 +293,8 @@ def entries(runs: int) -> None:
             for _ in range(runs):
                 # `grid` gives the gain to the second policy.
                 policies, _ = grid(rng, n_seeds, np.array([0.008, spread, *[0.008] * (n_dpo - 1)]), 0.6, gain)
-                pool = SeedPool(np.delete(policies, 1, axis=0).mean(axis=2), has_both=False)
+                means = np.delete(policies, 1, axis=0).mean(axis=2)
+                pool = SeedPool(means[stable(means)], has_both=False)
                 wrong += rejected(policies[1] - policies[0], pool, True, 1)
             cells.append(f"{wrong / runs:.1%}" if not gain else f"{wrong / runs:.0%}")
         print(f"| {n_dpo} | {n_seeds} | {' | '.join(cells)} |", flush=True)
@@ -255,7 +311,7 @@ def synthesis(runs: int) -> None:
             for _ in range(n_models):
                 policies, _ = grid(rng, n_seeds, np.full(4, spread), rng.uniform(0.4, 0.8), gain)
                 deltas = policies[1] - policies[0]
-                errors.append(error_of_difference(deltas, SeedPool(policies.mean(axis=2)), True))
+                errors.append(error_of_difference(deltas, pool_of(policies, 0, 1), True))
                 effects.append(float(deltas.mean()))
             variances = [error.standard_error**2 for error in errors]
             pooled = pool_studies(effects, variances, degrees=[error.degrees for error in errors])
@@ -302,12 +358,11 @@ def margins(runs: int) -> None:
         for _ in range(runs):
             for gain in (0.0, 0.04):
                 policies, _ = grid(rng, n_seeds, spread, 0.78, gain)
-                pool = SeedPool(policies.mean(axis=2))
-                differences = Differences(policies, lambda i, j, pool=pool: pool if n_seeds > 1 else None)  # noqa: B023
+                differences = differences_of(policies)
                 bounds = smallest_margins(differences, 0.04)
                 if gain:
                     wrong = any(own.margin_shown < gain for i, own in enumerate(bounds) if i != 1)
-                    named = not rejected(policies[1] - policies[0], pool, True, n_k)
+                    named = not rejected(policies[1] - policies[0], pool_of(policies, 0, 1), True, n_k)
                     found.append((wrong, named, bounds[0].enough))
                 else:
                     shown.append(bounds[0].margin_shown)
@@ -342,12 +397,10 @@ def power(runs: int, n_questions: int = 500, accuracy: float = 0.78) -> None:
         for _ in range(runs):
             other, _ = grid(rng, n_seeds, spreads, accuracy, low, n_questions)
             same, _ = grid(rng, n_seeds, spreads, accuracy, 0.0, n_questions)
-            pool = SeedPool(same.mean(axis=2)) if n_seeds > 1 else None
-            differences = Differences(list(same), lambda i, j, pool=pool: pool)
-            found[2] += smallest_margins(differences, 0.02)[0].margin_shown <= margin
+            found[2] += smallest_margins(differences_of(same), 0.02)[0].margin_shown <= margin
             same[1] = np.maximum(same[1], rng.random(n_questions) < high / (1 - accuracy))
             for way, policies in enumerate((other, same)):
-                compared = compare(policies[1], policies[0], SeedPool(policies.mean(axis=2)), 3)
+                compared = compare(policies[1], policies[0], pool_of(policies, 0, 1), 3)
                 found[way] += compared.p_value <= LEVEL / 3
         held = ""
         if n_seeds > 1:
@@ -466,6 +519,7 @@ SEEDS = (1, 2, 3, 5, 8, 10)
 if __name__ == "__main__":
     simple = {
         "pooling": pooling,
+        "unstable": unstable,
         "entries": entries,
         "synthesis": synthesis,
         "table": table,

@@ -3,8 +3,8 @@
     python benchmarks/real_model_training.py --model path/to/SmolLM2-135M-Instruct --baseline ../before --out DIR
 
 Measured in CPU seconds of one thread, each case in a separate process, one after another: the steps after the first,
-the part of a GRPO step besides drawing completions, and the peak of memory. `--baseline` is a checkout of an earlier
-commit. All read the same prompts of arithmetic with a worked example; LoRA has rank 16 and no dropout.
+the part of a GRPO step besides drawing completions, and the peak of memory. `--baseline` is a checkout of c20bd9b.
+All read the same prompts of arithmetic with a worked example; LoRA has rank 16 and no dropout.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EXAMPLE = "Solve the problem. For example, for 3 + 4 the answer is 3 + 4 = 7, so
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, help="folder in Hugging Face format")
-    parser.add_argument("--baseline", type=Path, help="checkout of an earlier commit")
+    parser.add_argument("--baseline", type=Path, help="checkout of c20bd9b, the commit before shared prompts")
     parser.add_argument("--out", type=Path, required=True, help="folder for results.json")
     parser.add_argument("--completions", type=int, nargs="+", default=[16, 64], help="of a step of GRPO")
     parser.add_argument("--steps", type=int, default=3, help="steps of each case, the first not counted")
@@ -40,7 +40,7 @@ def main() -> None:
         print(json.dumps(CASES[kind, code == "trl"](arguments.model, int(size), arguments.steps, code)))
         return
     here = Path(__file__).resolve().parents[1]
-    trees = {"this tree": here, "this tree, float32": here, "trl": here}
+    trees = {"this tree": here, "this tree, bfloat16": here, "trl": here}
     if arguments.baseline:
         trees["baseline"] = arguments.baseline.resolve()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -134,8 +134,8 @@ def _job(model: Path, data: Any, settings: Any, work: str, code: str, **own: Any
     from g2d.policies.settings import Lora
     from g2d.regimes.run.job import TrainingJob
 
-    if code == "this tree, float32":
-        own["precision"] = "float32"
+    if code == "this tree, bfloat16":
+        own["precision"] = "bfloat16"
     return TrainingJob(_policy(model), data, settings, lora=Lora(dropout=0.0), seed=0, work=Path(work), **own)
 
 
@@ -147,10 +147,17 @@ def _asked() -> Any:
 
 def our_grpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
     """Steps of our GRPO."""
-    from g2d.regimes.grpo.generation import EngineGeneration
-    from g2d.regimes.grpo.keys import Warmup
-    from g2d.regimes.grpo.train import train_grpo
-    from g2d.regimes.grpo.trainer import Grpo
+    if code == "baseline":
+        from g2d.regimes.grpo_generation import EngineGeneration
+        from g2d.regimes.grpo_trainer import Grpo
+        from g2d.regimes.warmup import Warmup
+
+        from g2d.regimes.grpo import train_grpo
+    else:
+        from g2d.regimes.grpo.generation import EngineGeneration
+        from g2d.regimes.grpo.keys import Warmup
+        from g2d.regimes.grpo.train import train_grpo
+        from g2d.regimes.grpo.trainer import Grpo
 
     clock = Clock()
     clock.watch(EngineGeneration, "draw")
@@ -192,8 +199,12 @@ def trl_grpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
 
 def our_dpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
     """Steps of our DPO."""
-    from g2d.regimes.offline.dpo import Dpo, train_dpo
-    from g2d.regimes.offline.pair_trainer import PairTrainer
+    if code == "baseline":
+        from g2d.regimes.dpo import Dpo, train_dpo
+        from g2d.regimes.pair_trainer import PairTrainer
+    else:
+        from g2d.regimes.offline.dpo import Dpo, train_dpo
+        from g2d.regimes.offline.pair_trainer import PairTrainer
 
     clock = Clock()
     clock.watch_steps(PairTrainer)

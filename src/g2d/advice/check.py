@@ -106,9 +106,10 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
         }
         means = {point: float(values.mean()) for point, values in right.items()}
         best = _highest(means)
-        pool = SeedPool(np.stack([values.mean(axis=1) for values in right.values()]))
+        chosen, accuracies = _point(advised.iloc[0]), np.stack([values.mean(axis=1) for values in right.values()])
+        pool = SeedPool.without_unstable(accuracies, [[*right].index(point) for point in (chosen, best)])
         others = max(len(right) - 1, 1)
-        compared = compare(right[_point(advised.iloc[0])], right[best], pool, others, clusters_of(answers))
+        compared = compare(right[chosen], right[best], pool, others, clusters_of(answers))
         low, high = compared.family_low, compared.family_high
         yield {
             **_place(advised.iloc[0]),
@@ -117,7 +118,7 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
             "note": f"best K={best[1]} on {benchmark}; low and high are for what was found",
         }
         seeds = [
-            {point: float(values[i].mean()) for point, values in right.items()} for i in range(pool.accuracies.shape[1])
+            {point: float(values[i].mean()) for point, values in right.items()} for i in range(accuracies.shape[1])
         ]
         yield _best(steps[steps["model"] == model], means, seeds) | {"metric": "best_K_by_accuracy"}
 

@@ -13,6 +13,7 @@ docs/simulations.md has the simulations of how variances between few seeds are p
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ INFLATION = 2.0  # factor of the pooled variance beyond noise; n / 4 in a pool o
 # Share of the pooled variance from which a policy that is not in the pool counts with its own, by number of seeds.
 OWN_FROM = {2: 0.25}  # two seeds often agree by chance
 OWN_FROM_MORE_SEEDS = 0.75
+UNSTABLE = 0.05  # level of the test by which a policy is left out of the pool, over all policies
 SMALLEST_P = 1e-100
 
 
@@ -133,6 +135,32 @@ class SeedPool(NamedTuple):
     accuracies: np.ndarray  # (n_policies, n_seeds)
     has_both: bool = True  # the two policies that are compared are among them
 
+    @classmethod
+    def without_unstable(cls, accuracies: np.ndarray, compared: Sequence[int]) -> SeedPool:
+        """Return the pool of these policies, (n_policies, n_seeds), of which two (or one and M0) are compared."""
+        inside = stable(accuracies)
+        return cls(accuracies[inside], bool(inside[list(compared)].all()))
+
+
+def stable(accuracies: np.ndarray) -> np.ndarray:
+    """Return which of (n_policies, n_seeds) are pooled: all but the most variable policy, if an F test of it against
+    the others is significant at `UNSTABLE` / n_policies (Shukla 1972, stability variance)."""
+    n_policies, n_seeds = accuracies.shape
+    inside = np.ones(n_policies, dtype=bool)
+    if n_policies > 2 and 2 < n_seeds < ENOUGH_SEEDS:  # of two seeds, the others may agree by chance
+        squares = (_residuals(accuracies) ** 2).sum(axis=1)
+        of_one = float(squares.max()) * n_policies / (n_policies - 1)
+        ratio = (n_policies - 2) * of_one / max(float(squares.sum()) - of_one, 1e-12)
+        p = float(scipy.special.fdtrc(n_seeds - 1, (n_policies - 2) * (n_seeds - 1), ratio))
+        inside[squares.argmax()] = p > UNSTABLE / n_policies
+    return inside
+
+
+def _residuals(accuracies: np.ndarray) -> np.ndarray:
+    """Return accuracies without what a policy's seeds or a seed's policies have in common."""
+    by_policy, by_seed = accuracies.mean(axis=1, keepdims=True), accuracies.mean(axis=0)
+    return np.asarray(accuracies - by_seed - by_policy + accuracies.mean())
+
 
 def seed_variance(own: float, noise: float, pool: SeedPool, paired: bool) -> tuple[float, float, int]:
     """Return the variance from seeds of a mean difference, with the noise of single answers: for the test and without
@@ -151,9 +179,8 @@ def seed_variance(own: float, noise: float, pool: SeedPool, paired: bool) -> tup
         return own, max(own, noise), n_seeds - 1
     accuracies = pool.accuracies
     if paired:
-        residuals = accuracies - accuracies.mean(axis=0) - accuracies.mean(axis=1, keepdims=True) + accuracies.mean()
         degrees = (n_policies - 1) * (n_seeds - 1)
-        pooled = 2 * float((residuals**2).sum()) / degrees / n_seeds
+        pooled = 2 * float((_residuals(accuracies) ** 2).sum()) / degrees / n_seeds
     else:
         degrees = n_policies * (n_seeds - 1)
         pooled = float(accuracies.var(axis=1, ddof=1).mean()) / n_seeds

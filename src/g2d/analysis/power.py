@@ -150,18 +150,18 @@ def questions_needed(sees: Callable[[Design], float], target: float, design: Des
 
 @dataclass(frozen=True)
 class _Errors:
-    """`crossed.Error` of many experiments with the same degrees of freedom."""
+    """`crossed.Error` of many experiments."""
 
     questions: float
     question_degrees: int
     seeds: np.ndarray | float = 0.0
-    seed_degrees: int = 1
+    seed_degrees: np.ndarray | int = 1
     noise: float = 0.0
 
     def reach(self, alpha: float, changed: float = 0.0) -> np.ndarray:
         """`Error.reach` of every experiment, with `changed` more variance from questions."""
         q = Error(1.0, self.question_degrees).reach(alpha)
-        s = Error(0.0, self.question_degrees, 1.0, self.seed_degrees).reach(alpha)
+        s = -scipy.special.stdtrit(self.seed_degrees, alpha / 2)
         seeds = np.maximum(s * np.sqrt(self.seeds), q * math.sqrt(self.noise))
         return np.asarray(np.hypot(q * math.sqrt(self.questions + changed), seeds))
 
@@ -194,11 +194,10 @@ class _Experiments:
         if n_seeds == 1:
             return differences, _Errors(square, total - 1)
         variances = deltas.var(axis=1, ddof=1) / n_seeds
-        used = [
-            seed_variance(float(v), noise, SeedPool(p), True) for v, p in zip(variances, self.accuracies, strict=True)
-        ]
-        seeds, degrees = np.array([variance for variance, _, _ in used]), used[0][2]
-        return differences, _Errors(max(square - noise, 0.0), total - 1, seeds, min(degrees, total - 1), noise)
+        pools = (SeedPool.without_unstable(p, (0, other)) for p in self.accuracies)
+        used = [seed_variance(float(v), noise, pool, True) for v, pool in zip(variances, pools, strict=True)]
+        seeds, _, degrees = np.array(used).T
+        return differences, _Errors(max(square - noise, 0.0), total - 1, seeds, degrees.clip(max=total - 1), noise)
 
 
 _experiments = functools.lru_cache(maxsize=64)(_Experiments)

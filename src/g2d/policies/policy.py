@@ -254,15 +254,6 @@ def precision() -> torch.dtype:
     return torch.bfloat16 if torch.cuda.is_available() else torch.float32
 
 
-def cpu_has_bfloat16() -> bool:
-    """Return whether this CPU multiplies bfloat16 matrices in hardware; False if restricted to AVX2 kernels."""
-    import torch
-
-    capabilities = torch.cpu.get_capabilities()
-    x86 = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
-    return bool(capabilities.get("bf16") or (x86 and torch.backends.cpu.get_cpu_capability() == "AVX512"))
-
-
 def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
     """Load the policy in evaluation mode; the adapter is merged if `exact`."""
     import torch

@@ -318,9 +318,10 @@ def _notes(grid: _Grid) -> tuple[str, ...]:
 
 def _pooling(policies: Sequence[Row], seeds: int) -> str:
     """Describe the assumption behind pooling the variance between seeds, and whether this grid violates it."""
+    pooled = "the DPO policies" + ", without one whose seeds scatter significantly more" * (seeds > 2)
     assumed = (
-        f"{seeds} seeds are few: the variance between seeds is pooled over the DPO policies, which is safe if the "
-        f"seeds of none scatter more than {MOST_SCATTER} times as much as those of another."
+        f"{seeds} seeds are few: the variance between seeds is pooled over {pooled}. This is safe if the seeds of none "
+        f"scatter more than {MOST_SCATTER} times as much as those of another."
     )
     ranked = sorted((row for row in policies if row.std_over_seeds > 0), key=lambda row: row.std_over_seeds)
     if len(ranked) < 2 or ranked[-1].std_over_seeds <= MOST_SCATTER * ranked[0].std_over_seeds:

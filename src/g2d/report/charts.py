@@ -18,7 +18,7 @@ from g2d.experiment.stages import RUNNING_ORDER
 from g2d.regimes.catalogue import of_phase
 from g2d.report.phrases import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
-from g2d.report.vega import HEIGHT, Spec, finished, named_scale, outlined, series_channels, tips
+from g2d.report.vega import HEIGHT, Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
 
 WIDTH = 900  # pixels of a chart on the page
 ROW_HEIGHT = 26  # pixels, of a bar
@@ -241,6 +241,30 @@ def cost_by_stage(cost: pd.DataFrame) -> Spec:
         tooltip=tips({"name": None, "stage": None, "time": ".3g"}, time=unit),
     )
     return finished(chart, height=ROW_HEIGHT * len(seeds))
+
+
+def differences(comparisons: pd.DataFrame) -> Spec:
+    """Return a forest plot of paired differences with the intervals that hold for their family."""
+    reference = comparisons[["reference", "reference_K", "reference_group_size"]]
+    reference.columns = pd.Index(["policy", "K", "group_size"])
+    rows = comparisons.rename(columns={"family_low": "low", "family_high": "high"})
+    pairs = zip(names(rows), names(reference), strict=True)
+    rows = rows.assign(name=[f"{policy} \N{MINUS SIGN} {other}" for policy, other in pairs])
+    families = list(dict.fromkeys(rows["family"]))
+    rows = rows[["name", "family", "difference", "low", "high", "p_holm"]]
+    shown = {"name": None, "family": None, **dict.fromkeys(("difference", "low", "high"), "+.1%"), "p_holm": ".2g"}
+    chart = alt.Chart(rows).encode(
+        y=alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=320)),
+        x=alt.X("low:Q", title="difference in accuracy", axis=alt.Axis(format="+.0%", tickCount=6)),
+        color=alt.Color("family:N", title=None, scale=named_scale(families, OKABE_ITO), legend=alt.Legend(columns=2)),
+        tooltip=tips(shown),
+    )
+    return finished(
+        dashed_line("x"),
+        chart.mark_rule(strokeWidth=2).encode(x2="high:Q"),
+        chart.mark_point(filled=True, size=80, opacity=1).encode(x="difference:Q"),
+        height=ROW_HEIGHT * max(len(rows), 2),
+    )
 
 
 def gains(decomposition: pd.DataFrame) -> Spec | None:

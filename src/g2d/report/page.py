@@ -224,6 +224,7 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
     # Columns to group by, and the function that draws a group.
     "harvest": (["model"], lambda rows, _: charts.informativeness_by_k(rows)),
     "calibration": (["model"], lambda rows, _: charts.difficulty_by_level(rows)),
+    "comparisons": (["model", "benchmark"], lambda rows, _: charts.differences(rows)),
     "decomposition": (["model", "benchmark"], lambda rows, _: charts.gains(rows)),
     "drift": (["model", "benchmark"], drift.gain_by_divergence),
     "power": (["model", "benchmark"], lambda rows, _: difference_by_seeds(rows)),

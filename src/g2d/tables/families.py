@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import combinations
+from itertools import combinations, compress
 
 import numpy as np
 
 from g2d.analysis.comparisons import Comparison, compare, corrected
-from g2d.analysis.crossed import SeedPool
+from g2d.analysis.crossed import SeedPool, stable
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import (
@@ -161,12 +161,15 @@ class Paired:
         return self._of_seeds(at, seeds), self._of_seeds(reference, seeds)
 
     def pool(self, at: Row, reference: Row) -> SeedPool:
-        """Return the accuracies over the shared seeds of the policies that were trained alike and have these seeds."""
+        """Return the accuracies over the shared seeds of the stable policies that were trained alike and have these
+        seeds."""
         seeds = self.shared_seeds(at, reference)
         alike = [row for row in self.seeds if row[0].role in ALIKE and {*seeds} <= {*self.seeds[row]}]
-        accuracies = np.array([self._of_seeds(row, seeds).mean(axis=1) for row in alike])
+        means = np.array([self._of_seeds(row, seeds).mean(axis=1) for row in alike]).reshape(-1, len(seeds))
+        inside = stable(means)
+        alike = [*compress(alike, inside)]
         both = all(row in alike or self.seeds[row] == [None] for row in (at, reference))
-        return SeedPool(accuracies.reshape(-1, len(seeds)), both)
+        return SeedPool(means[inside], both)
 
     def tested(self, family: Collection[tuple[Row, Row]]) -> list[Comparison]:
         """Compare all pairs of a family, corrected for one another."""

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from g2d.analysis import power
+from g2d.analysis.crossed import stable
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.sections import Frontier
@@ -116,7 +117,7 @@ def family_sizes(rows: Iterable[Row]) -> dict[str, int]:
 
 
 def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], np.ndarray, np.ndarray | None]]:
-    """Return all rows of each model and benchmark, the answers of its policies that were trained alike, and clusters.
+    """Return all rows of each model and benchmark, the answers of its stable policies trained alike, and clusters.
 
     Answers are (n_policies, n_seeds, n_problems), over the first seeds, shared by all. Grids without two such policies
     or without a family are left out.
@@ -128,7 +129,7 @@ def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], n
         numbers = {len(correct) for correct in answers}
         if len(answers) > 1 and (len(numbers) == 1 or min(numbers) > 1) and family_sizes(rows):
             shared = np.stack([correct[: min(numbers)] for correct in answers])
-            alike[place] = rows, shared, clusters_of(grouped[rows[0]])
+            alike[place] = rows, shared[stable(shared.mean(axis=2))], clusters_of(grouped[rows[0]])
     return alike
 
 

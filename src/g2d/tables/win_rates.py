@@ -105,15 +105,12 @@ def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray | None
 def _tested(rates: Sequence[np.ndarray], family: int) -> list[Comparison]:
     """Compare the rate of each policy with 1/2, the rate of M0 against itself."""
     means = [rate.mean(axis=1) for rate in rates]
-    return [
-        compare(
-            rate,
-            np.full((1, rate.shape[1]), 0.5),
-            SeedPool(np.stack([mean for mean in means if len(mean) == len(rate)])),
-            family,
-        )
-        for rate in rates
-    ]
+    tested = []
+    for n, rate in enumerate(rates):
+        alike = [i for i, mean in enumerate(means) if len(mean) == len(rate)]
+        pool = SeedPool.without_unstable(np.stack([means[i] for i in alike]), [alike.index(n)])
+        tested.append(compare(rate, np.full((1, rate.shape[1]), 0.5), pool, family))
+    return tested
 
 
 def _interval(name: str, test: Comparison) -> dict[str, float | None]:

@@ -13,7 +13,6 @@ from g2d.jobs.run_process import release
 from g2d.memory.need import Forecast
 from g2d.memory.workload import Training
 from g2d.plain import say
-from g2d.policies.policy import cpu_has_bfloat16
 from g2d.policies.settings import CONFIG
 from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints
 from g2d.regimes.run.job import TrainingJob
@@ -78,7 +77,7 @@ def _on_cpu(job: TrainingJob, training: Training, lengths: Lengths, *, resumes: 
     checkpointing = job.gradient_checkpointing is True or is_sharded()
     pretrained = "source" in job.base.settings and not job.base.is_scratch
     shared = pretrained if job.shared_prompts == "auto" else job.shared_prompts
-    autocast = pretrained and cpu_has_bfloat16() if job.precision == "auto" else job.precision == "bfloat16"
+    autocast = job.precision == "bfloat16"
     if resumes or not (shared or autocast):
         return MicroBatches(rows, checkpointing)
     shared = shared and not is_sharded()

@@ -57,8 +57,7 @@ class Processes(Section):
     )
     precision: Literal["auto", "float32", "bfloat16"] = key(
         "auto",
-        "Precision of matrix products on a CPU. auto: bfloat16 if the CPU supports it and the model is "
-        "pretrained, else float32. GPUs use bfloat16.",
+        "Precision of matrix products on a CPU. auto: float32. GPUs use bfloat16.",
         neutral="auto",
     )
 
