@@ -22,7 +22,8 @@ VARIABLE = "G2D_TESTS_ACCESSES"  # file that processes append to: log of the job
 OF_EVERY_JOB = {"w": ("results/attempts/", "results/digests/"), "r": ("results/digests/",)}
 # Reads by rule that are no inputs: a new input would make jobs of finished folders run again.
 NO_INPUTS = {
-    "make_tables": r"results/attempts/.*\.json",  # attempts.csv counts attempts so far
+    # attempts.csv counts attempts so far; regimes.csv counts the steps of all trainings in the cost.json of a policy.
+    "make_tables": r"results/attempts/.*\.json|.*/metrics\.jsonl",
     "record_provenance": r".*/metrics\.jsonl",  # written with the policy.json that is an input
     "write_methods": r"results/plan\.json",  # written before the first training, and no result depends on its date
     "build_report": r"results/plan\.json",
@@ -68,11 +69,14 @@ def undeclared(project: Project) -> list[tuple[str, str, str]]:
     accesses = defaultdict[tuple[str, str], set[str]](set)
     for line in (project.root / "accesses.txt").read_text().splitlines():
         log, mode, path = line.split("\t")
+        if path == log and mode == "w":  # the job begins: earlier accesses may be of another configuration
+            accesses[log, "r"], accesses[log, "w"] = set(), set()
         accesses[log, mode].add(path)
     assert {log for log, _ in accesses} >= set(jobs)  # every job was traced
     found = []
     for (log, mode), paths in accesses.items():
-        job = jobs[log]
+        if (job := jobs.get(log)) is None:
+            continue
         own = [*job["output"], *job["log"]]
         beside = [file for given in job["input"] if given in makers for file in makers[given]["output"]]
         declared = own if mode == "w" else [*own, *job["input"], *beside]
