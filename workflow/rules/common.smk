@@ -52,7 +52,7 @@ try:
     from g2d.settings import ConfigError
     from g2d.graph import catalogue
     from g2d.graph.build import build
-    from g2d.graph.job import key_of
+    from g2d.graph.job import flat, key_of
     from g2d.tables.captions import captions
 except ModuleNotFoundError as error:
     raise WorkflowError(f"{error}: {INSTALL}")
@@ -88,7 +88,8 @@ elif workflow.deployment_settings.deployment_method:
 # In a module, g2d's rules may be renamed but its paths may not.
 renamed = workflow.modifier.modify_rulename
 os.environ.update(PYTHONUTF8="1")
-if "*" in renamed("*"):  # not while `use rule train_dpo ... with` reads this file again
+READ_FIRST = "*" in renamed("*")  # not while `use rule train_dpo ... with` reads this file again
+if READ_FIRST:
     os.environ[RULE_NAMES] = renamed("*")
 if workflow.modifier.modify_path("results/x") != "results/x":
     raise WorkflowError(
