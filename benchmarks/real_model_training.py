@@ -18,11 +18,21 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 GROUP, TOKENS, PAIRS = 8, 20, 16
+AT_BASELINE = {  # modules by their names there
+    "grpo.generation": "grpo_generation",
+    "grpo.keys": "warmup",
+    "grpo.train": "grpo",
+    "grpo.trainer": "grpo_trainer",
+    "offline.dpo": "dpo",
+    "offline.pair_trainer": "pair_trainer",
+    "run.job": "job",
+}
 EXAMPLE = "Solve the problem. For example, for 3 + 4 the answer is 3 + 4 = 7, so write \\boxed{7}. What is "
 
 
@@ -37,6 +47,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.case:
         code, kind, size = arguments.case
+        for name, there in AT_BASELINE.items() if code == "baseline" else ():
+            sys.modules[f"g2d.regimes.{name}"] = import_module(f"g2d.regimes.{there}")
         print(json.dumps(CASES[kind, code == "trl"](arguments.model, int(size), arguments.steps, code)))
         return
     here = Path(__file__).resolve().parents[1]
@@ -147,17 +159,10 @@ def _asked() -> Any:
 
 def our_grpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
     """Steps of our GRPO."""
-    if code == "baseline":
-        from g2d.regimes.grpo_generation import EngineGeneration
-        from g2d.regimes.grpo_trainer import Grpo
-        from g2d.regimes.warmup import Warmup
-
-        from g2d.regimes.grpo import train_grpo
-    else:
-        from g2d.regimes.grpo.generation import EngineGeneration
-        from g2d.regimes.grpo.keys import Warmup
-        from g2d.regimes.grpo.train import train_grpo
-        from g2d.regimes.grpo.trainer import Grpo
+    from g2d.regimes.grpo.generation import EngineGeneration
+    from g2d.regimes.grpo.keys import Warmup
+    from g2d.regimes.grpo.train import train_grpo
+    from g2d.regimes.grpo.trainer import Grpo
 
     clock = Clock()
     clock.watch(EngineGeneration, "draw")
@@ -199,12 +204,8 @@ def trl_grpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
 
 def our_dpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
     """Steps of our DPO."""
-    if code == "baseline":
-        from g2d.regimes.dpo import Dpo, train_dpo
-        from g2d.regimes.pair_trainer import PairTrainer
-    else:
-        from g2d.regimes.offline.dpo import Dpo, train_dpo
-        from g2d.regimes.offline.pair_trainer import PairTrainer
+    from g2d.regimes.offline.dpo import Dpo, train_dpo
+    from g2d.regimes.offline.pair_trainer import PairTrainer
 
     clock = Clock()
     clock.watch_steps(PairTrainer)

@@ -25,12 +25,12 @@ COMMANDS = {
     "reward-model": "g2d.rewards.scratch_model",
     "compare": "g2d.report.compare",
     "export": "g2d.report.inspect_logs",
+    "verify-run": "g2d.report.verify_run",
     "push": "g2d.report.push",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a subcommand; errors are one line on stderr."""
     parser = argparse.ArgumentParser(prog="g2d", description="Tools of the G2D experiment.")
     parser.add_argument("--version", action="version", version=f"g2d {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

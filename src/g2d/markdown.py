@@ -24,7 +24,6 @@ _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
 def literal(text: str) -> str:
-    """Return text escaped for a paragraph, a heading or a table cell, in one line."""
     return _NUMBERED.sub(r"\1\\\2", _SYNTAX.sub(r"\\\g<0>", plain(text)))
 
 
@@ -34,7 +33,6 @@ def shown(markdown: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return text in a code span."""
     fence = "`" * (_longest_run(text) + 1)
     padding = " " if text[:1] == "`" or text[-1:] == "`" else ""
     return f"{fence}{padding}{plain(text)}{padding}{fence}"

@@ -25,7 +25,7 @@ JOBS_OF_TARGET = {
 }
 BASE_MODELS = {"embedded_model", "scratch_model", "gguf_model", "pretrained_model"}  # rules that make M0
 # Configuration files of this run; if results/config.yaml is given, the files it lists.
-RECORD = Path("results/config.yaml")
+RECORD = RESULTS / "config.yaml"
 PROJECT = Path(workflow.basedir)
 if PROJECT != ROOT and PROJECT.name == "workflow":
     PROJECT = PROJECT.parent
@@ -94,13 +94,13 @@ def plan_what_is_due():
     settings = workflow.dag_settings
     targets = {*(settings.targets or [workflow.default_target]), *settings.forcerun}
     jobs = [job for job in JOBS.needed_for(wanted(targets)) if job.merged_into is None]
-    missing = {job: [file for file in flat(job.outputs) if not os.path.exists(file)] for job in jobs}
+    missing = {job: [file for file in flat(job.outputs) if not is_made(file)] for job in jobs}
     read_by_finished = {file for job in jobs if not missing[job] for file in job.files}
     files = {"are missing": [], "have changed": []}
     for job in jobs:
         outputs = set(flat(job.outputs))
         lost = missing[job] if read_by_finished & outputs or len(missing[job]) < len(outputs) else []
-        edited = edited_files(job) if not missing[job] else []
+        edited = edited_files(job) if not missing[job] and not STORED else []
         files["are missing"] += lost
         files["have changed"] += edited
         settings.forcerun = {*settings.forcerun, *(outputs if lost or edited else ())}
@@ -177,7 +177,7 @@ def refuse_to_replace(dag):
         for j in jobs_of_g2d(dag.needrun_jobs())
         if own_name(j.rule.name) in {*BASE_MODELS, "load_problems"} or "gpu" in j.rule.resources
     ]
-    again = [job for job in made if dag.reason(job).params_changed and any(map(os.path.exists, job.output))]
+    again = [job for job in made if dag.reason(job).params_changed and any(map(is_made, job.output))]
     others = (before.files or []) != FILES and before.shares_no_model(CONFIG) and glob.glob("results/*/seed*/*")
     if not others and not (again and before.came_from_others(FILES)):
         return
@@ -200,7 +200,7 @@ def say_what_looks_newer(dag):
         job
         for job in jobs_of_g2d(dag.needrun_jobs())
         if any(file.startswith("results/") for file in dag.reason(job).updated_input.intersection(job.input))
-        and all(map(os.path.exists, job.output))
+        and all(map(is_made, job.output))
     ]
     if newer and workflow.is_main_process:
         logger.warning(
@@ -222,7 +222,7 @@ def say_hours(dag):
         planned = jobs_of_g2d(dag.needrun_jobs(exclude_finished=False))
         in_table = [JOBS.get(key_of(own_name(job.rule.name), job.wildcards)) for job in planned]
         jobs = [gpu_job(CONFIG, job, device) for job in in_table if job and on_device(job)]
-        rates = measured_rates("results", CONFIG.models, device.hours) if jobs or LOOKS else {}
+        rates = measured_rates(RESULTS, CONFIG.models, device.hours) if jobs or LOOKS else {}
         price = CONFIG.price_per_device_hour
         parts = [report_hours(estimate(jobs, rates), price, device)]
         if LOOKS and not NOW.reached.is_over:
@@ -289,7 +289,7 @@ def refuse_unrecorded(dag):
     record, so a changed learning rate would silently leave them stale.
     """
     jobs = [job for job in jobs_of_g2d(dag.jobs) if dag.reason(job).no_metadata and not dag.needrun(job)]
-    unrecorded = sum(job.rule.is_script and all(map(os.path.exists, job.output)) for job in jobs)
+    unrecorded = sum(job.rule.is_script and all(map(is_made, job.output)) for job in jobs)
     if not unrecorded:
         return
     if not RECORD.exists():

@@ -80,7 +80,6 @@ def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
 
 
 def step_words(steps: pd.DataFrame) -> str:
-    """Name the most likely best K, and the cheapest K that is not significantly worse."""
     if not steps["advised"].any():
         return "K: no probed prompt is pairable at any K, so there is nothing to choose by: calibrate first."
     best = steps[steps["advised"]].iloc[0]

@@ -6,8 +6,8 @@ The half width at level alpha of the mean d of a (seeds, questions) array is
 
 Q is the variance from questions beyond the noise of single answers, S the variance from seeds including that noise.
 Each quantile has the degrees of freedom of its variance (Zou and Donner 2008, "Construction of confidence limits about
-effect measures", eq. 3). The p-value of d is the alpha at which h(alpha) = |d|, so test and interval agree.
-docs/simulations.md has the simulations of how variances between few seeds are pooled.
+effect measures", eq. 3). The p-value of d is the alpha at which h(alpha) = |d|, so test and interval agree. How
+variances between few seeds are pooled is simulated in docs/simulations.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import scipy
 
 ENOUGH_SEEDS = 8  # with so many, t on the pair's seeds has the power of the inflated pool (`coverage.py pooling`)
 INFLATION = 2.0  # factor of the pooled variance beyond noise; n / 4 in a pool of n > 8 policies
-# Share of the pooled variance from which a policy that is not in the pool counts with its own, by number of seeds.
+# A policy outside the pool counts with its own variance from this share of the pooled one, by number of seeds.
 OWN_FROM = {2: 0.25}  # two seeds often agree by chance
 OWN_FROM_MORE_SEEDS = 0.75
 UNSTABLE = 0.05  # level of the test by which a policy is left out of the pool, over all policies
@@ -30,7 +30,6 @@ SMALLEST_P = 1e-100
 
 
 def possible(low: float, high: float) -> tuple[float, float]:
-    """Clip an interval to the range of differences of accuracies."""
     return max(low, -1.0), min(high, 1.0)
 
 
@@ -59,7 +58,7 @@ class Error:
         return self.standard_error**4 / uncertainty if uncertainty else float(self.question_degrees)
 
     def reach(self, alpha: float) -> float:
-        """Half width of the interval of level 1 - alpha."""
+        """Return the half width of the interval of level 1 - alpha."""
         q, s = (-float(scipy.special.stdtrit(f, alpha / 2)) for f in (self.question_degrees, self.seed_degrees))
         # Seeds that agree by chance must not make the interval narrower than an interval over questions.
         return math.hypot(q * math.sqrt(self.questions), max(s * math.sqrt(self.seeds), q * math.sqrt(self.noise)))
@@ -70,7 +69,7 @@ class Error:
         return possible(self.middle - reach, self.middle + reach)
 
     def p_value(self, null: float = 0.0) -> float:
-        """Two-sided p-value of the hypothesis that the mean is `null`: the alpha whose `reach` is their distance."""
+        """Return the two-sided p-value of the mean `null`: the alpha whose `reach` is their distance."""
         distance = abs(self.middle - null)
         ratio = distance / math.sqrt(self.questions + max(self.seeds, self.noise))
         degrees = [self.question_degrees, self.seed_degrees if self.seeds else self.question_degrees]
@@ -100,11 +99,9 @@ def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def clustered(values: np.ndarray, clusters: np.ndarray | None) -> np.ndarray:
-    """Turn (n_seeds, n_questions) values into values by seed and cluster with the same means by seed; without clusters,
-    return the values.
+    """Turn (n_seeds, n_questions) values into values by seed and cluster with the same means by seed.
 
-    A value is the seed's mean plus the sum of the cluster's deviations from it, divided by the mean cluster size. With
-    clusters of equal size it is the mean of the cluster.
+    A value is the seed's mean plus the sum of the cluster's deviations from it, divided by the mean cluster size.
     """
     if clusters is None:
         return values
@@ -167,7 +164,7 @@ def seed_variance(own: float, noise: float, pool: SeedPool, paired: bool) -> tup
     inflation; and its degrees of freedom.
 
     A policy outside the pool may scatter more than the pool. Its own variance is used, with its own degrees of freedom,
-    unless it is clearly the smaller (`OWN_FROM`): seeds that agree by chance must not borrow the pool's precision
+    unless it is clearly smaller (`OWN_FROM`): seeds that agree by chance must not borrow the pool's precision
     (`coverage.py entries`).
 
     Args:
@@ -205,7 +202,7 @@ def error_of_difference(
     Args:
         values: (n_seeds, n_questions), differences of the shares of right answers.
         pool, paired: as for `seed_variance`; only these values without a pool.
-        clusters: cluster of each question, if questions share templates or passages.
+        clusters: cluster of each question.
     """
     n_seeds, n_questions = values.shape
     by_question = values.mean(axis=0)

@@ -5,9 +5,9 @@
 - *beaten*: worse than some policy that is shown to cost as much or less. The p-value is the smallest of these
   comparisons, times their number.
 
-A policy costs less than another if the t interval of the difference over seeds is below 0 (Bonferroni over all pairs).
-Costs of one seed have no error. Both p-values are two-sided and Holm-corrected
-over the policies, at half the level each.
+A policy costs less than another if the t interval of the difference over seeds is below 0 (Bonferroni over all pairs);
+costs of one seed have no error. Both p-values are two-sided and Holm-corrected over the policies, at half the level
+each.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ ON, BEATEN, OPEN, CHEAPEST = "on the frontier", "beaten", "open", "nothing cheap
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Status of a policy among all policies, by accuracy and cost."""
-
     status: str  # ON, BEATEN, OPEN (neither is shown) or CHEAPEST
     p_on: float  # Holm-corrected; NaN for CHEAPEST
     p_beaten: float  # Holm-corrected; 1 if no policy is shown to cost as much or less
@@ -40,8 +38,7 @@ class Standing:
 
 
 def cost_interval(costs: np.ndarray, alpha: float = LEVEL) -> tuple[float, float]:
-    """Return the t interval of level 1 - alpha of a mean over (n_seeds,) costs or differences of costs; with one seed
-    its value."""
+    """Return the t interval of a mean over (n_seeds,) costs or differences of costs; with one seed its value."""
     middle = float(costs.mean())
     if len(costs) == 1:
         return middle, middle
@@ -63,7 +60,7 @@ def on_axis(costs: Sequence[np.ndarray], differences: Differences, enough: Seque
     """Return the status of every policy.
 
     Args:
-        costs: costs of every policy, (n_seeds,), or one value for a policy without seeds (M0).
+        costs: (n_seeds,) for every policy, or one value for a policy without seeds (M0).
         enough: whether each policy is good enough (`g2d.analysis.margins`).
     """
     n = len(costs)

@@ -1,8 +1,7 @@
 """Expand a configuration into one list of arms.
 
-An arm is one way to make policies: online (a warm-up or an online entry of `regimes`), on the harvest of an online
-training, in rounds, or by selecting a checkpoint. `g2d.experiment.sweep.with_candidates` makes arms
-of a sweep's candidates.
+An arm is one way to make policies: online (a warm-up or an online entry of `regimes`), on a harvest, in rounds, by
+selecting a checkpoint, or by extrapolating two. `g2d.experiment.sweep` adds a sweep's candidates.
 """
 
 from __future__ import annotations
@@ -28,28 +27,27 @@ class Arm:
     """One way to train policies of a model: one policy for each of `points` and each seed."""
 
     name: str  # the folder of its policies (`PolicyKey.regime`)
-    regime: str  # how they are trained: a name in `g2d.regimes.catalogue`
+    regime: str  # a name in `g2d.regimes.catalogue`
     role: str  # one of `g2d.experiment.keys.ROLES`
-    settings: Any  # settings of the training: a section of the configuration, with an ablation's values filled in
-    points: tuple[Point, ...]  # the G and K at which it is trained, K ascending for each G
+    settings: Any  # a section of the configuration, with an ablation's values filled in
+    points: tuple[Point, ...]  # G and K, K ascending for each G
     evaluated: tuple[Point, ...]
     variant: str = ""  # folder of its harvests: an ablation, an entry, `AUTO`, or "" for the main grid
-    source: Arm | None = None  # the online arm whose harvests it is trained on, or whose checkpoints it selects from
+    source: Arm | None = None  # arm whose harvests it is trained on, or whose checkpoints it selects or extrapolates
     selected: bool = False
     start: tuple[Arm, Point] | None = None  # policy that an online training starts from, if not M0
-    owner: str = ""  # name of the ablation or entry that configures it
-    written: Any = None  # the ablation or entry as configured
+    owner: str = ""  # the ablation or entry that configures it
+    written: Any = None  # the same as configured
     own: frozenset[str] = frozenset()  # keys of `settings` that an ablation or an entry of rounds changes
-    swept_as: tuple[str, ...] = ()  # the names under which a sweep chooses keys of `settings`; the first one wins
+    swept_as: tuple[str, ...] = ()  # names under which a sweep chooses keys of `settings`; the first one wins
 
     @property
     def phase(self) -> Phase:
-        """Phase: K counts its own steps (online), the steps before its harvest (offline), or rounds."""
+        """K counts its own steps (online), the steps before its harvest (offline), or rounds."""
         return REGIMES[self.regime].phase
 
     @property
     def section(self) -> str:
-        """Section of the configuration with the keys of its training."""
         section = "dpo" if isinstance(self.settings, Dpo) else "warmup"
         if isinstance(self.written, Ablation):
             return f"ablations.{self.owner}.{section}"
@@ -57,8 +55,14 @@ class Arm:
 
     @property
     def online(self) -> Arm:
-        """The online training behind it: its source, or itself."""
-        return self.source or self
+        """The online training behind it: its source or the training behind that, or itself."""
+        return self.source.online if self.source else self
+
+    @property
+    def last_trained(self) -> int | None:
+        """K of the last checkpoint behind it if its K is extrapolated."""
+        made = (self.phase == "offline" and self.source) or self
+        return made.settings.between[1] if made.phase == "extrapolated" else None
 
     @property
     def reward(self) -> str | None:
@@ -67,13 +71,11 @@ class Arm:
 
     @property
     def asked(self) -> PromptMix:
-        """Prompts of its online training."""
         written = self.online.written
         return written if isinstance(written, PromptMix) else VERIFIABLE
 
     @property
     def stops(self) -> bool:
-        """Whether its online training stops automatically, at K at the latest."""
         return self.variant == AUTO or getattr(self.online.written, "auto", None) is not None
 
     @property
@@ -107,17 +109,16 @@ def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:
 
 
 def teacher_folder(entry: str) -> str:
-    """Return the folder of an entry's teacher if that is another model. A candidate shares it with its entry."""
     return f"teachers/{entry.partition('@')[0]}"
 
 
 def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]]:
-    """Return the harvests that one training reads, by variant and point.
-
-    An offline training reads its harvest, then the harvests of `match_pairs_to`. A round reads the harvest of the
-    policy before it, an online training the harvest that it replays.
+    """Return the harvests that one training reads, by variant and point: its own, then those of `match_pairs_to`; for a
+    round the harvest of the policy before it.
     """
     group_size, k = point
+    if arm.phase == "extrapolated":
+        return []
     if arm.phase == "rounds":
         return [(arm.variant if k > 1 else "", (group_size, k - 1))]
     if arm.phase == "online":
@@ -131,17 +132,14 @@ def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]
 
 
 def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
-    """Return all policies that one is made from, directly or not, except M0.
-
-    They are the sources of its harvests, its candidate checkpoints, the checkpoint that it continues, its start and its
-    teacher.
-    """
     ancestors, new = {policy: None}, [policy]
     while new:
         arm, point = new.pop()
         before = [(online_arm(found, variant), at) for variant, at in harvests_read(found, arm, point)]
         if arm.selected:
             before += [(arm.online, at) for at in arm.points]
+        elif arm.phase == "extrapolated":
+            before += [(arm.online, (point[0], k)) for k in arm.settings.between]
         elif arm.phase == "online":
             earlier = None if arm.stops else arm.before(*point)
             before += [(arm, (point[0], earlier))] if earlier is not None else []
@@ -153,32 +151,27 @@ def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]
 
 @cached_method
 def arms(config: Config, model: str) -> Arms:
-    """Return the arms of a model by name, in the order of `ROLES`, then of the configuration."""
     return {arm.name: arm for arm in expanded(config.for_model(model))}
 
 
 @cached_method
 def any_arms(config: Config) -> Arms:
-    """Return the arms of any model by name. Models may differ in settings, points and automatic stopping."""
     return {name: arm for model in reversed(config.models) for name, arm in arms(config, model).items()}
 
 
 def asked_for(config: Config, role: str) -> dict[str, Any]:
-    """Return the configured ablations, or the entries of `regimes` (role: entry), by name."""
     return {arm.owner: arm.written for arm in any_arms(config).values() if arm.role == role}
 
 
 def by_section(found: Iterable[Arm]) -> dict[str, list[Arm]]:
-    """Group trainings by `Arm.section`; selected checkpoints are left out."""
     sections: dict[str, list[Arm]] = {}
     for arm in found:
-        if arm.points and not arm.selected:
+        if arm.points and not arm.selected and arm.phase != "extrapolated":
             sections.setdefault(arm.section, []).append(arm)
     return sections
 
 
 def group_sizes(found: Iterable[Arm]) -> list[int]:
-    """Return the group sizes of trainings."""
     return list(dict.fromkeys(g for arm in found for g, _ in arm.points))
 
 
@@ -189,7 +182,6 @@ def online_arm(found: Arms, variant: str) -> Arm:
 
 
 def expanded(config: Config) -> Iterator[Arm]:
-    """Yield the arms of a configuration that was resolved for one model."""
     warmup = config.warmup
     grid = ((0, 0),) * (0 in warmup.steps) + tuple((g, k) for g in warmup.group_sizes for k in warmup.steps if k)
     main = _main_warmup(config, grid)
@@ -201,7 +193,7 @@ def expanded(config: Config) -> Iterator[Arm]:
     online = {name: _own_warmup(config, name) for name, ablation in config.ablations.items() if ablation.has_warmup}
     online |= _online_entries(config, main)
     for name, entry in config.regimes.items():
-        if entry.phase == "online":
+        if name in online:
             yield from _asked_for(
                 online[name], _dpo(f"{name}/dpo", "entry", config.dpo, online[name].points, online[name])
             )
@@ -234,7 +226,6 @@ def _dpo(name: str, role: str, settings: Dpo, points: tuple[Point, ...], source:
 
 
 def _main_warmup(config: Config, grid: tuple[Point, ...]) -> Arm:
-    """Return the warm-up and the GRPO baseline: each baseline group size at the largest K, and optionally before."""
     last, sizes = max(config.warmup.steps), config.baselines.grpo_group_sizes if any(config.warmup.steps) else []
     alone = tuple((g, last) for g in sizes)
     curve = tuple(at for at in grid if at[0] in sizes and at not in alone and config.baselines.grpo_steps == "all")
@@ -251,7 +242,6 @@ def _own_warmup(config: Config, name: str) -> Arm:
 
 
 def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
-    """Return the online entries of `regimes`, each after the entry that it starts from."""
     trained_entries: dict[str, Arm] = {}
 
     def add(name: str) -> Arm:
@@ -270,6 +260,11 @@ def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
     for name, entry in config.regimes.items():
         if entry.phase == "online" and name not in trained_entries:
             add(name)
+        elif entry.phase == "extrapolated":
+            points = tuple((g, k) for g in config.warmup.group_sizes for k in entry.steps)
+            evaluated = points if "extrapolated" in entry.policies else ()
+            arm = Arm(name, entry.regime, "entry", entry, points, evaluated, name, main, owner=name, written=entry)
+            trained_entries[name] = replace(arm, swept_as=(name,))
     return trained_entries
 
 
@@ -281,17 +276,16 @@ def _rounds(config: Config, name: str) -> Arm:
 
 
 def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
-    """Yield an online training of an ablation or entry, and its evaluated policies. `after` is DPO on its harvests."""
     if not trained.evaluated:
         yield trained
     for policy in trained.written.policies:
         if policy == "dpo":
             yield replace(after, owner=trained.owner, written=trained.written)
         else:
-            yield _selected(trained.variant, trained, trained) if trained.written.select else trained
+            selects = getattr(trained.written, "select", False)
+            yield _selected(trained.variant, trained, trained) if selects else trained
 
 
 def _selected(name: str, trained: Arm, source: Arm) -> Arm:
-    """Return the arm of a selected checkpoint of a training, at the K of the last checkpoint."""
     last = trained.points[-1:]
     return replace(trained, name=f"{name}/{SELECTED}", evaluated=last, source=source, selected=True, start=None)

@@ -1,7 +1,5 @@
-"""Body of the jobs that write one file of rollouts: calibration, harvest and evaluation.
-
-Such a job samples all rollouts, or one shard, or merges the shards of other jobs, or scores existing rollouts with
-another reward.
+"""Body of the jobs that write one file of rollouts: sample all or one shard, merge shards, or score existing
+rollouts.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import pandas as pd
 
 from g2d.experiment.config import load
 from g2d.jobs.cost import Meter
+from g2d.jobs.storage import work_place
 from g2d.plain import say
 from g2d.policies.policy import as_json, read_own_policy
 from g2d.problems import Problem
@@ -29,6 +28,7 @@ from g2d.rewards.judging import require_numbers
 from g2d.rollouts.draw import draw_rollouts, engine_for, with_rewards
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, merge_shards, read_rollouts, shard, to_frame, write_rollouts
+from g2d.rollouts.vllm_engine import adapter_rank_of
 from g2d.settings import Section
 from g2d.verifier import Verifier
 
@@ -45,9 +45,8 @@ def generate_rollouts(
     *,
     token_ids: bool = False,
 ) -> None:
-    """Write `output.rollouts` for `input.policy`, with the `reward` of the training and, for harvests, the token ids.
-
-    The sampled tokens are added to the costs.
+    """Write `output.rollouts` for `input.policy`, with the `reward` of the training and, for harvests, the token
+    ids.
     """
     given, out = snakemake.input, snakemake.output.rollouts
     if given.shards:
@@ -72,7 +71,8 @@ def _drawn(
     prompt = None if shown is None else Prompt.model_validate(shown)
     config = load(snakemake.config).for_model(policy.model)
     longest = max(draws.max_completion_length for draws in (config.calibration, config.harvest, config.evaluation))
-    engine = engine_for(policy, config.engine, adapter_rank=config.lora.r or None, longest=longest)
+    rank = adapter_rank_of(policy.adapter) if policy.adapter else config.lora.r or None
+    engine = engine_for(policy, config.engine, adapter_rank=rank, longest=longest)
     job = {
         "version": snakemake.params.version,
         "policy": as_json(policy),
@@ -82,7 +82,7 @@ def _drawn(
         "engine": config.engine.identity,
     }
     return draw_in_parts(
-        Path(f"{snakemake.output.rollouts}.parts"),
+        work_place(Path(f"{snakemake.output.rollouts}.parts")),
         problems,
         lambda dealt: draw_rollouts(
             policy, dealt, prompt, decoding, workers=snakemake.threads, engine=engine, token_ids=token_ids
@@ -106,8 +106,6 @@ def draw_in_parts(
     meter: Meter,
 ) -> pd.DataFrame:
     """Sample rollouts for all problems in order, after the parts that an earlier attempt has finished.
-
-    A job saves its parts one by one, so a stopped attempt loses at most one. The rows do not depend on the parts.
 
     Args:
         folder: keeps the parts until all are finished.

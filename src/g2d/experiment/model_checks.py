@@ -11,6 +11,7 @@ from g2d.experiment.sections import Ablation, Config
 from g2d.policies.settings import LORA_RANKS
 from g2d.problems.generated import per_level
 from g2d.problems.settings import SyntheticProblems, is_open_ended
+from g2d.regimes.extrapolated import Extrapolated
 from g2d.regimes.grpo.keys import Warmup, check_group_sizes
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import OnlineEntry
@@ -19,7 +20,6 @@ from g2d.rewards.catalogue import is_scalar
 
 
 def first_mistake(config: Config, model: str) -> list[str]:
-    """Return the lines of the first mistake in a configuration for a model, [] if it is valid."""
     try:
         return list(islice(_mistakes(config, model), 1))
     except ValueError as error:
@@ -50,6 +50,8 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
     for name, entry in config.regimes.items():
         if entry.phase == "online":
             yield from _of_an_online_entry(config, f"regimes.{name}", entry, model)
+        elif entry.phase == "extrapolated":
+            yield from _of_an_extrapolation(config, f"regimes.{name}", entry, model)
         elif entry.phase == "rounds":
             entry.dpo_of(config.dpo, f"regimes.{name}.dpo")  # raises its mistakes
         else:
@@ -87,7 +89,6 @@ def _missing(where: str, wanted: Any, key: str, steps: Sequence[int], model: str
 
 
 def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iterator[str]:
-    """Yield keys of a warm-up that the engine or the adapter does not allow."""
     engine = config.engine.name
     if warmup.sync_every > 1 and engine != "vllm":
         yield (
@@ -182,15 +183,32 @@ def _of_an_online_entry(config: Config, where: str, entry: OnlineEntry, model: s
         yield from _missing(f"{where}.start_step", entry.start_step, key, steps, model)
 
 
+def _of_an_extrapolation(config: Config, where: str, entry: Extrapolated, model: str) -> Iterator[str]:
+    warmup, trained = config.warmup, [k for k in entry.between if k]
+    yield from _missing(f"{where}.from", trained, "warmup.steps", warmup.steps, model)
+    if warmup.schedule != "chain":
+        yield (
+            f"{where}: warmup.schedule: {warmup.schedule} trains every K from M0, so two K are not on one trajectory: "
+            "set it to chain, or drop the entry"
+        )
+    rank = len(trained) * config.lora.r
+    if config.engine.name == "vllm" and rank > LORA_RANKS[-1]:
+        yield (
+            f"{where}.from: two adapters have rank {rank} together, more than the {LORA_RANKS[-1]} that vLLM applies: "
+            "extrapolate from K=0, or lower lora.r"
+        )
+
+
 def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> Iterator[str]:
     where, harvested = f"regimes.{name}", config.ablations.get(entry.harvest) or config.regimes.get(entry.harvest)
-    has_harvests = harvested.has_warmup if isinstance(harvested, Ablation) else isinstance(harvested, OnlineEntry)
+    online = isinstance(harvested, OnlineEntry | Extrapolated)
+    has_harvests = harvested.has_warmup if isinstance(harvested, Ablation) else online
     if entry.harvest and not has_harvests:
         yield (
             f"{where}.harvest: {entry.harvest} is neither an ablation with its own warm-up nor an online entry of "
             "regimes: name one, or drop the key for the main grid's harvests"
         )
-    if harvested is not None and harvested.asks_open_ended:
+    if getattr(harvested, "asks_open_ended", False):
         yield f"{where}.harvest: {entry.harvest} trains on open-ended prompts, which are not harvested: drop it"
     if isinstance(harvested, OnlineEntry) and harvested.auto is not None:
         yield (f"{where}.harvest: {entry.harvest} stops automatically: name another, or add dpo to its policies")
@@ -203,7 +221,6 @@ def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> I
 
 
 def _of_a_teacher(config: Config, name: str, model: str) -> Iterator[str]:
-    """Yield teachers that are no policy of the grid or learn from their own student."""
     where, entry, by_name = f"regimes.{name}", config.regimes[name], {arm.name: arm for arm in expanded(config)}
     if entry.teacher not in by_name or not by_name[entry.teacher].points:
         others = ", ".join(arm.name for arm in by_name.values() if arm.points and arm.name.partition("/")[0] != name)
@@ -224,7 +241,6 @@ ONE = "needs one process: set training.processes to 1, or"
 
 
 def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
-    """Yield keys that cannot be combined with `training.processes`, by the key that configures the training."""
     n, fsdp = config.training.processes, config.training.strategy == "fsdp"
     for where, arms in trained.items() if n > 1 else ():
         settings, online = arms[0].settings, arms[0].phase == "online"
@@ -291,7 +307,6 @@ def _of_divided_passes(where: str, settings: Any, n: int) -> Iterator[str]:
 
 
 def _of_all_weights(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
-    """Yield keys that cannot be combined with `lora: none`, by the key that configures the training."""
     if not config.lora.trains_all:
         return
     online = [where for where, arms in trained.items() if arms[0].phase == "online"]

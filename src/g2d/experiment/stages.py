@@ -1,7 +1,7 @@
-"""Version of each stage, a param of its rule.
+"""Version of each stage, a param of its rule; the version of a regime is in its own module.
 
 Snakemake does not notice changes of imported modules. Raise the number of a stage if a change alters its results, and
-exactly the affected jobs run again. The number of a regime is in its own module.
+exactly the affected jobs run again.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ VERSIONS = {
     "evaluate": 4,
     "measure_drift": 1,
     "make_sample_table": 1,
+    "make_linearity_table": 1,
     "make_training_tables": 2,
     "continue_questions": 2,
     "make_contamination_table": 1,
@@ -57,7 +58,7 @@ RUNNING_ORDER = (
     "answer_development",
     "reply_to_development",
     "harvest_rollouts",
-    *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase != "online"),
+    *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase in ("offline", "rounds")),
     "evaluate",
     "draw_samples",
     "measure_drift",

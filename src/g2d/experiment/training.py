@@ -1,4 +1,4 @@
-"""Run the training of one rule: build its job, train, and write the policy that later stages read."""
+"""Run the training of one rule and write the policy that later stages read."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, install, read_json, sha256
 from g2d.jobs.launchers import forget_launcher
 from g2d.jobs.stage import own_name, stage
+from g2d.jobs.storage import work_place
 from g2d.policies.policy import Policy, read_own_policy, read_policy, require_own_weights, write_policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
@@ -39,8 +40,6 @@ PARTS = ("adapter", "weights", "checkpoint", "rollouts.parquet")
 
 @dataclass(frozen=True)
 class GridTraining:
-    """One training of the grid, with the inputs and outputs of its rule."""
-
     snakemake: Any
     regime: Regime
     folder: Path  # folder of the policy
@@ -49,14 +48,13 @@ class GridTraining:
     job: TrainingJob
 
     def train(self) -> Trained:
-        """Train in the configured number of processes. A training that stops automatically has one process."""
         forget_launcher()
         job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
         if getattr(job.settings, "auto", None) is not None:
             from g2d.regimes.run.auto_stop import train_until_decline
 
             return train_on(partial(train_until_decline, self.regime.train), job, meter=job.meter)
-        if self.config.training.processes == 1:
+        if self.config.training.processes == 1 or self.regime.phase == "extrapolated":
             return train_on(self.regime.train, job, meter=job.meter)
         from g2d.regimes.distributed.launch import launched
 
@@ -67,12 +65,12 @@ class GridTraining:
         return trained
 
     def leave(self, trained: Trained) -> None:
-        """Install what the training left in its work folder, and write metrics and record."""
         from g2d.policies.adapter_rounding import recorded_effect
 
         output, job = self.snakemake.output, self.job
         stopped = self.snakemake.input.get("warmup")  # a warm-up that stopped automatically: its record has its K
-        write_metrics(output.metrics, trained.log)
+        if self.regime.phase != "extrapolated":
+            write_metrics(output.metrics, trained.log)
         for part in PARTS:
             if (job.work / part).exists():
                 install(job.work / part, self.folder / part)
@@ -98,7 +96,6 @@ class GridTraining:
 
 
 def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
-    """Train by the regime of that name. Each of several processes calls this."""
     return train_on(REGIMES[name].train, job, meter=meter)
 
 
@@ -106,15 +103,15 @@ def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
 def training(snakemake: Any) -> Iterator[GridTraining]:
     """Run the body of the script of all trainings, as `g2d.jobs.stage.stage` does.
 
-    The work folder is no output, so it persists between attempts; it is deleted when all outputs exist. Then, with
-    `checkpoints.keep: last`, the checkpoint that the training continued is emptied.
+    The work folder is deleted when all outputs exist. Then, with `checkpoints.keep: last`, the checkpoint that the
+    training continued is emptied.
     """
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
     for file in snakemake.input.get("choice", []):  # settings that a sweep has chosen
         params = with_choice(params, read_json(file))
     regime = REGIMES[own_name(snakemake.rule).removeprefix("train_").removesuffix("_auto")]
     try:
-        with work_folder(folder / "work") as work:
+        with work_folder(work_place(folder / "work")) as work:
             with stage(snakemake) as meter:
                 config, model = load(snakemake.config), snakemake.wildcards.model
                 arm = arms(with_candidates(config), model)[_arm_name(folder)]
@@ -128,14 +125,13 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
 
 
 def _arm_name(folder: Path) -> str:
-    """Return the name of an arm from the folder of one of its policies: results/MODEL/SEED/ARM/G/K."""
     return "/".join(folder.parts[3:-2])
 
 
 def _job(
     snakemake: Any, arm: Arm, config: Config, params: Mapping[str, Any], *, work: Path, meter: Meter
 ) -> TrainingJob:
-    wildcards, policy_id = snakemake.wildcards, str(Path(*work.parts[1:-1]))
+    wildcards, policy_id = snakemake.wildcards, str(Path(*Path(snakemake.output.policy).parts[1:-1]))
     section = REGIMES[arm.regime].section or arm.regime
     chosen = {key: value for key, value in params[section].items() if key not in snakemake.params.settings[section]}
     start, teacher, checkpoint, harvest = (
@@ -172,7 +168,6 @@ def _job(
 
 
 def settings_as_run(arm: Arm, point: Point, chosen: Mapping[str, Any]) -> Any:
-    """Return the settings of an arm at one point, with the values that a sweep chose."""
     (g, k), settings, changes = point, arm.settings, dict(chosen)
     if arm.phase == "online":
         changes |= {"steps": [k], "horizon": settings.total_steps, "auto": settings.auto if arm.stops else None}

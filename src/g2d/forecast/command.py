@@ -62,7 +62,6 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the forecast; return 1 if a model has no config.json here or a job does not fit."""
     config = read(arguments.config)
     names = arguments.models or list(config.models)
     if unknown := [name for name in names if name not in config.models]:
@@ -152,7 +151,6 @@ def _passes(training: Training) -> str:
 
 
 def _tokens(config: Config) -> list[dict[str, Any]]:
-    """Return the largest number of completions and tokens of one job of each kind."""
     jobs: list[Drawing | Training] = [*drawings(config), *trainings(config)]
     return [
         {"job": job.name, "completions": job.completions, "tokens": job.completions * job.budget, "budget": job.budget}

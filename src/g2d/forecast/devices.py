@@ -35,13 +35,11 @@ def device_of(cost: Cost) -> Device:
 
 
 def device_here(engine: str, *, elsewhere: bool = False) -> Device:
-    """Return the device of future jobs: a core only if they run here, without vLLM and GPUs."""
     return CARD if elsewhere or engine == "vllm" or visible() else CORE
 
 
 @cache
 def core_operations() -> float:
-    """Return the operations per CPU second of one core, in a float32 matrix product."""
     import numpy as np
 
     matrix = np.ones((WIDTH, WIDTH), dtype=np.float32)

@@ -1,8 +1,7 @@
 """Hours of jobs without measurements: a guess from model size and tokens, for an H100 or a CPU core.
 
 A decoding step reads all weights. A training pass does 8 operations per parameter and token: forward and backward (only
-of adapters), the forward pass again for checkpointed activations, and the reference. The constants were measured on one
-H100 80GB with models of 0.5 and 7.6 billion parameters, and are right within a factor of two (docs/performance.md).
+of adapters), the forward pass again for checkpointed activations, and the reference (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -80,7 +79,6 @@ def core_seconds(work: Work, size: float, operations: float) -> float:
 
 
 def prompt_tokens(config: Config, source: Any) -> tuple[float, float]:
-    """Return the tokens of a prompt and of the common beginning of all prompts."""
     if not isinstance(source, SyntheticProblems):
         return PROMPT_TOKENS, 0.0
     one_per_level = min(source.n, max(1, len(levels_of(source))))

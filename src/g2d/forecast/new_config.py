@@ -160,7 +160,6 @@ def _model(model: str) -> tuple[str, dict[str, Any]]:
 
 
 def _newest(identity: str) -> str:
-    """Return the newest commit of a model on the Hub, and fetch its config.json for the memory forecast."""
     from httpx import HTTPError
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
@@ -182,7 +181,6 @@ def _newest(identity: str) -> str:
 
 
 def _file(option: str, path: str) -> tuple[int, dict[str, Any]]:
-    """Return number of rows and source of problems in a file, by the columns of its first row."""
     if not Path(path).is_file():
         raise ConfigError(f"{option} {path}: no such file: correct it, or name one of {', '.join(DATA_SETS)}")
     try:

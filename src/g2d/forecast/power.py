@@ -50,8 +50,6 @@ def _of_benchmark(benchmark: str, rows: pd.DataFrame, guessed: bool) -> list[str
 
 
 def seeds_table(rows: pd.DataFrame) -> str:
-    """Return the smallest difference and margin by the number of seeds, from rows of one benchmark and family, as a
-    Markdown table."""
     lines = [
         f"| seeds | {' | '.join(f'sd {points}' for points in POINTS.values())} |",
         f"|---:|{'---:|' * len(POINTS)}",
@@ -66,7 +64,6 @@ def seeds_table(rows: pd.DataFrame) -> str:
 
 
 def needed_words(rows: pd.DataFrame) -> str:
-    """Return how many seeds and problems the target difference needs, from the rows of one benchmark and family."""
     points = f"{100 * rows['target'].iloc[0]:g} points"
     several = rows[(rows["n_seeds"] > 1) & rows["problems_needed"].notna()]
     if several.empty:

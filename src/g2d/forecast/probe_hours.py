@@ -1,6 +1,6 @@
 """Device-hours of the rest of the grid after a probe, and of only the advised K: the table advice_hours.csv.
 
-Rates come only from calibration and probe, so the advice does not depend on which other jobs have finished.
+Rates come only from calibration and probe, so the advice does not depend on other finished jobs.
 """
 
 from __future__ import annotations
@@ -89,8 +89,7 @@ def hours_advice(
 ) -> Rows:
     """Yield a row per scope and stage with the remaining hours of a model after the probe.
 
-    The scope "advised K" has the warm-ups, harvests, DPO and evaluations of M0 and that K, (G, K), with every seed.
-    device_hours is null if the stage was not measured. `n_problems` are sizes of benchmarks and development problems.
+    The scope "advised K" has M0 and that (G, K), with every seed. device_hours is null if the stage was not measured.
     """
     resolved = config.for_model(model)
     shards, answers, samples = resolved.engine.shards, resolved.evaluation.answers, resolved.evaluation.samples

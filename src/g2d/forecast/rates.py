@@ -15,7 +15,7 @@ Rates = dict[tuple[str, str], list[float]]  # hours (or money) per unit of every
 TO_K = tuple(f"train_{regime.name}" for regime in of_phase("online"))  # may continue a checkpoint
 AUTO_STAGES = tuple(f"{stage}_auto" for stage in TO_K)  # may stop before their last step
 ONLINE_STAGES = (*TO_K, *AUTO_STAGES)  # their unit is a completion
-OFFLINE_STAGES = tuple(f"train_{name}" for name, regime in REGIMES.items() if regime.phase != "online")
+OFFLINE_STAGES = tuple(f"train_{name}" for name, regime in REGIMES.items() if regime.phase in ("offline", "rounds"))
 
 # Seconds in the demonstration, on two cores of an AMD EPYC. Once a job has finished, only their ratios are used.
 USUAL: dict[str, float] = {
@@ -72,7 +72,6 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
 
 
 def _completions(folder: Path) -> int:
-    """Return the completions that an online training used after the checkpoint that it continued."""
     policy = read_policy(folder / "policy.json")
     last = policy.settings.get("steps_trained", policy.k)  # an auto-stop may train beyond its K
     entry = next((policy.settings[regime.name] for regime in ENTRIES if regime.name in policy.settings), None)

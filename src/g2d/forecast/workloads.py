@@ -25,7 +25,6 @@ PROMPT_TOKENS = 256  # assumed
 
 
 def drawings(config: Config) -> Iterator[Drawing]:
-    """Yield calibration, harvest, evaluation and drift."""
     c, h, e = config.calibration, config.harvest, config.evaluation
     levels = c.only or (generated.levels_of(config.pool) if isinstance(config.pool, Generated) else None)
     n = len(levels or [None]) * c.problems_per_level * c.samples_per_prompt if levels is not None else None

@@ -1,7 +1,6 @@
-"""The tables and figures of a grid: titles, sections of the page, and the configurations that have them.
+"""Tables and figures of a grid: titles, sections of the page, and which configurations have them.
 
-The rules and the page loop over it. A new table is a function in a module of this package, a line here that names the
-function and what it reads, and a caption in `captions.yaml`.
+CONTRIBUTING.md describes how to add one.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from g2d.experiment import grid
 from g2d.experiment.arms import asked_for
 from g2d.experiment.config import Config
 
-# Headings of the page, in its order; the first is for tables without one of their own.
+# Headings of the page, in order; the first is for tables without a section.
 OTHERS = "Tables"
 SWEEP = "Hyperparameter sweep"
 TRAINING = "Online training"
@@ -27,13 +26,14 @@ POWER = "Statistical power"
 RACE = "Interim analyses"
 SYNTHESIS = "Meta-analysis"
 FRONTIER = "Pareto frontier"
+EXTRAPOLATION = "Extrapolated K"
 GAINS = "Decomposition of gains"
 BILL = "Cost"
 BESIDE = "Published results"
 ADVISED = "Advice"
 DISPUTES = "Verifier disagreements"
 SECTIONS = (
-    *(OTHERS, FRONTIER, RACE, SYNTHESIS, POWER, TRAINING, SWEEP, OPEN_ENDED, CONTAMINATION),
+    *(OTHERS, FRONTIER, RACE, SYNTHESIS, POWER, TRAINING, EXTRAPOLATION, SWEEP, OPEN_ENDED, CONTAMINATION),
     *(GAINS, BILL, BESIDE, ADVISED, DISPUTES),
 )
 
@@ -50,6 +50,10 @@ def _frontier(config: Config) -> bool:
     return bool(asked_for(config, "entry") or config.frontier) and bool(grid.policies(config))
 
 
+def _extrapolation(config: Config) -> bool:
+    return any(entry.phase == "extrapolated" for entry in config.regimes.values()) and bool(grid.policies(config))
+
+
 def _open_ended(config: Config) -> bool:
     return config.open_ended is not None
 
@@ -61,12 +65,10 @@ def _synthesis(config: Config) -> bool:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: `results/tables/{name}.csv`."""
-
     name: str
     title: str
     function: str = ""  # computes it: "module:function" of this package; empty where its rule has a script of its own
-    reads: str = ""  # its arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
+    reads: str = ""  # arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
     section: str = OTHERS  # of the page
     enabled: Callable[[Config], bool] = lambda config: True  # for this configuration
     rule: str = "make_tables"  # writes it
@@ -80,19 +82,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: `results/figures/{name}.svg`."""
-
     name: str
     title: str
     caption: str = ""  # in `captions.yaml`, if a table has the same name
 
     @property
     def caption_name(self) -> str:
-        """Name of its caption."""
         return self.caption or self.name
 
 
-# For each table, first what a reader sees, then how it is made.
 # fmt: off
 TABLES = (
     Table("main", "Table 1: accuracy and cost",
@@ -145,6 +143,12 @@ TABLES = (
     Table("controls", "Gains with control rewards",
           "controls:controls_table", "answers controls seen",
           enabled=lambda config: bool(grid.controls(config)) and bool(grid.policies(config))),
+    Table("extrapolation", "Extrapolated against trained policies",
+          "extrapolation:extrapolation_table", "answers device_hours margin", section=EXTRAPOLATION,
+          enabled=_extrapolation),
+    Table("linearity", "Linearity of the warm-up's weights",
+          "extrapolation:linearity_table", "chains", section=EXTRAPOLATION, enabled=_extrapolation,
+          rule="make_linearity_table"),
     Table("samples", "pass@k and maj@n",
           "samples:sample_table", "sampled equal", enabled=lambda config: bool(grid.sample_files(config)),
           rule="make_sample_table"),
@@ -195,20 +199,19 @@ def table(name: str) -> Table:
 
 
 def tables_of(config: Config) -> dict[str, Table]:
-    """The tables of a configuration's grid by name, in the order of the reports."""
     return {one.name: one for one in TABLES if one.enabled(config)}
 
 
 def tables_of_rule(config: Config, rule: str) -> list[Table]:
     """The tables that a rule writes; all of them where the configuration has none, and the rule therefore no job."""
-    own = [one for one in TABLES if one.rule == rule]
-    return [one for one in own if one.enabled(config)] or own
+    tables = [one for one in TABLES if one.rule == rule]
+    return [one for one in tables if one.enabled(config)] or tables
 
 
 def left_over(config: Config, folder: Path) -> list[Path]:
-    """Files in a folder of tables that this configuration does not have: tables of another configuration or of an
-    earlier version, and the pages that earlier versions made. The advice is not among them: `snakemake advice` makes it
-    for every configuration."""
+    """Return files in a folder of tables that belong to other configurations or earlier versions, without the
+    advice.
+    """
     advised = {table.name for table in TABLES if table.section == ADVISED}
     names = (*(table.name for table in TABLES), *REMOVED)
     gone = [name for name in names if name not in advised | tables_of(config).keys()]
@@ -222,5 +225,4 @@ def figure(name: str) -> Figure:
 
 
 def section_of(name: str) -> str:
-    """The page's heading for a table."""
     return next((table.section for table in TABLES if table.name == name), OTHERS)

@@ -1,4 +1,4 @@
-"""One job, and the table of all jobs. Paths begin with `results/`, as jobs see them."""
+"""One job, and the table of jobs. Paths begin with `results/`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from g2d.experiment.arms import Arm
 from g2d.experiment.stages import RUNNING_ORDER
 from g2d.jobs.stage import FETCHING
+from g2d.policies.settings import ADAPTER_FILES, ALL_FILES
 
 Files = str | list[str]
 Key = tuple[Any, ...]  # rule and wildcards
@@ -19,10 +20,7 @@ DEVICE_STAGES = {*RUNNING_ORDER, "scratch_model", "calibrate_temperature", "draw
 
 
 class Wildcards(SimpleNamespace):
-    """Wildcards of a job, with as much of Snakemake's interface as is used."""
-
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a wildcard that the rule may not have."""
         return getattr(self, name, default)
 
 
@@ -31,14 +29,13 @@ class Job:
     """One job of a grid.
 
     Args:
-        inputs: files by their name in the rule, "" for unnamed ones.
-        outputs: files by their name in the rule.
+        inputs, outputs: files by name, "" for unnamed ones.
         state: computes the params that depend on the configuration.
-        arm: the arm of the policy that it trains.
-        continues: the K of the checkpoint that it continues.
+        arm: arm of the policy that it trains.
+        continues: K of the checkpoint that it continues.
         devices: number of GPUs, if there are any.
-        merged_into: for a shard, the file that its temporary outputs are merged into.
-        settled: whether it samples nothing: its rollouts are merged from shards, or are those of another harvest.
+        merged_into: for a shard, the file that it becomes part of.
+        settled: it samples nothing: rollouts are merged from shards or belong to another harvest.
     """
 
     rule: str
@@ -54,7 +51,6 @@ class Job:
 
     @property
     def key(self) -> Key:
-        """Its key in the table."""
         return key_of(self.rule, vars(self.wildcards))
 
     @property
@@ -64,12 +60,11 @@ class Job:
 
     @cached_property
     def params(self) -> dict[str, Any]:
-        """The params that depend on the configuration: a job with others is stale."""
+        """Params that depend on the configuration; a job with others is stale."""
         return self.state()
 
     @property
     def stage(self) -> str:
-        """The name of its stage in costs and records of attempts."""
         return self.rule.removesuffix("_shard")
 
     @property
@@ -79,19 +74,17 @@ class Job:
 
     @cached_property
     def done(self) -> tuple[str, ...]:
-        """Files that exist when it has finished: the first output of its rule, and its costs, written last."""
+        """Files that exist when it has finished: the rule's first output, and the costs, written last."""
         first = self.outputs["policy"] if "policy" in self.outputs else next(flat(self.outputs))
         bills = [file for file in flat(self.outputs) if file.endswith("cost.json")]
         return str(first), *bills
 
     @property
     def name(self) -> str:
-        """Its name in its costs and the records of its attempts."""
         return self.done[-1].rpartition(".")[0]
 
     @property
     def files(self) -> Iterator[str]:
-        """All files that it reads."""
         return flat(self.inputs)
 
 
@@ -103,28 +96,23 @@ def job_of(
     /,
     **more: Any,
 ) -> Job:
-    """Return a job without training, with the given wildcards and other attributes."""
-    own = {name: more.pop(name) for name in ("devices", "merged_into", "settled") if name in more}
-    return Job(rule, Wildcards(**more), inputs, outputs, state, **own)
+    attributes = {name: more.pop(name) for name in ("devices", "merged_into", "settled") if name in more}
+    return Job(rule, Wildcards(**more), inputs, outputs, state, **attributes)
 
 
 def model_of(wildcards: Mapping[str, str]) -> str:
-    """Return the model that a job belongs to: its wildcard, or the first folder of a policy."""
     return wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
 
 
 def problems_of(name: str) -> str:
-    """Return the file of a set of problems."""
     return f"results/problems/{name}.jsonl"
 
 
 def key_of(rule: str, wildcards: Mapping[str, Any]) -> Key:
-    """Return the key of a job in the table."""
     return (rule, *sorted(wildcards.items()))
 
 
 def flat(named: Mapping[str, Files]) -> Iterator[str]:
-    """Return the files of inputs or outputs in their order."""
     for files in named.values():
         if isinstance(files, str):
             yield files
@@ -134,11 +122,10 @@ def flat(named: Mapping[str, Files]) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class Deferred:
-    """A job that depends on finished results, which are read when it is looked up: a cluster job reads only its own.
+    """A job that depends on finished results. They are read on lookup: a cluster job reads only its own.
 
     Args:
-        key: the key of the job.
-        jobs: yields it, and other jobs that it needs and that may not be in the table.
+        jobs: yields it, and jobs that it needs and that may be missing from the table.
     """
 
     key: Key
@@ -153,11 +140,6 @@ class Jobs(Mapping[Key, Job]):
         self.given = frozenset(given)  # files that no job makes
 
     def __getitem__(self, key: Key) -> Job:
-        """Return a job.
-
-        Raises:
-            KeyError: there is no such job.
-        """
         if key not in self._jobs and len(key) > 1:  # perhaps only a finished result needs it; such a job has wildcards
             self._read()
         job = self._jobs[key]
@@ -177,21 +159,41 @@ class Jobs(Mapping[Key, Job]):
         return len(self._jobs)
 
     def _read(self) -> None:
-        """Look up all jobs, and so read all finished results that the table depends on."""
         while deferred := [key for key, job in self._jobs.items() if isinstance(job, Deferred)]:
             for key in deferred:
                 self[key]
 
     @cached_property
     def makers(self) -> dict[str, Job]:
-        """The job that makes a file, by file."""
         return {file: job for job in self.values() for file in flat(job.outputs)}
+
+    def beside(self, job: Job) -> list[str]:
+        """Return a job's unnamed inputs, and files that it opens beside its inputs: a storage retrieves only inputs.
+
+        They are no inputs without a storage, because a new input makes finished jobs run again.
+        """
+        files = [*job.inputs.get("", [])]
+        for file in job.files:
+            for weights, config in (ADAPTER_FILES, ALL_FILES):
+                files += [file.removesuffix(weights) + config] if file.endswith(f"/{weights}") else []
+            if file.endswith("/base/policy.json"):
+                files += self._base_models[file]
+            elif file.endswith("/policy.json") and job.rule == "record_provenance":
+                files += [other for other in flat(self.makers[file].outputs) if other.endswith("/metrics.jsonl")]
+        return list(dict.fromkeys(files))
+
+    @cached_property
+    def _base_models(self) -> dict[str, list[str]]:
+        """Files of each M0 that a rule makes, by its record. Reads no finished results."""
+        jobs = [job for job in self._jobs.values() if isinstance(job, Job) and job.rule.endswith("_model")]
+        made = {str(job.outputs["policy"]): flat(job.outputs) for job in jobs if "policy" in job.outputs}
+        return {record: [file for file in files if "/base/model/" in file] for record, files in made.items()}
 
     def behind(self, rule: str) -> list[Job]:
         """Return the jobs that the one job of a rule needs, in the order of the table.
 
         Raises:
-            LookupError: a job needs a result that none makes.
+            LookupError: no job makes a needed result.
         """
         return self.needed_for(self[rule,].files, rule)
 

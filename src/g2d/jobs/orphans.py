@@ -107,7 +107,6 @@ bound: int | None = None  # a fork has another PID
 
 
 def _ticks(pid: int) -> str:
-    """Return the start time of a process in clock ticks since the boot."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -41,7 +41,6 @@ def current_run() -> str | None:
 
 
 def _sees_files_of(run: str) -> bool:
-    """Return whether a process has the same mounts as this one."""
     try:
         return Path(f"/proc/{run.partition(' ')[0]}/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
     except OSError:
@@ -49,7 +48,6 @@ def _sees_files_of(run: str) -> bool:
 
 
 def own_folder() -> Path:
-    """Return a folder that no other user can enter."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # a job may inherit it from another machine
     folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
     try:
@@ -89,7 +87,7 @@ def connect(
     """Return a connection as `greeted`, but start a process if none listens; a RuntimeError if it cannot start.
 
     Args:
-        arguments: further command-line arguments, after socket and run.
+        arguments: command-line arguments after socket and run.
         output: its standard output and error; None: as for this process.
     """
     command = [sys.executable, "-m", module, str(socket), run, *map(str, arguments)]
@@ -107,7 +105,6 @@ def connect(
 
 
 def listen(socket: Path) -> Listener:
-    """Listen on a socket that only this user may connect to."""
     socket.unlink(missing_ok=True)
     listener = Listener(str(socket), "AF_UNIX", backlog=QUEUE)
     socket.chmod(0o600)
@@ -172,7 +169,6 @@ def _locked(file: Path, mode: str) -> IO[str] | None:
 
 
 def release() -> None:
-    """End the run's shared engine and wait until the GPU is free."""
     run = current_run()
     engine = None if run is None else greeted(socket_of(run))
     if engine is None:

@@ -27,6 +27,7 @@ from g2d.jobs.kernels import AVX2, pin_embedded
 from g2d.jobs.orphans import end_with_snakemake, name_of, stop, watched, when_ends
 from g2d.jobs.run_process import accept, connect, current_run, listen, only_one, socket_of
 from g2d.jobs.stage import LOGS, go_offline, set_trackio_folder
+from g2d.jobs.storage import enter
 from g2d.jobs.usage import Elsewhere, charge, cpu_seconds, memory_peak
 from g2d.plain import say
 
@@ -51,8 +52,8 @@ LOG = f"{LOGS}/shared_imports.log"
 
 
 def run(main: Callable[[Any], None], snakemake: Any) -> None:
-    """Call a script's `main`; with `share_imports`, in a child of the shared process."""
     end_with_snakemake()  # imports take long
+    enter(snakemake)
     shared = _shared(snakemake)
     if shared is None:
         main(snakemake)
@@ -69,14 +70,11 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
             status = connection.recv()
         except (EOFError, OSError):
             sys.exit(f"{snakemake.rule}: the process that jobs share their imports with has died; its log: {LOG}")
-    sys.exit(status if status >= 0 else 128 - status)  # a shell reports a signal in this way
+    sys.exit(status if status >= 0 else 128 - status)  # as a shell reports signals
 
 
 def _wait_for(connection: Connection, host: str, child: str) -> None:
-    """Wait until the child's status can be read.
-
-    The connection cannot tell that both processes have ended: processes of the child may keep it open.
-    """
+    """Wait until the child's status can be read: processes of the child may keep the connection open."""
     for process in (host, child):
         descriptor = watched(process)
         assert descriptor is not None
@@ -88,14 +86,13 @@ def _wait_for(connection: Connection, host: str, child: str) -> None:
 
 
 def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
-    """Return a connection to a fork of the run's shared process; None: import in this process."""
     run = current_run()
     if "vllm" in (snakemake.params.get("engine"), snakemake.params.get("settings", {}).get("engine")):
         return None
     if not snakemake.config.get("share_imports") or run is None:
         return None
     pin_embedded(snakemake)
-    purpose = f"imports for {[os.environ.get(name) for name in AVX2]}"  # a child cannot choose its kernels any more
+    purpose = f"imports for {[os.environ.get(name) for name in AVX2]}"  # a child cannot change its kernels
     try:
         Path(LOG).parent.mkdir(parents=True, exist_ok=True)
         with open(LOG, "a") as log:
@@ -141,7 +138,6 @@ def _forks_cannot_use_cuda() -> bool:
 
 
 def _serve(socket_file: Path, ends_with: int) -> None:
-    """Fork a child for every job until the run has ended."""
     listener = listen(socket_file)
     socket_fd: int = listener._listener._socket.fileno()  # type: ignore[attr-defined]
     children: dict[int, tuple[Any, Connection]] = {}  # by pidfd

@@ -19,9 +19,10 @@ from g2d.jobs.energy import read as read_energy
 from g2d.jobs.gpus import take as take_gpus
 from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
+from g2d.jobs.storage import enter
 from g2d.plain import say
 
-# Local rules that may use the network; all other stages run offline and without a token.
+# Local rules that may use the network; all others run offline and without a token.
 FETCHING = frozenset({"pretrained_model", "load_problems"})
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 LOGS = Path("results/logs")
@@ -35,9 +36,10 @@ def stage(snakemake: Any) -> Iterator[Meter]:
 
     On an exception or SIGTERM the traceback goes to the log, one line to the terminal, and the process exits with 1.
     """
+    enter(snakemake)
     terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
     end_with_snakemake()
-    # Read when torch is imported: no script imports it before its stage begins.
+    # Read when torch is imported, which no script does before.
     os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)
     pin_embedded(snakemake)
     if "torch" in sys.modules:
@@ -96,7 +98,7 @@ def from_elsewhere(rule: str, files: Iterable[str]) -> list[str]:
 
 
 def go_offline(rule: str | None = None) -> None:
-    """Switch off telemetry, and the Hub for rules that do not fetch; its client reads these variables when imported."""
+    """Switch off telemetry, and the Hub for rules that do not fetch, before its client is imported."""
     os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
     if rule not in FETCHING:
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -105,7 +107,6 @@ def go_offline(rule: str | None = None) -> None:
 
 
 def set_trackio_folder() -> None:
-    """Set trackio's folder; trackio reads it when TRL's GRPO imports it."""
     os.environ["TRACKIO_DIR"] = str(LOGS.resolve() / "trackio")
 
 

@@ -47,8 +47,6 @@ def memory_peak() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Usage of another process (`g2d.rollouts.engine_host`) for a job."""
-
     cpu_s: float
     peak_memory_bytes: int  # since the process started
     device: str | None = None
@@ -60,7 +58,7 @@ _elsewhere: list[Elsewhere] = []
 
 
 def charge(part: Elsewhere) -> None:
-    """Add another process's usage to the cost of this job, except wall time: the job waited for it."""
+    """Add another process's usage to this job's cost, except wall time: the job waited for it."""
     _elsewhere.append(part)
 
 

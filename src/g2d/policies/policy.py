@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """M0, M0 with a LoRA adapter, or a fully trained model."""
-
     policy_id: str  # its folder, relative to the results folder
     model: str  # M0 in the configuration
     regime: str  # base | grpo | dpo | name of an ablation
@@ -78,7 +76,6 @@ class Policy:
 
     @property
     def model_folder(self) -> str:
-        """Folder of the model that an adapter is applied to, or of full weights."""
         return self.weights or self.base
 
     @property
@@ -135,7 +132,6 @@ def _found(folder: str | Path, patterns: Iterable[str]) -> list[Path]:
 
 
 def tokenizer_sha256(folder: str | Path) -> str:
-    """Digest of tokenizer.json, or of the `VOCABULARIES`."""
     if (file := Path(folder, "tokenizer.json")).is_file():
         return sha256(file)
     lines = (f"{file.name} {sha256(file)}\n" for file in _found(folder, VOCABULARIES))
@@ -143,7 +139,6 @@ def tokenizer_sha256(folder: str | Path) -> str:
 
 
 def changed_base_files(policy: Policy) -> list[str]:
-    """Files of M0 that differ from the record."""
     if policy.base_files is None:
         return []
     now = base_files(policy.base)
@@ -268,8 +263,7 @@ def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding = "twice") -> PreTrainedModel:
     """Apply trained weights in a folder to a model, in place.
 
-    An adapter is not merged into bfloat16 weights, which would round most of it away. Applied, it computes the
-    trainer's function except for autocast (docs/performance.md).
+    An adapter is not merged into bfloat16 weights, which would round most of it away (docs/performance.md).
     """
     import torch
 

@@ -36,7 +36,6 @@ def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Po
 
 
 def make_base(name: str, source: EmbeddedModel | ScratchModel | GgufModel, folder: Path) -> Policy:
-    """Create M0 in a folder (copied, trained from scratch, or converted from GGUF) and its record."""
     converted = None
     with atomic_folder(folder) as draft:
         if isinstance(source, EmbeddedModel):

@@ -132,7 +132,6 @@ def rows(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _dataset(key: str, request: Mapping[str, Any], config: Mapping[str, Any], level: int | None) -> Any:
-    """Create the data set of a task; a TaskError if reasoning-gym rejects it."""
     from reasoning_gym.factory import DATASETS, create_dataset
 
     task = request["task"]

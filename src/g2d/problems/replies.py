@@ -89,7 +89,6 @@ def draw_reply(rng: random.Random, place: str, *, politeness: int | None = None,
 
 
 def draw_preference(rng: random.Random, length_bias: float) -> Preference:
-    """Draw a judge's preference between two random replies (Bradley-Terry)."""
     prompt, place = draw_request(rng)
     first, second = draw_reply(rng, place), draw_reply(rng, place)
     difference = worth(first, length_bias) - worth(second, length_bias)

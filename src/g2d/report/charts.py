@@ -1,7 +1,6 @@
-"""Charts as Vega-Lite specifications, for the page and for the files of `figures`.
+"""Charts as Vega-Lite specifications, for one model and benchmark.
 
-Series differ by colour and also by shape, dash or lightness, for grey prints. Each chart takes the rows of one model
-(and benchmark) and is as wide as its container; `styles` has the style of each policy.
+Series differ by colour and also by shape, dash or lightness, for grey prints.
 """
 
 from __future__ import annotations
@@ -41,10 +40,7 @@ SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats
 
 
 def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
-    """Return accuracy against K with intervals, and M0 as a labelled band.
-
-    Policies whose K is not a number of GRPO warm-up steps have a separate axis on the right.
-    """
+    """Draw accuracy against K; policies whose K is not a number of GRPO warm-up steps have a separate axis."""
     rows = drawn(main, styles)
     base, trained = rows[rows["policy"] == "base"], rows[rows["policy"] != "base"]
     of_warmup = pd.Series([style.of_warmup for style in styles_of(trained, styles)], trained.index, bool)
@@ -104,7 +100,7 @@ def against_cost(
     under: Sequence[alt.Chart] = (),
     opacity: Any = alt.Undefined,
 ) -> Spec:
-    """Return accuracy against a cost: a mark per policy, with interval and name.
+    """Draw accuracy against a cost: a mark per policy, with interval and name.
 
     Args:
         rows: policy, group_size, K, series, name, cost, accuracy, ci_low, ci_high.
@@ -133,7 +129,6 @@ def against_cost(
 
 
 def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
-    """Return the rows with `at`, the position of their marks: their cost, moved right if a mark would hide another."""
     occupied: list[tuple[float, float]] = []
     ats = []
     for cost, accuracy in zip(rows["cost"], rows["accuracy"], strict=True):
@@ -155,8 +150,6 @@ PLACES: tuple[dict[str, Any], ...] = (
 
 
 def placed(rows: pd.DataFrame, marks: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
-    """Return the rows whose names fit, with `place`, the first index into `PLACES` at which the name covers no other
-    name or mark in a figure of this size. Other names are shown as tooltips."""
     to_x, to_y = WIDTH / span, HEIGHT / height
     points = [(at * to_x, accuracy * to_y) for at, accuracy in zip(marks["at"], marks["accuracy"], strict=True)]
     boxes = [(x - 5, x + 5, y - 5, y + 5) for x, y in points]
@@ -180,7 +173,6 @@ def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
-    """Pairability, middle band and entropy of the harvest against K (Figure 3), on an axis from 0 to 1."""
     first = harvest["group_size"].dropna().min()
     rows_of_size = harvest[harvest["group_size"].isna() | (harvest["group_size"] == first)]
     metrics = {"pairability": "pairability ρ", "entropy": "entropy H (bits)", "mid_band": "middle band μ"}
@@ -210,7 +202,6 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
 
 
 def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
-    """Prompts of every level that M0 never, sometimes and always solves (Table 4)."""
     kinds = {"all_wrong_share": "never right", "pairable_share": "pairable", "all_correct_share": "always right"}
     rows = calibration.melt(id_vars=["levels", "selected", "n", "pass_at_1"], value_vars=list(kinds), var_name="kind")
     rows = rows.assign(prompts=rows["kind"].map(kinds), order=rows["kind"].map(list(kinds).index))
@@ -328,8 +319,6 @@ def budgets(table: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def pass_at_k(samples: pd.DataFrame, styles: Styles) -> Spec:
-    """pass@k against k, a line per policy of the main grid, with its interval under the pointer; where lines cross, a
-    policy is better with one answer and worse with several."""
     rows = samples[(samples["measure"] == "pass") & samples["policy"].isin(POLICY_NAMES)]
     by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows), interval=_between(rows["ci_low"], rows["ci_high"]))
@@ -345,7 +334,6 @@ def pass_at_k(samples: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def _stacked(rows: pd.DataFrame) -> alt.Chart:
-    """Bars of parts beside each other, in their `order`."""
     return alt.Chart(rows).mark_bar(stroke="white").encode(order="order:Q")
 
 
@@ -359,7 +347,6 @@ def _curves(trained: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
 
 
 def _range(main: pd.DataFrame) -> tuple[float, float]:
-    """The accuracies that the axis spans, a little more than the intervals."""
     low, high = float(main["ci_low"].min()), float(main["ci_high"].max())
     margin = 0.06 * (high - low) or 0.02
     return max(0.0, low - margin), min(1.0, high + margin)
@@ -380,6 +367,5 @@ def _tooltip(rows: pd.DataFrame) -> list[alt.Tooltip]:
 
 
 def _between(low: pd.Series, high: pd.Series) -> list[str]:
-    """Format intervals for tooltips, empty if there is none."""
     bounded = low.notna() & high.notna()
     return [f"{a:.3f} to {b:.3f}" if k else "" for a, b, k in zip(low, high, bounded, strict=True)]

@@ -1,4 +1,4 @@
-"""How far policies are from M0: a chart of gain against divergence, and a sentence on online training."""
+"""Distance of policies from M0: a chart of gain against divergence, and a sentence on online training."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def gain_by_divergence(drift: pd.DataFrame, styles: Styles) -> Spec | None:
 
 
 def equal_gain_sentences(table: pd.DataFrame) -> list[str]:
-    """A sentence for every row of `equal_gain.csv`."""
     several = table["model"].nunique() > 1
     return [_sentence(row, f"{row['model']}, " if several else "") for row in table.to_dict("records")]
 

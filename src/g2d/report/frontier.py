@@ -19,8 +19,6 @@ from g2d.tables.frontier import NOT_TESTED
 
 @dataclass(frozen=True)
 class Axis:
-    """Labels of a cost on the page: on the switch, in a sentence, and below its chart."""
-
     button: str
     words: str
     reading: str
@@ -64,8 +62,6 @@ _DRAWN = ["policy", "K", "group_size", "cost", "accuracy", "ci_low", "ci_high", 
 
 
 def picture(rows: pd.DataFrame, styles: Styles) -> Spec:
-    """Return the policies of one model, benchmark and axis in `frontier.csv` by cost and accuracy, faint if dominated,
-    with the highest accuracy so far as a dashed line."""
     policies = drawn(rows[_DRAWN], styles)
     shown = {"name": None, "status": None, "cost": ".3~s", **SHARES}
     tooltip = tips(shown, name="policy", cost=_cost(rows))
@@ -85,12 +81,10 @@ def picture(rows: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def cheapest_enough(rows: pd.DataFrame) -> list[str]:
-    """Return the names of the cheapest policies within the margin of the best in rows of `frontier.csv`."""
     return [] if rows.empty else list(rows.assign(name=names).loc[rows["cheapest_enough"], "name"])
 
 
 def sentences(rows: pd.DataFrame) -> tuple[str, ...]:
-    """Return the frontier on the tested axis and the cheapest policy that is good enough; nothing without tests."""
     axes = rows.loc[rows["status"] != NOT_TESTED, "axis"]
     if axes.empty:
         return ()
@@ -151,7 +145,6 @@ def _good_enough(rows: pd.DataFrame, weights: str) -> str:
 
 
 def _cost(rows: pd.DataFrame) -> str:
-    """Return the cost that the axis of some rows counts."""
     first = rows.iloc[0]
     return f"{first['currency'] if first['axis'] == 'money' else AXES[str(first['axis'])].words} per seed"
 

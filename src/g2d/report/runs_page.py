@@ -1,4 +1,4 @@
-"""The page of several runs: `g2d compare ... --page`, with the tables, figures and the answer browser of the report."""
+"""The page of several runs: `g2d compare ... --page`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ CAPTION = Markup(
 
 
 def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequence[str] = ()) -> str:
-    """Return the page of these runs as HTML, on some benchmarks or on all."""
     specs: dict[str, Spec] = {}
     first = next(iter(runs))
     sections = []
@@ -65,7 +64,6 @@ def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequ
 
 
 def _value(value: Any) -> str:
-    """A setting as YAML on one line."""
     if isinstance(value, str):
         return value
     return yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False).removesuffix("...\n").strip()

@@ -52,14 +52,12 @@ def parts(settings: Section) -> list[Section]:
 
 
 def reward_of(settings: Section) -> tuple[Reward, Section]:
-    """Return the reward that an entry of `rewards` selects, and its settings."""
     if isinstance(settings, PythonReward):
         return settings.selected
     return REWARDS[settings.reward], settings  # type: ignore[attr-defined]
 
 
 def with_current_name(values: dict[str, Any]) -> dict[str, Any]:
-    """Replace `plugin`, the former name of a package's rewards."""
     return values | {"reward": "python"} if values.get("reward") == PLUGIN else values
 
 
@@ -78,7 +76,6 @@ ADDED = ("version", "content")  # keys that `reward_params` adds
 
 
 def reward_params(settings: Section) -> dict[str, Any]:
-    """Parameters of a job that depends on the reward."""
     if isinstance(settings, ByKind):
         return {kind: reward_params(getattr(settings, kind)) for kind in ByKind.model_fields}
     reward, selected = reward_of(settings)
@@ -87,7 +84,6 @@ def reward_params(settings: Section) -> dict[str, Any]:
 
 
 def made_files(settings: Section) -> list[str]:
-    """Files that a rule must make before the reward can judge."""
     return [file for reward, selected in map(reward_of, parts(settings)) for file in reward.files(selected)]
 
 

@@ -90,7 +90,6 @@ def _in_order(
 def _scored(
     reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context, limit: float | None
 ) -> list[Judgement]:
-    """Give each judgement a finite number, or a status."""
     with deadline(limit), contained():
         judgements = list(reward.score(settings, attempts, context))
     if len(judgements) != len(attempts) or not all(isinstance(judgement, Judgement) for judgement in judgements):

@@ -1,7 +1,6 @@
 """A step of fixed shapes, captured as a CUDA graph: one launch per token instead of hundreds.
 
-Rows and graphs are kept for the next call. On a CPU, tests replace the graph by recording and repeating operations,
-which shows that the steps can be captured.
+On a CPU, tests replace the graph by recording and repeating operations.
 """
 
 from __future__ import annotations
@@ -18,27 +17,24 @@ Step = Callable[[int], None]  # function of the number of columns
 
 
 def bucket(columns: int) -> int:
-    """Round columns up to one of two sizes per doubling: 32, 64, 96, 128, 192, 256, 384, ..."""
+    """Round up to one of two sizes per doubling: 32, 64, 96, 128, 192, 256, 384, ..."""
     step = max(32, 2 ** ((columns - 1).bit_length() - 2))
     return -(-columns // step) * step
 
 
 class CudaGraphs:
-    """CUDA graphs of a step, one per number of columns: the first step is captured, later ones replay it."""
-
     def __init__(self) -> None:
         self._captured: dict[int, torch.cuda.CUDAGraph] = {}
-        self._pool = torch.cuda.graph_pool_handle()  # shared, since no two graphs replay at the same time
+        self._pool = torch.cuda.graph_pool_handle()  # shared: no two graphs replay at the same time
         self._stream = torch.cuda.Stream()
 
     def __call__(self, step: Step, columns: int) -> None:
-        """Take a step over `columns` columns."""
         if columns in self._captured:
             self._captured[columns].replay()
             return
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            step(columns)  # also loads kernels, as is impossible during capture
+            step(columns)  # also loads kernels, which is impossible during capture
         torch.cuda.current_stream().wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
         try:
@@ -53,10 +49,7 @@ class CudaGraphs:
 
 
 class FixedRows:
-    """Rows that keep their number and memory between calls with the same settings.
-
-    `graphs` creates the callable that takes their steps and may record them.
-    """
+    """Rows that keep their number and memory between calls with the same settings."""
 
     def __init__(self, graphs: Callable[[], Callable[[Step, int], None]] = CudaGraphs) -> None:
         self._make = graphs
@@ -76,6 +69,5 @@ class FixedRows:
         return rows
 
     def step(self, columns: int) -> None:
-        """Sample the next token of every row that is not free; `columns` must cover all their tokens."""
         assert self._rows is not None and self._take is not None
         self._take(self._rows.step, min(columns, self._rows.cache.columns))

@@ -36,7 +36,7 @@ def by_policy(
 def grid_order(rows: Iterable[Row], regimes: Sequence[str] = (), k_first: bool = False) -> list[Row]:
     """Sort rows by model, regime, G, K and benchmark; with `k_first` by K before the regime.
 
-    Models and benchmarks keep their order of appearance. So do regimes, by role, unless `regimes` lists them.
+    Models, benchmarks and regimes keep their order of appearance, regimes by role, unless `regimes` lists them.
     """
     rows = list(rows)
     models = list(dict.fromkeys(policy.model for policy, _ in rows))
@@ -53,7 +53,6 @@ def grid_order(rows: Iterable[Row], regimes: Sequence[str] = (), k_first: bool =
 
 
 def by_grid(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
-    """Group rows by model and benchmark, in `grid_order`."""
     grids: dict[tuple[str, str], list[Row]] = {}
     for at in grid_order(rows):
         grids.setdefault((at[0].model, at[1]), []).append(at)
@@ -61,7 +60,6 @@ def by_grid(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
 
 
 def named(seeds: Iterable[PolicyKey], benchmark: str) -> dict[str, Any]:
-    """Return the cells that identify the row of a policy, from the keys of its seeds."""
     key = next(iter(seeds))
     group_size = key.group_size or None
     return {"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": group_size, "benchmark": benchmark}
@@ -84,7 +82,6 @@ def clusters_of(by_key: Mapping[PolicyKey, pd.DataFrame]) -> np.ndarray | None:
 
 
 def m0_of(at: Row) -> Row:
-    """Return the row of M0 on the same model and benchmark."""
     return PolicyKey(at[0].model, "base", 0, 0, None), at[1]
 
 

@@ -26,7 +26,6 @@ PUBLISHED_COLUMNS = columns(
 
 
 def published(name: str) -> pd.DataFrame:
-    """Read a published table, each cell as the printed text; the first line of the file names its source."""
     text = (resources.files("g2d.tables") / "published" / f"{name}.csv").read_text(encoding="utf-8")
     return pd.read_csv(StringIO(text), comment="#", dtype=str, keep_default_na=False)
 
@@ -63,7 +62,6 @@ def _number(text: str | None, divisor: float = 1) -> float | None:
 
 
 def _benchmarks(config: Config) -> list[tuple[str, str]]:
-    """Return the benchmarks of the grid that the paper has, with their columns in Table 1."""
     pairs = []
     for name, source in config.benchmarks.items():
         names = {re.sub(r"[^a-z0-9]", "", str(text).lower()) for text in (name, _last_name(source))}
@@ -72,6 +70,5 @@ def _benchmarks(config: Config) -> list[tuple[str, str]]:
 
 
 def _last_name(source: ModelSource | ProblemSource) -> str | None:
-    """Return the last part of a Hub id or a path."""
     name = getattr(source, "id", None) or getattr(source, "path", None)
     return PurePath(name).name if name else None

@@ -72,7 +72,6 @@ class Pool:
 
 
 def default_workers() -> int:
-    """Cores available to this process, divided by the local ranks."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 

@@ -1,7 +1,7 @@
 """A second opinion on whether an answer equals its reference, independent of Math-Verify and sympy.
 
 Both are normalised as strings, as in the MATH and Minerva graders, and numbers are compared exactly. Rewards do not
-depend on it; the disagreement rate estimates the label noise.
+depend on it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run a training in several processes with accelerate's launcher. The job's own process only forwards signals."""
+"""Run a training in several processes with accelerate's launcher."""
 
 from __future__ import annotations
 
@@ -49,9 +49,7 @@ def launched(
     log: Path,
     meter: Meter,
 ) -> Any:
-    """Call a function in several processes and return the result of the first.
-
-    `g2d.regimes.distributed.messages` must be able to write arguments and result.
+    """Call a function in several processes and return the first one's result.
 
     Raises:
         TrainingStoppedError: a signal stopped it early.
@@ -106,8 +104,6 @@ def require_devices(training: Processes) -> None:
 
 
 class _Launch(threading.Thread):
-    """accelerate's launcher; `failure` is its exception."""
-
     def __init__(self, training: Processes, folder: Path, function: str) -> None:
         super().__init__(name="accelerate", daemon=True)
         self.training, self.folder, self.function = training, folder, function

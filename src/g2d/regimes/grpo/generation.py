@@ -1,7 +1,7 @@
-"""GRPO's completions from `g2d.rollouts`; TRL's generation is not used.
+"""GRPO's completions from `g2d.rollouts` instead of TRL's generation.
 
-transformers decodes with the trained policy itself; vLLM's log-probabilities differ, and its adapter may be older, so
-completions are weighted. Random numbers depend on the step and the position in the batch of all processes.
+vLLM's log-probabilities differ from the trainer's, and its adapter may be older, so completions are weighted. Random
+numbers depend on the step and the position in the batch of all processes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class EngineGeneration:
         """Generate for this trainer.
 
         With `use_vllm`, TRL corrects by the log-probabilities that come with completions, from any engine; with
-        `rollout_func`, its hook for custom generation, it does not.
+        `rollout_func` it does not.
         """
         self._trainer = trainer
         trainer.use_vllm = self._vllm is not None or self._corrects_lag

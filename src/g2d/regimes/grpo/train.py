@@ -127,7 +127,6 @@ def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
 
 
 def _order(warmup: Warmup, microbatches: MicroBatches) -> Order | None:
-    """Order of an update's completions before they are divided; None: TRL's."""
     from g2d.regimes.run.by_length import by_length, by_prompt
 
     if microbatches.tokens:

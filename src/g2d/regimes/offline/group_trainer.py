@@ -138,7 +138,7 @@ def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tupl
 
 
 def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Padded rows of groups, (rollouts, tokens): token ids, attention mask, completion mask."""
+    """Return token ids, attention mask and completion mask of groups, (rollouts, tokens), padded."""
     rows = [(group.prompt, completion) for group in passing for completion in group.completions]
     ids = [torch.tensor(prompt + completion) for prompt, completion in rows]
     masks = [torch.tensor([0] * len(prompt) + [1] * len(completion)) for prompt, completion in rows]

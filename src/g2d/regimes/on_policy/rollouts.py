@@ -96,7 +96,6 @@ class OnPolicyRollouts:
         return self.own_folder if self.synced_at else self._first
 
     def engine(self) -> Engine:
-        """Return vLLM, or transformers with the current weights in a copy of M0."""
         if self._engine is not None:
             return self._engine
         from g2d.rollouts.transformers_engine import TransformersEngine
@@ -119,7 +118,7 @@ class OnPolicyRollouts:
         self._folder.cleanup()
 
     def rollouts_for(self, step: int, sync_weights: Callable[[Path], None]) -> pd.DataFrame:
-        """Judged rollouts, with tokens, of the update after `step` updates.
+        """Return judged rollouts, with tokens, of the update after `step` updates.
 
         `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder.
         """
@@ -142,7 +141,6 @@ class OnPolicyRollouts:
         return {} if self.choice is None else self.choice.metrics(step)
 
     def _last(self, step: int) -> int:
-        """End of a call: updates that the current generator serves."""
         following = self.until if self.sync_every is None else (step // self.sync_every + 1) * self.sync_every
         at_once = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
         if self.choice is not None:
@@ -170,7 +168,6 @@ class OnPolicyRollouts:
         return frame
 
     def _settled(self, choice: PromptChoice, updates: Sequence[int]) -> Iterator[pd.DataFrame]:
-        """Sample updates with the same generator together, then settle them one by one."""
         drawn = self._groups([number for update in updates for number in self._planned[update]])
         for i, update in enumerate(updates):
             of_update = drawn[i * self.per_update : (i + 1) * self.per_update]
@@ -209,7 +206,6 @@ class OnPolicyRollouts:
         return frame
 
     def _at(self, number: int) -> tuple[Problem, int]:
-        """Problem at a position of the order, and its number of earlier visits."""
         if self.choice is not None:
             return self.problems[self.choice.problem(number)], number // len(self.problems)
         return self.problems[self.order[number]], self.times_before[number]
@@ -310,9 +306,5 @@ def train_on_policy(
 
 
 def seed_after(seed: int, start: Policy) -> int:
-    """Seed of a training that continues another one, so that it samples different rollouts.
-
-    Entries with the same start share it.
-    """
     digest = hashlib.sha256(f"{seed}/{start.policy_id}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1  # below 2^31, like all seeds

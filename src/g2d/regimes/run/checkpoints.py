@@ -35,7 +35,7 @@ class Checkpointing(Section):
     every_steps: int | None = key(None, "Gradient steps between checkpoints; null: not by steps.", unit="steps", ge=1)
     keep: Literal["all", "last"] = key(
         "all",
-        "Keep an online training's checkpoints of all K, or only the last (docs/recovery.md).",
+        "Keep an online training's checkpoints of all K, or the last (docs/recovery.md).",
     )
 
 
@@ -66,7 +66,6 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)
 
     def newest(self) -> Path | None:
-        """Newest checkpoint of this job, intact or not."""
         for folder in self._newest_first():
             with suppress(OSError, ValueError):
                 if read_json(folder / MANIFEST)["job"] == self.job:
@@ -74,7 +73,7 @@ class Checkpoints:
         return None
 
     def latest(self) -> Path | None:
-        """Newest usable checkpoint; its cost is added to the meter, and newer unusable ones are deleted."""
+        """Return the newest usable checkpoint; its cost is added to the meter, and newer unusable ones are deleted."""
         shutil.rmtree(self.draft, ignore_errors=True)
         for folder in self._newest_first():
             if is_usable(folder, self.job, self.meter):
@@ -144,7 +143,6 @@ def require_intact(folder: Path) -> dict[str, Any]:
 
 
 def empty(checkpoint: Path) -> None:
-    """Delete all files except the manifest."""
     for part in checkpoint.iterdir():
         if part.is_dir():
             shutil.rmtree(part)

@@ -31,7 +31,7 @@ class TrainingJob:
     seed: int
     work: Path  # kept between attempts
     lora: Lora
-    start: Policy | None = None  # policy to continue; None for M0
+    start: Policy | None = None  # None: M0
     teacher: Policy | None = None
     gradient_checkpointing: bool | Literal["auto"] = "auto"  # auto: on a GPU, if activations do not fit
     shared_prompts: bool | Literal["auto"] = "auto"
@@ -57,14 +57,11 @@ class TrainingJob:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Values that every training depends on, as JSON."""
         return {"version": self.version, "base": as_json(self.base), "lora": self.lora.params(), "seed": self.seed}
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Result besides the files in the work folder."""
-
     log: list[dict[str, Any]]  # row per gradient step, including those before `resume_from`
     recorded: Mapping[str, Any] = field(default_factory=dict)  # entries for the record of the policy
     k: int | None = None  # if training stopped automatically
@@ -72,7 +69,6 @@ class Trained:
 
 
 def train_on(train: Callable[[TrainingJob], Trained], job: TrainingJob, *, meter: Meter) -> Trained:
-    """Train with a meter; called in each process."""
     try:
         return train(replace(job, meter=meter))
     finally:

@@ -71,7 +71,7 @@ def choose_microbatches(
 
 
 def _on_cpu(job: TrainingJob, training: Training, lengths: Lengths, *, resumes: bool) -> MicroBatches:
-    """A checkpoint without a record had plain passes in float32."""
+    """Choose on a CPU; a checkpoint without a record had plain passes in float32."""
     update = training.update if training.passes != "groups" else None
     rows = gcd(training.units, update) if update else training.units
     checkpointing = job.gradient_checkpointing is True or is_sharded()
@@ -88,7 +88,9 @@ def _on_cpu(job: TrainingJob, training: Training, lengths: Lengths, *, resumes: 
 
 
 def _rows_of_groups(rows: int, update: int, group: int, lengths: Lengths) -> int:
-    """Completions per pass with shared prompts, in whole groups if possible, within the tokens of `rows` without."""
+    """Return completions per pass with shared prompts, in whole groups if possible, within the tokens of `rows`
+    without.
+    """
     prompt, completion = lengths
 
     def tokens(n: int) -> int:
@@ -131,7 +133,6 @@ def _on_gpu(job: TrainingJob, training: Training, prompt_tokens: int, free: int,
 
 def card_memory() -> tuple[int, int] | None:
     """Free bytes (least over all processes) and total bytes of the GPU."""
-
     import torch
 
     if not torch.cuda.is_available():
