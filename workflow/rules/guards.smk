@@ -3,6 +3,7 @@
 import glob
 
 from snakemake.common import NOTHING_TO_BE_DONE_MSG
+from snakemake.io import apply_wildcards
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -130,7 +131,7 @@ def edited_files(job):
     """Return a job's external inputs with changed content."""
     given = from_elsewhere(job.rule, job.files)
     try:
-        log = workflow.get_rule(renamed(job.rule)).log[0].format(**vars(job.wildcards)) if given else ""
+        log = apply_wildcards(workflow.get_rule(renamed(job.rule)).log[0], vars(job.wildcards)) if given else ""
         edited = changed_inputs(log, given) if given else []
         return edited + edited_base_files(job) if job.rule in BASE_MODELS else edited
     except (OSError, ValueError) as error:
