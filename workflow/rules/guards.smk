@@ -112,7 +112,7 @@ def plan_what_is_due():
 
 
 def wanted(targets):
-    """Return the files that targets need; all files if a rule of another workflow is among them."""
+    """Return the files that targets need: those of `all` if a rule of another workflow is among them."""
     files = []
     for target in targets:
         if workflow.is_rule(target) and workflow.get_rule(target).has_wildcards():  # of -R: no target
@@ -122,7 +122,7 @@ def wanted(targets):
         else:
             needed = list(workflow.get_rule(target).input) if workflow.is_rule(target) else [os.path.relpath(target)]
             if not all(file in JOBS.makers for file in needed):
-                return list(JOBS.makers)
+                return list(JOBS["all",].files)
         files += needed
     return [file for file in files if file in JOBS.makers]
 
