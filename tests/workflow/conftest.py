@@ -20,7 +20,7 @@ import yaml
 
 from tests.models import SEED
 from tests.shared import made_once
-from tests.workflow import forked
+from tests.workflow import accesses, forked
 
 REPOSITORY = Path(__file__).parents[2]
 # Every run has this token in its environment; test_security.py looks for it in all files.
@@ -63,7 +63,8 @@ class Project:
     def snakemake(self, *arguments: str, anew: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run Snakemake as a user would, with this copy of the package; forked (`forked.py`) unless `anew`."""
         command = ["-m", "snakemake", *arguments]
-        variables = {"HF_HUB_OFFLINE": "1", "HF_TOKEN": SECRET} | environment
+        variables = {"HF_HUB_OFFLINE": "1", "HF_TOKEN": SECRET, accesses.VARIABLE: str(self.root / "accesses.txt")}
+        variables |= environment
         if anew:
             return subprocess.run(**self.process(*command, **variables), check=False)
         status, printed = forked.call(command, self.root, self.environment(**variables))

@@ -37,6 +37,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.workflow import accesses
 from tests.workflow.as_python import HEAVY, LIGHT, NUMBER, VLLM, ask, receive
 
 REPOSITORY = Path(__file__).parents[2]
@@ -258,6 +259,8 @@ def _take_over(caller: socket.socket, python: Path, interrupt: Any) -> str:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    if accesses.VARIABLE in environment:
+        accesses.trace(environment[accesses.VARIABLE])
     tempfile.tempdir = None  # it is remembered from the other environment, and so is the folder:
     sys.modules["snakemake.workflow"].Workflow._rundir = folder  # type: ignore[attr-defined]
     sys.executable = str(python)

@@ -1,7 +1,7 @@
 """Print the jobs of a plan and what they are made from: `python planned_jobs.py SNAKEMAKE_ARGUMENTS`.
 
-JSON: a list of jobs. Each has its rule and wildcards, inputs and outputs (also by name), the `repr` of its parameters,
-its GPUs and the numbers of the jobs that it needs.
+JSON: a list of jobs. Each has its rule and wildcards, inputs and outputs (also by name), its log, the `repr` of its
+parameters, its GPUs and the numbers of the jobs that it needs.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def build_and_keep(self: Workflow, *args: Any, **kwargs: Any) -> None:
             "params": {name: repr(value) for name, value in job.params.items()},
             "input": list(job.input),
             "output": list(job.output),
+            "log": list(job.log),
             "gpus": job.resources.get("gpu", 0),
             "needs": [numbers[other] for other in self.dag.dependencies[job]],
         }

@@ -380,11 +380,34 @@ def test_the_audit_prints_every_time_it_is_asked_for_and_trains_nothing(project:
         shutil.rmtree(project.results)
 
 
+def test_lint_passes_where_only_snakemake_is_installed(project: Project, tmp_path: Path) -> None:
+    """As the workflow catalogue runs it."""
+    script = tmp_path / "only_snakemake.py"
+    script.write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "sys.path[:] = [folder for folder in sys.path if not Path(folder, 'g2d').is_dir()]\n"
+        "from snakemake.cli import main\n"
+        "sys.modules.update(dict.fromkeys(['numpy', 'pandas', 'pyarrow', 'scipy', 'torch', 'transformers', 'trl']))\n"
+        "main(sys.argv[1:])\n"
+    )
+    command, none = [sys.executable, str(script)], os.environ | {"PYTHONPATH": ""}
+    for arguments, status, said in (
+        (["--lint"], 0, "your workflow is in a good condition"),
+        (["--cores", "1", "k0"], 1, "install the package into this environment first"),
+    ):
+        done = subprocess.run(
+            [*command, *arguments], cwd=project.root, env=none, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == status, done.stderr
+        assert said in done.stdout + done.stderr
+
+
 def test_another_snakemake_is_refused_by_name(project: Project, tmp_path: Path) -> None:
     """One in which what the workflow patches may be another thing."""
     for change, version in (
         ("sys.modules['snakemake'].__version__ = '10.1.0'", "10.1.0"),
-        ("del sys.modules['snakemake.dag'].DAG.update_needrun", ""),
+        ("del sys.modules['snakemake.dag'].DAG.needrun_jobs", ""),
     ):
         script = tmp_path / "another.py"
         script.write_text(f"import sys; from snakemake.cli import main; {change}; main(['-n'])")

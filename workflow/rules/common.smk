@@ -3,12 +3,19 @@
 import os
 import re
 import sys
+from importlib.util import find_spec
 from itertools import count, islice
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 from snakemake.io import get_flag_value, is_flagged
 from snakemake.sourcecache import LocalSourceFile
+
+HERE = workflow.current_basedir
+ROOT = Path(HERE.path).parents[1] if isinstance(HERE, LocalSourceFile) else None  # checkout
+INSTALL = "install the package into this environment first (pip install -e .)"
+if ROOT and find_spec("g2d") is None:
+    sys.path.append(str(ROOT / "src"))  # for `snakemake --lint`, which the workflow catalogue runs without the package
 
 try:
     from g2d.experiment import grid
@@ -46,11 +53,10 @@ try:
     from g2d.settings import ConfigError
     from g2d.graph import catalogue
     from g2d.graph.build import build
-    from g2d.graph.job import key_of
-    from g2d.tables import dated_plan
+    from g2d.graph.job import flat, key_of
     from g2d.tables.captions import captions
 except ModuleNotFoundError as error:
-    raise WorkflowError(f"{error}: install the package into this environment first (pip install -e .)")
+    raise WorkflowError(f"{error}: {INSTALL}")
 
 CONFIG_FILES = workflow.configfiles
 if workflow.config_settings.replace_workflow_config and workflow.config_settings.configfiles:
@@ -111,8 +117,6 @@ try:
 except ConfigError as error:
     raise WorkflowError(plain(str(error), lines=True))
 
-HERE = workflow.current_basedir
-ROOT = Path(HERE.path).parents[1] if isinstance(HERE, LocalSourceFile) else None  # checkout
 # Lets jobs in a conda environment or container import the package. TRL reads its files in the locale's encoding.
 if ROOT:
     before = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part != str(ROOT / "src")]
@@ -122,7 +126,8 @@ elif workflow.deployment_settings.deployment_method:
 # In a module, g2d's rules may be renamed but its paths may not.
 renamed = workflow.modifier.modify_rulename
 os.environ.update(PYTHONUTF8="1")
-if "*" in renamed("*"):  # not while `use rule train_dpo ... with` reads this file again
+READ_FIRST = "*" in renamed("*")  # not while `use rule train_dpo ... with` reads this file again
+if READ_FIRST:
     os.environ[RULE_NAMES] = renamed("*")
 if workflow.modifier.path_modifier.replace_prefix("results/x") != "results/x":
     raise WorkflowError(

@@ -1,7 +1,9 @@
-# Steps after planning, before a job runs. `when_planned` in the Snakefile has their order.
+# What Snakemake does not see is forced before it plans (`plan_what_is_due`); the steps of `when_planned` check the plan.
 
 import glob
 
+from snakemake.common import NOTHING_TO_BE_DONE_MSG
+from snakemake.io import apply_wildcards
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -16,6 +18,12 @@ from g2d.jobs.stage import from_elsewhere
 from g2d.regimes.run.checkpoints import MANIFEST, is_whole
 from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
+JOBS_OF_TARGET = {
+    "calibration": {"calibrate", "calibrate_shard"},
+    "advice": {"draw_probe"},
+    "harvest": {"harvest_rollouts", "harvest_rollouts_shard"},
+    "tables": {"make_tables"},
+}
 BASE_MODELS = {"embedded_model", "scratch_model", "gguf_model", "pretrained_model"}  # rules that make M0
 # Configuration files of this run; if results/config.yaml is given, the files it lists.
 RECORD = RESULTS / "config.yaml"
@@ -36,32 +44,96 @@ def jobs_of_g2d(jobs):
     return [job for job in jobs if is_own(job.rule)]
 
 
-def plan_what_is_due(dag):
-    """Plan jobs with missing outputs or changed inputs, and the jobs that depend on them.
+def at_record(is_awaited, steps):
+    """Call the steps once, when Snakemake logs a record.
 
-    Once the tables exist, Snakemake would not make a deleted harvest again. temp() outputs are ignored.
+    Uses a log filter: `onstart` is called after planning, and not in a dry-run.
     """
-    if not workflow.is_main_process:
-        return
-    due = False
-    for job in jobs_of_g2d(dag.jobs):
-        if dag.needrun(job):
+    todo = list(steps) if READ_FIRST and workflow.is_main_process else []
+
+    def call_steps(record):
+        if todo and is_awaited(record):
+            now = todo[:]
+            todo.clear()
+            for step in now:
+                step()
+        return True
+
+    logger.addFilter(call_steps)
+
+
+def before_planning(*steps):
+    at_record(lambda record: event_of(record) == LogEvent.WORKFLOW_STARTED, steps)
+
+
+def when_planned(*steps):
+    """Call steps with the DAG before a job runs."""
+    is_planned = lambda record: event_of(record) == LogEvent.RUN_INFO or record.msg == NOTHING_TO_BE_DONE_MSG
+    at_record(is_planned, [lambda step=step: step(workflow.dag) for step in steps])
+
+
+def event_of(record):
+    return getattr(record, "event", None)
+
+
+def force_jobs_of_targets():
+    """Let `-R <target>` force all jobs of the target.
+
+    A target has no wildcards but the rules of its jobs do, so `harvest` cannot name both. (tests: test_stale.py, test_grid.py)
+    """
+    settings = workflow.dag_settings
+    for target, jobs in JOBS_OF_TARGET.items():
+        if renamed(target) in settings.forcerun:
+            settings.forcerun = {*settings.forcerun, *map(renamed, jobs)} - {renamed(target)}
+
+
+def plan_what_is_due():
+    """Force jobs behind the targets with missing outputs or changed external inputs.
+
+    Once the tables exist, Snakemake would not make a deleted harvest again; it compares large files by time stamp.
+    """
+    settings = workflow.dag_settings
+    targets = {*(settings.targets or [workflow.default_target]), *settings.forcerun}
+    jobs = [job for job in JOBS.needed_for(wanted(targets)) if job.merged_into is None]
+    missing = {job: [file for file in flat(job.outputs) if not is_made(file)] for job in jobs}
+    read_by_finished = {file for job in jobs if not missing[job] for file in job.files}
+    files = {"are missing": [], "have changed": []}
+    for job in jobs:
+        outputs = set(flat(job.outputs))
+        lost = missing[job] if read_by_finished & outputs or len(missing[job]) < len(outputs) else []
+        edited = edited_files(job) if not missing[job] and not STORED else []
+        files["are missing"] += lost
+        files["have changed"] += edited
+        settings.forcerun = {*settings.forcerun, *(outputs if lost or edited else ())}
+    for reason, found in files.items():
+        if found:
+            more = f" and {len(found) - 9} more" if len(found) > 9 else ""
+            logger.info(f"Jobs run again because files {reason}: {', '.join(found[:9])}{more}")
+
+
+def wanted(targets):
+    """Return the files that targets need: those of `all` if a rule of another workflow is among them."""
+    files = []
+    for target in targets:
+        if workflow.is_rule(target) and workflow.get_rule(target).has_wildcards():  # of -R: no target
             continue
-        missing = [file for file in job.output if not is_flagged(file, "temp") and not is_made(file)]
-        edited = edited_files(job) if not missing and not STORED else []
-        dag.reason(job).missing_output.update(missing)
-        dag.reason(job).updated_input.update(edited)
-        due = due or bool(missing or edited)
-    if due:
-        workflow.async_run(dag.update_needrun())
+        if job := JOBS.get((own_name(target),)):
+            needed = [*job.files, *flat(job.outputs)]
+        else:
+            needed = list(workflow.get_rule(target).input) if workflow.is_rule(target) else [os.path.relpath(target)]
+            if not all(file in JOBS.makers for file in needed):
+                return list(JOBS["all",].files)
+        files += needed
+    return [file for file in files if file in JOBS.makers]
 
 
 def edited_files(job):
     """Return a job's external inputs with changed content."""
-    given = from_elsewhere(own_name(job.rule.name), job.input)
+    given = from_elsewhere(job.rule, job.files)
     try:
-        edited = changed_inputs(job.log[0], given) if given else []
-        return edited + edited_base_files(job) if own_name(job.rule.name) in BASE_MODELS else edited
+        log = apply_wildcards(workflow.get_rule(renamed(job.rule)).log[0], vars(job.wildcards)) if given else ""
+        edited = changed_inputs(log, given) if given else []
+        return edited + edited_base_files(job) if job.rule in BASE_MODELS else edited
     except (OSError, ValueError) as error:
         raise WorkflowError(plain(str(error), lines=True))
 
@@ -72,12 +144,14 @@ def edited_base_files(job):
     They are no inputs, because a new input would make the jobs of 0.1.0 run again. Records of 0.1.0 have no digests:
     there, newer files count as changed.
     """
-    record = Path(job.output.policy)
+    record = Path(job.outputs["policy"])
     policy = read_policy(record)
     if policy.base_files is not None or FETCHED[job.wildcards.model].source != "local":
         return changed_base_files(policy)
     files = [file for pattern in BASE_FILES for file in Path(policy.base).glob(pattern)]
-    return [str(file) for file in files if str(file) not in job.input and file.stat().st_mtime > record.stat().st_mtime]
+    return [
+        str(file) for file in files if str(file) not in set(job.files) and file.stat().st_mtime > record.stat().st_mtime
+    ]
 
 
 def refuse_emptied(dag):
@@ -138,10 +212,7 @@ def say_what_looks_newer(dag):
 
 
 def say_hours(dag):
-    """Add hours to Snakemake's job table.
-
-    Uses a log filter because Snakemake has no hook after planning.
-    """
+    """Add hours to Snakemake's job table."""
 
     def on_device(job):
         return job.holds_device and not grid.is_embedded(CONFIG, job.model)
@@ -167,7 +238,7 @@ def say_hours(dag):
     def with_hours(record):
         if workflow.dryrun and str(record.msg).startswith("This was a dry-run"):
             record.msg = "\n".join(filter(None, [hours(), record.msg]))
-        elif not workflow.dryrun and getattr(record, "event", None) == LogEvent.RUN_INFO:
+        elif not workflow.dryrun and event_of(record) == LogEvent.RUN_INFO:
             record.msg = "\n".join(filter(None, [record.msg, hours()]))
         return True
 
@@ -203,7 +274,7 @@ def fold_long_plan(dag):
     listed = set()
 
     def is_first(record):
-        if getattr(record, "event", None) != LogEvent.JOB_INFO or record.rule_name not in listed:
+        if event_of(record) != LogEvent.JOB_INFO or record.rule_name not in listed:
             listed.add(getattr(record, "rule_name", None))
             return True
         return False

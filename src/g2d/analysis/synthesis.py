@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-FEWEST = 3  # studies: with two, the prediction interval has no degree of freedom
+from g2d.analysis import FEWEST_STUDIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ def pool_studies(
         groups: group of each study.
         degrees: degrees of freedom of each variance; None: the variances are known.
     """
-    if len(effects) < FEWEST:
-        raise ValueError(f"{len(effects)} studies: a synthesis takes at least {FEWEST}")
+    if len(effects) < FEWEST_STUDIES:
+        raise ValueError(f"{len(effects)} studies: a synthesis takes at least {FEWEST_STUDIES}")
     y, v = np.asarray(effects, dtype=float), np.asarray(variances, dtype=float)
     n, fixed = len(y), 1 / v
     q = float(fixed @ (y - fixed @ y / fixed.sum()) ** 2)

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from g2d.analysis import FEWEST_STUDIES
 from g2d.experiment import grid
 from g2d.experiment.arms import asked_for
 from g2d.experiment.config import Config
@@ -63,10 +64,8 @@ def _open_ended(config: Config) -> bool:
 
 
 def _synthesis(config: Config) -> bool:
-    from g2d.analysis.synthesis import FEWEST  # imports numpy, which planning avoids
-
     studies = len(config.models) * len(config.benchmarks)
-    return studies >= FEWEST and bool(config.warmup.steps[-1]) and bool(grid.policies(config))
+    return studies >= FEWEST_STUDIES and bool(config.warmup.steps[-1]) and bool(grid.policies(config))
 
 
 @dataclass(frozen=True)

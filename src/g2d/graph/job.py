@@ -195,17 +195,20 @@ class Jobs(Mapping[Key, Job]):
         Raises:
             LookupError: no job makes a needed result.
         """
+        return self.needed_for(self[rule,].files, rule)
+
+    def needed_for(self, files: Iterable[str], rule: str = "") -> list[Job]:
+        """Return the jobs behind files that a rule reads."""
         makers, given = self.makers, self.given
-        todo, needed = [self[rule,]], set[Job]()
+        todo, needed = [(file, rule) for file in files], set[Job]()
         while todo:
-            job = todo.pop()
-            for file in job.files:
-                maker = makers.get(file)
-                if maker is None:
-                    # Files that the configuration names may be anywhere.
-                    if file.startswith("results/") and file not in given and job.rule not in FETCHING:
-                        raise LookupError(f"{file}: {job.rule} needs it, and no rule of this configuration makes it")
-                elif maker not in needed:
-                    needed.add(maker)
-                    todo.append(maker)
+            file, reader = todo.pop()
+            maker = makers.get(file)
+            if maker is None:
+                # Files that the configuration names may be anywhere.
+                if file.startswith("results/") and file not in given and reader not in FETCHING:
+                    raise LookupError(f"{file}: {reader} needs it, and no rule of this configuration makes it")
+            elif maker not in needed:
+                needed.add(maker)
+                todo += [(other, maker.rule) for other in maker.files]
         return [job for job in self.values() if job in needed]

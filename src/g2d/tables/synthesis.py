@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from g2d.analysis import FEWEST_STUDIES
 from g2d.analysis.comparisons import LEVEL
 from g2d.analysis.crossed import error_of_difference, possible
 from g2d.analysis.statistics import simultaneous
-from g2d.analysis.synthesis import FEWEST, Pooled, pool_studies
+from g2d.analysis.synthesis import Pooled, pool_studies
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import Evaluations, by_grid, by_policy, named
 from g2d.tables.families import Paired
@@ -37,7 +38,7 @@ def synthesis_table(evaluations: Evaluations) -> Rows:
     for reference in dict.fromkeys(reference for _, reference in effects):
         families: dict[str, list[tuple[dict[str, Any], Pooled]]] = {}
         for (policy, other), studies in effects.items():
-            if other != reference or len(studies) < FEWEST:
+            if other != reference or len(studies) < FEWEST_STUDIES:
                 continue
             labels = named([policy], "") | {"reference": reference}
             yield from (labels | {"over": STUDY, "n_studies": 1} | study for study in studies.to_dict("records"))
@@ -107,12 +108,12 @@ def _pooled(studies: pd.DataFrame) -> Iterator[tuple[str, str | None, Pooled]]:
         return pool_studies([*rows["difference"]], variances, degrees=[*rows["degrees"]], **correlated)
 
     of_model, benchmarks = studies.groupby("model", sort=False), studies.groupby("benchmark", sort=False)
-    if len(of_model) < FEWEST:
+    if len(of_model) < FEWEST_STUDIES:
         result = pooled(studies, shared=[*studies["of_seeds"]], groups=[*studies["model"]])
         yield f"{len(benchmarks)} benchmarks", None, result
         return
     for benchmark, rows in benchmarks:
-        if len(rows) >= FEWEST:
+        if len(rows) >= FEWEST_STUDIES:
             yield f"models, {benchmark}", str(benchmark), pooled(rows)
     if len(benchmarks) > 1:
         means = of_model.agg(

@@ -1,0 +1,91 @@
+"""File accesses below `results/` of the jobs of a grid, and those that its rules do not declare.
+
+An audit hook of Python sees them, so not files that only native code opens (weights, some Parquet files).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.workflow.conftest import Project
+
+VARIABLE = "G2D_TESTS_ACCESSES"  # file that processes append to: log of the job, "r" or "w", path
+# Every job writes digests and a record of its attempt, which outlives a failure. It compares its inputs, and files made
+# with them such as a tokenizer, with all recorded digests.
+OF_EVERY_JOB = {"w": ("results/attempts/", "results/digests/"), "r": ("results/digests/",)}
+# Reads by rule that are no inputs: a new input would make jobs of finished folders run again.
+NO_INPUTS = {
+    # attempts.csv counts attempts so far; regimes.csv counts the steps of all trainings in the cost.json of a policy.
+    "make_tables": r"results/attempts/.*\.json|.*/metrics\.jsonl",
+    "record_provenance": r".*/metrics\.jsonl",  # written with the policy.json that is an input
+    "write_methods": r"results/plan\.json",  # written before the first training, and no result depends on its date
+    "build_report": r"results/plan\.json",
+}
+
+
+def trace(file: str) -> None:
+    """Append the accesses of this process and its forks to a file."""
+    results, seen = f"{os.getcwd()}/results/", set[tuple[str, str]]()  # noqa: PTH109
+    log = ""
+
+    def note(mode: str, path: Any) -> None:
+        nonlocal log
+        if isinstance(path, int):
+            return
+        whole = os.path.abspath(os.fsdecode(path))  # noqa: PTH100
+        if not whole.startswith(results) or (mode, whole) in seen:
+            return
+        relative = whole.removeprefix(results)
+        if mode == "w" and relative.startswith("logs/") and relative != "logs/shared_imports.log":
+            log = f"results/{relative}"  # a job opens its own first
+            seen.clear()
+        seen.add((mode, whole))
+        if log:
+            with open(descriptor, "a", closefd=False) as lines:
+                lines.write(f"{log}\t{mode}\tresults/{relative}\n")
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            note("w" if arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) else "r", arguments[0])
+        elif event in ("os.rename", "os.link", "os.symlink"):
+            note("w", arguments[1])
+
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    sys.addaudithook(hook)
+
+
+def undeclared(project: Project) -> list[tuple[str, str, str]]:
+    """Return accesses that no rule declares: rule, "r" or "w", and path. Folders do not count, nor temporary files."""
+    printed = project.script(Path(__file__).with_name("planned_jobs.py"))
+    jobs = {job["log"][0]: job for job in json.loads(printed[printed.index("[{") :]) if job["log"]}
+    makers = {file: job for job in jobs.values() for file in job["output"]}
+    accesses = defaultdict[tuple[str, str], set[str]](set)
+    for line in (project.root / "accesses.txt").read_text().splitlines():
+        log, mode, path = line.split("\t")
+        if path == log and mode == "w":  # the job begins: earlier accesses may be of another configuration
+            accesses[log, "r"], accesses[log, "w"] = set(), set()
+        accesses[log, mode].add(path)
+    assert {log for log, _ in accesses} >= set(jobs)  # every job was traced
+    found = []
+    for (log, mode), paths in accesses.items():
+        if (job := jobs.get(log)) is None:
+            continue
+        own = [*job["output"], *job["log"]]
+        beside = [file for given in job["input"] if given in makers for file in makers[given]["output"]]
+        declared = own if mode == "w" else [*own, *job["input"], *beside]
+        for path in sorted(paths):
+            if not (
+                any(path == file or path.startswith(f"{file}/") for file in declared)
+                or path.startswith(OF_EVERY_JOB[mode])
+                or (mode == "r" and re.fullmatch(NO_INPUTS.get(job["rule"], ""), path))
+                or not (project.root / path).is_file()
+            ):
+                found.append((job["rule"], mode, path))
+    return found
