@@ -23,7 +23,7 @@ SELECTED = "selected"
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    name: str  # in the configuration, in rules (`train_{name}`) and in tables
+    name: str  # used in the configuration, rules (`train_{name}`) and tables
     version: int  # raise it if results change
     phase: Phase
     consumes: Literal["prompts", "pairs", "rollouts"]  # part of a harvest, unless online
@@ -31,10 +31,10 @@ class Regime:
     read: Callable[[TrainingJob, Any], Any]
     train: Callable[[TrainingJob], Trained]
     label: str
-    card: str  # origin of a policy; template
-    message: str  # of its rule; template
+    card: str  # template: origin of a policy
+    message: str  # template of its rule's message
     auto_message: str = ""
-    unit: str = ""  # of K, unless offline
+    unit: str = ""  # unit of K, unless offline
     methods: Callable[[Any], str] = lambda settings: ""
     section: str = ""
 
