@@ -198,6 +198,7 @@ def write_informativeness(path: str | Path, summary: Informativeness) -> None:
 
 
 def read_informativeness(path: str | Path) -> Informativeness:
+    """Read a summary; a ValueError names a file that is none."""
     values = read_json(path)
     names = {entry.name for entry in fields(Informativeness)}
     if not NEEDED <= set(values) <= names:

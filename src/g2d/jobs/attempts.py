@@ -182,6 +182,7 @@ def log_of(record: Path, folder: Path) -> Path | None:
 
 
 def read_attempt(file: str | Path) -> Attempt:
+    """Read a record; a ValueError names the file."""
     values = read_json(file)
     try:
         return parse_record(Attempt, values, "record")

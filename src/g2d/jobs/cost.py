@@ -163,6 +163,7 @@ def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str 
 
 
 def read_cost(path: str | Path) -> CostFile:
+    """Read a cost file; a ValueError names it."""
     values = read_json(path)
     if not isinstance(values.get("ancestry"), list):
         raise ValueError(f"{path}: no list `ancestry`, so it is no cost record: delete it to have it made again")

@@ -37,6 +37,7 @@ def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str]
 
 
 def read_digests(results: Path) -> dict[Path, str]:
+    """Return all digests; a ValueError names an unreadable list."""
     lists = sorted((results / FOLDER).rglob("*.sha256"))
     return {Path(file): digest for listed in lists for file, digest in _read_list(listed).items()}
 

@@ -45,6 +45,7 @@ def _users(own_tensors: int) -> str:
 
 
 def processes() -> list[tuple[int, int | None]]:
+    """Return PID and bytes (None if unknown) of every process on the card."""
     try:
         import pynvml
         import torch

@@ -130,7 +130,7 @@ def _on_gpu(job: TrainingJob, training: Training, prompt_tokens: int, free: int,
 
 
 def card_memory() -> tuple[int, int] | None:
-
+    """Return free bytes (least over all processes) and total bytes."""
     import torch
 
     if not torch.cuda.is_available():
