@@ -24,7 +24,7 @@ SELECTED = "selected"  # folder of policies that are copies of the chosen checkp
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    name: str  # in the configuration, in rules (`train_{name}`) and in tables
+    name: str  # used in the configuration, rules (`train_{name}`) and tables
     version: int  # raise it if results change
     phase: Phase
     consumes: Literal["prompts", "pairs", "rollouts"]  # part of a harvest, unless online
@@ -35,7 +35,7 @@ class Regime:
     card: str  # origin of a policy; template
     message: str  # of its rule; template
     auto_message: str = ""
-    unit: str = ""  # of K, unless offline
+    unit: str = ""  # unit of K, unless offline
     methods: Callable[[Any], str] = lambda settings: ""
     section: str = ""  # instead of entries in `regimes`
 
