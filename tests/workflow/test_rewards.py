@@ -173,7 +173,9 @@ def test_a_control_is_compared_with_its_policy_of_the_true_reward(project: Proje
     assert rows.loc[("on-coin/dpo", 0), "rewarded"] == pytest.approx(coins["reward"].mean(), rel=1e-5)
     assert rows.loc[("on-coin/dpo", 0), "right"] == pytest.approx((coins["verdict"] == "correct").mean(), rel=1e-5)
     assert "reward=coin" in set(pd.read_csv(results / "tables/ablations.csv")["change"])
-    (terms,) = pd.read_csv(results / "tables/terms.csv").query("benchmark == 'arithmetic' and level.isna()").itertuples()
+    (terms,) = (
+        pd.read_csv(results / "tables/terms.csv").query("benchmark == 'arithmetic' and level.isna()").itertuples()
+    )
     assert (terms.policy, terms.K) == ("dpo", 0)
     assert terms.null + terms.elicitation + terms.reward == pytest.approx(terms.gain, abs=1e-5)
     assert terms.gain == pytest.approx(accuracy["dpo", 0, 0] - accuracy["base", 0, 0], abs=1e-5)
