@@ -68,8 +68,8 @@ def test_only_jobs_of_the_rewards_run_and_a_changed_reward_runs_dependent_jobs(
     extended: tuple[Project, dict[str, int]], micro_config: dict[str, Any]
 ) -> None:
     project, planned = extended
-    trained = {"train_grpo": 1, "train_dpo": 4, "train_semi_online_dpo": 2, "train_rft": 1, "evaluate": 8}
-    assert planned == trained | {"harvest_rollouts": 4, "build_pairs": 4} | SUMMARIES
+    trained = {"train_grpo": 1, "train_dpo": 5, "train_semi_online_dpo": 2, "train_rft": 1, "evaluate": 9}
+    assert planned == trained | {"harvest_rollouts": 5, "build_pairs": 5} | SUMMARIES
     assert project.planned() == {}
     assert project.snakemake("-n").stdout.count("rewards.short.reward: plugin is now called python") == 1
     changed = with_rewards(micro_config) | {"rewards": REWARDS | {"coin": {"reward": "random", "p": 0.4}}}
