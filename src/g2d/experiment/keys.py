@@ -84,14 +84,14 @@ class PolicyKey:
 
     @property
     def in_rounds(self) -> bool:
-        """Whether K counts rounds, each with a harvest."""
-        return self.kind in REGIMES and REGIMES[self.kind].phase == "rounds"
+        """Whether K counts rounds or stages, each with a harvest."""
+        return self.kind in REGIMES and REGIMES[self.kind].phase in ("rounds", "stages")
 
     @property
     def reference(self) -> PolicyKey:
         """The policy of the main grid that an ablation or entry is compared with, at the same K and G (Table 3).
 
-        Rounds are compared with the first one, DPO on the harvest of M0.
+        Rounds and stages are compared with DPO on the harvest of M0.
         """
         if self.in_rounds:
             return replace(self, regime="dpo", kind="dpo", role="dpo", group_size=0, k=0)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from g2d.regimes.grpo.staged import STAGED_GRPO
 from g2d.regimes.grpo.train import GRPO
 from g2d.regimes.offline.dpo import DPO
 from g2d.regimes.offline.group_dpo import GROUP_DPO
@@ -19,7 +20,8 @@ from g2d.regimes.on_policy.semi_online_dpo import SEMI_ONLINE_DPO
 from g2d.regimes.regime import Entry, Phase, Regime
 
 REGIMES: dict[str, Regime] = {
-    regime.name: regime for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, DISTILLATION, ITERATIVE_DPO)
+    regime.name: regime
+    for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, DISTILLATION, ITERATIVE_DPO, STAGED_GRPO)
 }
 
 # GRPO and DPO have separate sections.

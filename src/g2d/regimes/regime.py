@@ -15,8 +15,9 @@ from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.catalogue import RewardName
 from g2d.settings import Name, Section, Steps, key, repeated
 
-# K steps on fresh rollouts, a training on the harvest of pi_K, or K rounds of harvest and training.
-Phase = Literal["online", "offline", "rounds"]
+# K steps on fresh rollouts, a training on the harvest of pi_K, K rounds of harvest and training, or K stages of one
+# training, each after a harvest.
+Phase = Literal["online", "offline", "rounds", "stages"]
 
 SELECTED = "selected"  # folder of policies that are copies of the chosen checkpoint
 
@@ -61,7 +62,7 @@ class Selects(Section):
 class Entry(Section):
     """Base class of the entries of `regimes`."""
 
-    phase: ClassVar[Phase]  # unit of K: the entry's updates or rounds, or the warm-up steps before its harvest
+    phase: ClassVar[Phase]  # unit of K: the entry's updates, rounds or stages, or the warm-up steps before its harvest
 
 
 class OfflineEntry(Entry):

@@ -198,6 +198,8 @@ def paper_hours(key: PolicyKey, config: Config) -> float:
     none for this training."""
     if key.kind == "base":
         return 0.0
+    if REGIMES[key.kind].phase == "stages":
+        return math.nan
     if key.in_rounds:
         return key.shown_k * (PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"])
     hours = 0.0
