@@ -236,7 +236,9 @@ def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[
     n, fsdp = config.training.processes, config.training.strategy == "fsdp"
     for where, arms in trained.items() if n > 1 else ():
         settings, online = arms[0].settings, arms[0].phase == "online"
-        if isinstance(settings, Warmup):
+        if arms[0].phase == "stages":
+            yield f"{where}: GRPO in stages {ONE} drop the entry"
+        elif isinstance(settings, Warmup):
             yield from _of_a_divided_warmup(where, settings, group_sizes(arms), n)
         elif isinstance(settings, Dpo) or arms[0].regime == "rft":
             yield from _of_divided_passes(f"{where}.dpo" if arms[0].phase == "rounds" else where, settings, n)

@@ -231,6 +231,7 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
     "synthesis": (["reference", "policy", "K"], lambda rows, _: forest(rows)),
     "training": (["model", "measure"], training.course),
     "samples": (["model", "benchmark"], charts.pass_at_k),
+    "stages": (["model", "benchmark"], lambda rows, _: charts.accuracy_by_stages(rows)),
     "cost": (["model"], lambda rows, _: charts.cost_by_stage(rows)),
 }
 

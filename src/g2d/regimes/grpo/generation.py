@@ -149,10 +149,8 @@ class RecordedRollouts:
         self._trainer = trainer
         trainer.use_vllm = False
 
-    def draw(self, prompts: list[list[int]]) -> tuple[list[list[int]], None]:
-        """Return the completions of this process."""
-        first = self._trainer.accelerator.process_index * len(prompts)
-        return self._completions[first : first + len(prompts)], None
+    def draw(self, _prompts: list[list[int]]) -> tuple[list[list[int]], None]:
+        return self._completions, None
 
     def save(self, checkpoint: Path) -> None:
         trainer = self._trainer
