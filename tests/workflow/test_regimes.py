@@ -23,7 +23,7 @@ from tests.workflow.test_grid import metrics
 
 RFT = {"regime": "rft", "learning_rate": 5e-4, "epochs": 1}
 ROUNDS = {"regime": "iterative_dpo", "rounds": [1, 2]}
-STAGED = {"regime": "staged_grpo", "stages": [1, 2], "warmup": {"prompts_per_step": 15}}
+STAGED = {"regime": "staged_grpo", "stages": [1, 2], "warmup": {"prompts_per_step": 30}}
 KTO = {"regime": "kto", "learning_rate": 5e-4, "per_device_batch_size": 16}
 
 
@@ -320,16 +320,16 @@ def test_stages_are_harvests_and_trainings_with_equal_updates_and_completions(
 ) -> None:
     seed = project.results / "micro/seed0/staged"
     n_tokens = {}
-    for folder, n_problems in (("1/harvest/g0/k0", 60), ("2/harvest/g0/k0", 30), ("2/harvest/g2/k1", 30)):
+    for folder, n in (("1/harvest/g0/k0", 4), ("2/harvest/g0/k0", 2), ("2/harvest/g2/k1", 2)):
         drawn = pd.read_parquet(seed / folder / "rollouts.parquet")
-        assert list(drawn.groupby("problem_id").size()) == [2] * n_problems
+        assert list(drawn.groupby("problem_id").size()) == [n] * 60
         n_tokens[folder] = drawn.token_count.sum()
     policies = {at: read_json(seed / at / "policy.json") for at in ("1/g2/k1", "2/g2/k1", "2/g2/k2")}
     assert [policy["k"] for policy in policies.values()] == [1, 1, 2]
     assert policies["2/g2/k2"]["continued_from"] == 1
     trained = [pd.read_parquet(seed / at / "rollouts.parquet") for at in policies]
     assert [(len(rows), sorted(set(rows.step))) for rows in trained] == [
-        *((120, [1, 2, 3, 4]), (60, [1, 2]), (60, [3, 4]))
+        *((240, [1, 2, 3, 4]), (120, [1, 2]), (120, [3, 4]))
     ]
     assert [rows.token_count.sum() for rows in trained] == list(n_tokens.values())
     assert (seed / "2/g2/k1/checkpoint").is_dir()
@@ -341,7 +341,7 @@ def test_stages_are_harvests_and_trainings_with_equal_updates_and_completions(
     assert billed.tokens_generated["harvest_rollouts"] == sum(list(n_tokens.values())[1:])
     stages = pd.read_csv(tables / "stages.csv").query("benchmark == 'arithmetic'")
     assert list(zip(stages.policy, stages.stages, stages.updates, stages.prompts, strict=True))[1:3] == [
-        *(("staged/1", 1, 4, 60), ("staged/2", 2, 4, 60))
+        *(("staged/1", 1, 4, 120), ("staged/2", 2, 4, 120))
     ]
     assert list(stages.policy) == ["dpo", "staged/1", "staged/2", "grpo"]
     assert "stages/micro, arithmetic" in (project.results / "report/index.html").read_text()

@@ -88,21 +88,21 @@ def test_stages_have_grpos_settings_and_their_own(micro_config: dict[str, Any]) 
         job.params["settings"]["warmup"] for job in (last, makers["results/micro/seed0/grpo/g2/k4/policy.json"])
     )
     own = {"epsilon": 0.5, "epsilon_high": 1.0, "negative_veto": 2.0}
-    assert warmup == grpo | own | {"per_device_batch_size": 2, "gradient_accumulation_steps": 15}
+    assert warmup == grpo | own | {"gradient_accumulation_steps": 15}
     folder = "results/micro/seed0/staged/4"
     assert last.inputs["harvest"] == [f"{folder}/harvest/g2/k3/rollouts.parquet"]
     assert last.inputs["checkpoint"] == [f"{folder}/g2/k3/checkpoint"]
     drawn = [makers[f"{folder}/harvest/g{2 if k else 0}/k{k}/rollouts.parquet"].params["settings"] for k in range(4)]
-    assert [(of["stage"]["first"], of["stage"]["prompts"]) for of in drawn] == [(15 * k, 15) for k in range(4)]
+    assert [(of["stage"]["first"], of["stage"]["prompts"]) for of in drawn] == [(30 * k, 30) for k in range(4)]
     assert {(of["harvest"]["samples_per_prompt"], of["harvest"]["temperature"]) for of in drawn} == {(2, 0.8)}
     whole = makers["results/micro/seed0/staged/1/g2/k1/policy.json"].params["settings"]["warmup"]
     assert whole == warmup | {"updates_per_generation": 4}
-    assert gpu_job(config, last).units == 30
-    assert gpu_job(config, makers["results/micro/seed0/staged/1/g2/k1/policy.json"]).units == 4 * 30
+    assert gpu_job(config, last).units == 60
+    assert gpu_job(config, makers["results/micro/seed0/staged/1/g2/k1/policy.json"]).units == 4 * 60
 
 
 def test_a_stage_of_several_passes_draws_several_groups_per_problem(micro_config: dict[str, Any]) -> None:
-    config = staged(micro_config, stages=[1], warmup={"prompts_per_step": 30})
+    config = staged(micro_config, stages=[1])
     (drawn,) = [job for job in grid_jobs(config) if job.rule == "harvest_rollouts" and "staged" in job.name]
     assert drawn.params["settings"]["harvest"]["samples_per_prompt"] == 4
     assert drawn.params["settings"]["stage"] == {"number": 0, "first": 0, "prompts": 120}
