@@ -129,6 +129,16 @@ def test_a_mistake_in_stages_is_named(micro_config: dict[str, Any], entry: dict[
         staged(micro_config, **entry)
 
 
+def test_stages_take_over_what_a_sweep_chooses_for_the_warm_up(micro_config: dict[str, Any]) -> None:
+    sweep = {"development": 20, "regimes": {"warmup": {"learning_rate": [1e-4, 5e-4], "epsilon": [0.1, 0.2]}}}
+    trained = build(staged(micro_config | {"sweep": sweep})).makers["results/micro/seed0/staged/1/g2/k1/policy.json"]
+    assert trained.inputs["choice"] == ["results/micro/sweep/warmup.json"]
+    warmup = trained.params["settings"]["warmup"]
+    assert (warmup["epsilon"], "learning_rate" in warmup) == (0.5, False)
+    with pytest.raises(ConfigError, match=r"sweep\.regimes\.staged: .* write warmup"):
+        staged(micro_config | {"sweep": sweep | {"regimes": {"staged": {"epsilon": [0.1, 0.2]}}}})
+
+
 def test_stages_need_updates_and_one_process(micro_config: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"regimes\.staged: GRPO in stages needs one process"):
         staged(micro_config | {"training": {"processes": 2}})
