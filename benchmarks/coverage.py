@@ -4,8 +4,8 @@ Prints tables of docs/simulations.md. Tests: equally good policies, each warmed-
 then one of them is better. Accuracy: P(correct) = 0.6 + seed effect + difficulty. Harvest: 8 rollouts of 300 prompts.
 Advice: probes of harvests of 1500 prompts at four K that differ by much, by little or by chance.
 
-    python benchmarks/coverage.py [tests pooling entries synthesis table margins power accuracy clusters harvest
-        advice saturation] [--runs 500]
+    python benchmarks/coverage.py [tests pooling unstable entries synthesis table margins power accuracy clusters
+        harvest advice saturation] [--runs 500]
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import scipy
 
 from g2d.advice.probe import step_advice
 from g2d.analysis.comparisons import compare
-from g2d.analysis.crossed import INFLATION, SeedPool, error_of_difference
+from g2d.analysis.crossed import INFLATION, Error, SeedPool, error_of_difference, stable
 from g2d.analysis.informativeness import binary_entropy, corrected
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.analysis.power import Design, decompose, smallest_difference, smallest_margin
@@ -76,8 +76,8 @@ def of_clusters(rng: np.random.Generator, n_seeds: int, sizes: np.ndarray, alike
         return math.sqrt(share) * rng.normal(size=shape)
 
     common = np.repeat(part(alike / 2, n) + part(alike / 2, 2, n), sizes, axis=1)[:, None]
-    own = part((1 - alike) / 3, sizes.sum()) + part((1 - alike) / 3, 2, 1, sizes.sum())
-    latent = common + own + part((1 - alike) / 3, 2, n_seeds, sizes.sum())
+    separate = part((1 - alike) / 3, sizes.sum()) + part((1 - alike) / 3, 2, 1, sizes.sum())
+    latent = common + separate + part((1 - alike) / 3, 2, n_seeds, sizes.sum())
     return (latent < scipy.special.ndtri(TRUTH)).astype(float)
 
 
@@ -90,15 +90,15 @@ def clusters(runs: int) -> None:
     print("|---:|---:|---:|---:|---:|---:|---:|---:|")
     for n_clusters, alike, n_seeds in itertools.product((20, 100), (0.0, 0.8), (1, 3)):
         sizes = np.resize([1, 3, 5, 7, 9], n_clusters)
-        names, rng, found, widths = np.repeat(np.arange(n_clusters), sizes), np.random.default_rng(0), [], []
+        names, rng, outcomes, widths = np.repeat(np.arange(n_clusters), sizes), np.random.default_rng(0), [], []
         for _ in range(runs):
             policy, other = of_clusters(rng, n_seeds, sizes, alike)
             ends = np.array([accuracy_interval(policy, own) for own in (None, names)])
             covered = (ends[:, 0] <= TRUTH) & (ends[:, 1] >= TRUTH)
             differ = [compare(policy, other, clusters=own).p_value <= LEVEL for own in (None, names)]
-            found.append((*covered, *differ))
+            outcomes.append((*covered, *differ))
             widths.append(np.diff(ends)[1, 0] / 2)
-        cells = [f"{share:.1%}" for share in np.mean(found, axis=0)]
+        cells = [f"{share:.1%}" for share in np.mean(outcomes, axis=0)]
         cells.insert(2, f"±{100 * np.mean(widths):.1f} points")
         print(f"| {n_clusters} | {alike:.0%} | {n_seeds} | {' | '.join(cells)} |", flush=True)
 
@@ -133,10 +133,22 @@ def grid(
     return policies.astype(float), afresh((1, n_questions)).astype(float)
 
 
+def pool_of(policies: np.ndarray, *compared: int) -> SeedPool:
+    """Return the pool that g2d uses to compare two of these policies, (n_policies, n_seeds, n_questions)."""
+    return SeedPool.without_unstable(policies.mean(axis=2), compared)
+
+
+def differences_of(policies: np.ndarray) -> Differences:
+    return Differences(list(policies), lambda i, j: pool_of(policies, i, j) if policies.shape[1] > 1 else None)
+
+
 def rejected(difference: np.ndarray, pool: SeedPool, paired: bool, family: int) -> bool:
     """Whether `g2d.analysis.comparisons.compare` has p <= LEVEL / family."""
-    error = error_of_difference(difference, pool, paired)
-    return abs(error.middle) >= error.reach(LEVEL / family)
+    return rejects(error_of_difference(difference, pool, paired), family)
+
+
+def rejects(error: Error, family: int = 1) -> bool:
+    return bool(abs(error.middle) >= error.reach(LEVEL / family))
 
 
 def tests(
@@ -152,25 +164,27 @@ def tests(
     ):
         # Three to one: the reference and the first K scatter more in turn.
         patterns = [np.full(n_k + 1, spread)] if spread is not None else [unequal(n_k + 1, at) for at in (0, 1)]
-        gain, found = (0.05 if accuracy < 0.9 else 0.02), []
+        gain, outcomes = (0.05 if accuracy < 0.9 else 0.02), []
         rng = np.random.default_rng(0)
         for run in range(runs):
             pattern = patterns[run % len(patterns)]
             policies, m0 = grid(rng, n_seeds, pattern, accuracy, 0.0, n_questions)
-            pool = SeedPool(policies.mean(axis=2))
-            deltas = policies[1:] - policies[0]
-            against_m0 = any(rejected(policy - m0, pool, False, n_k + 1) for policy in policies)
-            errors = [error_of_difference(delta, pool, True) for delta in deltas]
-            best = errors[int(pool.accuracies[1:].mean(axis=1).argmax())]
+            against_m0 = any(
+                rejected(policy - m0, pool_of(policies, i), False, n_k + 1) for i, policy in enumerate(policies)
+            )
+            errors = [
+                error_of_difference(policies[i] - policies[0], pool_of(policies, 0, i), True) for i in range(1, n_k + 1)
+            ]
+            best = errors[int(policies[1:].mean(axis=(1, 2)).argmax())]
             wrong = any(abs(error.middle) >= error.reach(LEVEL / n_k) for error in errors)
             covers = [abs(best.middle) < best.reach(LEVEL / size) for size in (1, n_k)]
             policies, _ = grid(rng, n_seeds, pattern, accuracy, gain, n_questions)
-            pool, delta = SeedPool(policies.mean(axis=2)), policies[1] - policies[0]
+            pool, delta = pool_of(policies, 0, 1), policies[1] - policies[0]
             hit = rejected(delta, pool, True, n_k)
             error = error_of_difference(delta, pool, True)
             covered = abs(error.middle - gain) < error.reach(LEVEL)
-            found.append((wrong, against_m0, *covers, hit, covered))
-        errs, errs_m0, single, family, power, covered = np.mean(found, axis=0)
+            outcomes.append((wrong, against_m0, *covers, hit, covered))
+        errs, errs_m0, single, family, power, covered = np.mean(outcomes, axis=0)
         print(
             f"| {n_seeds} | {n_k} | {name} | {accuracy:g} | {errs:.1%} | {errs_m0:.1%} | {single:.1%} | {family:.1%} "
             f"| {100 * gain:.0f} | {power:.0%} | {covered:.1%} |",
@@ -178,13 +192,13 @@ def tests(
         )
 
 
-WAYS = ("pair's own, t", "pooled", "pooled, at least own", "used")  # estimates of the variance between few seeds
+WAYS = ("pair's own, t", "pooled", "pooled, at least own", "counted twice")  # variances between few seeds
 
 
 def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
     """Families of normal accuracies in points: the largest share with a false winner over which policies scatter more,
-    and the power for 3 and 5 points if all scatter by 1 point. `g2d.analysis.crossed` uses `used` below `ENOUGH_SEEDS`
-    and t on the pair's seeds from there on."""
+    and the power for 3 and 5 points if all scatter by 1 point. `g2d.analysis.crossed` counts the variance of the
+    stable policies twice below `ENOUGH_SEEDS`, and uses t on the pair's seeds from there on."""
     rng = np.random.default_rng(0)
 
     def rejects(spread: Sequence[float], n_seeds: int, noise: float, gain: float = 0.0) -> np.ndarray:
@@ -194,13 +208,15 @@ def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
         seen = rng.normal(0, 1, sizes) * np.array(spread)[:, None] + rng.normal(0, noise**0.5, sizes)
         seen[:, 1] += gain
         deltas = seen[:, 1:] - seen[:, :1]
-        own = deltas.var(axis=2, ddof=1) / n_seeds
+        of_pair = deltas.var(axis=2, ddof=1) / n_seeds
         residuals = seen - seen.mean(axis=1, keepdims=True) - seen.mean(axis=2, keepdims=True)
         residuals += seen.mean(axis=(1, 2), keepdims=True)
-        known = 2 * noise / n_seeds
-        pooled = np.maximum(2 * (residuals**2).sum(axis=(1, 2)) / degrees / n_seeds, known)[:, None] + 0 * own
-        cautious = np.maximum(known + min(INFLATION, n / 2) * (pooled - known), own)
-        variances = np.stack([own, pooled, np.maximum(pooled, own), cautious])
+        answer_noise = 2 * noise / n_seeds
+        pooled = (
+            np.maximum(2 * (residuals**2).sum(axis=(1, 2)) / degrees / n_seeds, answer_noise)[:, None] + 0 * of_pair
+        )
+        cautious = np.maximum(answer_noise + min(INFLATION, n / 2) * (pooled - answer_noise), of_pair)
+        variances = np.stack([of_pair, pooled, np.maximum(pooled, of_pair), cautious])
         t = scipy.stats.t.isf(LEVEL / (n - 1) / 2, np.array([n_seeds - 1, degrees, degrees, degrees]))
         return np.abs(deltas.mean(axis=2)) > t[:, None, None] * np.sqrt(variances)
 
@@ -218,12 +234,53 @@ def pooling(runs: int, noise: Sequence[float] = (0.02, 0.4)) -> None:
     for n_k in (2, 3, 5, 7):
         cells = [f"{share:.1%}" for share in errs(3.0, n_k, 2)] + [f"{share:.0%}" for share in finds(5.0, n_k, 2)]
         print(f"| 2 | {n_k} | {' | '.join(cells)} |", flush=True)
-    print("\n| seeds | K > 0 | used errs at 1 : 1 | 3 : 1 | 4 : 1 | 10 : 1 | finds 3 points: pair's own, t | used |")
+    print(
+        "\n| seeds | K > 0 | counted twice errs at 1 : 1 | 3 : 1 | 4 : 1 | 10 : 1 | finds 3 points: pair's own, t "
+        "| counted twice |"
+    )
     print("|---:" * 8 + "|")
     for n_k, n_seeds in itertools.product((3, 7), range(2, 11)):
         cells = [f"{errs(ratio, n_k, n_seeds)[-1]:.1%}" for ratio in (1.0, 3.0, 4.0, 10.0)]
         cells += [f"{share:.0%}" for share in finds(3.0, n_k, n_seeds)[[0, -1]]]
         print(f"| {n_seeds} | {n_k} | {' | '.join(cells)} |", flush=True)
+
+
+def unstable(runs: int, n_policies: int = 4) -> None:
+    """One policy of four scatters more than the others, whose standard deviations are .8 to 3 points (or all 1): errors
+    of pairs without and with it and of families, and coverage and power for a gain of a stable policy."""
+    print(
+        "| seeds | sd of the unstable policy | others | pool | errs: stable pair | pair with the unstable policy "
+        "| family | stable pair: coverage | finds 5 points | 10 points |"
+    )
+    print("|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|")
+    of_one = [(0, j) for j in range(1, n_policies)]
+    cases = ((0.01, None), *((sd, (0.008, 0.03)) for sd in (0.01, 0.03, 0.08, 0.15)))
+    for n_seeds, (sd, others) in itertools.product((3, 5), cases):
+        rng, rows = np.random.default_rng(0), []
+        for _ in range(runs):
+            spread = np.array([sd, *(rng.uniform(*others, n_policies - 1) if others else [sd] * (n_policies - 1))])
+            equal, *gained = (grid(rng, n_seeds, spread, TRUTH, gain)[0] for gain in (0.0, 0.05, 0.1))
+            for every in (True, False):
+
+                def error(policies: np.ndarray, i: int, j: int, every: bool = every) -> Error:
+                    pool = SeedPool(policies.mean(axis=2)) if every else pool_of(policies, i, j)
+                    return error_of_difference(policies[i] - policies[j], pool, True)
+
+                errors = [error(equal, *pair) for pair in of_one]
+                of_gain = [error(policies, 1, 2) for policies in gained]
+                rows.append(
+                    [
+                        rejects(error(equal, 1, 2)),
+                        rejects(errors[0]),
+                        any(rejects(one, n_policies - 1) for one in errors),
+                        abs(of_gain[0].middle - 0.05) < of_gain[0].reach(LEVEL),
+                        *(rejects(one) for one in of_gain),
+                    ]
+                )
+        for pool, shares in (("all", np.mean(rows[::2], axis=0)), ("stable", np.mean(rows[1::2], axis=0))):
+            cells = [f"{share:.1%}" for share in shares[:4]] + [f"{share:.0%}" for share in shares[4:]]
+            scatter = ".8 to 3" if others else "1"
+            print(f"| {n_seeds} | {100 * sd:g} | {scatter} | {pool} | {' | '.join(cells)} |", flush=True)
 
 
 def entries(runs: int) -> None:
@@ -238,7 +295,8 @@ def entries(runs: int) -> None:
             for _ in range(runs):
                 # `grid` gives the gain to the second policy.
                 policies, _ = grid(rng, n_seeds, np.array([0.008, spread, *[0.008] * (n_dpo - 1)]), 0.6, gain)
-                pool = SeedPool(np.delete(policies, 1, axis=0).mean(axis=2), has_both=False)
+                means = np.delete(policies, 1, axis=0).mean(axis=2)
+                pool = SeedPool(means[stable(means)], has_both=False)
                 wrong += rejected(policies[1] - policies[0], pool, True, 1)
             cells.append(f"{wrong / runs:.1%}" if not gain else f"{wrong / runs:.0%}")
         print(f"| {n_dpo} | {n_seeds} | {' | '.join(cells)} |", flush=True)
@@ -249,18 +307,18 @@ def synthesis(runs: int) -> None:
     print("| models | seeds | sd of seeds | gain | mean of these models: p <= 5 % | random effects: p <= 5 % |")
     print("|---:" * 6 + "|")
     for n_models, n_seeds, spread, gain in itertools.product((3, 5), (2, 3, 5), (0.01, 0.02), (0.0, 0.03)):
-        rng, found = np.random.default_rng(0), np.zeros(2)
+        rng, n_rejected = np.random.default_rng(0), np.zeros(2)
         for _ in range(runs):
             errors, effects = [], []
             for _ in range(n_models):
                 policies, _ = grid(rng, n_seeds, np.full(4, spread), rng.uniform(0.4, 0.8), gain)
                 deltas = policies[1] - policies[0]
-                errors.append(error_of_difference(deltas, SeedPool(policies.mean(axis=2)), True))
+                errors.append(error_of_difference(deltas, pool_of(policies, 0, 1), True))
                 effects.append(float(deltas.mean()))
             variances = [error.standard_error**2 for error in errors]
             pooled = pool_studies(effects, variances, degrees=[error.degrees for error in errors])
-            found += [pooled.mean_p_value <= LEVEL, pooled.p_value <= LEVEL]
-        cells = " | ".join(f"{share:.1%}" for share in found / runs)
+            n_rejected += [pooled.mean_p_value <= LEVEL, pooled.p_value <= LEVEL]
+        cells = " | ".join(f"{share:.1%}" for share in n_rejected / runs)
         print(f"| {n_models} | {n_seeds} | {100 * spread:.0f} | {100 * gain:.0f} | {cells} |", flush=True)
 
 
@@ -272,7 +330,7 @@ def table(runs: int) -> None:
     keys += [PolicyKey("m", f"regime{i}", 0, 0, 0, kind="rft", role="entry") for i in range(10)]
     m0 = PolicyKey("m", "base", 0, 0, None)
     for n_seeds, spread in ((1, 0.0), (3, 0.01), (8, 0.01)):
-        rng, found = np.random.default_rng(0), []
+        rng, rejections = np.random.default_rng(0), []
         for _ in range(max(runs // 2, 1)):
             policies, base = grid(rng, n_seeds, np.full(len(keys), spread), 0.78, n_questions=200)
             rows = [(m0, base[0])]
@@ -283,8 +341,10 @@ def table(runs: int) -> None:
             }
             made = comparison_table(evaluations)
             of_regimes = made[made["family"] == "regimes against M0"]
-            found.append([(p <= LEVEL).any() for p in (of_regimes["p_value"], of_regimes["p_holm"], made["p_holm"])])
-        cells = " | ".join(f"{share:.1%}" for share in np.mean(found, axis=0))
+            rejections.append(
+                [(p <= LEVEL).any() for p in (of_regimes["p_value"], of_regimes["p_holm"], made["p_holm"])]
+            )
+        cells = " | ".join(f"{share:.1%}" for share in np.mean(rejections, axis=0))
         print(f"| {n_seeds} | {100 * spread:.0f} | {cells} |", flush=True)
 
 
@@ -298,20 +358,19 @@ def margins(runs: int) -> None:
     print("|---:|---:|---:|---:|---:|---:|---:|")
     for n_seeds, n_k in itertools.product((1, 2, 3, 5, 8), (3, 5)):
         effect = 0.01 if n_seeds > 1 else 0.0
-        rng, spread, shown, found = np.random.default_rng(0), np.full(n_k + 1, effect), [], []
+        rng, spread, shown, errors = np.random.default_rng(0), np.full(n_k + 1, effect), [], []
         for _ in range(runs):
             for gain in (0.0, 0.04):
                 policies, _ = grid(rng, n_seeds, spread, 0.78, gain)
-                pool = SeedPool(policies.mean(axis=2))
-                differences = Differences(policies, lambda i, j, pool=pool: pool if n_seeds > 1 else None)  # noqa: B023
+                differences = differences_of(policies)
                 bounds = smallest_margins(differences, 0.04)
                 if gain:
                     wrong = any(own.margin_shown < gain for i, own in enumerate(bounds) if i != 1)
-                    named = not rejected(policies[1] - policies[0], pool, True, n_k)
-                    found.append((wrong, named, bounds[0].enough))
+                    named = not rejected(policies[1] - policies[0], pool_of(policies, 0, 1), True, n_k)
+                    errors.append((wrong, named, bounds[0].enough))
                 else:
                     shown.append(bounds[0].margin_shown)
-        cells = " | ".join(f"{share:.1%}" for share in np.mean(found, axis=0))
+        cells = " | ".join(f"{share:.1%}" for share in np.mean(errors, axis=0))
         print(f"| {n_seeds} | {n_k} | {100 * effect:.0f} | {100 * np.mean(shown):.1f} points | {cells} |", flush=True)
 
 
@@ -338,21 +397,19 @@ def power(runs: int, n_questions: int = 500, accuracy: float = 0.78) -> None:
         answered, _ = grid(np.random.default_rng(1), 8, spreads, accuracy, 0.0, 20_000)
         components = replace(decompose(answered).components, policy_seed=float(spreads[0]) ** 2)
         low, high = (smallest_difference(components, design, shared) for shared in (False, True))
-        margin, found = smallest_margin(components, design), np.zeros(3)
+        margin, hits = smallest_margin(components, design), np.zeros(3)
         for _ in range(runs):
             other, _ = grid(rng, n_seeds, spreads, accuracy, low, n_questions)
             same, _ = grid(rng, n_seeds, spreads, accuracy, 0.0, n_questions)
-            pool = SeedPool(same.mean(axis=2)) if n_seeds > 1 else None
-            differences = Differences(list(same), lambda i, j, pool=pool: pool)
-            found[2] += smallest_margins(differences, 0.02)[0].margin_shown <= margin
+            hits[2] += smallest_margins(differences_of(same), 0.02)[0].margin_shown <= margin
             same[1] = np.maximum(same[1], rng.random(n_questions) < high / (1 - accuracy))
             for way, policies in enumerate((other, same)):
-                compared = compare(policies[1], policies[0], SeedPool(policies.mean(axis=2)), 3)
-                found[way] += compared.p_value <= LEVEL / 3
+                compared = compare(policies[1], policies[0], pool_of(policies, 0, 1), 3)
+                hits[way] += compared.p_value <= LEVEL / 3
         held = ""
         if n_seeds > 1:
             held = f"{np.mean([_holds(rng, spreads, accuracy, design, (low, high)) for _ in range(runs // 5)]):.0%}"
-        shares = found / runs
+        shares = hits / runs
         print(
             f"| {n_seeds} | {100 * spread if n_seeds > 1 else 0:g} | {100 * low:.1f} points | {shares[0]:.0%} "
             f"| {100 * high:.1f} points | {shares[1]:.0%} | {held} | {100 * margin:.1f} points | {shares[2]:.0%} |",
@@ -365,8 +422,11 @@ def _holds(
 ) -> bool:
     """Whether a grid of this design prints a range that holds both differences, to 2 % of them."""
     answered, _ = grid(rng, design.n_seeds, spreads, accuracy, 0.0, design.n_questions)
-    found = decompose(answered)
-    least, most = (replace(found.components, policy_seed=sd**2) for sd in (found.seed_sd_low, found.seed_sd_high))
+    decomposition = decompose(answered)
+    least, most = (
+        replace(decomposition.components, policy_seed=sd**2)
+        for sd in (decomposition.seed_sd_low, decomposition.seed_sd_high)
+    )
     below = smallest_difference(least, design, shared=False) <= 1.02 * truth[0]
     return below and smallest_difference(most, design) >= 0.98 * truth[1]
 
@@ -388,8 +448,10 @@ def correction(runs: int, n_prompts: int = 300, n: int = 8) -> None:
             fixed.append(corrected(table))
         cells = []
         for i in range(2):
-            found = [f"{np.mean(values, axis=0)[i]:.3f} ± {np.std(values, axis=0)[i]:.3f}" for values in (plain, fixed)]
-            cells += [f"{truth[i]:.3f}", *found]
+            estimates = [
+                f"{np.mean(values, axis=0)[i]:.3f} ± {np.std(values, axis=0)[i]:.3f}" for values in (plain, fixed)
+            ]
+            cells += [f"{truth[i]:.3f}", *estimates]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
@@ -414,16 +476,16 @@ def advice(runs: int, n_prompts: int = 1500, n: int = 8) -> None:
                 harvests[HarvestKey("m", 2 if k else 0, k, 0)] = pd.DataFrame(
                     {"problem_id": np.arange(n_prompts), "n": n, "correct": correct, "p_hat": correct / n}
                 )
-            found = step_advice({key: frame.head(n_probed) for key, frame in harvests.items()}, n_prompts)
+            steps = step_advice({key: frame.head(n_probed) for key, frame in harvests.items()}, n_prompts)
             truth = step_advice(harvests, n_prompts)
             inside.append(
                 [
-                    ((found[f"{name}_low"] <= truth[name]) & (truth[name] <= found[f"{name}_high"])).mean()
+                    ((steps[f"{name}_low"] <= truth[name]) & (truth[name] <= steps[f"{name}_high"])).mean()
                     for name in ("n_pairs", "entropy", "mid_band")
                 ]
             )
-            right.append(bool(truth["entropy"][found["advised"].argmax()] == truth["entropy"].max()))
-            chance.append(found["p_best_entropy"][found["advised"].argmax()])
+            right.append(bool(truth["entropy"][steps["advised"].argmax()] == truth["entropy"].max()))
+            chance.append(steps["p_best_entropy"][steps["advised"].argmax()])
         covered = " | ".join(f"{share:.1%}" for share in np.mean(inside, axis=0))
         print(f"| {name} | {n_probed} | {covered} | {np.mean(right):.0%} | {np.mean(chance):.0%} |", flush=True)
 
@@ -442,19 +504,19 @@ def saturating(runs: int, n_questions: int = 500) -> None:
         for _ in range(runs):
             difficulty = rng.uniform(-0.25, 0.25, n_questions)
             before = (rng.random((1, n_questions)) < 0.4 + difficulty).astype(float)
-            own = [
+            correct = [
                 (rng.random((n_seeds, n_questions)) < a + difficulty + rng.normal(0, effect, (n_seeds, 1))).astype(
                     float
                 )
                 for a in accuracies
             ]
-            found = saturation(steps.tolist(), before, own)
-            statuses.append(found.status)
-            if found.status == "fits":
+            fitted = saturation(steps.tolist(), before, correct)
+            statuses.append(fitted.status)
+            if fitted.status == "fits":
                 wanted = (truth[0], truth[1], truth[1] * 9 ** (1 / truth[2]))
-                parts = (found.asymptote, found.midpoint, found.nearly)
+                parts = (fitted.asymptote, fitted.midpoint, fitted.nearly)
                 covered.append([not (e.low > w or e.high < w) for e, w in zip(parts, wanted, strict=True)])
-                widths.append(found.asymptote.high - found.asymptote.low)
+                widths.append(fitted.asymptote.high - fitted.asymptote.low)
         shares = [f"{np.mean([s == one for s in statuses]):.0%}" for one in ("fits", "no sigmoid", "not saturated")]
         shares += [f"{share:.1%}" for share in np.mean(covered, axis=0)] if covered else ["", "", ""]
         width = f"±{50 * np.mean(widths):.1f} points" if widths else ""
@@ -466,6 +528,7 @@ SEEDS = (1, 2, 3, 5, 8, 10)
 if __name__ == "__main__":
     simple = {
         "pooling": pooling,
+        "unstable": unstable,
         "entries": entries,
         "synthesis": synthesis,
         "table": table,

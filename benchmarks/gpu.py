@@ -95,7 +95,7 @@ def interpreter(out: Path) -> Path:
 
 def surroundings(out: Path, device: str) -> dict[str, str]:
     """The environment of every part: nothing is fetched, nothing is written but below OUT."""
-    own = {
+    variables = {
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         "HF_HUB_OFFLINE": "1",
@@ -104,7 +104,7 @@ def surroundings(out: Path, device: str) -> dict[str, str]:
         "TRITON_CACHE_DIR": str(out / "cache/triton"),
         "TOKENIZERS_PARALLELISM": "false",
     }
-    return os.environ | own | ({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {})
+    return os.environ | variables | ({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {})
 
 
 def install(wheels: Path, python: Path) -> None:

@@ -97,7 +97,7 @@ def errors(runs: int) -> None:
     for n, (name, low, high) in (
         (n, own) for n in (3, 6, 12) for own in (("0", 0, 0), ("1", 1, 1), ("2", 2, 2), ("1 or 2", 1, 2))
     ):
-        rng, found = np.random.default_rng([n, *name.encode()]), []
+        rng, outcomes = np.random.default_rng([n, *name.encode()]), []
         for run in range(runs):
             spread = np.full(n, float(low))
             spread[run % 2] = high  # the reference or the first K, in turn: variances 4 to 1
@@ -105,14 +105,14 @@ def errors(runs: int) -> None:
             looks = race(plan, answers(rng, equal, spread))
             ahead = np.where(np.arange(n) % 2, MARGIN, 0.0)
             other = race(plan, answers(rng, ahead, spread))[-1]
-            found.append(
+            outcomes.append(
                 (
                     any(is_wrong(own, equal) for own in looks[-1].comparisons),
                     misses(looks, equal),
                     any(is_wrong(own, ahead) for own in other.comparisons),
                 )
             )
-        cells = " | ".join(f"{share:.1%}" for share in np.mean(found, axis=0))
+        cells = " | ".join(f"{share:.1%}" for share in np.mean(outcomes, axis=0))
         print(f"| {n} | {name} | {cells} |", flush=True)
 
 
@@ -126,7 +126,7 @@ def savings(runs: int) -> None:
     print("|---|---:|" + "---:|" * (3 + 3 * len(plans)))
     everything = []
     for (name, truth), sd in ((own, sd) for own in TRUTHS.items() for sd in (0.5, 1.0, 2.0)):
-        rng, found = np.random.default_rng([len(everything)]), []
+        rng, rows = np.random.default_rng([len(everything)]), []
         for _ in range(runs):
             right = answers(rng, truth, np.full(5, sd))
             fixed, by_hochberg = (race(plan_of(5, (MOST_SEEDS,), steps=s), right)[-1] for s in ("holm", "hochberg"))
@@ -135,8 +135,8 @@ def savings(runs: int) -> None:
             for plan in plans.values():
                 last = race(plan, right)[-1]
                 row += [hours(last) / hours(fixed), *_decided(last, truth), hours(last, True) / hours(fixed, True)]
-            found.append(row)
-        everything.append(np.mean(found, axis=0))
+            rows.append(row)
+        everything.append(np.mean(rows, axis=0))
         _row(f"| {name} | {sd:g} |", everything[-1])
     _row("| mean | |", np.mean(everything, axis=0))
     print(
@@ -151,10 +151,10 @@ def _decided(last: Look, truth: Sequence[float]) -> tuple[float, bool]:
 
 
 def _row(name: str, values: np.ndarray) -> None:
-    fixed, own = values[:3], values[3:].reshape(-1, 4)
+    fixed, by_plan = values[:3], values[3:].reshape(-1, 4)
     cells = [
         f" {fixed[0]:.3f} | {fixed[1]:.3f} | {fixed[2]:.1%} |",
-        *(f" {h:.3f} | {d:.3f} | {w:.1%} |" for h, d, w, _ in own),
+        *(f" {h:.3f} | {d:.3f} | {w:.1%} |" for h, d, w, _ in by_plan),
     ]
     print(name + "".join(cells), flush=True)
 

@@ -3,8 +3,8 @@
     python benchmarks/real_model_training.py --model path/to/SmolLM2-135M-Instruct --baseline ../before --out DIR
 
 Measured in CPU seconds of one thread, each case in a separate process, one after another: the steps after the first,
-the part of a GRPO step besides drawing completions, and the peak of memory. `--baseline` is a checkout of an earlier
-commit. All read the same prompts of arithmetic with a worked example; LoRA has rank 16 and no dropout.
+the part of a GRPO step besides drawing completions, and the peak of memory. `--baseline` is a checkout of c20bd9b.
+All read the same prompts of arithmetic with a worked example; LoRA has rank 16 and no dropout.
 """
 
 from __future__ import annotations
@@ -18,18 +18,28 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 GROUP, TOKENS, PAIRS = 8, 20, 16
+AT_BASELINE = {  # modules by their names there
+    "grpo.generation": "grpo_generation",
+    "grpo.keys": "warmup",
+    "grpo.train": "grpo",
+    "grpo.trainer": "grpo_trainer",
+    "offline.dpo": "dpo",
+    "offline.pair_trainer": "pair_trainer",
+    "run.job": "job",
+}
 EXAMPLE = "Solve the problem. For example, for 3 + 4 the answer is 3 + 4 = 7, so write \\boxed{7}. What is "
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, help="folder in Hugging Face format")
-    parser.add_argument("--baseline", type=Path, help="checkout of an earlier commit")
+    parser.add_argument("--baseline", type=Path, help="checkout of c20bd9b, the commit before shared prompts")
     parser.add_argument("--out", type=Path, required=True, help="folder for results.json")
     parser.add_argument("--completions", type=int, nargs="+", default=[16, 64], help="of a step of GRPO")
     parser.add_argument("--steps", type=int, default=3, help="steps of each case, the first not counted")
@@ -37,10 +47,12 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.case:
         code, kind, size = arguments.case
+        for name, there in AT_BASELINE.items() if code == "baseline" else ():
+            sys.modules[f"g2d.regimes.{name}"] = import_module(f"g2d.regimes.{there}")
         print(json.dumps(CASES[kind, code == "trl"](arguments.model, int(size), arguments.steps, code)))
         return
     here = Path(__file__).resolve().parents[1]
-    trees = {"this tree": here, "this tree, float32": here, "trl": here}
+    trees = {"this tree": here, "this tree, bfloat16": here, "trl": here}
     if arguments.baseline:
         trees["baseline"] = arguments.baseline.resolve()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -134,8 +146,8 @@ def _job(model: Path, data: Any, settings: Any, work: str, code: str, **own: Any
     from g2d.policies.settings import Lora
     from g2d.regimes.run.job import TrainingJob
 
-    if code == "this tree, float32":
-        own["precision"] = "float32"
+    if code == "this tree, bfloat16":
+        own["precision"] = "bfloat16"
     return TrainingJob(_policy(model), data, settings, lora=Lora(dropout=0.0), seed=0, work=Path(work), **own)
 
 

@@ -30,7 +30,6 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a subcommand; errors are one line on stderr."""
     parser = argparse.ArgumentParser(prog="g2d", description="Tools of the G2D experiment.")
     parser.add_argument("--version", action="version", version=f"g2d {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

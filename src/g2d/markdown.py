@@ -19,12 +19,11 @@ _SYNTAX = re.compile(
     """,
     re.VERBOSE,
 )
-_NUMBERED = re.compile(r"^(\d{1,9})([.)])")  # numbered list
+_NUMBERED = re.compile(r"^(\d{1,9})([.)])")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
 def literal(text: str) -> str:
-    """Return text escaped for a paragraph, a heading or a table cell, in one line."""
     return _NUMBERED.sub(r"\1\\\2", _SYNTAX.sub(r"\\\g<0>", plain(text)))
 
 
@@ -34,14 +33,12 @@ def shown(markdown: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return text in a code span."""
     fence = "`" * (_longest_run(text) + 1)
     padding = " " if text[:1] == "`" or text[-1:] == "`" else ""
     return f"{fence}{padding}{plain(text)}{padding}{fence}"
 
 
 def fenced(text: str, language: str = "") -> str:
-    """Return lines in a block of code."""
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}{language}\n{plain(text, lines=True).rstrip()}\n{fence}"
 

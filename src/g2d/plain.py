@@ -35,5 +35,4 @@ def first_line(error: Exception) -> str:
 
 
 def say(text: str = "", file: TextIO | None = None) -> None:
-    """Print lines of text immediately."""
     print(plain(text, lines=True), file=file, flush=True)

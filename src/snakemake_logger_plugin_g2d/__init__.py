@@ -1,11 +1,9 @@
-"""One line that says what runs, how far it is and how long it will take, and accuracies as soon as they are known.
+"""Progress of a run in one line, and accuracies as soon as they are known.
 
     snakemake --cores 2 --logger g2d
 
-A logger plugin as Snakemake defines them: it replaces what Snakemake prints about a run and changes nothing else; the
-complete log stays in `.snakemake/log`. On a terminal the line is updated in place, elsewhere a line is printed now and
-then. Warnings and errors are printed as ever, and so is everything where no job runs (`-n`, `--unlock`, nothing to be
-done). `--quiet all` turns it off.
+It replaces what Snakemake prints about a run; the complete log stays in `.snakemake/log`. Warnings, errors and runs
+without jobs are printed as usual.
 """
 
 from __future__ import annotations
@@ -25,16 +23,14 @@ from snakemake_logger_plugin_g2d.accuracies import Accuracies
 from snakemake_logger_plugin_g2d.calibration import mixed_outcomes
 from snakemake_logger_plugin_g2d.remaining import Remaining
 
-LINE_EVERY = 20.0  # seconds, where there is no terminal
+LINE_EVERY = 20.0  # seconds between lines, without a terminal
 CLEAR = "\r\033[K"
 
 
 class LogHandler(LogHandlerBase):
-    """Prints the progress of a run."""
-
     writes_to_stream = True
     writes_to_file = False
-    has_filter = False  # Snakemake's own then obeys --quiet
+    has_filter = False  # Snakemake's filter then obeys --quiet
     has_formatter = False
     needs_rulegraph = False
 
@@ -43,15 +39,15 @@ class LogHandler(LogHandlerBase):
         self.live = self.stream.isatty() and os.environ.get("TERM") != "dumb"
         self.remaining = Remaining()
         self.accuracies = Accuracies()
-        self.jobs: dict[int, LogRecord] = {}  # that run or have run
+        self.jobs: dict[int, LogRecord] = {}  # started jobs
         self.running: dict[int, str] = {}
-        self.held: list[str] = []  # said before any job ran; of interest where none does
+        self.held: list[str] = []  # messages before the first job, printed if none runs
         self.is_shown = False
         self.printed_at = -LINE_EVERY
         self.closed = threading.Event()
 
     def emit(self, record: LogRecord) -> None:
-        """Take note of an event of Snakemake's, or print a message."""
+        """Record an event of Snakemake, or print a message."""
         event = getattr(record, "event", None)
         try:
             if event == LogEvent.RUN_INFO and not self.common_settings.dryrun:
@@ -71,13 +67,13 @@ class LogHandler(LogHandlerBase):
                 self._print(self.format(record))
             elif event is None and not self.remaining.total:
                 self.held.append(self.format(record))
-        except BrokenPipeError:  # `| head`: nobody reads on
+        except BrokenPipeError:  # `| head`
             pass
         except Exception:
             self.handleError(record)
 
     def close(self) -> None:
-        """Leave the terminal as it was; where no job ran, say what Snakemake said."""
+        """Restore the terminal; if no job ran, print Snakemake's messages."""
         self.closed.set()
         with self.lock:  # type: ignore[union-attr]
             self._clear()

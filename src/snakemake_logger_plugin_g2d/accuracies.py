@@ -1,4 +1,4 @@
-"""The first table of a run: accuracies, a line for every policy as soon as it has answered all benchmarks."""
+"""The first table of a run: a line for every policy as soon as it has answered all benchmarks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ WIDTH = 26
 
 
 class Accuracies:
-    """Collects finished evaluations of the configuration that `results/config.yaml` records."""
-
     def __init__(self) -> None:
         self._found: dict[str, dict[str, float]] = {}
         self._has_header = False
 
     def add(self, wildcards: Mapping[str, str], output: Sequence[str]) -> list[str]:
-        """Read an evaluation; the lines of the table that it completes, the header before the first."""
+        """Read an evaluation; return the lines that it completes, the header before the first."""
         import pyarrow.parquet as pq
         import yaml
 
@@ -25,9 +23,9 @@ class Accuracies:
         with open("results/config.yaml", encoding="utf-8") as file:
             config = Config.model_validate(yaml.safe_load(file))
         rewards = pq.read_table(output[0], columns=["reward"])["reward"].to_pylist()
-        found = self._found.setdefault(wildcards["policy"], {})
-        found[wildcards["benchmark"]] = sum(rewards) / len(rewards)
-        if set(found) != set(config.benchmarks):
+        accuracies = self._found.setdefault(wildcards["policy"], {})
+        accuracies[wildcards["benchmark"]] = sum(rewards) / len(rewards)
+        if set(accuracies) != set(config.benchmarks):
             return []
         lines = [] if self._has_header else [_row("accuracy", list(config.benchmarks))]
         self._has_header = True
@@ -36,7 +34,7 @@ class Accuracies:
         if not key.group_size and where:
             del where[1]
         label = " ".join([key.label, *where] if len(config.models) == 1 else [key.model, key.label, *where])
-        return [*lines, _row(label, [f"{100 * found[benchmark]:.1f} %" for benchmark in config.benchmarks])]
+        return [*lines, _row(label, [f"{100 * accuracies[benchmark]:.1f} %" for benchmark in config.benchmarks])]
 
 
 def _row(label: str, cells: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The warning about a calibration that leaves next to nothing to learn from."""
+"""A warning if few prompts of a calibration have mixed outcomes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def mixed_outcomes(wildcards: Mapping[str, str], output: Sequence[str]) -> list[str]:
-    """Lines to print after `select_training_set`: the warning of `few_mixed`, if there is one."""
+    """Return the lines to print after `select_training_set`."""
     from g2d.analysis.calibration import LEVEL_COLUMNS, few_mixed
     from g2d.tables.frames import read_table
 

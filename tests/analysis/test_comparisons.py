@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest, t
+from scipy.stats import binomtest, f, t
 
 from g2d.analysis.comparisons import Comparison, compare, sign_flip_p
-from g2d.analysis.crossed import Error, SeedPool, error_of_difference, mean_squares
+from g2d.analysis.crossed import ENOUGH_SEEDS, Error, SeedPool, error_of_difference, mean_squares, stable
 from g2d.analysis.statistics import holm
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table, margin_table
@@ -208,6 +208,47 @@ def test_an_entry_whose_seeds_scatter_more_than_dpos_is_called_different_in_at_m
     assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.01, wrong / runs
 
 
+def test_the_most_variable_policy_leaves_the_pool_by_hand():
+    """Accuracies of three seeds are m - x, m, m + x, with x = .2, 0, 0 and a fourth. Squared residuals: 2 (x - mean)^2.
+    Shukla's variance of the first is its own times 4 / 3, tested against half of the rest, 2 and 4 degrees of freedom.
+    """
+    accuracies = np.array([[0.3, 0.5, 0.7], [0.5] * 3, [0.4] * 3, [0.55, 0.6, 0.65]])  # mean .0625, in all .05375
+    of_one = 2 * 0.1375**2 * 4 / 3
+    assert f.sf(of_one / ((0.05375 - of_one) / 2), 2, 4) == pytest.approx(0.00385, abs=1e-5)
+    assert list(stable(accuracies)) == [False, True, True, True]
+    assert list(stable(accuracies[::-1])) == [True, True, True, False]
+    accuracies[3] = [0.525, 0.6, 0.675]  # mean .06875, in all .0534375
+    of_one = 2 * 0.13125**2 * 4 / 3
+    assert f.sf(of_one / ((0.0534375 - of_one) / 2), 2, 4) == pytest.approx(0.0197, abs=1e-4)  # above .05 / 4
+    assert stable(accuracies).all()
+    accuracies[3] = 0.6  # nothing is left for the others
+    assert list(stable(accuracies)) == [False, True, True, True]
+    pools = [SeedPool.without_unstable(accuracies, pair) for pair in ((1, 2), (0, 1))]
+    assert [(len(pool.accuracies), pool.has_both) for pool in pools] == [(3, True), (3, False)]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (4, 1), (4, 2), (4, ENOUGH_SEEDS)])
+def test_a_pool_keeps_all_with_two_policies_or_with_very_few_or_enough_seeds(shape):
+    accuracies = np.full(shape, 0.5)
+    accuracies[0, ::2] = 0.9
+    assert stable(accuracies).all()
+
+
+@pytest.mark.parametrize("n_seeds", [3, 5])
+def test_one_unstable_policy_costs_the_others_little_power_and_is_rarely_called_different(n_seeds):
+    """In a pool of all policies it hides the difference between two others."""
+    rng, runs = np.random.default_rng(12), 200
+    errs, finds, finds_pooled = 0, 0, 0
+    for _ in range(runs):
+        policies, _ = trained(rng, n_seeds, [0.01] * 3 + [0.12], 0.05)
+        means = policies.mean(axis=2)
+        errs += compare(policies[3], policies[0], SeedPool.without_unstable(means, (3, 0))).p_value <= 0.05
+        finds += compare(policies[1], policies[0], SeedPool.without_unstable(means, (1, 0))).p_value <= 0.05
+        finds_pooled += compare(policies[1], policies[0], SeedPool(means)).p_value <= 0.05
+    assert binomtest(errs, runs, 0.05, alternative="greater").pvalue > 0.01, errs / runs
+    assert finds > 2 * finds_pooled, (finds, finds_pooled)
+
+
 @pytest.mark.parametrize("gain", [0.05, 0.08])
 def test_one_more_seed_of_the_same_experiment_never_costs_power(gain):
     """A fifth did, where each pair's own variance took over from the pool: of seven policies, 67 % for 87 %."""
@@ -218,7 +259,8 @@ def test_one_more_seed_of_the_same_experiment_never_costs_power(gain):
         policies, _ = trained(rng, most, [0.01] * 7, gain)
         for n_seeds in range(2, most + 1):
             own = policies[:, :n_seeds]
-            found[n_seeds] += compare(own[1], own[0], SeedPool(own.mean(axis=2))).p_value * 6 <= 0.05
+            pool = SeedPool.without_unstable(own.mean(axis=2), (0, 1))
+            found[n_seeds] += compare(own[1], own[0], pool).p_value * 6 <= 0.05
     power = found[2:] / runs
     assert power[0] < 0.5 < power[-1]
     assert np.diff(power).min() > -0.05, power

@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 
 from g2d.analysis.comparisons import compare
 from g2d.analysis.margins import Differences, smallest_margins
-from tests.analysis.test_frontier import answers, grid, pools
+from tests.analysis.test_frontier import answers, grid, pool_of
 
 
 def test_by_hand() -> None:
@@ -50,7 +50,7 @@ def test_all_bounds_hold_at_once_in_19_experiments_of_20(n_seeds: int, seed_effe
     runs, wrong = 150, 0
     for _ in range(runs):
         own = grid(rng, [0.4, *truth], n_seeds, seed_effect)
-        pool = pools(own)
-        found = smallest_margins(Differences(own[1:], lambda i, j, pool=pool: pool if n_seeds > 1 else None), 0.02)  # type: ignore[misc]
+        pool = pool_of(own)
+        found = smallest_margins(Differences(own[1:], lambda i, j, pool=pool: pool(i + 1, j + 1)), 0.02)  # type: ignore[misc]
         wrong += any(max(truth) - own > one.margin_shown for own, one in zip(truth, found, strict=True))
     assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.001

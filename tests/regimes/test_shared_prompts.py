@@ -230,20 +230,13 @@ def test_dpo_and_groups_learn_the_same(tmp_path: Path, monkeypatch: pytest.Monke
     assert any(rows > prompts > 0 for rows, prompts in shapes)
 
 
-def test_auto_leaves_models_of_g2d_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(microbatches, "cpu_has_bfloat16", lambda: True)
+def test_auto_leaves_models_of_g2d_as_they_were(tmp_path: Path) -> None:
     for source in ("embedded", "scratch"):
         assert chosen(tmp_path / source, source) == MicroBatches(4, False)
 
 
-def test_auto_shares_prompts_of_pretrained_models_and_takes_bfloat16_if_the_cpu_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for has in (True, False):
-        monkeypatch.setattr(microbatches, "cpu_has_bfloat16", lambda has=has: has)
-        assert chosen(tmp_path / str(has)) == MicroBatches(
-            8, False, shared_prompts=True, autocast=has, whole_logits=True
-        )
+def test_auto_shares_prompts_of_pretrained_models_in_float32(tmp_path: Path) -> None:
+    assert chosen(tmp_path / "auto") == MicroBatches(8, False, shared_prompts=True, whole_logits=True)
     off: dict[str, Any] = {"shared_prompts": False, "precision": "float32"}
     assert chosen(tmp_path / "off", **off) == MicroBatches(4, False)
     assert chosen(tmp_path / "bfloat16", **off | {"precision": "bfloat16"}) == MicroBatches(4, False, autocast=True)
@@ -263,11 +256,9 @@ def test_a_pass_of_shared_prompts_has_no_more_tokens_than_before() -> None:
     assert [rows(8, 75, 20), rows(2, 75, 20), rows(64, 75, 20), rows(8, 10, 400)] == [8, 4, 8, 4]
 
 
-def test_a_chain_keeps_its_passes_and_the_record_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(microbatches, "cpu_has_bfloat16", lambda: True)
-    straight = trained(tmp_path / "straight", k=4)
-    first = trained(tmp_path / "first", k=2)
-    monkeypatch.setattr(microbatches, "cpu_has_bfloat16", lambda: False)  # another machine
+def test_a_chain_keeps_its_passes_and_the_record_has_them(tmp_path: Path) -> None:
+    straight = trained(tmp_path / "straight", k=4, precision="bfloat16")
+    first = trained(tmp_path / "first", k=2, precision="bfloat16")  # as `auto` was on some CPUs
     second = trained(tmp_path / "second", k=4, resume_from=tmp_path / "first/checkpoint")
     assert adapter_digest(tmp_path / "second") == adapter_digest(tmp_path / "straight")
     for result in (straight, first, second):

@@ -170,3 +170,14 @@ def test_contributions_of_a_gain_are_taken_from_the_table() -> None:
     assert {row["factor"] for row in shown} == {"finishing", "reasoning"}
     assert {row["name"] for row in shown} == {"DPO (K=0)", "G2D (K=10)", "GRPO (K=20)"}
     assert sum(row["points"] for row in shown) == pytest.approx(0.6)
+
+
+def test_a_difference_is_drawn_with_the_interval_of_its_family() -> None:
+    pair = {"policy": "g2d", "K": 10, "group_size": 8, "reference": "dpo", "reference_K": 0}
+    table = pd.DataFrame([pair | {"family": "DPO against K=0", "difference": 0.1, "p_holm": 0.02}]).assign(
+        reference_group_size=None, ci_low=0.05, ci_high=0.15, family_low=0.02, family_high=0.18
+    )
+    (drawn,) = [row for row in rows(charts.differences(table)) if "family" in row]
+    assert (drawn["low"], drawn["difference"], drawn["high"]) == (0.02, 0.1, 0.18)
+    assert drawn["name"].startswith("G2D (K=10)")
+    assert drawn["name"].endswith("DPO (K=0)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -14,6 +15,7 @@ from g2d.tables.frames import frame, read_table, write_table
 from g2d.tables.power import power_table, variance_table
 from g2d.tables.synthesis import OVER_MODELS, STUDY, SYNTHESIS_COLUMNS, synthesis_table
 from tests.analysis.test_synthesis import evaluations
+from tests.tables.test_tables import BASE, policy
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +91,20 @@ def test_the_picture_of_a_synthesis_that_was_read_back_is_json(grid: dict, tmp_p
     table = read_table(tmp_path / "synthesis.csv", SYNTHESIS_COLUMNS)
     for _, rows in table.groupby(["reference", "policy", "K"]):
         json.dumps(forest(rows), allow_nan=False)
+
+
+def test_an_unstable_policy_is_left_out_of_the_measured_variance() -> None:
+    """Of three K and one whose seeds solve 10, 50 and 90 % of the problems."""
+    answered = {(BASE, "b"): right(np.arange(200) < 60)}
+    shares = {0: [0.5, 0.51, 0.5], 50: [0.5, 0.52, 0.53], 100: [0.55, 0.55, 0.54], 200: [0.1, 0.5, 0.9]}
+    for k, by_seed in shares.items():
+        for seed, share in enumerate(by_seed):
+            answered[policy("dpo", k, seed), "b"] = right(np.arange(200) < 200 * share)
+    stable = {at: rows for at, rows in answered.items() if at[0].k < 200}
+    sds = [variance_table(each)["seed_sd"].item() for each in (answered, stable)]
+    assert sds[0] == sds[1] < 0.02
+    assert set(power_table(answered, 0.02)["family_size"]) == {3}  # its tests still count
+
+
+def right(answers: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame({"problem_id": np.arange(len(answers)), "reward": answers.astype(float)})

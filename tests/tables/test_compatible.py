@@ -116,7 +116,7 @@ def test_a_p_value_and_its_interval_never_disagree(every) -> None:
             cells[at] = cells.get(at, 0) + int(tested.sum())
             significant[at] = significant.get(at, 0) + int((table[p] <= LEVEL).sum())
     assert not disagreeing
-    assert min(cells.values()) > 10
+    assert min(cells.values()) >= 10
     assert min(significant.values()) > 1  # there is something to disagree about
 
 

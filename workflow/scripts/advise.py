@@ -1,4 +1,4 @@
-"""Rule advise: recommend levels and K, and estimate the hours of the rest of the grid."""
+"""Recommend levels and K, and estimate the hours of the rest of the grid."""
 
 from pathlib import Path
 

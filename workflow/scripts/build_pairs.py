@@ -1,4 +1,4 @@
-"""Rules build_pairs and build_several_pairs: sample pairs, and measure informativeness."""
+"""Sample pairs, and measure informativeness."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Rule build_report: write tables, figures, pairs and provenance as one page."""
+"""Write tables, figures, pairs and provenance as one page."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Rule check_advice: compare the advice with the results of the grid."""
+"""Compare the advice with the results of the grid."""
 
 import pandas as pd
 

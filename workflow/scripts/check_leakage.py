@@ -1,4 +1,4 @@
-"""Rule check_leakage: stop the run if a benchmark problem is also in the training pool."""
+"""Stop the run if a benchmark problem is also in the training pool."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Rule choose_checkpoint: choose the K of a training that scores best on the development prompts."""
+"""Choose the K of a training that scores best on the development prompts."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Rule choose_settings: choose the settings of a sweep that answer most development problems."""
+"""Choose the settings of a sweep that answer most development problems."""
 
 from g2d.experiment.config import load
 from g2d.experiment.grid import candidate_policies

@@ -1,10 +1,10 @@
-"""Rule continue_questions: let M0 continue the beginning of every question, without its chat template."""
+"""Let M0 continue the beginning of every question, without its chat template."""
 
 from g2d.jobs.shared_imports import run
 
 
 def main(snakemake):
-    # Imported here: with share_imports, the job runs in a fork.
+    # Imported in the fork (share_imports).
     from g2d.analysis.contamination import partial_problems
     from g2d.experiment.generation import generate_rollouts
     from g2d.experiment.sections import Contamination

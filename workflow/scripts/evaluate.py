@@ -1,10 +1,10 @@
-"""Rule evaluate: pass@1 of one policy on one benchmark, one row per problem (paper, Table 1)."""
+"""Pass@1 of one policy on one benchmark, one row per problem (paper, Table 1)."""
 
 from g2d.jobs.shared_imports import run
 
 
 def main(snakemake):
-    # Imported here: with share_imports, the job runs in a fork.
+    # Imported in the fork (share_imports).
     from g2d.experiment.generation import generate_rollouts
     from g2d.jobs.stage import stage
     from g2d.problems import read_problems

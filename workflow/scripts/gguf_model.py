@@ -1,4 +1,4 @@
-"""Rule gguf_model: convert a GGUF file to M0's folder."""
+"""Convert a GGUF file to M0's folder."""
 
 from pathlib import Path
 

@@ -1,10 +1,10 @@
-"""Rule harvest_rollouts: rollouts of the frozen policy pi_K on the training set."""
+"""Rollouts of the frozen policy pi_K on the training set."""
 
 from g2d.jobs.shared_imports import run
 
 
 def main(snakemake):
-    # Imported here: with share_imports, the job runs in a fork.
+    # Imported in the fork (share_imports).
     from g2d.experiment.generation import generate_rollouts
     from g2d.jobs.stage import stage
     from g2d.problems import read_problems

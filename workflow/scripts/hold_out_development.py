@@ -1,4 +1,4 @@
-"""Rule hold_out_development: split development problems off the pool."""
+"""Split development problems off the pool."""
 
 from g2d.jobs.stage import stage
 from g2d.problems import read_problems, write_problems

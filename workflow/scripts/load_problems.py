@@ -1,4 +1,4 @@
-"""Rule load_problems: convert a set of problems to the common format and write its manifest."""
+"""Convert a set of problems to the common format and write its manifest."""
 
 from pydantic import TypeAdapter
 

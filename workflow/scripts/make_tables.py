@@ -1,4 +1,4 @@
-"""Rules that make tables: write every table that is an output of the rule."""
+"""Write every table that is an output of the rule."""
 
 from pathlib import Path
 

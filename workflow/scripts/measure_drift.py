@@ -1,10 +1,10 @@
-"""Rule measure_drift: a policy's KL divergence from M0 on the policy's answers."""
+"""A policy's KL divergence from M0 on the policy's answers."""
 
 from g2d.jobs.shared_imports import run
 
 
 def main(snakemake):
-    # Imported here: with share_imports, the job runs in a fork.
+    # Imported in the fork (share_imports).
     from g2d.jobs.files import atomic
     from g2d.jobs.stage import stage
     from g2d.policies.policy import read_own_policy

@@ -1,4 +1,4 @@
-"""Rule pretrained_model: find or download a base model and record its folder."""
+"""Find or download a base model and record its folder."""
 
 from pydantic import TypeAdapter
 

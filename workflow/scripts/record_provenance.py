@@ -1,4 +1,4 @@
-"""Rule record_provenance: record versions, commit, revisions, digests and seeds."""
+"""Record versions, commit, revisions, digests and seeds."""
 
 from pathlib import Path
 

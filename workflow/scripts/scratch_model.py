@@ -1,4 +1,4 @@
-"""Rule scratch_model: train the embedded demonstration model M0."""
+"""Train the embedded demonstration model M0."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Rule scratch_reward_model: train the embedded reward model."""
+"""Train the embedded reward model."""
 
 from pathlib import Path
 

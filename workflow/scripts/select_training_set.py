@@ -1,4 +1,4 @@
-"""Rule select_training_set: choose the levels to train on (Table 4) and draw the training set from them."""
+"""Choose the levels to train on (Table 4) and draw the training set from them."""
 
 from g2d.analysis.calibration import choose_levels, few_mixed, level_table, with_mixes
 from g2d.jobs.stage import stage

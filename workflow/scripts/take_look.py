@@ -1,4 +1,4 @@
-"""Rule take_look: run an interim analysis, and estimate the cost of the next."""
+"""Run an interim analysis, and estimate the cost of the next."""
 
 from pathlib import Path
 

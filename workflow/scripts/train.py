@@ -1,10 +1,10 @@
-"""Rules train_*: train a policy of the grid."""
+"""Train a policy of the grid."""
 
 from g2d.jobs.shared_imports import run
 
 
 def main(snakemake):
-    # Imported here: with share_imports, the job runs in a fork.
+    # Imported in the fork (share_imports).
     from g2d.experiment.training import training
 
     with training(snakemake) as job:

@@ -1,4 +1,4 @@
-"""Rule write_cards: write a card for every policy and every harvest."""
+"""Write a card for every policy and every harvest."""
 
 import pandas as pd
 

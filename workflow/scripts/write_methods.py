@@ -1,4 +1,4 @@
-"""Rule write_methods: write the methods paragraph from the settings in use."""
+"""Write the methods paragraph from the settings in use."""
 
 from g2d.experiment.config import load
 from g2d.experiment.race import taken

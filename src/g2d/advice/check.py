@@ -25,9 +25,9 @@ CHECK_COLUMNS = columns(
     K="Int64",
     inside="boolean",
 )
-Point = tuple[int, int]  # group size and K
+Point = tuple[int, int]
 Values = Mapping[Point, float]
-FOUND_AS = {"n_pairs": "n_pairable"}  # attributes of `Informativeness` that have another name
+FOUND_AS = {"n_pairs": "n_pairable"}
 
 
 @table_of(CHECK_COLUMNS)
@@ -65,8 +65,8 @@ def harvest_check(steps: pd.DataFrame, summaries: Mapping[HarvestKey, Informativ
 def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict[str, Any]:
     """Compare the best K with the set of K that the probe could not distinguish from the advised one (`as_good`).
 
-    predicted is the advised K, found the best one. low, high and width are the smallest K of the set, the largest one
-    and their number. seeds_inside is the share of seeds whose best K is in the set.
+    low, high and width are the smallest K of the set, the largest and their number. seeds_inside is the share of seeds
+    whose best K is in it.
     """
     advised, best = _place(steps[steps["advised"]].iloc[0]), _highest(found)
     points = {_point(row) for row in steps[steps["as_good"]].to_dict("records")}
@@ -83,7 +83,6 @@ def _best(steps: pd.DataFrame, found: Values, by_seed: Iterable[Values]) -> dict
 
 
 def _highest(values: Values) -> Point:
-    """Return the point of the highest value; the smallest K of equal ones."""
     return max(sorted(values, key=lambda point: (point[1], point[0])), key=lambda point: values[point])
 
 
@@ -92,8 +91,7 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
     """Compare the policy of the advised K with the most accurate one, over all seeds.
 
     found is its accuracy minus the best K's, with a 95 % interval over seeds and questions, corrected for choosing the
-    best K. It is too large on average: the best K is chosen on the same answers. A second row, best_K_by_accuracy, is
-    as in `_best`.
+    best K. It is too large on average: the best K is chosen on the same answers.
     """
     for model in dict.fromkeys(steps["model"]):
         advised = steps[(steps["model"] == model) & steps["advised"]]
@@ -106,9 +104,10 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
         }
         means = {point: float(values.mean()) for point, values in right.items()}
         best = _highest(means)
-        pool = SeedPool(np.stack([values.mean(axis=1) for values in right.values()]))
+        chosen, accuracies = _point(advised.iloc[0]), np.stack([values.mean(axis=1) for values in right.values()])
+        pool = SeedPool.without_unstable(accuracies, [[*right].index(point) for point in (chosen, best)])
         others = max(len(right) - 1, 1)
-        compared = compare(right[_point(advised.iloc[0])], right[best], pool, others, clusters_of(answers))
+        compared = compare(right[chosen], right[best], pool, others, clusters_of(answers))
         low, high = compared.family_low, compared.family_high
         yield {
             **_place(advised.iloc[0]),
@@ -117,14 +116,14 @@ def accuracy_check(steps: pd.DataFrame, answers: Mapping[PolicyKey, pd.DataFrame
             "note": f"best K={best[1]} on {benchmark}; low and high are for what was found",
         }
         seeds = [
-            {point: float(values[i].mean()) for point, values in right.items()} for i in range(pool.accuracies.shape[1])
+            {point: float(values[i].mean()) for point, values in right.items()} for i in range(accuracies.shape[1])
         ]
         yield _best(steps[steps["model"] == model], means, seeds) | {"metric": "best_K_by_accuracy"}
 
 
 @table_of(CHECK_COLUMNS)
 def hours_check(hours: pd.DataFrame, before: Iterable[Cost], costs: Iterable[Cost]) -> Rows:
-    """Compare the device-hours that advice_hours.csv predicts with the costs of the finished grid, by stage.
+    """Compare the predicted device-hours with the costs of the finished grid, by stage.
 
     Costs `before` the advice are left out; their device decides between GPU-hours and CPU hours.
     """

@@ -35,7 +35,7 @@ STEP_COLUMNS = columns(
 
 @table_of(LEVEL_COLUMNS)
 def level_advice(model: str, table: pd.DataFrame, window: tuple[float, float]) -> Rows:
-    """Expected pairs of M0 on every level, and which levels are in the window of pass@1 (inclusive).
+    """Estimate pairs of M0 on every level, and which levels are in the window of pass@1 (inclusive).
 
     pairability (rho) has Wilson's interval over the calibrated problems.
     """
@@ -59,13 +59,13 @@ def step_advice(counts: Mapping[HarvestKey, pd.DataFrame], n_prompts: int) -> Ro
         n_prompts: size of the training set; the probed prompts are a random part of it.
 
     Returns:
-        `STEP_COLUMNS`, one row per (G, K) by ascending K, with 95 % intervals for all n_prompts. p_best_*: the
-            probability that K has the highest value, from resamples of the prompts, the same at every K. advised: the K
-            with the highest p_best_entropy; ties are broken by H, then by the smaller K. behind_advised: H of the
-            advised K minus H; as_good: its interval contains 0.
+        `STEP_COLUMNS`, one row per (G, K) by ascending K, with 95 % intervals for all n_prompts. p_best_*: probability
+            that K has the highest value, from resamples of the prompts, the same at every K. advised: the K with the
+            highest p_best_entropy; ties are broken by H, then by the smaller K. behind_advised: H of the advised K
+            minus H; as_good: its interval contains 0.
 
     Raises:
-        ValueError: if the probes have different prompts, or more than n_prompts.
+        ValueError: the probes have different prompts, or more than n_prompts.
     """
     keys = sorted(counts, key=lambda key: (key.k, key.group_size))
     if not keys:
@@ -133,7 +133,7 @@ def _entropy(counts: pd.DataFrame) -> float:
 
 
 def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
-    """Ratio over the whole harvest, shape (resamples,); NaN if a resample has no pairable prompt.
+    """Return the ratio over the whole harvest, shape (resamples,); NaN if a resample has no pairable prompt.
 
     Only unprobed prompts are uncertain, so deviations shrink by sqrt(1 - n/N). The resamples are the same at every K,
     so comparisons of K are paired.
@@ -146,10 +146,9 @@ def _resampled(counts: pd.DataFrame, metric: str, unseen: float) -> np.ndarray:
 
 
 def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
-    """Probability of each row of values (rows, resamples) to be the highest; ties share it.
+    """Return the probability of each row of values (rows, resamples) to be the highest; ties share it.
 
-    The rows are shrunk first (`shrunk_together`), so that rows which differ only by noise are equally probable. Missing
-    values cannot be best.
+    The rows are shrunk first (`shrunk_together`), so that rows which differ only by noise are equally probable.
     """
     possible = np.isfinite(values).any(axis=1)
     chances = np.zeros(len(values))
@@ -165,5 +164,4 @@ def _chance_of_being_best(values: np.ndarray) -> np.ndarray:
 
 
 def single_levels(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of `level_advice` for single levels, not mixes."""
     return table[table["levels"].map(lambda label: label.isdigit() or label == "none")]

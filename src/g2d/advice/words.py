@@ -29,7 +29,6 @@ def advice_text(
     power: Sequence[str] = (),
     device: Device = CARD,
 ) -> str:
-    """Write a section per model in Markdown, from the tables of all models; hours are of `device`."""
     parts = [f"# Advice: {literal(config.title)}", *([literal(config.demonstration)] if config.demonstration else [])]
     for model in config.models:
         own, jobs = steps[steps["model"] == model], hours[hours["model"] == model]
@@ -45,7 +44,6 @@ def advice_text(
 
 
 def advice_since(advice: str, results: str) -> str:
-    """Return the text of the file and the remaining hours, at the rates measured so far."""
     text = Path(advice).read_text(encoding="utf-8")
     eta = Grid(Path(results)).look().eta
     for line in hours_to_go(eta.device_hours, device=eta.device):
@@ -80,7 +78,6 @@ def level_words(config: Config, model: str, levels: pd.DataFrame) -> str:
 
 
 def step_words(steps: pd.DataFrame) -> str:
-    """Name the most likely best K, and the cheapest K that is not significantly worse."""
     if not steps["advised"].any():
         return "K: no probed prompt is pairable at any K, so there is nothing to choose by: calibrate first."
     best = steps[steps["advised"]].iloc[0]

@@ -1,1 +1,1 @@
-"""Analysis: numbers from rollouts and answers. No files of the grid, no models."""
+"""Numbers from rollouts and answers: no files of the grid, no models."""

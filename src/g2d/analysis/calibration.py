@@ -14,8 +14,8 @@ from g2d.rollouts.settings import Calibration
 
 Level = int | None  # None: the problem has no level
 
-OUTCOMES = ["pairable", "all_wrong", "all_correct"]  # outcomes of a prompt's group of rollouts; exactly one holds
-LEVEL_COLUMNS = {  # columns of levels.csv
+OUTCOMES = ["pairable", "all_wrong", "all_correct"]
+LEVEL_COLUMNS = {
     "levels": "object",
     "selected": "bool",
     "n": "int64",
@@ -26,12 +26,11 @@ LEVEL_COLUMNS = {  # columns of levels.csv
 
 
 def level_table(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """Success of M0 by level, ascending, problems without a level last: the rows of Table 4, from the calibration
-    rollouts.
+    """Return the success of M0 by level, ascending, problems without a level last, from the calibration rollouts.
 
     Returns:
         level (nullable integer), n (problems), pass_at_1 (mean of p(x), 0..1), pairable, all_wrong, all_correct
-        (numbers of problems).
+            (numbers of problems).
     """
     counts = success_counts(rollouts)
     counts = counts.assign(
@@ -48,8 +47,8 @@ def level_table(rollouts: pd.DataFrame) -> pd.DataFrame:
 
 
 def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
-    """Return the levels of `level_table` to train on, ascending: the listed ones, or all with pass@1 in the window. A
-    pool without levels that is in the window gives `[None]`.
+    """Return the levels to train on, ascending: the listed ones, or all with pass@1 in the window. `[None]` is a pool
+    without levels.
 
     Raises:
         ValueError: a listed level has no problems, or no level is in the window.
@@ -71,7 +70,6 @@ def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
 
 
 def require_levels(settings: Calibration, levels: Collection[Level]) -> None:
-    """Refuse a pinned level without problems: a ValueError names the key and what to choose from."""
     if settings.levels != "auto" and (unknown := sorted(set(settings.levels) - set(levels))):
         raise ValueError(
             f"calibration.levels: level {unknown[0]} has no calibrated problems: choose from "
@@ -80,11 +78,11 @@ def require_levels(settings: Calibration, levels: Collection[Level]) -> None:
 
 
 def with_mixes(table: pd.DataFrame, chosen: Sequence[Level]) -> pd.DataFrame:
-    """Table 4 of the paper: the levels of `level_table`, the chosen levels combined if several, and all combined.
+    """Return Table 4 of the paper: the rows of `level_table`, the chosen levels combined if several, and all combined.
 
     Returns:
-        `LEVEL_COLUMNS`: levels ("3", "2-4", "none" for problems without a level, "all"), selected (whether every level
-        of the row was chosen), and numbers of problems with their shares of n.
+        `LEVEL_COLUMNS`: levels ("3", "2-4", "none", "all"), selected (whether every level of the row was chosen), and
+        numbers of problems with their shares of n.
     """
     levels = _levels(table)
     groups: list[tuple[str, list[Level]]] = [(format_levels([level]), [level]) for level in levels]
@@ -107,7 +105,7 @@ FEW_MIXED = 0.1  # share of prompts with right and wrong rollouts below which a 
 
 
 def few_mixed(table: pd.DataFrame) -> str | None:
-    """A warning, and what to change, if few prompts of the chosen levels have mixed outcomes, from `with_mixes`."""
+    """Return a warning and what to change, if few prompts of the chosen levels have mixed outcomes."""
     chosen = table[table["selected"] & (table["n"] > 0)].sort_values("n")
     if chosen.empty or (row := chosen.iloc[-1])["pairable_share"] >= FEW_MIXED:
         return None
@@ -123,7 +121,7 @@ def few_mixed(table: pd.DataFrame) -> str | None:
 
 
 def format_levels(levels: Sequence[Level]) -> str:
-    """Levels as the paper writes them: runs become ranges, [2, 3, 4, 6] is "2-4, 6"; no level is "none"."""
+    """Write levels as the paper does: [2, 3, 4, 6] is "2-4, 6"; no level is "none"."""
     runs: list[list[int]] = []
     for level in sorted({level for level in levels if level is not None}):
         if runs and level == runs[-1][-1] + 1:

@@ -24,11 +24,11 @@ class Comparison:
     ci_low: float  # 95 %, over seeds and questions; contains 0 exactly if p_value > 0.05
     ci_high: float
     family_size: int  # comparisons of which one may be chosen afterwards
-    family_low: float  # interval for the whole family; agrees with p_holm after `corrected`
+    family_low: float  # simultaneous for the family; agrees with p_holm after `corrected`
     family_high: float
-    standard_error: float  # error of the difference over seeds and questions
+    standard_error: float
     p_value: float  # two-sided: other seeds and questions
-    p_holm: float  # corrected over the family: Bonferroni's from `compare`, Holm's from `corrected`
+    p_holm: float  # Bonferroni's from `compare`, Holm's from `corrected`
     gained: float  # share of answers that the policy has right and the reference wrong
     lost: float  # the reverse; difference = gained - lost
 
@@ -44,10 +44,10 @@ def compare(
 
     Args:
         policy: (n_seeds, n_problems) shares of correct samples.
-        reference: shares for the same problems and seeds; one row for a policy without seeds (M0).
+        reference: the same problems and seeds; one row for a policy without seeds (M0).
         pool: as for `crossed.seed_variance`; None: only these two.
         family: number of comparisons of which one may be chosen afterwards.
-        clusters: cluster of each problem, if problems share templates or passages.
+        clusters: cluster of each problem.
 
     Raises:
         ValueError: the shapes do not belong together.
@@ -78,7 +78,7 @@ def compare(
 
 
 def corrected(family: Sequence[Comparison]) -> list[Comparison]:
-    """Return a family of results of `compare` with Holm's p-values and simultaneous intervals that agree with them."""
+    """Return a family with Holm's p-values and simultaneous intervals that agree with them."""
     adjusted = simultaneous(
         [comparison.p_value for comparison in family],
         [(comparison.family_low, comparison.family_high) for comparison in family],
@@ -96,11 +96,11 @@ def sign_flip_p(differences: np.ndarray) -> float:
     With one answer per question it is McNemar's.
 
     Args:
-        differences: (n_questions,) numbers of correct answers of the policy minus numbers of the reference.
+        differences: (n_questions,) numbers of correct answers of the policy minus the reference's.
     """
     magnitudes = np.abs(differences[differences != 0])
-    chance: np.ndarray = np.ones(1)  # probability of every sum, -total to total
+    chance: np.ndarray = np.ones(1)
     for m in magnitudes:
-        chance = np.convolve(chance, [0.5, *[0.0] * (2 * int(m) - 1), 0.5])  # probabilities of -m and m
+        chance = np.convolve(chance, [0.5, *[0.0] * (2 * int(m) - 1), 0.5])
     sums = np.arange(len(chance)) - magnitudes.sum()
     return float(min(1.0, chance[np.abs(sums) >= abs(differences.sum())].sum()))

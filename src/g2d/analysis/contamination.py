@@ -1,6 +1,6 @@
 """Partial-prompt probe: does a model continue the beginning of a question word for word (arXiv 2507.10532)?
 
-Texts are compared by words, up to the number of missing words, because a base model does not stop.
+Only as many words as are missing are compared, because a base model does not stop.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ class Partial:
 
 
 def split_question(text: str, share: float) -> Partial | None:
-    """The first `share` (0 to 1) of a question's words, rounded down but at least one, and what is then missing; None
-    for a question of fewer than two words."""
+    """Split after the first `share` of words, rounded down but at least one; None for fewer than two words."""
     words = list(WORD.finditer(text))
     if len(words) < 2:
         return None
@@ -34,7 +33,6 @@ def split_question(text: str, share: float) -> Partial | None:
 
 
 def partial_problems(problems: Sequence[Problem], share: float) -> list[Problem]:
-    """Return the problems with only the beginnings of their questions, under new ids."""
     return [
         replace(problem, problem_id=partial_id(problem.problem_id, share), prompt=partial.shown)
         for problem in problems
@@ -43,12 +41,10 @@ def partial_problems(problems: Sequence[Problem], share: float) -> list[Problem]
 
 
 def partial_id(problem_id: str, share: float) -> str:
-    """The id of a question's beginning."""
     return f"{problem_id}@{share:g}"
 
 
 def is_verbatim(completion: str, rest: str) -> bool:
-    """Whether a completion begins with exactly the words that are missing."""
     missing = rest.split()
     return completion.split()[: len(missing)] == missing
 
@@ -68,7 +64,7 @@ def rouge_l(completion: str, rest: str) -> float:
 def _longest_common(a: Sequence[str], b: Sequence[str]) -> int:
     lengths = [0] * (len(b) + 1)
     for word in a:
-        before = 0  # the cell above and to the left
+        before = 0
         for j, other in enumerate(b, 1):
             above = lengths[j]
             lengths[j] = before + 1 if word == other else max(above, lengths[j - 1])

@@ -2,7 +2,7 @@
 
 `within_correlation` removes the levels of seeds and models: the repeated-measures correlation of Bakdash and Marusich
 (2017), with a seed of a model as the subject. The seeds of a model share their values of K, so `permutation_p` permutes
-the values of K of all seeds of a model together.
+these for all its seeds together.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ DRAWS = 9999
 
 
 class Correlation(NamedTuple):
-    """Pearson's r with its two-sided p-value under independence; all None where r is not defined."""
+    """Pearson's r with its two-sided p-value under independence; all None if r is not defined."""
 
     r: float | None
     p: float | None
     n: int  # pairs in which both values are known
-    low: float | None = None  # 95 % interval by Fisher's z, holds 0 where p > 0.05; None for fewer than four pairs
+    low: float | None = None  # 95 % interval, contains 0 if p > 0.05; None for fewer than four pairs
     high: float | None = None
 
 
 def fisher_interval(r: float, degrees: int, p: float) -> tuple[float | None, float | None]:
-    """Interval of a correlation by Fisher's z = atanh r with variance 1 / degrees (Fisher 1921; n - 3 for n
-    independent pairs); None if degrees is not positive. It contains 0 exactly if the exact t-test does
-    not reject.
+    """Return the interval of a correlation by Fisher's z = atanh r with variance 1 / degrees (Fisher 1921); None unless
+    degrees > 0. It contains 0 exactly if the exact t-test does not reject.
     """
     if degrees <= 0:
         return None, None
@@ -45,11 +44,14 @@ def fisher_interval(r: float, degrees: int, p: float) -> tuple[float | None, flo
 
 
 def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Correlation:
-    """Correlation of deviations from each subject's mean (Bakdash and Marusich 2017, eq. 3), with n - subjects - 1
-    degrees of freedom.
+    """Return the correlation of deviations from each subject's mean (Bakdash and Marusich 2017, eq. 3), with n -
+    subjects - 1 degrees of freedom.
 
-    `x` and `y` are finite, shape (n,); `subjects` has the subject of each. For one subject this is Pearson's r.
     Undefined without a degree of freedom, or if one side does not vary within subjects.
+
+    Args:
+        x, y: (n,), finite.
+        subjects: (n,).
     """
     frame = pd.DataFrame({"x": np.asarray(x, dtype=float), "y": np.asarray(y, dtype=float)})
     centered = frame - frame.groupby(np.asarray(subjects)).transform("mean")
@@ -65,16 +67,18 @@ def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Co
 
 
 def ranks_within(values: np.ndarray, subjects: np.ndarray) -> np.ndarray:
-    """Ranks inside each subject, ties averaged: their `within_correlation` is Spearman's for a single subject."""
+    """Return ranks inside each subject, ties averaged: for one subject, their `within_correlation` is Spearman's."""
     return pd.Series(values, dtype=float).groupby(np.asarray(subjects)).rank().to_numpy()
 
 
 def permutation_p(points: pd.DataFrame, x: str, y: str) -> float | None:
-    """Two-sided permutation p-value of the hypothesis that accuracy does not depend on which (K, G) a harvest is of, of
-    `points` with model, seed, group_size, K and the columns x and y.
+    """Return the two-sided permutation p-value that accuracy does not depend on a harvest's (K, G).
 
     None unless every seed of a model has every (K, G) once, because only then can they be exchanged. Exact for one
     model with at most `EXACT_UP_TO` points, otherwise from `DRAWS` random permutations with a fixed seed.
+
+    Args:
+        points: model, seed, group_size, K and the columns x and y.
     """
     products = []  # per model: (i, j) is the sum over seeds of x at point i times y at point j, both centred
     for _, model_points in points.groupby("model", sort=False):

@@ -6,13 +6,14 @@ The half width at level alpha of the mean d of a (seeds, questions) array is
 
 Q is the variance from questions beyond the noise of single answers, S the variance from seeds including that noise.
 Each quantile has the degrees of freedom of its variance (Zou and Donner 2008, "Construction of confidence limits about
-effect measures", eq. 3). The p-value of d is the alpha at which h(alpha) = |d|, so test and interval agree.
-docs/simulations.md has the simulations of how variances between few seeds are pooled.
+effect measures", eq. 3). The p-value of d is the alpha at which h(alpha) = |d|, so test and interval agree. How
+variances between few seeds are pooled is simulated in docs/simulations.md.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,14 +22,14 @@ import scipy
 
 ENOUGH_SEEDS = 8  # with so many, t on the pair's seeds has the power of the inflated pool (`coverage.py pooling`)
 INFLATION = 2.0  # factor of the pooled variance beyond noise; n / 4 in a pool of n > 8 policies
-# Share of the pooled variance from which a policy that is not in the pool counts with its own, by number of seeds.
+# A policy outside the pool counts with its own variance from this share of the pooled one, by number of seeds.
 OWN_FROM = {2: 0.25}  # two seeds often agree by chance
 OWN_FROM_MORE_SEEDS = 0.75
+UNSTABLE = 0.05  # level of the test by which a policy is left out of the pool, over all policies
 SMALLEST_P = 1e-100
 
 
 def possible(low: float, high: float) -> tuple[float, float]:
-    """Clip an interval to the range of differences of accuracies."""
     return max(low, -1.0), min(high, 1.0)
 
 
@@ -40,9 +41,9 @@ class Error:
     question_degrees: int
     seeds: float = 0.0  # variance from seeds, including the noise of single answers; 0 with one seed
     seed_degrees: int = 1
-    noise: float = 0.0  # variance from single answers
+    noise: float = 0.0
     expected_seeds: float = 0.0  # `seeds` without inflation, for the power of the test
-    middle: float = 0.0  # the mean, in -1..1
+    middle: float = 0.0
 
     @property
     def standard_error(self) -> float:
@@ -57,18 +58,17 @@ class Error:
         return self.standard_error**4 / uncertainty if uncertainty else float(self.question_degrees)
 
     def reach(self, alpha: float) -> float:
-        """Half width of the interval of level 1 - alpha."""
+        """Return the half width of the interval of level 1 - alpha."""
         q, s = (-float(scipy.special.stdtrit(f, alpha / 2)) for f in (self.question_degrees, self.seed_degrees))
         # Seeds that agree by chance must not make the interval narrower than an interval over questions.
         return math.hypot(q * math.sqrt(self.questions), max(s * math.sqrt(self.seeds), q * math.sqrt(self.noise)))
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Two-sided interval of level 1 - alpha."""
         reach = self.reach(alpha)
         return possible(self.middle - reach, self.middle + reach)
 
     def p_value(self, null: float = 0.0) -> float:
-        """Two-sided p-value of the hypothesis that the mean is `null`: the alpha whose `reach` is their distance."""
+        """Return the two-sided p-value of the mean `null`: the alpha whose `reach` is their distance."""
         distance = abs(self.middle - null)
         ratio = distance / math.sqrt(self.questions + max(self.seeds, self.noise))
         degrees = [self.question_degrees, self.seed_degrees if self.seeds else self.question_degrees]
@@ -98,11 +98,9 @@ def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def clustered(values: np.ndarray, clusters: np.ndarray | None) -> np.ndarray:
-    """Turn (n_seeds, n_questions) values into values by seed and cluster with the same means by seed; without clusters,
-    return the values.
+    """Turn (n_seeds, n_questions) values into values by seed and cluster with the same means by seed.
 
-    A value is the seed's mean plus the sum of the cluster's deviations from it, divided by the mean cluster size. With
-    clusters of equal size it is the mean of the cluster.
+    A value is the seed's mean plus the sum of the cluster's deviations from it, divided by the mean cluster size.
     """
     if clusters is None:
         return values
@@ -133,13 +131,39 @@ class SeedPool(NamedTuple):
     accuracies: np.ndarray  # (n_policies, n_seeds)
     has_both: bool = True  # the two policies that are compared are among them
 
+    @classmethod
+    def without_unstable(cls, accuracies: np.ndarray, compared: Sequence[int]) -> SeedPool:
+        """Return the pool of these policies, (n_policies, n_seeds), of which two (or one and M0) are compared."""
+        inside = stable(accuracies)
+        return cls(accuracies[inside], bool(inside[list(compared)].all()))
+
+
+def stable(accuracies: np.ndarray) -> np.ndarray:
+    """Return which of (n_policies, n_seeds) are pooled: all but the most variable policy, if an F test of it against
+    the others is significant at `UNSTABLE` / n_policies (Shukla 1972, stability variance)."""
+    n_policies, n_seeds = accuracies.shape
+    inside = np.ones(n_policies, dtype=bool)
+    if n_policies > 2 and 2 < n_seeds < ENOUGH_SEEDS:  # of two seeds, the others may agree by chance
+        squares = (_residuals(accuracies) ** 2).sum(axis=1)
+        of_one = float(squares.max()) * n_policies / (n_policies - 1)
+        ratio = (n_policies - 2) * of_one / max(float(squares.sum()) - of_one, 1e-12)
+        p = float(scipy.special.fdtrc(n_seeds - 1, (n_policies - 2) * (n_seeds - 1), ratio))
+        inside[squares.argmax()] = p > UNSTABLE / n_policies
+    return inside
+
+
+def _residuals(accuracies: np.ndarray) -> np.ndarray:
+    """Return accuracies without what a policy's seeds or a seed's policies have in common."""
+    by_policy, by_seed = accuracies.mean(axis=1, keepdims=True), accuracies.mean(axis=0)
+    return np.asarray(accuracies - by_seed - by_policy + accuracies.mean())
+
 
 def seed_variance(own: float, noise: float, pool: SeedPool, paired: bool) -> tuple[float, float, int]:
     """Return the variance from seeds of a mean difference, with the noise of single answers: for the test and without
     inflation; and its degrees of freedom.
 
     A policy outside the pool may scatter more than the pool. Its own variance is used, with its own degrees of freedom,
-    unless it is clearly the smaller (`OWN_FROM`): seeds that agree by chance must not borrow the pool's precision
+    unless it is clearly smaller (`OWN_FROM`): seeds that agree by chance must not borrow the pool's precision
     (`coverage.py entries`).
 
     Args:
@@ -151,9 +175,8 @@ def seed_variance(own: float, noise: float, pool: SeedPool, paired: bool) -> tup
         return own, max(own, noise), n_seeds - 1
     accuracies = pool.accuracies
     if paired:
-        residuals = accuracies - accuracies.mean(axis=0) - accuracies.mean(axis=1, keepdims=True) + accuracies.mean()
         degrees = (n_policies - 1) * (n_seeds - 1)
-        pooled = 2 * float((residuals**2).sum()) / degrees / n_seeds
+        pooled = 2 * float((_residuals(accuracies) ** 2).sum()) / degrees / n_seeds
     else:
         degrees = n_policies * (n_seeds - 1)
         pooled = float(accuracies.var(axis=1, ddof=1).mean()) / n_seeds
@@ -178,7 +201,7 @@ def error_of_difference(
     Args:
         values: (n_seeds, n_questions), differences of the shares of right answers.
         pool, paired: as for `seed_variance`; only these values without a pool.
-        clusters: cluster of each question, if questions share templates or passages.
+        clusters: cluster of each question.
     """
     n_seeds, n_questions = values.shape
     by_question = values.mean(axis=0)

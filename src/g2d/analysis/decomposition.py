@@ -1,9 +1,9 @@
-"""The parts of a gain: finishing within the token budget, writing a box that parses, and answering right.
+"""Parts of a gain: finishing within the token budget, writing a box that parses, and answering right.
 
     accuracy = P(finished) P(parseable | finished) P(correct | parseable, finished)
 
-The part of each factor in a gain is its Shapley value: the change that it makes, averaged over the six orders in which
-the factors can change (Shapley 1953, eq. 13; Shorrocks 2013). The three parts add up to the gain.
+A factor's part is its Shapley value: the change that it makes, averaged over the six orders in which the factors can
+change (Shapley 1953, eq. 13; Shorrocks 2013). The parts add up to the gain.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pandas as pd
 
 from g2d.analysis.informativeness import PARSEABLE
 
-STEP = 1e-6  # step of the numerical derivative
+STEP = 1e-6
 FACTORS = ("finishing", "format", "reasoning")
 STAGES = ("finished", "parseable", "correct")  # product of the factors so far
 
@@ -28,8 +28,8 @@ def stages(verdicts: pd.Series) -> pd.DataFrame:
 
 
 def factors(reached: np.ndarray) -> np.ndarray:
-    """Return the conditional shares whose product is the accuracy, (3, ...), given the shares that reached each of
-    `STAGES`; NaN if no answer reached the stage before.
+    """Return the conditional shares whose product is the accuracy, (3, ...); NaN if no answer reached the stage
+    before.
     """
     reached = np.asarray(reached, dtype=float)
     before = np.concatenate([np.ones_like(reached[:1]), reached[:-1]])
@@ -37,11 +37,11 @@ def factors(reached: np.ndarray) -> np.ndarray:
 
 
 def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
-    """Shapley contributions of `FACTORS` to the policy's gain over the reference, (3, ...), from the shares that
-    reached each of `STAGES`; their sum is policy[2] - reference[2].
+    """Return Shapley contributions of `FACTORS` to the policy's gain, (3, ...), from the shares that reached each of
+    `STAGES`; their sum is policy[2] - reference[2].
 
-    A factor that is undefined for one of the two is taken from the other, so its contribution is 0. If it is
-    undefined for both, all contributions are 0.
+    A factor that is undefined for one of the two is taken from the other. If it is undefined for both, all
+    contributions are 0.
     """
     old, new = factors(reference), factors(policy)
     old, new = np.where(np.isnan(old), new, old), np.where(np.isnan(new), old, new)
@@ -58,7 +58,7 @@ def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
 
 
 def linearised(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
-    """Contributions by seed and question, to first order around the means (delta method, numerical derivative).
+    """Return contributions by seed and question, to first order around the means (delta method, numerical derivative).
 
     Shares have the shape (3 stages, n_seeds, n_questions). The means of the (3 factors, n_seeds, n_questions) results
     are the contributions.

@@ -1,4 +1,4 @@
-"""Measures of online trainings by step, from the trainer's log and the record of its rollouts; and their collapse."""
+"""Measures of online trainings by step, from the trainer's log and its rollouts; and their collapse."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 
 import pandas as pd
 
-# Names of each measure in trainers' logs; the first name in a log is used.
+# Names of each measure in trainers' logs; the first in a log is used.
 LOGGED = {
-    "reward": ("reward",),  # mean of the completions
+    "reward": ("reward",),
     "entropy": ("entropy",),  # mean entropy of the policy's next token, nats
-    "length": ("completions/mean_length",),  # tokens
+    "length": ("completions/mean_length",),
     "no_signal": ("frac_reward_zero_std",),  # share of groups whose rewards are all the same
     "clipped": ("clip_ratio/region_mean",),  # share of tokens whose ratio the clip acts on
     "ratio": ("sampling/importance_sampling_ratio/mean",),  # trainer's over the engine's probabilities, capped
     "capped": ("sampling/capped",),  # share of these ratios that exceed their cap and were masked or truncated
-    "distance": ("kl", "log_ratio"),  # distance from the reference, nats: GRPO's KL estimate; for DPO see `steps_of`
+    "distance": ("kl", "log_ratio"),  # from the reference, nats: GRPO's KL estimate; for DPO see `steps_of`
 }
 MEASURES = (*LOGGED, "staleness")
 WATCHED = ("entropy", "length")  # a fall of these is a collapse
-RATIO_BOUND = 0.1  # distance of a training's mean ratio from 1 that the page warns of: so much weight is lost or added
+RATIO_BOUND = 0.1  # distance of a training's mean ratio from 1 that the page warns of
 SHARE_OF_STEPS = 0.1  # share of the steps to average over to detect a collapse
-FEWEST_STEPS = 5  # smallest number of steps to average over
+FEWEST_STEPS = 5
 
 
 def steps_of(
@@ -33,10 +33,9 @@ def steps_of(
 
     Args:
         log: rows of metrics.jsonl, with `step`. If a generation serves several steps, only the first has its tokens.
-        consumed: `step` and `generated_at` of the rollouts. Staleness is the mean of their difference: updates between
-            the weights that sampled a completion and the weights that it trains.
+        consumed: `step` and `generated_at` of the rollouts. Staleness is the mean of their difference, in updates.
         beta: of DPO, whose `rewards/chosen` and `rewards/rejected` are beta times the log-ratio of policy and
-            reference; distance is then the mean of the two, over what was paired.
+            reference; distance is then the mean of the two.
     """
     rows = pd.DataFrame(log).set_index("step").sort_index()
     if beta and "rewards/chosen" in rows:
@@ -58,7 +57,6 @@ def steps_of(
 
 
 def binned(steps: pd.DataFrame, bins: int = 20) -> pd.DataFrame:
-    """Means of `MEASURES` over stretches of equally many steps, with the last step and token count of each."""
     n = len(steps)
     stretch = [i * min(bins, n) // n for i in range(n)]
     groups = steps.reset_index().groupby(stretch)

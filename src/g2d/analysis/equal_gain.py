@@ -1,8 +1,7 @@
 """Divergence at equal gain: are online policies closer to M0 than other policies of the same gain?
 
 The logarithm of the mean divergence is regressed on gain and on online training, by ordinary least squares over
-policies. Policies are the unit, because they differ by more than seeds and problems explain; the interval is
-Student's, from the residuals of the regression.
+policies, because policies differ by more than seeds and problems explain. The interval is Student's.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ FEWEST_FOR_A_TEST = 6  # policies in all: three coefficients leave three degrees
 
 @dataclass(frozen=True, slots=True)
 class EqualGain:
-    """Divergence of online policies relative to others at the same gain."""
-
     status: Literal["compared", "not tested", "too few policies", "no common gain"]
     ratio: float = math.nan
     ratio_low: float = math.nan  # 95 % interval over policies; NaN if not tested
@@ -32,15 +29,13 @@ class EqualGain:
 
 
 def at_equal_gain(divergence: np.ndarray, gain: np.ndarray, online: np.ndarray) -> EqualGain:
-    """Compare policies whose gains overlap.
+    """Compare policies whose gains overlap; "not tested", with only a ratio, for fewer than `FEWEST_FOR_A_TEST`
+    policies.
 
     Args:
         divergence: (policies,), mean divergences from M0, positive.
         gain: (policies,), accuracies minus M0's accuracy.
         online: (policies,), whether they were trained online.
-
-    Returns:
-        "not tested", with only a ratio, for fewer than `FEWEST_FOR_A_TEST` policies.
     """
     if min(online.sum(), (~online).sum()) < FEWEST:
         return EqualGain("too few policies")

@@ -21,8 +21,8 @@ METRICS = ("pass_at_1", "pairability", "mid_band", "entropy")
 
 
 def factorial_cells(rollouts: Mapping[float, pd.DataFrame]) -> Iterator[dict[str, Any]]:
-    """Yield the two-way table, from rollouts of the same problems by temperature: a row per level and temperature.
-    Problems without a level are left out.
+    """Yield a row per level and temperature, from rollouts of the same problems by temperature, without problems that
+    have no level.
 
     Raises:
         ValueError: the problems differ between temperatures.
@@ -45,8 +45,8 @@ def factorial_effects(
     """Yield the effects of level, temperature and their interaction on every metric, from rollouts as for
     `factorial_cells`.
 
-    An effect is the difference from the mean of all cells, with a 95 % percentile interval. share is the source's
-    part of the sum of squares between cells, sampling noise included. NaN if a cell has no value, such as mu without
+    An effect is the difference from the mean of all cells, with a 95 % percentile interval. share is the source's part
+    of the sum of squares between cells, sampling noise included. NaN if a cell has no value, such as mu without
     pairable problems.
     """
     by_level = _by_level(rollouts)
@@ -80,7 +80,6 @@ def factorial_effects(
 
 
 def _by_level(rollouts: Mapping[float, pd.DataFrame]) -> dict[int, list[pd.DataFrame]]:
-    """Success counts of each level's problems, in one order, by ascending temperature."""
     counts = [success_counts(rollouts[temperature]).sort_values("problem_id") for temperature in sorted(rollouts)]
     for temperature, frame in zip(sorted(rollouts), counts, strict=True):
         if list(frame["problem_id"]) != list(counts[0]["problem_id"]):
@@ -93,7 +92,7 @@ def _by_level(rollouts: Mapping[float, pd.DataFrame]) -> dict[int, list[pd.DataF
 
 
 def _sums(counts: list[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray]:
-    """Every metric as a ratio of two sums over problems: the terms of both, (metric, problem, temperature)."""
+    """Return every metric as a ratio of two sums over problems: the terms of both, (metric, problem, temperature)."""
     ratios = [
         {"pass_at_1": (frame["p_hat"].to_numpy(), np.ones(len(frame)))} | informative_parts(frame) for frame in counts
     ]
@@ -102,13 +101,12 @@ def _sums(counts: list[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _cell(weights: np.ndarray, numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
-    """Metrics of one level under weights of its problems, (metric, weights, temperature); NaN if undefined."""
+    """Return metrics of one level under weights of its problems, (metric, weights, temperature); NaN if undefined."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return (weights @ numerators) / (weights @ denominators)
 
 
 def _decompose(cells: np.ndarray) -> dict[str, np.ndarray]:
-    """Effects by source, from cells (..., level, temperature); one axis of length 1 where a source does not vary."""
     mean = cells.mean((-2, -1), keepdims=True)
     level = cells.mean(-1, keepdims=True) - mean
     temperature = cells.mean(-2, keepdims=True) - mean

@@ -5,9 +5,9 @@
 - *beaten*: worse than some policy that is shown to cost as much or less. The p-value is the smallest of these
   comparisons, times their number.
 
-A policy costs less than another if the t interval of the difference over seeds is below 0 (Bonferroni over all pairs).
-Costs of one seed have no error. Both p-values are two-sided and Holm-corrected
-over the policies, at half the level each.
+A policy costs less than another if the t interval of the difference over seeds is below 0 (Bonferroni over all pairs);
+costs of one seed have no error. Both p-values are two-sided and Holm-corrected over the policies, at half the level
+each.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ ON, BEATEN, OPEN, CHEAPEST = "on the frontier", "beaten", "open", "nothing cheap
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Status of a policy among all policies, by accuracy and cost."""
-
     status: str  # ON, BEATEN, OPEN (neither is shown) or CHEAPEST
     p_on: float  # Holm-corrected; NaN for CHEAPEST
     p_beaten: float  # Holm-corrected; 1 if no policy is shown to cost as much or less
@@ -36,12 +34,11 @@ class Standing:
     beaten: float  # accuracy minus the accuracy of `beaten_by`; NaN, like both ends, if not beaten
     beaten_low: float  # two-sided, simultaneous over all such statements; agrees with p_beaten
     beaten_high: float
-    cheapest_enough: bool  # good enough, and no other good enough policy is shown to cost less
+    cheapest_enough: bool
 
 
 def cost_interval(costs: np.ndarray, alpha: float = LEVEL) -> tuple[float, float]:
-    """Return the t interval of level 1 - alpha of a mean over (n_seeds,) costs or differences of costs; with one seed
-    its value."""
+    """Return the t interval of a mean over (n_seeds,) costs or differences of costs; with one seed its value."""
     middle = float(costs.mean())
     if len(costs) == 1:
         return middle, middle
@@ -63,14 +60,14 @@ def on_axis(costs: Sequence[np.ndarray], differences: Differences, enough: Seque
     """Return the status of every policy.
 
     Args:
-        costs: costs of every policy, (n_seeds,), or one value for a policy without seeds (M0).
+        costs: (n_seeds,) for every policy, or one value for a policy without seeds (M0).
         enough: whether each policy is good enough (`g2d.analysis.margins`).
     """
     n = len(costs)
     alpha = LEVEL / max(n * (n - 1) / 2, 1)  # one of the pairs may be picked afterwards
     excess = [[_excess_cost(costs[i], costs[j], alpha) for j in range(n)] for i in range(n)]
     others = [[j for j in range(n) if j != i] for i in range(n)]
-    perhaps_cheaper = [[j for j in others[i] if excess[i][j][1] >= 0] for i in range(n)]  # or as cheap
+    perhaps_cheaper = [[j for j in others[i] if excess[i][j][1] >= 0] for i in range(n)]
     shown_cheaper = [[j for j in others[i] if excess[i][j][0] >= 0] for i in range(n)]
     tested, undercut = ([i for i in range(n) if cheaper[i]] for cheaper in (perhaps_cheaper, shown_cheaper))
     p_on, p_beaten = np.full(n, math.nan), np.ones(n)

@@ -1,9 +1,8 @@
 """Informativeness of rollouts: pairability rho, middle-band fraction mu, mean binary entropy H (paper, 2.2 and 2.3).
 
-p(x) is the share of rewarded rollouts of a prompt, a multiple of 1/G', so compare only harvests of equal G'.
-`entropy_corrected` and `mid_band_corrected` are without that bias. pass@1 is the share of right rollouts.
-The 95 % intervals are over prompts, for this harvest: Wilson's for shares, Student's t for H. Scalar rewards have no
-p(x), only whether a prompt has a pair.
+p(x) is the share of rewarded rollouts of a prompt, a multiple of 1/G', so compare only harvests of equal G';
+`entropy_corrected` and `mid_band_corrected` are without that bias. The 95 % intervals are over prompts, for this
+harvest: Wilson's for shares, Student's t for H. Scalar rewards have no p(x), only whether a prompt has a pair.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from g2d.analysis.statistics import standard_error, wilson_interval
 from g2d.jobs.files import read_json, write_json
 from g2d.rollouts.labels import is_binary, labels, lengths
 
-GRID = np.linspace(0, 1, 201)  # grid of success probabilities; contains 3/8 and 5/8
+GRID = np.linspace(0, 1, 201)  # success probabilities; contains 3/8 and 5/8
 ITERATIONS = 100  # EM stops early, because more iterations fit the noise (first seen in mu)
-PARSEABLE = ("correct", "incorrect")  # verdicts that were reached on a terminated box that parses
+PARSEABLE = ("correct", "incorrect")  # verdicts on a terminated box that parses
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Informativeness:
 
     n_prompts: int
     n_rollouts: int
-    pass_at_1: float | None  # share of right rollouts, mean over prompts: of p(x), where the truth is rewarded
+    pass_at_1: float | None
     pairability: float | None  # rho: share of prompts with 0 < p(x) < 1
     n_pairable: int
     all_wrong: float | None  # share of prompts with p(x) = 0
@@ -51,15 +50,13 @@ class Informativeness:
     entropy_corrected: float | None
     format_compliance: float | None  # share of rollouts with a terminated box that parses
     truncated_share: float | None  # share of rollouts that used up their token budget
-    mean_length: float | None  # tokens per rollout
+    mean_length: float | None
     disputed_share: float | None  # share of rollouts whose verdict the verifier's second opinion contradicts
-    # Pairs with such a completion that used up its budget; None if no pairs were sampled, and in files of 0.1.0.
+    # Pairs with such a completion that used up its budget; None without pairs, and in files of 0.1.0.
     n_chosen_truncated: int | None = None
     n_rejected_truncated: int | None = None
-    # Only for harvests with another reward than correctness:
     mean_reward: float | None = None
     n_not_judged: int | None = None  # rollouts without a finite reward; not in p(x) or pairs
-    # Only for a scalar reward:
     mean_length_best: float | None = None  # tokens per rollout that is best of a prompt which has a pair
     mean_length_worst: float | None = None
     n_not_read_whole: int | None = None  # rollouts that were too long for a reward model
@@ -70,11 +67,11 @@ OF_REWARDS = ("mean_reward", "n_not_judged", "mean_length_best", "mean_length_wo
 
 
 def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """Count the rewarded rollouts of every prompt; with the truth as the reward, the correct ones.
+    """Count the rewarded rollouts of every prompt.
 
     Returns:
-        One row per problem_id, in order of first appearance: problem_id, level (nullable), n (rollouts that were
-        judged, >= 1), correct (0..n), p_hat (correct / n).
+        One row per problem_id, in order of first appearance: problem_id, level (nullable), n (judged rollouts, >= 1),
+        correct (0..n), p_hat (correct / n).
     """
     judged = rollouts.assign(_right=rollouts["reward"] == 1).dropna(subset="reward")
     groups = judged.groupby("problem_id", sort=False)
@@ -84,12 +81,12 @@ def success_counts(rollouts: pd.DataFrame) -> pd.DataFrame:
 
 
 def pairable(counts: pd.DataFrame) -> pd.Series:
-    """Return which prompts have right and wrong rollouts, 0 < p(x) < 1 (section 2.2); boolean, indexed as `counts`."""
+    """Return which prompts have 0 < p(x) < 1 (section 2.2); boolean, indexed as `counts`."""
     return (counts["correct"] > 0) & (counts["correct"] < counts["n"])
 
 
 def in_mid_band(counts: pd.DataFrame) -> pd.Series:
-    """Return which prompts have 3/8 <= p(x) <= 5/8 (section 2.3), computed in integers to avoid rounding."""
+    """Return which prompts have 3/8 <= p(x) <= 5/8 (section 2.3), in integers to avoid rounding."""
     eighths = 8 * counts["correct"]
     return (eighths >= 3 * counts["n"]) & (eighths <= 5 * counts["n"])
 
@@ -100,7 +97,6 @@ def binary_entropy(p: np.ndarray) -> np.ndarray:
 
 
 def informativeness(rollouts: pd.DataFrame) -> Informativeness:
-    """Summarise rollouts, one policy's at a time; rows in any order."""
     if not is_binary(rollouts["reward"]):
         return _of_scalars(rollouts)
     counts = success_counts(rollouts)
@@ -124,7 +120,6 @@ def informativeness(rollouts: pd.DataFrame) -> Informativeness:
 
 
 def _without_p(rollouts: pd.DataFrame) -> dict[str, Any]:
-    """The fields that do not depend on p(x)."""
     right = (rollouts["verdict"] == "correct").groupby(rollouts["problem_id"], sort=False).mean()
     metrics = {
         "n_prompts": len(right),
@@ -142,7 +137,7 @@ def _without_p(rollouts: pd.DataFrame) -> dict[str, Any]:
 
 
 def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
-    """The summary without p(x): a prompt is pairable if its best and its worst rollout differ."""
+    """Return the summary without p(x): a prompt is pairable if its best and its worst rollout differ."""
     sides = labels(rollouts).groupby(rollouts["problem_id"], sort=False).agg(["any", "size"])
     has_pair = sides["any"].astype(bool)
     best, worst = lengths(rollouts)
@@ -158,8 +153,9 @@ def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
 
 
 def informative_parts(counts: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """rho, H and mu as ratios of sums over the prompts of `success_counts`: by metric (pairability, entropy, mid_band),
-    the terms of the numerator and of the denominator."""
+    """Return rho, H and mu as ratios of sums over prompts: by metric (pairability, entropy, mid_band), the terms of
+    numerator and denominator.
+    """
     ones, candidates = np.ones(len(counts)), pairable(counts).to_numpy(dtype=float)
     entropies = np.zeros(len(counts))
     entropies[candidates > 0] = binary_entropy(counts["p_hat"].to_numpy()[candidates > 0])
@@ -168,10 +164,9 @@ def informative_parts(counts: pd.DataFrame) -> dict[str, tuple[np.ndarray, np.nd
 
 
 def mixing_distribution(counts: pd.DataFrame) -> np.ndarray:
-    """Distribution of the success probability over prompts: weights of `GRID`, (201,), with sum 1.
+    """Return the distribution of the success probability over prompts: weights of `GRID`, (201,), with sum 1.
 
-    Nonparametric maximum likelihood (Laird 1978; for binomial counts Lord 1969) by the EM algorithm, from the
-    `success_counts` of at least one prompt.
+    Nonparametric maximum likelihood (Laird 1978; for binomial counts Lord 1969) by the EM algorithm.
     """
     cells = counts.groupby(["correct", "n"]).size()
     correct, n = (cells.index.get_level_values(name).to_numpy()[:, None] for name in ("correct", "n"))
@@ -184,8 +179,8 @@ def mixing_distribution(counts: pd.DataFrame) -> np.ndarray:
 
 
 def corrected(counts: pd.DataFrame) -> tuple[float | None, float | None]:
-    """H (bits) and mu of the true success probabilities, each weighted by its probability of being pairable; None if
-    no prompt is pairable (docs/analysis.md).
+    """Return H (bits) and mu of the true success probabilities, each weighted by its probability of being pairable;
+    None if no prompt is pairable (docs/analysis.md).
     """
     if not pairable(counts).any():
         return None, None
@@ -199,17 +194,11 @@ def corrected(counts: pd.DataFrame) -> tuple[float | None, float | None]:
 
 
 def write_informativeness(path: str | Path, summary: Informativeness) -> None:
-    """Write one JSON object, keys as in `Informativeness`."""
     values = asdict(summary)
     write_json(path, {name: value for name, value in values.items() if name not in OF_REWARDS or value is not None})
 
 
 def read_informativeness(path: str | Path) -> Informativeness:
-    """Read what `write_informativeness` wrote.
-
-    Raises:
-        ValueError: the file is not such a summary; the message names it.
-    """
     values = read_json(path)
     names = {entry.name for entry in fields(Informativeness)}
     if not NEEDED <= set(values) <= names:
@@ -223,7 +212,6 @@ def _share(name: str, hits: pd.Series) -> dict[str, Any]:
 
 
 def _mean_interval(values: np.ndarray) -> tuple[float | None, float | None]:
-    """Student's t interval of a mean, clipped to 0..1, the range of entropies."""
     if len(values) < 2:
         return None, None
     reach = float(scipy.stats.t.ppf(0.975, len(values) - 1)) * (standard_error(values) or 0.0)
@@ -232,6 +220,6 @@ def _mean_interval(values: np.ndarray) -> tuple[float | None, float | None]:
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    """Mean, None without values. `fsum` rounds once, so it does not depend on the order of the rows."""
+    """Return the mean; None without values. `fsum` rounds once, so the order of the rows does not matter."""
     values = list(values)
     return math.fsum(values) / len(values) if values else None

@@ -1,4 +1,4 @@
-"""A race: the comparisons of a grid, tested after each look at more seeds, with one error over all looks.
+"""Interim analyses ("looks"): comparisons of a grid, tested after each stage of seeds, with one error over all looks.
 
 Within a family each look tests in Holm's steps, at the levels of group-sequential boundaries (Tamhane, Xi and Gou 2021,
 "Group sequential Holm and Hochberg procedures"; docs/analysis.md, "Interim analyses").
@@ -28,8 +28,6 @@ LATER = 2.0  # power of the information in the spending function, because tests 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A comparison of the plan. Comparisons of a family are corrected for one another."""
-
     family: str
     policy: str
     reference: str
@@ -37,8 +35,6 @@ class Asked:
 
 @dataclass(frozen=True)
 class Plan:
-    """The comparisons and the times of the looks, written before the first look."""
-
     looks: tuple[int, ...]  # seeds of a policy at each of its looks, rising, at least two
     asked: tuple[Asked, ...]
     margin: float  # 0..1: less than this apart is "within the margin"
@@ -51,7 +47,6 @@ class Plan:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """All policies, in order of their first mention."""
         return tuple(
             dict.fromkeys(name for comparison in self.asked for name in (comparison.policy, comparison.reference))
         )
@@ -62,8 +57,8 @@ class Compared(Asked):
     """A comparison at its last look; accuracies are in 0..1, differences in -1..1."""
 
     n_seeds: int = 0  # seeds that both policies have
-    fractions: tuple[float, ...] = ()  # information at each of its looks, divided by the information of the last look
-    estimate: float = 0.0  # accuracy of the policy minus the reference's
+    fractions: tuple[float, ...] = ()
+    estimate: float = 0.0
     standard_error: float = 0.0
     p_value: float = 1.0  # two-sided, of "no difference"
     boundary: float = 0.0  # the policies differ if p_value is at most this
@@ -79,27 +74,22 @@ class Compared(Asked):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Status of a policy after a look, with its seeds."""
-
     policy: str
     status: Status
     why: str
-    seeds: int  # now
+    seeds: int
     next_seeds: int  # needed at the next look
 
 
 @dataclass(frozen=True)
 class Look:
-    """A finished look, with everything that the next look needs."""
-
     plan: Plan
     number: int
-    comparisons: tuple[Compared, ...]  # in the order of `plan.asked`
-    policies: tuple[Decision, ...]  # in the order of `plan.policies`
+    comparisons: tuple[Compared, ...]
+    policies: tuple[Decision, ...]
 
     @property
     def next(self) -> dict[str, int]:
-        """Return the seeds of each policy that gets further ones; empty after the last look."""
         return {
             decision.policy: decision.next_seeds for decision in self.policies if decision.next_seeds > decision.seeds
         }
@@ -114,12 +104,12 @@ def take_look(
     """Test the open comparisons and decide which policies get further seeds.
 
     Args:
-        results: by policy, (n_seeds, n_questions) shares of right answers in 0..1, the same questions and the same
-            order of seeds; one row for a policy without seeds. Seeds that the plan has not asked for yet are left out.
-        clusters: cluster of each question, if questions share templates or passages.
+        results: by policy, (n_seeds, n_questions) shares of right answers in 0..1, with the same questions and order of
+            seeds; one row for a policy without seeds. Further seeds than the plan needs now are left out.
+        clusters: cluster of each question.
 
     Raises:
-        ValueError: earlier looks were taken with another plan, the race is over, or seeds are missing.
+        ValueError: earlier looks were taken with another plan, all are taken, or seeds are missing.
     """
     wanted = _seeds_now(plan, earlier)
     answers = {policy: _cut(policy, results, n) for policy, n in wanted.items()}
@@ -129,16 +119,15 @@ def take_look(
     for family in dict.fromkeys(comparison.family for comparison in plan.asked):
         members = {i: comparison for i, comparison in enumerate(before) if comparison.family == family}
         left = {i: comparison for i, comparison in members.items() if comparison.verdict == "open"}
-        known = {
+        testable = {
             i: comparison for i, comparison in left.items() if {comparison.policy, comparison.reference} <= set(answers)
         }
-        tests = {i: _Test.of(plan, comparison, answers, clusters) for i, comparison in known.items()}
+        tests = {i: _Test.of(plan, comparison, answers, clusters) for i, comparison in testable.items()}
         compared |= _judged(plan, members, tests, number)
     return _decided(plan, number, _without_beaten(list(compared.values())), wanted)
 
 
 def _seeds_now(plan: Plan, earlier: Sequence[Look]) -> dict[str, int]:
-    """Return the number of seeds at this look of each policy that has started."""
     none = dict.fromkeys((p for p in plan.policies if p in plan.without_seeds), 1)
     if not earlier:
         return dict.fromkeys(plan.policies, plan.looks[0]) | none
@@ -161,13 +150,11 @@ def _cut(policy: str, results: Mapping[str, np.ndarray], n_seeds: int) -> np.nda
 
 @dataclass(frozen=True)
 class _Test:
-    """A difference at this look and the error of its estimate."""
-
     plan: Plan
     estimate: float
     error: Error
     n_seeds: int
-    fractions: tuple[float, ...]  # up to this look
+    fractions: tuple[float, ...]
 
     @classmethod
     def of(
@@ -176,8 +163,8 @@ class _Test:
         deltas = by_seed(answers[comparison.policy], answers[comparison.reference])
         n, paired = len(deltas), comparison.reference not in plan.without_seeds
         names = dict.fromkeys((*(p for p in plan.alike if p in answers), comparison.policy, comparison.reference))
-        # Both are in the pool, whoever they are: the looks keep their error with one policy that scatters five times as
-        # much (docs/analysis.md), and with its own variance two seeds would decide nothing.
+        # Both are in the pool: looks keep their error with one policy that scatters five times as much
+        # (docs/analysis.md), and with its own variance two seeds would decide nothing.
         pooled = [p for p in names if len(answers[p]) >= n and p not in plan.without_seeds]
         pool = SeedPool(np.stack([answers[p][:n].mean(axis=1) for p in pooled]))
         error = error_of_difference(deltas, pool, paired, clusters)
@@ -189,8 +176,9 @@ class _Test:
         return max(self.error.expected_seeds, self.error.noise)
 
     def fraction(self, n_seeds: int) -> float:
-        """Return the information at so many seeds as a fraction of the last look's, never falling; hundredths keep the
-        number of boundaries small."""
+        """Return the information at so many seeds as a fraction of the last look's, never falling; hundredths keep
+        boundaries few.
+        """
         most = self.plan.looks[-1]
         if n_seeds >= most:
             return 1.0
@@ -210,7 +198,6 @@ class _Test:
         return nominal_level((*self.fractions, *later), error, self.plan.spending, LATER)
 
     def at(self, n_seeds: int) -> Error:
-        """The error that is to be expected at more seeds."""
         share = self.n_seeds / n_seeds
         seeds, degrees = self.error.seeds, self.error.seed_degrees * (n_seeds - 1) // (self.n_seeds - 1)
         if n_seeds >= ENOUGH_SEEDS:
@@ -308,12 +295,10 @@ def stepped(
 
 
 def _ranks(p_values: Mapping[int, float], rejected: int) -> dict[int, int]:
-    """Return how many of the family are rejected if all comparisons with smaller p-values are, by comparison."""
     return {i: rejected + rank for rank, i in enumerate(sorted(p_values, key=lambda i: p_values[i]))}
 
 
 def _without_beaten(compared: Sequence[Compared]) -> list[Compared]:
-    """Open comparisons of a beaten policy are given up, in the families in which it is compared with something."""
     beaten, contenders = _beaten(compared), {(comparison.family, comparison.policy) for comparison in compared}
     return [
         replace(comparison, verdict="given up", chance=0.0, chance_next=0.0)
@@ -325,7 +310,6 @@ def _without_beaten(compared: Sequence[Compared]) -> list[Compared]:
 
 
 def _beaten(compared: Sequence[Compared]) -> set[str]:
-    """Policies that are worse than some other."""
     worse = {comparison.policy for comparison in compared if comparison.verdict == "worse"}
     return worse | {comparison.reference for comparison in compared if comparison.verdict == "better"}
 
@@ -343,7 +327,6 @@ def _decided(plan: Plan, number: int, compared: Sequence[Compared], seeds: Mappi
 
 
 def _status(beaten: bool, comparisons: Sequence[Compared]) -> tuple[Status, str]:
-    """Return the status of a policy with these comparisons, and the reason."""
     left = [c for c in comparisons if c.verdict == "open"]
     given_up = [c for c in comparisons if c.verdict == "given up"]
     if left:

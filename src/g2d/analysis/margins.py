@@ -1,8 +1,8 @@
 """The smallest margin by which a policy is shown to be at most worse than the best (non-inferiority).
 
 It is the largest upper bound on another policy's accuracy less its own (Hsu 1984, "Constrained simultaneous confidence
-intervals for multiple comparisons with the best"). The one-sided bounds of n policies are simultaneous,
-because only the n - 1 bounds against the truly best policy have to hold, each at level 5 % / (n - 1).
+intervals for multiple comparisons with the best"). Only the n - 1 one-sided bounds against the truly best policy have
+to hold, each at level 5 % / (n - 1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Pool = Callable[[int, int], SeedPool | None]
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """How a policy compares with the best of all others, in accuracy, -1..1."""
+    """Margin of a policy against the best of all others, in accuracy, -1..1."""
 
     behind: float  # accuracy of the most accurate other policy less its own
     margin_shown: float  # it is at most this much worse than any other; 0 if it is shown to be the best
@@ -37,7 +37,7 @@ class Differences:
         answers: (n_seeds, n_problems) shares of right answers for each policy, with the same problems and first seeds;
             one row for a policy without seeds (M0).
         pool: function from two indices of policies to the pool of `crossed.seed_variance`.
-        clusters: cluster of each problem, if problems share templates or passages.
+        clusters: cluster of each problem.
     """
 
     def __init__(
@@ -53,34 +53,34 @@ class Differences:
         self.better = cache(self._better)
 
     def _better(self, i: int, j: int) -> float:
-        """Two-sided p-value of the difference where policy i is better than j, else 1."""
         error = self._errors[i, j]
         return error.p_value() if error.middle > 0 else 1.0
 
     def not_worse(self, i: int, j: int, margin: float) -> float:
-        """One-sided p-value of: policy i is less than the margin worse than j."""
+        """Return the one-sided p-value that policy i is less than the margin worse than j."""
         error = self._errors[i, j]
         half = error.p_value(-margin) / 2
         return half if error.middle > -margin else 1 - half
 
     def mean(self, i: int, j: int) -> float:
-        """Return the accuracy of policy i minus the accuracy of j."""
         return float(self.answers[i].mean() - self.answers[j].mean())
 
     def interval(self, i: int, j: int, alpha: float) -> tuple[float, float]:
-        """Return the two-sided interval of `mean`, level 1 - alpha."""
         return self._errors[i, j].interval(alpha)
 
 
 def by_seed(values: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """One policy's values less another's, over the seeds that both have; one row is of a policy without seeds."""
+    """Subtract one policy's values from another's, over the seeds that both have; one row is of a policy without
+    seeds.
+    """
     n = min(len(values), len(other))
     return values[:n] - other[:n] if n > 1 else values - other
 
 
 def smallest_margins(differences: Differences, margin: float) -> list[Margin]:
-    """Return the margin of every policy against the best of the others, simultaneous and one-sided at 95 %; `p_enough`
-    and `enough` refer to `margin`, in 0..1."""
+    """Return each policy's margin against the best of the others, simultaneous and one-sided at 95 %; `p_enough` and
+    `enough` refer to `margin`, in 0..1.
+    """
     n = len(differences.answers)
     margins = []
     for i in range(n):
@@ -88,6 +88,6 @@ def smallest_margins(differences: Differences, margin: float) -> list[Margin]:
         # One-sided at 5 % / (n - 1) is two-sided at twice that.
         bounds = [differences.interval(j, i, 2 * LEVEL / (n - 1))[1] for j in others]
         p = min(1.0, (n - 1) * max((differences.not_worse(i, j, margin) for j in others), default=0.0))
-        behind = max((differences.mean(j, i) for j in others), default=0.0)
-        margins.append(Margin(behind, max([0.0, *bounds]), p, p <= LEVEL))
+        shortfall = max((differences.mean(j, i) for j in others), default=0.0)
+        margins.append(Margin(shortfall, max([0.0, *bounds]), p, p <= LEVEL))
     return margins

@@ -1,4 +1,4 @@
-"""The power of a grid's tests, and the variance components of answers that it follows from.
+"""Power of a grid's tests, and the variance components of answers that it follows from.
 
 Effects of questions and seeds that all policies share cancel in a paired difference. Their interactions with policies
 are estimated by the three-way analysis of variance without replication (Searle, Casella and McCulloch 1992, section
@@ -20,7 +20,7 @@ from g2d.analysis.crossed import Error, SeedPool, clustered, seed_variance
 
 POWER = 0.8
 DRAWS = 400  # leaves a standard error of a tenth of the difference's own
-MOST_QUESTIONS = 20_000  # limit of a plan
+MOST_QUESTIONS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Components:
         return math.sqrt(self.policy_seed)
 
     def of_difference(self, n_seeds: int, n_questions: int) -> tuple[float, float, float]:
-        """Variances of the difference between two mean accuracies from questions, seeds and single answers."""
+        """Return variances of the difference between two mean accuracies from questions, seeds and single answers."""
         seeds = 0.0 if math.isnan(self.policy_seed) else self.policy_seed
         return (
             2 * self.policy_question / n_questions,
@@ -48,8 +48,6 @@ class Components:
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """The variance components of policies that were trained in the same way."""
-
     components: Components
     seed_sd_low: float  # 95 % interval of `seed_sd`; NaN with one seed
     seed_sd_high: float
@@ -57,8 +55,8 @@ class Decomposition:
 
 
 def decompose(answers: np.ndarray, clusters: np.ndarray | None = None) -> Decomposition:
-    """The variance components of policies that answered the same questions with the same seeds, (n_policies, n_seeds,
-    n_questions) shares of right answers in 0..1; at least two policies and questions.
+    """Return the variance components from (n_policies, n_seeds, n_questions) shares of right answers in 0..1, at least
+    two policies and questions.
 
     Negative estimates are set to zero. The interval of the seeds' standard deviation inverts the chi-square
     distribution of their mean square, the noise of single answers taken as known. Clusters give the components of
@@ -89,7 +87,7 @@ def decompose(answers: np.ndarray, clusters: np.ndarray | None = None) -> Decomp
     return Decomposition(components, math.sqrt(seed_variance(low)), math.sqrt(seed_variance(high)), cancelled)
 
 
-# Without measurements: two policies differ in 15 % of their answers, and in a sixth of these for every seed.
+# Two policies differ in 15 % of their answers, and in a sixth of these for every seed.
 ASSUMED = Components(policy_question=0.0125, policy_seed=0.01**2, answer=0.0625)
 
 
@@ -99,13 +97,14 @@ class Design:
 
     n_seeds: int
     n_questions: int
-    n_policies: int  # trained in the same way, over which the variance between few seeds is pooled
-    family: int = 1  # comparisons of which one may be chosen afterwards
+    n_policies: int
+    family: int = 1
 
 
 @functools.lru_cache(maxsize=4096)
 def smallest_difference(components: Components, design: Design, shared: bool = True) -> float:
-    """The true difference in accuracy that is found with 80 % power at the corrected level, 5 % / family; at most 1.
+    """Return the true difference in accuracy that is found with 80 % power at level 5 % / family; at most 1.
+
     A variance between seeds of NaN counts as 0.
 
     Args:
@@ -125,8 +124,10 @@ def smallest_difference(components: Components, design: Design, shared: bool = T
 
 @functools.lru_cache(maxsize=4096)
 def smallest_margin(components: Components, design: Design) -> float:
-    """Return the margin that is shown with 80 % power if all policies are equally good (`g2d.analysis.margins`), 0 for
-    one policy. Args as for `smallest_difference`; `design.family` is not used."""
+    """Return the margin that is shown with 80 % power if all policies are equally good (`g2d.analysis.margins`).
+
+    Args as for `smallest_difference`; `design.family` is not used.
+    """
     others = design.n_policies - 1
     drawn = _experiments(components, replace(design, family=1))
     bounds = np.zeros(DRAWS)
@@ -137,7 +138,9 @@ def smallest_margin(components: Components, design: Design) -> float:
 
 
 def questions_needed(sees: Callable[[Design], float], target: float, design: Design) -> int | None:
-    """The fewest questions, to two digits, with which `sees` is at most the target; None beyond `MOST_QUESTIONS`."""
+    """Return the fewest questions, to two digits, with which `sees` is at most the target; None beyond
+    `MOST_QUESTIONS`.
+    """
     low, high = 10, MOST_QUESTIONS
     if sees(replace(design, n_questions=high)) > target:
         return None
@@ -150,29 +153,25 @@ def questions_needed(sees: Callable[[Design], float], target: float, design: Des
 
 @dataclass(frozen=True)
 class _Errors:
-    """`crossed.Error` of many experiments with the same degrees of freedom."""
-
     questions: float
     question_degrees: int
     seeds: np.ndarray | float = 0.0
-    seed_degrees: int = 1
+    seed_degrees: np.ndarray | int = 1
     noise: float = 0.0
 
     def reach(self, alpha: float, changed: float = 0.0) -> np.ndarray:
-        """`Error.reach` of every experiment, with `changed` more variance from questions."""
+        """Return `Error.reach` of every experiment, with `changed` more variance from questions."""
         q = Error(1.0, self.question_degrees).reach(alpha)
-        s = Error(0.0, self.question_degrees, 1.0, self.seed_degrees).reach(alpha)
+        s = -scipy.special.stdtrit(self.seed_degrees, alpha / 2)
         seeds = np.maximum(s * np.sqrt(self.seeds), q * math.sqrt(self.noise))
         return np.asarray(np.hypot(q * math.sqrt(self.questions + changed), seeds))
 
 
 class _Experiments:
-    """Accuracies of equally good policies in many experiments."""
-
     def __init__(self, components: Components, design: Design) -> None:
         rng = np.random.default_rng(0)
         self.design, self.per_question = design, components.policy_question
-        self.noise = components.answer / design.n_questions  # variance that single answers give an accuracy
+        self.noise = components.answer / design.n_questions
         seeds = 0.0 if math.isnan(components.policy_seed) or design.n_seeds == 1 else components.policy_seed
         shape = (DRAWS, max(design.n_policies, 2), design.n_seeds)
         # Deviations by seeds and single answers, by questions, and of an effect by questions (standard normal).
@@ -183,8 +182,9 @@ class _Experiments:
 
     @functools.lru_cache(maxsize=64)  # noqa: B019  (of few objects, and few of them)
     def against(self, other: int) -> tuple[np.ndarray, _Errors]:
-        """The first policy less another one: differences, and the errors estimated of them, as by
-        `crossed.error_of_difference`; the variance over questions is nearly the same in every experiment."""
+        """Return differences of the first policy from another one, and their errors as by
+        `crossed.error_of_difference`; the variance over questions is nearly the same in every experiment.
+        """
         n_seeds, n_questions, total = self.design.n_seeds, self.design.n_questions, self.design.n_questions + 2
         deltas = self.accuracies[:, 0] - self.accuracies[:, other]
         questions = self.of_questions[:, 0] - self.of_questions[:, other]
@@ -194,11 +194,10 @@ class _Experiments:
         if n_seeds == 1:
             return differences, _Errors(square, total - 1)
         variances = deltas.var(axis=1, ddof=1) / n_seeds
-        used = [
-            seed_variance(float(v), noise, SeedPool(p), True) for v, p in zip(variances, self.accuracies, strict=True)
-        ]
-        seeds, degrees = np.array([variance for variance, _, _ in used]), used[0][2]
-        return differences, _Errors(max(square - noise, 0.0), total - 1, seeds, min(degrees, total - 1), noise)
+        pools = (SeedPool.without_unstable(p, (0, other)) for p in self.accuracies)
+        used = [seed_variance(float(v), noise, pool, True) for v, pool in zip(variances, pools, strict=True)]
+        seeds, _, degrees = np.array(used).T
+        return differences, _Errors(max(square - noise, 0.0), total - 1, seeds, degrees.clip(max=total - 1), noise)
 
 
 _experiments = functools.lru_cache(maxsize=64)(_Experiments)

@@ -2,9 +2,9 @@
 
     accuracy(K) = start + (asymptote - start) / (1 + (midpoint / K)^slope)
 
-start is the accuracy of M0. The curve is fitted by least squares to the accuracies over seeds. Intervals
-are from the crossed bootstrap of `statistics.resample`: the two nonlinear parameters are chosen from a grid, and the
-asymptote is exact (Golub and Pereyra 1973).
+start is the accuracy of M0. The curve is fitted by least squares to the accuracies over seeds. Intervals are from the
+crossed bootstrap of `statistics.resample`: the two nonlinear parameters are chosen from a grid, and the asymptote is
+exact (Golub and Pereyra 1973).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ LEVEL = 0.95
 BEYOND = 4.0  # midpoints are looked for from a fourth of the first K to four times the last one
 SLOPES = (0.5, 8.0)
 
-# fits: the numbers are shown. no change: the asymptote may be M0's accuracy. no sigmoid: the accuracies deviate from
-# the curve by more than their noise (5 % of true sigmoids do). not saturated: the midpoint may be beyond the last K.
+# no change: the asymptote may be M0's accuracy. no sigmoid: the accuracies deviate from the curve by more than their
+# noise (5 % of true sigmoids do). not saturated: the midpoint may be beyond the last K.
 Status = Literal["fits", "no change", "no sigmoid", "not saturated"]
 
 
@@ -39,17 +39,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Saturation:
-    """A fitted sigmoid."""
-
     status: Status
-    asymptote: Estimate  # accuracy in 0..1
+    asymptote: Estimate
     midpoint: Estimate  # K at which half of the change is reached
     slope: Estimate
     nearly: Estimate  # K at which 90 % of the change is reached: midpoint * 9^(1 / slope)
 
 
 def sigmoid(steps: np.ndarray, start: float, asymptote: float, midpoint: float, slope: float) -> np.ndarray:
-    """Accuracy at every K > 0."""
     return start + (asymptote - start) * _shape(steps, midpoint, slope)
 
 
@@ -96,7 +93,6 @@ def saturation(steps: Sequence[int], before: np.ndarray, answers: Sequence[np.nd
 
 
 def fitted(steps: np.ndarray, start: float, accuracies: np.ndarray) -> tuple[float, float, float]:
-    """Asymptote, midpoint and slope of least squares, within the bounds of the search."""
     [(asymptote, midpoint, slope)] = _search(steps, np.array([start]), accuracies[None])
     low = (0.0, math.log(steps[0] / BEYOND), SLOPES[0])
     high = (1.0, math.log(steps[-1] * BEYOND), SLOPES[1])
@@ -110,7 +106,7 @@ def fitted(steps: np.ndarray, start: float, accuracies: np.ndarray) -> tuple[flo
 
 
 def _search(steps: np.ndarray, starts: np.ndarray, accuracies: np.ndarray) -> np.ndarray:
-    """Least-squares asymptote, midpoint and slope, (n, 3), by grid search; `starts` are (n,) accuracies of M0,
+    """Return least-squares asymptote, midpoint and slope, (n, 3), by grid search; `starts` are (n,) accuracies of M0,
     `accuracies` (n, n_k).
     """
     midpoints, slopes = np.meshgrid(
@@ -126,7 +122,6 @@ def _search(steps: np.ndarray, starts: np.ndarray, accuracies: np.ndarray) -> np
 
 
 def _estimate(value: float, resampled: np.ndarray, bounds: tuple[float, float]) -> Estimate:
-    """Estimate with the ends of its interval that are inside the bounds of the search."""
     low, high = percentile_interval(resampled)
     return Estimate(
         value,

@@ -1,9 +1,9 @@
-"""The share of the truth's gain over M0 that a control gets, with an interval.
+"""The share of correctness's gain over M0 that a control gets, with an interval.
 
     share = (control - M0) / (truth - M0)
 
-The interval contains the shares r for which the paired test of `comparisons` does not reject a mean of 0 of control -
-r truth - (1 - r) M0 (Fieller 1954, "Some problems in interval estimation"). The variance between seeds is
+The interval contains the shares r for which the paired test of `comparisons` does not reject a mean of 0 of control - r
+truth - (1 - r) M0 (Fieller 1954, "Some problems in interval estimation"). The variance between seeds is
 
     (1 - r)^2 sigma^2 + 2 r tau^2,
 
@@ -29,17 +29,16 @@ FARTHEST = 2.0**10  # no interval ends beyond this share
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of a gain."""
-
     share: float | None  # None, with both ends, if there is no gain
-    low: float | None  # None too where the interval has no end on this side
+    low: float | None  # None too if the interval has no end on this side
     high: float | None
 
     def compatible(self, gain: Comparison, true_gain: Comparison, difference: Comparison) -> Share:
-        """This share, with an interval that agrees with Holm's tests of a family of controls (`comparisons.corrected`).
+        """Return this share with an interval that agrees with Holm's tests of a family of controls
+        (`comparisons.corrected`).
 
-        Where the truth's gain over M0 is not significant there is no share. Where the control's is, the interval ends
-        at 0, and where the difference (truth less control) is, at 1.
+        Without a significant gain of the truth over M0 there is no share. The interval ends at 0 if the control's gain
+        is significant, and at 1 if the difference (truth less control) is.
         """
         if true_gain.p_holm > LEVEL:
             return Share(None, None, None)
@@ -61,14 +60,15 @@ def share_of_gain(
     alpha: float = LEVEL,
     clusters: np.ndarray | None = None,
 ) -> Share:
-    """Return the share of the truth's gain that a control gets, with its interval of level 1 - alpha. The interval has
-    no ends if the truth's gain is not significant at alpha. Without a gain there is no share.
+    """Return the share of the truth's gain that a control gets, with its interval of level 1 - alpha.
+
+    The interval has no ends if the truth's gain is not significant at alpha. Without a gain there is no share.
 
     Args:
         control, truth: (n_seeds, n_problems), the share of a problem's samples that are correct.
         base: (1, n_problems), M0's.
         pool: as for `crossed.seed_variance`.
-        clusters: cluster of each problem, if problems share templates or passages.
+        clusters: cluster of each problem.
     """
     gain = float((truth - base).mean())
     if gain == 0:
@@ -79,7 +79,6 @@ def share_of_gain(
         return Share(estimate, None, None)
 
     def excess(r: float) -> float:
-        """Distance of the combination from 0, less the half width of its interval."""
         error = _error(control - r * truth - (1 - r) * base, r, pool, clusters)
         return abs(error.middle) - error.reach(alpha)
 

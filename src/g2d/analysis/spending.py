@@ -21,15 +21,16 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
 def spent(fraction: float, level: float, spending: Spending) -> float:
-    """Two-sided error spent up to an information fraction in 0..1 (Lan and DeMets 1983, alpha_1* and alpha_2*)."""
+    """Return the two-sided error spent up to an information fraction (Lan and DeMets 1983, alpha_1* and alpha_2*)."""
     if spending == "pocock":
         return level * math.log1p((math.e - 1) * fraction)
     return float(4 * scipy.special.ndtr(scipy.special.ndtri(level / 4) / math.sqrt(fraction)))
 
 
 def nominal_level(fractions: Sequence[float], level: float, spending: Spending, power: float = 1.0) -> float:
-    """Return the two-sided level of the test at the last of these looks for which all looks err as often as `spent`. A
-    look without new information has the level of the look before it.
+    """Return the two-sided level of the last of these looks for which all looks err as often as `spent`.
+
+    A look without new information has the level of the look before it.
 
     Args:
         fractions: information fraction of every look so far, in 0..1, not falling.
@@ -41,7 +42,7 @@ def nominal_level(fractions: Sequence[float], level: float, spending: Spending, 
 
 @functools.lru_cache(maxsize=1 << 16)
 def boundaries(fractions: tuple[float, ...], level: float, spending: Spending, power: float = 1.0) -> tuple[float, ...]:
-    """Boundaries of |z| at every look, fractions rising strictly. Args as for `nominal_level`."""
+    """Return boundaries of |z| at every look, fractions rising strictly. Args as for `nominal_level`."""
     bounds: list[float] = []
     paths = _Paths(np.zeros(1), np.ones(1))
     before = error = 0.0
@@ -62,7 +63,7 @@ class _Paths:
     density: np.ndarray
 
     def bound(self, error: float, step: float, farthest: float) -> float:
-        """The boundary that a part `error` of all paths crosses in a step of this standard deviation."""
+        """Return the boundary that a part `error` of all paths crosses in a step of this standard deviation."""
 
         def excess(bound: float) -> float:
             below, above = (-bound - self.points) / step, (self.points - bound) / step
@@ -71,7 +72,6 @@ class _Paths:
         return farthest if excess(farthest) >= 0 else float(scipy.optimize.brentq(excess, 1e-9, farthest))
 
     def inside(self, bound: float, step: float) -> _Paths:
-        """The paths that stay inside of the boundary in this step."""
         reached = bound * _NODES
         moves = np.exp(-0.5 * ((reached - self.points[:, None]) / step) ** 2) / (step * math.sqrt(2 * math.pi))
         return _Paths(reached, bound * _WEIGHTS * (self.density @ moves))

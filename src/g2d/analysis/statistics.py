@@ -1,4 +1,4 @@
-"""Intervals of 95 % over crossed seeds and questions, standard errors, and Holm's correction."""
+"""95 % intervals over crossed seeds and questions, standard errors, and Holm's correction."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import scipy
 from g2d.analysis.crossed import clustered, effective_questions, mean_squares
 
 RESAMPLES = 2000
-LEVEL = 0.05  # significance level
-LOWER, UPPER = (1 - 0.95) / 2, (1 + 0.95) / 2  # the quantiles of an interval of 95 %
+LEVEL = 0.05
+LOWER, UPPER = (1 - 0.95) / 2, (1 + 0.95) / 2
 
 
 def require_answers(values: np.ndarray) -> np.ndarray:
     """Return (n_seeds, n_questions) values as floats.
 
     Raises:
-        ValueError: the array is not two-dimensional, is empty or holds something that is not a number.
+        ValueError: the array is not two-dimensional, is empty or has NaN or infinite values.
     """
     values = np.asarray(values, dtype=float)
     if values.ndim != 2 or values.size == 0:
@@ -38,9 +38,9 @@ def resample(
     independently (crossed).
 
     A mean is w_seeds' V w_questions with multinomial weights (the pigeonhole bootstrap: Owen 2007, section 3). Drawing
-    n - 1 of n seeds or questions makes the variance of each factor unbiased (Rao and Wu 1988, section 2).
-    The noise of single answers counts up to three times (McCullagh 2000). Equal shapes and `seed` give equal resamples,
-    so functions of several means can be resampled together.
+    n - 1 of n seeds or questions makes the variance of each factor unbiased (Rao and Wu 1988, section 2). The noise of
+    single answers counts up to three times (McCullagh 2000). Equal shapes and `seed` give equal resamples, so functions
+    of several means can be resampled together.
 
     Args:
         values: (n_seeds, n_questions), finite.
@@ -63,13 +63,13 @@ def mean_interval(
 ) -> tuple[float, float]:
     """Return the t interval of 95 % of a mean over crossed seeds and questions, or over questions with one seed.
 
-    The variance is `crossed_variance`; docs/simulations.md has the coverage in simulations.
+    The variance is `crossed_variance`; docs/simulations.md has the coverage.
 
     Args:
         values: (n_seeds, n_questions), finite.
         weights: array of the same shape, not negative. A seed's mean is then sum(values) / sum(weights), and the
             interval is that of the mean ratio by linearisation (Cochran 1977, eq. 6.12).
-        clusters: cluster of each question, if questions share templates or passages.
+        clusters: cluster of each question.
 
     Returns:
         Both ends; NaN with one question, or if the weights of a seed are all 0.
@@ -94,8 +94,8 @@ def mean_interval(
 
 
 def crossed_variance(values: np.ndarray) -> tuple[float, float]:
-    """Variance of the mean of (n_seeds, n_questions) crossed random values, at least two of each, and its degrees of
-    freedom.
+    """Return the variance of the mean of (n_seeds, n_questions) crossed random values, at least two of each, and its
+    degrees of freedom.
 
     The variance is (MS_seeds + MS_questions - MS_rest) / (seeds questions), with negative components set to 0 (Searle,
     Casella and McCulloch 1992, section 4.3). The degrees of freedom are Satterthwaite's (1946, eq. 17).
@@ -111,8 +111,8 @@ def crossed_variance(values: np.ndarray) -> tuple[float, float]:
 
 
 def shrunk_together(rows: np.ndarray) -> np.ndarray:
-    """Shrink resampled values, (rows, resamples), together by the part of their scatter that is noise. NaN marks a row
-    without a value in a resample; each row has some values.
+    """Shrink resampled values, (rows, resamples), together by the part of their scatter that is noise; NaN marks a row
+    without a value.
 
     The highest of several estimates is biased upwards, so the rows' means are shrunk towards their mean, and their
     resamples with them (empirical Bayes, as Stein's estimator; Efron and Morris 1973).
@@ -126,7 +126,7 @@ def shrunk_together(rows: np.ndarray) -> np.ndarray:
 
 
 def percentile_interval(means: np.ndarray) -> tuple[float, float]:
-    """Central interval of a bootstrap distribution (Efron and Tibshirani 1993, eq. 13.5), resamples of NaN left out."""
+    """Return the central interval of a bootstrap distribution (Efron and Tibshirani 1993, eq. 13.5), without NaN."""
     means = means[np.isfinite(means)]
     if means.size == 0:
         return math.nan, math.nan
@@ -136,7 +136,7 @@ def percentile_interval(means: np.ndarray) -> tuple[float, float]:
 
 def accuracy_interval(correct: np.ndarray, clusters: np.ndarray | None = None) -> tuple[float, float]:
     """Return the interval of an accuracy over seeds and questions (docs/analysis.md), from (n_seeds, n_questions)
-    shares of right answers and the cluster of each question.
+    shares of right answers.
 
     t intervals, with two right and two wrong questions added, as Agresti and Coull (1998) do for one proportion. The
     variance is `crossed_variance`, at most the variance of a crossed bootstrap (Owen 2007).
@@ -164,7 +164,7 @@ def accuracy_interval(correct: np.ndarray, clusters: np.ndarray | None = None) -
 
 
 def wilson_interval(successes: int, n: int) -> tuple[float, float]:
-    """Interval of a binomial share (Wilson 1927; Brown, Cai and DasGupta 2001, eq. 4); NaN for n = 0."""
+    """Return the interval of a binomial share (Wilson 1927; Brown, Cai and DasGupta 2001, eq. 4); NaN for n = 0."""
     if n == 0:
         return math.nan, math.nan
     interval = scipy.stats.binomtest(successes, n).proportion_ci(0.95, method="wilson")
@@ -192,7 +192,7 @@ def part_interval(successes: int, n: int, population: int) -> tuple[float, float
 
 @functools.lru_cache(maxsize=8)
 def _draws(n_seeds: int, n_questions: int, resamples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """How often each seed and question is drawn, (resamples, n) each; n - 1 draws, or the only one there is."""
+    """Return how often each seed and question is drawn, (resamples, n) each; n - 1 draws, at least one."""
     rng = np.random.default_rng(seed)
 
     def draws(n: int) -> np.ndarray:
@@ -203,18 +203,17 @@ def _draws(n_seeds: int, n_questions: int, resamples: int, seed: int) -> tuple[n
 
 
 def standard_deviation(values: Sequence[float] | np.ndarray) -> float | None:
-    """Sample standard deviation (ddof=1), None for fewer than two values; exactly 0 if all are equal."""
+    """Return the sample standard deviation (ddof=1); None for fewer than two values, exactly 0 if all are equal."""
     return stdev(map(float, values)) if len(values) > 1 else None
 
 
 def standard_error(values: Sequence[float] | np.ndarray) -> float | None:
-    """Standard error of the mean of independent values, s / sqrt(n); None for fewer than two."""
+    """Return s / sqrt(n) of independent values; None for fewer than two."""
     deviation = standard_deviation(values)
     return None if deviation is None else deviation / math.sqrt(len(values))
 
 
 def one_side(low: float, high: float, above: bool, of: float = 0.0) -> tuple[float, float]:
-    """The part of an interval above a value, or below it."""
     return (max(low, of), high) if above else (low, min(high, of))
 
 
@@ -234,7 +233,7 @@ def simultaneous(
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Holm's step-down adjustment of a family of p-values, in their order (Holm 1979, section 3)."""
+    """Holm's step-down adjustment of p-values, in their order (Holm 1979, section 3)."""
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p, kind="stable")
     adjusted = np.empty_like(p)

@@ -1,7 +1,7 @@
 """One effect over several studies: their mean, for these studies, and a random-effects meta-analysis, for others.
 
 The mean over these studies is unweighted, with a t interval from the studies' errors (degrees of freedom after
-Satterthwaite 1946, eq. 17). Its test is about these models only.
+Satterthwaite 1946, eq. 17).
 
 In the random-effects model the variance between studies is DerSimonian and Laird's (1986). The interval of the mean is
 Hartung and Knapp's (2001), with their factor at least 1 (Knapp and Hartung 2003; Roever, Knapp and Friede 2015). The
@@ -22,34 +22,28 @@ FEWEST = 3  # studies: with two, the prediction interval has no degree of freedo
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """The effect over all studies, on their scale."""
-
     n_studies: int
     effect: float
-    standard_error: float  # error of the effect over studies
+    standard_error: float  # of the effect over studies
     tau: float  # standard deviation of the true effects between studies
     i_squared: float  # share of the studies' scatter that their own errors do not explain (Higgins and Thompson 2002)
-    p_heterogeneity: float  # p-value of Cochran's Q: all studies have the same effect
-    p_value: float  # two-sided, of no effect on average over all such studies
-    mean: float  # mean effect in these studies
-    mean_error: float  # its standard error, from the errors of the studies
-    mean_degrees: float  # degrees of freedom of that
+    p_heterogeneity: float  # of Cochran's Q: all studies have the same effect
+    p_value: float
+    mean: float
+    mean_error: float  # from the errors of the studies
+    mean_degrees: float
 
     @property
     def mean_p_value(self) -> float:
-        """Two-sided p-value of no mean effect in these studies."""
         return 2 * float(scipy.special.stdtr(self.mean_degrees, -abs(self.mean) / self.mean_error))
 
     def mean_interval(self, alpha: float) -> tuple[float, float]:
-        """Return the interval of the mean effect in these studies, level 1 - alpha."""
         return _t_interval(self.mean, self.mean_error, self.mean_degrees, alpha)
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Interval of the mean of the true effects, level 1 - alpha."""
         return _t_interval(self.effect, self.standard_error, self.n_studies - 1, alpha)
 
     def prediction(self, alpha: float) -> tuple[float, float]:
-        """Interval of the true effect in another study, level 1 - alpha."""
         return _t_interval(self.effect, math.hypot(self.tau, self.standard_error), self.n_studies - 2, alpha)
 
 
@@ -65,17 +59,14 @@ def pool_studies(
     groups: Sequence[Hashable] | None = None,
     degrees: Sequence[float] | None = None,
 ) -> Pooled:
-    """Pool the effects of at least three studies.
+    """Pool the effects of at least three studies, else raise a ValueError.
 
     Args:
         variances: variances of the effects' errors, above 0.
         shared: part of each variance that studies of a group have in common, such as benchmarks on which the same
             trainings were evaluated; taken as fully correlated.
-        groups: which group each study belongs to.
+        groups: group of each study.
         degrees: degrees of freedom of each variance; None: the variances are known.
-
-    Raises:
-        ValueError: fewer than three studies.
     """
     if len(effects) < FEWEST:
         raise ValueError(f"{len(effects)} studies: a synthesis takes at least {FEWEST}")
@@ -89,7 +80,7 @@ def pool_studies(
     scatter = float(weights @ (y - effect) ** 2) * total / (n - 1)  # Hartung and Knapp's factor
 
     def in_common(weights: np.ndarray) -> float:
-        """Covariances of the studies of each group in a weighted sum."""
+        """Return covariances of the studies of each group in a weighted sum."""
         total = 0.0
         for group in set(groups or ()):
             members = [i for i, other in enumerate(groups or ()) if other == group]

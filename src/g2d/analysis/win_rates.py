@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-RIDGE = 0.1  # penalty on the coefficient of length, so that it is finite where the longer reply always wins
+RIDGE = 0.1  # penalty on the coefficient of length, so that it is finite if the longer reply always wins
 
-# Comparisons on the side with fewer: with less there is no rate at equal length.
+# Smallest share of comparisons on either side for a rate at equal length.
 OVERLAP = 0.02
 AT_LEAST = 5
 
@@ -25,29 +25,31 @@ def preferences(scores: np.ndarray, base_scores: np.ndarray) -> np.ndarray:
 
 
 def raw(won: np.ndarray) -> np.ndarray:
-    """Return the share of comparisons won by seed and prompt, from (n_seeds, n_prompts, n_samples) `preferences`. Its
-    mean is the win rate."""
+    """Return the share won by seed and prompt, from (n_seeds, n_prompts, n_samples) `preferences`; its mean is the win
+    rate.
+    """
     return np.asarray(np.nanmean(won, axis=2))
 
 
 def share_longer(longer: np.ndarray) -> float:
-    """The share of comparisons in which the policy's reply is the longer one, ties as half."""
     return float((0.5 + 0.5 * np.sign(longer)).mean())
 
 
 def overlaps(longer: np.ndarray) -> bool:
-    """Whether enough replies are longer and enough are shorter than M0's for a win rate at equal length."""
+    """Return whether enough replies are longer and enough are shorter than M0's for a win rate at equal length."""
     share = share_longer(longer)
     fewer = min(share, 1 - share)
     return fewer >= OVERLAP and fewer * longer.size >= AT_LEAST
 
 
 def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
-    """Values as of `raw` whose mean is the win rate at equal length; None where lengths hardly overlap. `longer`, of
-    the same shape as `won`, is by how much the policy's reply is longer than M0's.
+    """Return values as `raw` whose mean is the win rate at equal length; None if lengths hardly overlap.
 
     The preference is regressed on tanh(longer / its standard deviation), ties as half a win. The values are the
     influence function of the intercept by prompt and seed, so answers stay clustered.
+
+    Args:
+        longer: excess length of the policy's reply over M0's, with the shape of `won`.
     """
     cells, judged = raw(won), np.isfinite(won)
     spread = float(longer[judged].std())
@@ -79,19 +81,21 @@ def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
 class AtEqualLength:
     """Rewards of candidates, each (n_candidates,); prompts have equal weights."""
 
-    rewards: np.ndarray  # rewards at the mean length of all candidates
-    raw: np.ndarray  # mean rewards
-    lengths: np.ndarray  # mean length
+    rewards: np.ndarray
+    raw: np.ndarray
+    lengths: np.ndarray
     slope: float  # reward for one more unit of length
 
 
 def at_equal_length(rewards: np.ndarray, lengths: np.ndarray) -> AtEqualLength:
-    """The rewards of several candidates at equal length: the slope of the reward on the length between replies of one
-    candidate to one prompt is taken out (analysis of covariance). Both have the shape (n_candidates, n_prompts,
-    n_samples), for the same prompts; a reward that the judge did not give is NaN.
+    """Return the rewards of several candidates at equal length: the slope of the reward on the length between replies
+    of one candidate to one prompt is taken out (analysis of covariance).
 
     "Bridging Offline and Online RL" (arXiv 2506.21495, sections 3.1 and 4.2) selects by length-normalised rewards and
     gives no formula. If no two replies of a candidate to a prompt differ in length, the slope is 0.
+
+    Args:
+        rewards, lengths: (n_candidates, n_prompts, n_samples), for the same prompts; NaN: not judged.
 
     Raises:
         ValueError: there is no prompt of which every candidate has a reward.

@@ -1,1 +1,1 @@
-"""Experiment: the configuration. The configuration, the grid, and the way from wildcards to files and settings."""
+"""The configuration, the grid, and the way from wildcards to files and settings."""

@@ -1,8 +1,7 @@
 """Expand a configuration into one list of arms.
 
-An arm is one way to make policies: online (a warm-up or an online entry of `regimes`), on the harvest of an online
-training, in rounds, or by selecting a checkpoint. `g2d.experiment.sweep.with_candidates` makes arms
-of a sweep's candidates.
+An arm is one way to make policies: online (a warm-up or an online entry of `regimes`), on a harvest, in rounds, or by
+selecting a checkpoint. `g2d.experiment.sweep` adds a sweep's candidates.
 """
 
 from __future__ import annotations
@@ -21,36 +20,35 @@ from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
 from g2d.regimes.run.training import AUTO
 from g2d.settings.cached_method import cached_method
 
-Point = tuple[int, int]  # G and K; (0, 0) is M0
+Point = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
 class Arm:
     """One way to train policies of a model: one policy for each of `points` and each seed."""
 
-    name: str  # the folder of its policies (`PolicyKey.regime`)
-    regime: str  # how they are trained: a name in `g2d.regimes.catalogue`
-    role: str  # one of `g2d.experiment.keys.ROLES`
-    settings: Any  # settings of the training: a section of the configuration, with an ablation's values filled in
-    points: tuple[Point, ...]  # the G and K at which it is trained, K ascending for each G
+    name: str
+    regime: str
+    role: str
+    settings: Any
+    points: tuple[Point, ...]  # G and K, K ascending for each G
     evaluated: tuple[Point, ...]
     variant: str = ""  # folder of its harvests: an ablation, an entry, `AUTO`, or "" for the main grid
-    source: Arm | None = None  # the online arm whose harvests it is trained on, or whose checkpoints it selects from
+    source: Arm | None = None  # online arm whose harvests it is trained on, or whose checkpoints it selects from
     selected: bool = False
     start: tuple[Arm, Point] | None = None  # policy that an online training starts from, if not M0
-    owner: str = ""  # name of the ablation or entry that configures it
-    written: Any = None  # the ablation or entry as configured
+    owner: str = ""
+    written: Any = None
     own: frozenset[str] = frozenset()  # keys of `settings` that an ablation or an entry of rounds changes
-    swept_as: tuple[str, ...] = ()  # the names under which a sweep chooses keys of `settings`; the first one wins
+    swept_as: tuple[str, ...] = ()  # names under which a sweep chooses keys of `settings`; the first one wins
 
     @property
     def phase(self) -> Phase:
-        """Phase: K counts its own steps (online), the steps before its harvest (offline), or rounds."""
+        """K counts its own steps (online), the steps before its harvest (offline), or rounds."""
         return REGIMES[self.regime].phase
 
     @property
     def section(self) -> str:
-        """Section of the configuration with the keys of its training."""
         section = "dpo" if isinstance(self.settings, Dpo) else "warmup"
         if isinstance(self.written, Ablation):
             return f"ablations.{self.owner}.{section}"
@@ -58,23 +56,19 @@ class Arm:
 
     @property
     def online(self) -> Arm:
-        """The online training behind it: its source, or itself."""
         return self.source or self
 
     @property
     def reward(self) -> str | None:
-        """The entry of `rewards` that judges the rollouts of its online training; None for the truth."""
         return getattr(self.online.written, "reward", None)
 
     @property
     def asked(self) -> PromptMix:
-        """Prompts of its online training."""
         written = self.online.written
         return written if isinstance(written, PromptMix) else VERIFIABLE
 
     @property
     def stops(self) -> bool:
-        """Whether its online training stops automatically, at K at the latest."""
         return self.variant == AUTO or getattr(self.online.written, "auto", None) is not None
 
     @property
@@ -86,18 +80,16 @@ class Arm:
         return tuple((settings.group_sizes[0] if k else 0, k) for k in settings.steps)
 
     def before(self, group_size: int, k: int) -> int | None:
-        """Return the K whose checkpoint an online training continues: the next smaller one, None if it starts anew."""
         settings = self.settings
         if isinstance(settings, Warmup) and (settings.schedule == "per_k" or group_size not in settings.group_sizes):
             return None
         return max((step for step in settings.steps if 0 < step < k), default=None)
 
 
-Arms = Mapping[str, Arm]  # name -> arm
+Arms = Mapping[str, Arm]
 
 
 def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:
-    """Return the teacher of an online training, None if it is no policy of the grid."""
     name = getattr(trained.settings, "teacher", None)
     if not isinstance(name, str):
         return None
@@ -108,15 +100,12 @@ def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:
 
 
 def teacher_folder(entry: str) -> str:
-    """Return the folder of an entry's teacher if that is another model. A candidate shares it with its entry."""
     return f"teachers/{entry.partition('@')[0]}"
 
 
 def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]]:
-    """Return the harvests that one training reads, by variant and point.
-
-    An offline training reads its harvest, then the harvests of `match_pairs_to`. A round or stage reads the harvest of
-    the policy before it, an online training the harvest that it replays.
+    """Return the harvests that one training reads, by variant and point: its own, then those of `match_pairs_to`; for a
+    round or stage the harvest of the policy before it.
     """
     group_size, k = point
     if arm.phase == "rounds":
@@ -134,11 +123,6 @@ def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]
 
 
 def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
-    """Return all policies that one is made from, directly or not, except M0.
-
-    They are the sources of its harvests, its candidate checkpoints, the checkpoint that it continues, its start and its
-    teacher.
-    """
     ancestors, new = {policy: None}, [policy]
     while new:
         arm, point = new.pop()
@@ -156,23 +140,19 @@ def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]
 
 @cached_method
 def arms(config: Config, model: str) -> Arms:
-    """Return the arms of a model by name, in the order of `ROLES`, then of the configuration."""
     return {arm.name: arm for arm in expanded(config.for_model(model))}
 
 
 @cached_method
 def any_arms(config: Config) -> Arms:
-    """Return the arms of any model by name. Models may differ in settings, points and automatic stopping."""
     return {name: arm for model in reversed(config.models) for name, arm in arms(config, model).items()}
 
 
 def asked_for(config: Config, role: str) -> dict[str, Any]:
-    """Return the configured ablations, or the entries of `regimes` (role: entry), by name."""
     return {arm.owner: arm.written for arm in any_arms(config).values() if arm.role == role}
 
 
 def by_section(found: Iterable[Arm]) -> dict[str, list[Arm]]:
-    """Group trainings by `Arm.section`; selected checkpoints are left out."""
     sections: dict[str, list[Arm]] = {}
     for arm in found:
         if arm.points and not arm.selected:
@@ -181,18 +161,15 @@ def by_section(found: Iterable[Arm]) -> dict[str, list[Arm]]:
 
 
 def group_sizes(found: Iterable[Arm]) -> list[int]:
-    """Return the group sizes of trainings."""
     return list(dict.fromkeys(g for arm in found for g, _ in arm.points))
 
 
 def online_arm(found: Arms, variant: str) -> Arm:
-    """Return the training that a variant's harvests are sampled from, the main warm-up if none has that name."""
     candidates = (found.get(name) for name in (variant, f"{variant}/grpo"))
     return next((arm for arm in candidates if arm is not None and arm.phase != "offline"), found["grpo"])
 
 
 def expanded(config: Config) -> Iterator[Arm]:
-    """Yield the arms of a configuration that was resolved for one model."""
     warmup = config.warmup
     grid = ((0, 0),) * (0 in warmup.steps) + tuple((g, k) for g in warmup.group_sizes for k in warmup.steps if k)
     main = _main_warmup(config, grid)
@@ -239,7 +216,6 @@ def _dpo(name: str, role: str, settings: Dpo, points: tuple[Point, ...], source:
 
 
 def _main_warmup(config: Config, grid: tuple[Point, ...]) -> Arm:
-    """Return the warm-up and the GRPO baseline: each baseline group size at the largest K, and optionally before."""
     last, sizes = max(config.warmup.steps), config.baselines.grpo_group_sizes if any(config.warmup.steps) else []
     alone = tuple((g, last) for g in sizes)
     curve = tuple(at for at in grid if at[0] in sizes and at not in alone and config.baselines.grpo_steps == "all")
@@ -256,7 +232,6 @@ def _own_warmup(config: Config, name: str) -> Arm:
 
 
 def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
-    """Return the online entries of `regimes`, each after the entry that it starts from."""
     trained_entries: dict[str, Arm] = {}
 
     def add(name: str) -> Arm:
@@ -295,7 +270,6 @@ def _stages(config: Config, name: str) -> Iterator[Arm]:
 
 
 def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
-    """Yield an online training of an ablation or entry, and its evaluated policies. `after` is DPO on its harvests."""
     if not trained.evaluated:
         yield trained
     for policy in trained.written.policies:
@@ -306,6 +280,5 @@ def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
 
 
 def _selected(name: str, trained: Arm, source: Arm) -> Arm:
-    """Return the arm of a selected checkpoint of a training, at the K of the last checkpoint."""
     last = trained.points[-1:]
     return replace(trained, name=f"{name}/{SELECTED}", evaluated=last, source=source, selected=True, start=None)

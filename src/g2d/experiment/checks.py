@@ -1,7 +1,4 @@
-"""Rules between keys of a configuration: one line per mistake, with key and fix.
-
-`g2d.experiment.model_checks` has the rules that depend on a model's settings.
-"""
+"""Rules between keys of a configuration; `g2d.experiment.model_checks` has rules that depend on a model's settings."""
 
 from __future__ import annotations
 
@@ -30,7 +27,6 @@ from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import reward_of
 from g2d.settings import Section, repeated
 
-# Names in a results folder, and in a model's folder, that are not models and regimes.
 RESERVED_FOLDERS = {
     *("problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "looks", "report"),
     *("reward-models", "teachers"),
@@ -42,7 +38,7 @@ RESERVED_REGIMES = {"base", "grpo", "dpo", "harvest", "probe", "calibration", AU
 
 
 def mistakes(config: Config) -> list[str]:
-    """Return all mistakes in a configuration whose sections are valid; for each model, only the first one."""
+    """Return all mistakes in a configuration whose sections are valid, one line each; of each model, only the first."""
     lines = [f"seeds repeat: {config.seeds}"] if repeated(config.seeds) else []
     for check in (_of_names, _of_looks, _of_open_ended_prompts, _of_references, _of_draws):
         lines += check(config)
@@ -53,7 +49,6 @@ def mistakes(config: Config) -> list[str]:
 
 
 def _of_names(config: Config) -> Iterator[str]:
-    """Yield names that are reserved or repeated, also on file systems that ignore case."""
     has_selection = any(getattr(further, "select", False) for further in config.further.values())
     rules: list[tuple[str, Collection[str], str]] = [
         ("models", RESERVED_FOLDERS, "a folder of the results"),
@@ -78,7 +73,6 @@ def _of_names(config: Config) -> Iterator[str]:
 
 
 def _of_copies(config: Config) -> Iterator[str]:
-    """Yield models and benchmarks that are the same as another one: tables would count their results twice."""
     models = [(name, (_resolved(source), config.for_model(name))) for name, source in config.models.items()]
     benchmarks = [(name, _resolved(source)) for name, source in config.benchmarks.items() if not is_fresh(source)]
     for section, named in (("models", models), ("benchmarks", benchmarks)):
@@ -88,7 +82,6 @@ def _of_copies(config: Config) -> Iterator[str]:
 
 
 def _resolved(source: Any) -> dict[str, Any]:
-    """Return the keys of a source of weights or problems, with the resolved path."""
     values: dict[str, Any] = source.params(without={"settings"})
     return values | ({"path": os.path.realpath(values["path"])} if "path" in values else {})
 
@@ -106,7 +99,6 @@ def _of_looks(config: Config) -> Iterator[str]:
 
 
 def _of_references(config: Config) -> Iterator[str]:
-    """Yield names of rewards and benchmarks that are not in the configuration."""
     named = {f"{where}.reward": getattr(further, "reward", None) for where, further in config.further.items()}
     named |= {f"open_ended.{key}": getattr(config.open_ended, key, None) for key in ("reward", "judge")}
     for where, reward in named.items():
@@ -172,7 +164,6 @@ def _of_open_ended_prompts(config: Config) -> Iterator[str]:
 
 
 def _of_selection(config: Config) -> Iterator[str]:
-    """Yield mistakes in the selection of one checkpoint of a training (`select`)."""
     selecting = {where: owner for where, owner in config.further.items() if getattr(owner, "select", False)}
     for where, owner in selecting.items():
         yield from (f"{where}.{mistake}" for mistake in _of_a_selection(config, where.partition(".")[2], owner))
@@ -258,9 +249,8 @@ def _of_swept_keys(config: Config, name: str) -> Iterator[str]:
 
 
 def tuning_keys(section: type[Section]) -> list[str]:
-    """Return the keys of a section that can be swept.
-
-    They must not change which files exist, where a training starts or what K counts.
+    """Return the keys of a section that can be swept: none that changes which files exist, a start, or what K
+    counts.
     """
     numbers = (float, float | None)
     return [
@@ -271,7 +261,6 @@ def tuning_keys(section: type[Section]) -> list[str]:
 
 
 def _of_candidates(config: Config) -> Iterator[str]:
-    """Yield candidates that contradict the rest of the configuration."""
     try:
         tried = candidates(config)
         grids = [with_candidates(config)]

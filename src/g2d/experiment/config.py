@@ -25,7 +25,7 @@ __all__ = ["Config", "former_names", "load", "read"]
 
 
 def load(values: Mapping[str, Any], file: str = "config") -> Config:
-    """Validate the values of a configuration. A ConfigError has one line per mistake, with file, key and fix."""
+    """Validate a configuration. A ConfigError has one line per mistake, with file, key and fix."""
     values = with_looks(with_file_rewards(values))
     try:
         config = Config.model_validate(values)
@@ -37,14 +37,14 @@ def load(values: Mapping[str, Any], file: str = "config") -> Config:
 
 
 def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with an entry of `rewards` for each `reward: {file: my_reward.py}`, named after the file.
+    """Add an entry of `rewards` for each `reward: {file: my_reward.py}`, named after the file.
 
     An entry with a file needs no `reward: python`, and the former name `plugin` becomes `python`.
     """
     copied = copy.deepcopy(dict(values))
     rewards = copied.get("rewards", {})
     if not isinstance(rewards, dict):
-        return copied  # the validation reports it
+        return copied
     for name, entry in rewards.items():
         if isinstance(entry, dict):
             rewards[name] = with_current_name(({"reward": "python"} if "file" in entry else {}) | entry)
@@ -55,7 +55,6 @@ def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def former_names(values: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each reward that has a former name."""
     rewards = values.get("rewards")
     entries = rewards.items() if isinstance(rewards, dict) else ()
     return [
@@ -77,7 +76,6 @@ def with_looks(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named_rewards(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield sections that name rewards, with the key."""
     sections = [values.get("open_ended")]
     for group in (values.get("ablations"), values.get("regimes")):
         sections += group.values() if isinstance(group, dict) else []
@@ -87,7 +85,6 @@ def _named_rewards(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], 
 
 
 def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
-    """Return the name of the entry with these keys, added if there is none."""
     stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given["file"]).stem).lstrip("._-") or "file"
     name, number = stem, 1
     while rewards.setdefault(name, given) != given:
@@ -97,7 +94,6 @@ def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
 
 
 def read(path: str | Path) -> Config:
-    """Read and validate a YAML file. Interim analyses in its folder determine the seeds."""
     values = read_file(path)
     require_whole(values, [path])
     return decided(load(values, str(path)), Path(path).parent)
@@ -108,23 +104,19 @@ def read(path: str | Path) -> Config:
 
 @dataclass(frozen=True)
 class Owner:
-    """Configuration of the last run in a results folder."""
-
     config: Config
-    files: list[str] | None  # its files; None in records of older versions
+    files: list[str] | None  # None in records of older versions
 
     def came_from_others(self, files: Sequence[str]) -> bool:
-        """Return whether it was read from other files, so these are no edited version of it."""
+        """Return whether it was read from other files, so `files` are no edited version of it."""
         return self.files is not None and self.files != [*files]
 
     def shares_no_model(self, config: Config) -> bool:
-        """Return whether two configurations have different models, by name and source."""
         mine, its = ([(n, m.params(without={"settings"})) for n, m in c.models.items()] for c in (self.config, config))
         return not any(model in mine for model in its)
 
 
 def owner(file: str | Path) -> Owner | None:
-    """Return the owner of a results folder from its `config.yaml`, None if that is missing or cannot be read."""
     try:
         config = read(file)
         first, _, _ = Path(file).read_text(encoding="utf-8").partition("\n")

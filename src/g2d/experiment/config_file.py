@@ -1,7 +1,7 @@
 """Read a configuration file strictly: UTF-8, YAML, no repeated keys, no ambiguous numbers.
 
-YAML readers silently keep the last of two equal keys, and read 010 as 8 and 1:30 as 90 (YAML 1.1). The workflow checks
-each configuration file separately, because Snakemake merges several.
+YAML readers silently keep the last of two equal keys, and read 010 as 8 and 1:30 as 90 (YAML 1.1). Snakemake merges
+several files, so each is checked separately.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}): correct the path") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: of a date such as 2026-02-30
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2026-02-30
         why = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
         raise ConfigError(f"{path}: cannot be read as YAML: {why}") from None
     refuse(misread)
@@ -46,7 +46,7 @@ def read_file(path: str | Path) -> dict[str, Any]:
 def _misread(
     node: yaml.Node | None, path: str = "", seen: set[int] | None = None, above: frozenset[int] = frozenset()
 ) -> Iterator[str]:
-    """Yield values in a node and below it that YAML reads differently than they look; aliases are checked once."""
+    """Yield values in a node that YAML reads differently than they look; aliases are checked once."""
     seen = set() if seen is None else seen
     if id(node) in above:
         yield f"{path}: an alias of a node that contains it: write the values out"
@@ -75,7 +75,6 @@ def _misread(
 
 
 def _other_number(node: yaml.ScalarNode) -> int | float | None:
-    """Return the value of a number with a leading zero (octal) or colons (base 60) if it looks like another one."""
     if node.style is not None or node.tag not in (INTEGER, FLOAT):
         return None
     octal = re.fullmatch(r"[-+]?0[0-7_]+", node.value)
@@ -92,7 +91,7 @@ COMMAND = re.compile(r"^#.*--configfile +(.+?) *$", re.M)
 def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> None:
     """Check that files together are a whole configuration, not only an overlay.
 
-    The error quotes the command at the top of the last file, if there is one.
+    The error quotes the command at the top of the last file.
     """
     missing = [name for name in NEEDED if name not in values]
     if not paths or len(missing) < 2 or not all(isinstance(name, str) for name in values):

@@ -34,15 +34,13 @@ Row = tuple[str, ...]  # key, type, default, the paper's value, meaning
 
 
 def schema() -> str:
-    """Return the JSON schema of a configuration file."""
     document = Config.model_json_schema()
-    seeds = document["properties"]["seeds"]  # or, as they are written in stages:
+    seeds = document["properties"]["seeds"]
     seeds["anyOf"] = [{name: seeds.pop(name) for name in ("type", "items", "minItems")}, {"$ref": "#/$defs/Looks"}]
     return json.dumps(document, indent=2) + "\n"
 
 
 def readme() -> str:
-    """Return the reference of all keys, in Markdown. A key that equals one of an earlier section refers to it."""
     headings: dict[type[Section], list[str]] = {}
     for section, place in places(Config):
         headings.setdefault(section, []).append(place)
@@ -58,7 +56,6 @@ def readme() -> str:
 
 
 def _table(rows: list[Row]) -> Iterator[str]:
-    """Yield the table of the keys of a section, if it has any; without the paper's values if it states none."""
     header: Row = ("key", "type", "default", "paper", "meaning")
     columns = [i for i, name in enumerate(header) if name != "paper" or any(row[i] for row in rows)]
     if rows:
@@ -67,7 +64,6 @@ def _table(rows: list[Row]) -> Iterator[str]:
 
 
 def _references(rows: list[Row], sections: dict[Row, str]) -> Iterator[str]:
-    """Yield a sentence that names the earlier sections with some of these keys."""
     names: dict[str, list[str]] = {}
     for row in rows:
         if row in sections:
@@ -77,14 +73,12 @@ def _references(rows: list[Row], sections: dict[Row, str]) -> Iterator[str]:
 
 
 def _fields(section: type[Section]) -> list[tuple[str, FieldInfo]]:
-    """Return the keys of a section: first its own, then shared keys that change nothing by default."""
     declared = section.__annotations__
     fields = section.model_fields.items()
     return sorted(fields, key=lambda item: item[0] not in declared and "neutral" in extra(item[1]))
 
 
 def places(section: type[Section], path: str = "") -> Iterator[tuple[type[Section], str]]:
-    """Yield a section and those below it, with the keys that lead there, in the order of their declaration."""
     yield section, path
     for name, field in section.model_fields.items():
         where = f"{path}.{name}" if path else name
@@ -94,7 +88,6 @@ def places(section: type[Section], path: str = "") -> Iterator[tuple[type[Sectio
 
 
 def _heading(section: type[Section], paths: list[str]) -> tuple[str, str]:
-    """Return the heading of a section, with the value of the key that selects it; and the name of this key, or ""."""
     written = ", ".join(f"`{path}`" for path in dict.fromkeys(paths) if path) or "Top level"
     for tag in DISCRIMINATORS:
         kind = section.model_fields[tag].annotation if tag in section.model_fields else None
@@ -104,7 +97,6 @@ def _heading(section: type[Section], paths: list[str]) -> tuple[str, str]:
 
 
 def _cells(name: str, field: FieldInfo) -> Row:
-    """Return the cells of a key."""
     attributes = extra(field)
     unit = f" ({attributes['unit']})" if "unit" in attributes else ""
     paper = attributes.get("paper", "")
@@ -113,7 +105,6 @@ def _cells(name: str, field: FieldInfo) -> Row:
 
 
 def extra(field: FieldInfo) -> dict[str, Any]:
-    """Return the attributes that `g2d.settings.key` adds to type, default and description."""
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
@@ -127,7 +118,6 @@ def _default(field: FieldInfo) -> str:
 
 
 def _type(annotation: Any) -> str:
-    """Describe a type for readers of YAML."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
         return " or ".join(f"`{value}`" for value in arguments)
@@ -147,7 +137,6 @@ def _type(annotation: Any) -> str:
 
 
 def register(subparsers: Any) -> Any:
-    """Add `g2d config` to the command line. Return its actions, to which others add."""
     parser = subparsers.add_parser("config", help="write or check a configuration, or regenerate its documentation")
     actions = parser.add_subparsers(dest="action", required=True)
     check = actions.add_parser("check", help="validate a configuration file")

@@ -1,7 +1,5 @@
-"""Body of the jobs that write one file of rollouts: calibration, harvest and evaluation.
-
-Such a job samples all rollouts, or one shard, or merges the shards of other jobs, or scores existing rollouts with
-another reward.
+"""Body of the jobs that write one file of rollouts: sample all or one shard, merge shards, or score existing
+rollouts.
 """
 
 from __future__ import annotations
@@ -45,9 +43,8 @@ def generate_rollouts(
     *,
     token_ids: bool = False,
 ) -> None:
-    """Write `output.rollouts` for `input.policy`, with the `reward` of the training and, for harvests, the token ids.
-
-    The sampled tokens are added to the costs.
+    """Write `output.rollouts` for `input.policy`, with the `reward` of the training and, for harvests, the token
+    ids.
     """
     given, out = snakemake.input, snakemake.output.rollouts
     if given.shards:
@@ -106,8 +103,6 @@ def draw_in_parts(
     meter: Meter,
 ) -> pd.DataFrame:
     """Sample rollouts for all problems in order, after the parts that an earlier attempt has finished.
-
-    A job saves its parts one by one, so a stopped attempt loses at most one. The rows do not depend on the parts.
 
     Args:
         folder: keeps the parts until all are finished.

@@ -1,4 +1,4 @@
-"""Policies, harvests and trainings of a configuration, from its arms. Jobs and table rows are both made from these."""
+"""Policies, harvests and trainings of a configuration, from its arms, for jobs and table rows."""
 
 from __future__ import annotations
 
@@ -25,17 +25,15 @@ FEWEST_K = 4  # above 0, for a curve with three parameters
 
 
 def is_recorded(config: Config, model: str) -> bool:
-    """Return whether a model is a file of recorded completions. They are analysed, never trained."""
+    """Return whether a model is a file of recorded completions, which are analysed, never trained."""
     return isinstance(config.models[model], RecordedModel)
 
 
 def is_embedded(config: Config, model: str) -> bool:
-    """Return whether M0 is the embedded model or one like it, too small to need a GPU."""
     return isinstance(config.models[model], EmbeddedModel | ScratchModel)
 
 
 def trained_models(config: Config) -> list[str]:
-    """Return the models that can be trained."""
     return [model for model in config.models if not is_recorded(config, model)]
 
 
@@ -44,7 +42,6 @@ def trained_models(config: Config) -> list[str]:
 
 @cached_method
 def policies(config: Config) -> list[PolicyKey]:
-    """Return all evaluated policies, M0 first, then in the order of `ROLES`."""
     evaluated = []
     for model in trained_models(config):
         evaluated.append(PolicyKey(model, "base", 0, 0, None))
@@ -55,18 +52,15 @@ def policies(config: Config) -> list[PolicyKey]:
 
 
 def evaluated_arms(config: Config) -> dict[str, Arm]:
-    """Return the arms that have evaluated policies, by name."""
     names = {key.regime for key in policies(config)}
     return {name: arm for name, arm in any_arms(config).items() if name in names}
 
 
 def keys(config: Config, model: str, arm: Arm, points: Iterable[Point]) -> Iterator[PolicyKey]:
-    """Return the policies of an arm at some points, for all seeds."""
     return (key_of(config, model, arm, point, seed) for point in points for seed in config.seeds)
 
 
 def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> PolicyKey:
-    """Return one policy of an arm."""
     start, teacher = arm.online.start, teacher_of(arms(config, model), arm.online)
     is_curve = arm.name == "grpo" and point[1] < max(arm.settings.steps)
     return PolicyKey(
@@ -83,10 +77,7 @@ def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> Pol
 
 
 def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
-    """Return the policies whose answers the page shows side by side, by model and benchmark.
-
-    These are the policies of the main grid, first seed. A model with fewer than two of them is left out.
-    """
+    """Return the policies whose answers the page shows side by side: main grid, first seed, at least two per model."""
     main = [key for key in policies(config) if key.role in ("base", "dpo", "auto", "grpo")]
     first = [key for key in main if key.seed in (None, config.seeds[0])]
     by_model = {model: [key for key in first if key.model == model] for model in config.models}
@@ -94,7 +85,6 @@ def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
 
 
 def has_curves(config: Config) -> bool:
-    """Whether some online training is evaluated at enough K to fit a curve (saturation.csv)."""
     on_curves = {key.over_seeds for key in policies(config) if key.on_a_curve}
     sizes = Counter((key.model, key.regime, key.group_size) for key in on_curves)
     return max(sizes.values(), default=0) >= FEWEST_K
@@ -104,7 +94,7 @@ def has_curves(config: Config) -> bool:
 def trainings(config: Config) -> list[PolicyKey]:
     """Return all trained policies: evaluated ones, then online ones that are only harvested or continued.
 
-    After an interim analysis, these are the policies that it selects and all that they are made from.
+    After an interim analysis, only the policies that it selects and all that they are made from.
     """
     if config.reached is not None:
         needed = set(with_all_behind(config, policies(config)))
@@ -119,12 +109,10 @@ def trainings(config: Config) -> list[PolicyKey]:
 
 
 def auto_warmups(config: Config) -> list[PolicyKey]:
-    """Return the warm-ups that stop automatically. They are not evaluated; DPO on their harvests is."""
     return [key for key in trainings(config) if key.role == "auto" and key.trained_online]
 
 
 def with_all_behind(config: Config, wanted: Iterable[PolicyKey]) -> list[PolicyKey]:
-    """Return policies, each after all that it is made from."""
     ordered: dict[PolicyKey, None] = {}
     for key in wanted:
         if key.seed is not None:
@@ -136,10 +124,6 @@ def with_all_behind(config: Config, wanted: Iterable[PolicyKey]) -> list[PolicyK
 
 
 def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
-    """Return the policies along each online training, K ascending, by the last one; its log has all steps.
-
-    If each K is a separate training (`warmup.schedule: per_k`), only the last one is listed.
-    """
     groups: dict[PolicyKey, list[PolicyKey]] = {}
     for key in trainings(config):
         if key.trained_online:
@@ -153,17 +137,14 @@ def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
 
 
 def selecting(config: Config) -> dict[str, str]:
-    """Return the ablation or online entry that each selected checkpoint belongs to, by the checkpoint's name."""
     return {arm.name: arm.name.partition("/")[0] for arm in any_arms(config).values() if arm.selected}
 
 
 def chosen_by(config: Config, name: str) -> list[str]:
-    """Return the kinds of development prompts that select a training's checkpoints: the kinds that it trains on."""
     return online_arm(any_arms(config), name).asked.kinds
 
 
 def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
-    """Return the checkpoints that each selected policy is chosen from: all K of one training, ascending."""
     tried = {}
     for key in policies(config):
         if key.selected:
@@ -173,10 +154,6 @@ def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
 
 
 def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
-    """Return the candidates of a sweep and their policies, for each model, with the first group size.
-
-    They are evaluated on the development problems only and are not in `policies`.
-    """
     pairs, tried = [], with_candidates(config)
     for model in config.models:
         evaluated = [arm for arm in arms(tried, model).values() if arm.evaluated]
@@ -187,10 +164,7 @@ def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
 
 
 def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
-    """Return the policies with the K that tables show.
-
-    If a training stops automatically or a checkpoint is selected, K differs by seed and tables show the rounded mean.
-    """
+    """Return the policies with the K that tables show: the rounded mean over seeds if it differs by seed."""
     steps: dict[PolicyKey, list[int]] = {}
     for key, record in records.items():
         if key.stops or key.selected:
@@ -224,16 +198,10 @@ def harvests(config: Config) -> list[HarvestKey]:
 
 
 def probes(config: Config) -> list[HarvestKey]:
-    """Return the harvests that are probed: the first seed's."""
     return [key for key in harvests(config) if key.seed == config.seeds[0]]
 
 
 def variants(config: Config) -> list[str]:
-    """Return the variants that have harvests beside the main grid.
-
-    These are ablations with another warm-up, online entries of `regimes` whose harvest is trained on, entries in
-    rounds or stages, and the warm-up that stops automatically.
-    """
     all_arms = any_arms(config).values()
     online = [arm for arm in all_arms if arm.source is None and arm.variant]
     harvested = {arm.source.name for arm in all_arms if arm.source and not arm.selected}
@@ -245,7 +213,6 @@ def variants(config: Config) -> list[str]:
 
 
 def factorial_files(config: Config, model: str) -> dict[str, str]:
-    """Return the files of calibration rollouts by temperature, {} if a model is calibrated at one temperature only."""
     calibration = config.for_model(model).calibration
     if is_recorded(config, model) or not calibration.factorial_temperatures:
         return {}
@@ -258,21 +225,18 @@ def factorial_files(config: Config, model: str) -> dict[str, str]:
 
 
 def sample_files(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """Return the files with several answers per problem (pass@k, maj@n), by policy and benchmark.
-
-    They are sampled beside the greedy answers, or are the evaluation itself if that samples.
+    """Return the files with several answers per problem (pass@k, maj@n): beside greedy answers, or the evaluation
+    itself.
     """
     places = _samples(config, "samples") | _samples(config, "eval")
     return {at: f"results/{place}.parquet" for at, place in places.items()}
 
 
 def drawn_beside(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """Return the paths of samples and costs of separate jobs, relative and without suffix, by policy and benchmark."""
     return _samples(config, "samples")
 
 
 def drifts(config: Config) -> dict[tuple[PolicyKey, str], str]:
-    """Return the paths of the divergence from M0 and its costs, in the same form, by trained policy and benchmark."""
     measured = [key for key in policies(config) if key.role != "base"] if config.drift else []
     return {(key, name): f"{key.folder}/drift/{name}" for key in measured for name in config.benchmarks}
 
@@ -292,7 +256,6 @@ def _samples(config: Config, folder: str) -> dict[tuple[PolicyKey, str], str]:
 
 
 def ablation_changes(config: Config) -> dict[str, dict[str, Any]]:
-    """Return the keys that each ablation changes, with their values, by the name of its policies."""
     return {
         name: {
             **dict(_flat("warmup", arm.written.warmup)),
@@ -312,17 +275,12 @@ def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def other_reward(config: Config, variant: str) -> str:
-    """Describe the reward behind a variant's harvests in words; "" if it is the correct answer."""
     arm = online_arm(any_arms(config), variant)
     settings = TRUTH if arm.reward is None else config.rewards[arm.reward]
     return "" if settings == TRUTH else words_of(settings)
 
 
 def controls(config: Config) -> dict[str, str]:
-    """Return the counterpart of each policy with another reward than the correct answer, by name.
-
-    The counterpart differs from it in the reward only.
-    """
     with_reward = [arm for arm in evaluated_arms(config).values() if hasattr(arm.written, "reward")]
     with_reward.sort(key=lambda arm: arm.role != "ablation")
     twins = {arm.name: _twin(config, arm, with_reward) for arm in with_reward if other_reward(config, arm.variant)}
@@ -343,27 +301,23 @@ def _twin(config: Config, control: Arm, others: Iterable[Arm]) -> str | None:
 
 
 def _without_reward(written: Any) -> Any:
-    """Return the settings of an ablation or an online entry without its reward and K."""
     if isinstance(written, Ablation):
         return written.warmup, written.dpo, written.params(only={*PromptMix.model_fields, "select"})
     return written.regime, written.select, written.trajectory()
 
 
 def learnt_from(config: Config, key: PolicyKey) -> str:
-    """Return the rollouts that a policy of an ablation or online entry was trained on: its own, or its harvest's."""
     if key.trained_online:
         return f"results/{key.folder}/rollouts.parquet"
     return f"results/{harvest_of(config, key).folder}/rollouts.parquet"
 
 
 def harvest_of(config: Config, key: PolicyKey) -> HarvestKey:
-    """Return the harvest that a policy is trained on."""
     assert key.seed is not None
     variant = arms(config, key.model)[key.regime].variant
     return HarvestKey(key.model, key.group_size, key.k, key.seed, variant)
 
 
 def harvests_of_controls(config: Config) -> list[HarvestKey]:
-    """Return the harvests that another reward has judged and DPO is trained on, with the first seed."""
     trained = [key for key in policies(config) if key.reward and key.kind == "dpo" and key.seed == config.seeds[0]]
     return [harvest_of(config, key) for key in trained]

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.run.training import AUTO
 
-# Roles of policies, in the order of the tables: M0, DPO and G2D, both after a warm-up that stopped automatically, an
-# entry of `regimes`, the GRPO baseline at the largest K and at smaller K, and an ablation (Table 3).
+# In the order of the tables. dpo, auto: DPO and G2D, auto after a warm-up that stopped automatically; entry: of
+# `regimes`; grpo, curve: the baseline at the largest K and at smaller K; ablation: Table 3.
 ROLES = ("base", "dpo", "auto", "entry", "grpo", "curve", "ablation")
 
-# Names of policies in sentences, by label.
 POLICY_NAMES = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}
 
 
@@ -30,10 +29,7 @@ def called(policy: str, k: object, group_size: object = 0) -> str:
 
 @dataclass(frozen=True, order=True)
 class PolicyKey:
-    """Key of one policy. `group_size` is 0 without an online phase; `seed` is None for M0 and for all seeds.
-
-    `kind` and `role` describe the training; main policies have their name as both.
-    """
+    """Key of one policy. `group_size` is 0 without an online phase; `seed` is None for M0 and for all seeds."""
 
     model: str
     # base | grpo | dpo | auto/dpo | NAME of an ablation, or NAME/dpo and NAME/grpo if it has its own warm-up | NAME of
@@ -41,19 +37,18 @@ class PolicyKey:
     # checkpoint
     regime: str
     group_size: int
-    # Online steps before the policy: GRPO steps, updates of an online entry, or rounds. An upper bound if the training
-    # stops automatically.
+    # GRPO steps, updates of an online entry, or rounds; an upper bound if the training stops automatically.
     k: int
     seed: int | None
-    steps_taken: int | None = field(default=None, compare=False)  # set by `with_steps_taken`
-    kind: str = field(default="", compare=False)  # base, or a name in `g2d.regimes.catalogue`
-    role: str = field(default="", compare=False)  # one of `ROLES`
-    online: str = field(default="grpo", compare=False)  # regime of its K online steps: a name in the catalogue
-    reward: str = field(default="", compare=False)  # its reward in words, "" for the correct answer
-    stops: bool = field(default=False, compare=False)  # whether its online phase stopped automatically, at most at `k`
-    start: PolicyKey | None = field(default=None, compare=False)  # policy that its online phase started from, if not M0
-    teacher: PolicyKey | None = field(default=None, compare=False)  # teacher of its online phase
-    selected: bool = field(default=False, compare=False)  # whether it is a checkpoint selected among several up to `k`
+    steps_taken: int | None = field(default=None, compare=False)
+    kind: str = field(default="", compare=False)
+    role: str = field(default="", compare=False)
+    online: str = field(default="grpo", compare=False)
+    reward: str = field(default="", compare=False)  # in words, "" for correctness
+    stops: bool = field(default=False, compare=False)  # its online phase stopped automatically, at most at `k`
+    start: PolicyKey | None = field(default=None, compare=False)
+    teacher: PolicyKey | None = field(default=None, compare=False)
+    selected: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("kind", "role"):
@@ -64,22 +59,18 @@ class PolicyKey:
 
     @property
     def over_seeds(self) -> PolicyKey:
-        """The same key for all seeds, as in a row of a table."""
         return replace(self, seed=None, steps_taken=None)
 
     @property
     def is_ablation(self) -> bool:
-        """Whether it is listed in Table 3 instead of Table 1."""
         return self.role == "ablation"
 
     @property
     def trained_online(self) -> bool:
-        """Whether it is the policy of an online phase, without a training on a harvest."""
         return self.kind in REGIMES and REGIMES[self.kind].phase == "online"
 
     @property
     def on_a_curve(self) -> bool:
-        """Whether it is one K of an online training from M0 with a fixed number of steps."""
         return self.trained_online and not (self.stops or self.selected or self.start)
 
     @property
@@ -89,9 +80,8 @@ class PolicyKey:
 
     @property
     def reference(self) -> PolicyKey:
-        """The policy of the main grid that an ablation or entry is compared with, at the same K and G (Table 3).
-
-        Rounds and stages are compared with DPO on the harvest of M0.
+        """Policy of the main grid to compare an ablation or entry with, at the same K and G (Table 3); for rounds and
+        stages DPO on the harvest of M0.
         """
         if self.in_rounds:
             return replace(self, regime="dpo", kind="dpo", role="dpo", group_size=0, k=0)
@@ -100,7 +90,6 @@ class PolicyKey:
 
     @property
     def shown_k(self) -> int:
-        """K in the tables."""
         return self.k if self.steps_taken is None else self.steps_taken
 
     @property
@@ -115,19 +104,16 @@ class PolicyKey:
 
     @property
     def folder(self) -> str:
-        """Its folder below the results folder."""
         if self.regime == "base":
             return f"{self.model}/base"
         return f"{self.model}/seed{self.seed}/{self.regime}/g{self.group_size}/k{self.k}"
 
     @property
     def name(self) -> str:
-        """Its folder without the seed, as in the files of interim analyses."""
         return self.folder.replace(f"/seed{self.seed}/", "/", 1)
 
     @property
     def label(self) -> str:
-        """The paper's name for it (Table 1)."""
         return label_of(self.regime, self.k)
 
 
@@ -139,15 +125,13 @@ class HarvestKey:
     group_size: int
     k: int
     seed: int
-    variant: str = ""  # the ablation or online entry that it belongs to, "" for the main grid
+    variant: str = ""
 
     @property
     def folder(self) -> str:
-        """Its folder below the results folder."""
         variant = f"{self.variant}/" if self.variant else ""
         return f"{self.model}/seed{self.seed}/{variant}harvest/g{self.group_size}/k{self.k}"
 
     @property
     def probe_folder(self) -> str:
-        """The folder of its probe: the same rollouts for the first prompts only."""
         return f"{self.model}/seed{self.seed}/probe/g{self.group_size}/k{self.k}"

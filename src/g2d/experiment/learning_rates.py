@@ -1,4 +1,4 @@
-"""Warn of learning rates far outside the published range; a model or an optimiser may be unusual too."""
+"""Warn of learning rates far outside the published range."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ FAR = 100  # times below the lowest or above the highest rate in use
 
 @dataclass(frozen=True)
 class Rates:
-    """Peak learning rates in use, of full fine-tuning and of adapters."""
-
     lowest: float
     highest: float
     source: str
@@ -38,7 +36,6 @@ SMALL = Rates(1e-4, 2e-3, "config/config.yaml and its overlays, for models of th
 
 
 def unusual_rates(config: Config) -> list[str]:
-    """Return a sentence for each learning rate, including candidates, more than `FAR` times outside the usual range."""
     sentences: dict[tuple[float, Rates], str] = {}  # one for each rate, at its first key
     whole = with_candidates(config)
     for model in trained_models(config):

@@ -19,7 +19,6 @@ from g2d.rewards.catalogue import is_scalar
 
 
 def first_mistake(config: Config, model: str) -> list[str]:
-    """Return the lines of the first mistake in a configuration for a model, [] if it is valid."""
     try:
         return list(islice(_mistakes(config, model), 1))
     except ValueError as error:
@@ -82,7 +81,6 @@ def _missing(where: str, wanted: Any, key: str, steps: Sequence[int], model: str
 
 
 def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iterator[str]:
-    """Yield keys of a warm-up that the engine or the adapter does not allow."""
     engine = config.engine.name
     if warmup.sync_every > 1 and engine != "vllm":
         yield (
@@ -211,7 +209,6 @@ def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> I
 
 
 def _of_a_teacher(config: Config, name: str, model: str) -> Iterator[str]:
-    """Yield teachers that are no policy of the grid or learn from their own student."""
     where, entry, by_name = f"regimes.{name}", config.regimes[name], {arm.name: arm for arm in expanded(config)}
     if entry.teacher not in by_name or not by_name[entry.teacher].points:
         others = ", ".join(arm.name for arm in by_name.values() if arm.points and arm.name.partition("/")[0] != name)
@@ -232,7 +229,6 @@ ONE = "needs one process: set training.processes to 1, or"
 
 
 def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
-    """Yield keys that cannot be combined with `training.processes`, by the key that configures the training."""
     n, fsdp = config.training.processes, config.training.strategy == "fsdp"
     for where, arms in trained.items() if n > 1 else ():
         settings, online = arms[0].settings, arms[0].phase == "online"
@@ -301,7 +297,6 @@ def _of_divided_passes(where: str, settings: Any, n: int) -> Iterator[str]:
 
 
 def _of_all_weights(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[str]:
-    """Yield keys that cannot be combined with `lora: none`, by the key that configures the training."""
     if not config.lora.trains_all:
         return
     online = [where for where, arms in trained.items() if arms[0].phase == "online"]

@@ -1,4 +1,4 @@
-"""Prompts that a policy was trained on, by its own online phase and by the phases before it."""
+"""Prompts that a policy was trained on, in its own online phase and before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
 from g2d.rewards.catalogue import words_of
 
-THEN = ", then "  # between the kinds of prompts of successive trainings
+THEN = ", then "
 
 
 def prompts_asked(config: Config, key: PolicyKey) -> int:
@@ -31,7 +31,6 @@ def prompts_asked(config: Config, key: PolicyKey) -> int:
 
 
 def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:
-    """Return the number of prompts of a replayed harvest and its warm-up."""
     settings = arms(config, key.model)[key.regime].online.settings if key.steps_spent else None
     if not isinstance(settings, Warmup) or settings.replay is None or settings.replay.harvest_step is None:
         return 0
@@ -41,7 +40,6 @@ def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:
 
 
 def online_phases(config: Config, key: PolicyKey) -> Iterator[tuple[str, int, int]]:
-    """Return regime, number of prompts and completions per prompt of each online phase of a policy, its own first."""
     steps, group_size = key.steps_spent, key.group_size
     if steps:
         settings = arms(config, key.model)[key.regime].online.settings
@@ -51,8 +49,7 @@ def online_phases(config: Config, key: PolicyKey) -> Iterator[tuple[str, int, in
 
 
 def prompts_behind(config: Config, regime: str) -> str:
-    """Return the kinds of prompts that policies of that name were trained on, in order, such as "verifiable, then
-    open_ended"; "" for M0 (arXiv 2506.21495, section 3.3)."""
+    """Return the kinds of prompts that a policy was trained on, such as "verifiable, then open_ended"; "" for M0."""
     arm: Arm | None = any_arms(config)[regime].online if regime != "base" else None
     kinds: list[str] = []
     while arm is not None:
@@ -62,7 +59,6 @@ def prompts_behind(config: Config, regime: str) -> str:
 
 
 def other_prompts(config: Config, variant: str) -> str:
-    """Describe the prompts of an ablation or online entry if they are not only verifiable ones."""
     arm = online_arm(any_arms(config), variant)
     if not arm.asked.asks_open_ended:
         return ""

@@ -1,7 +1,7 @@
-"""Seeds in stages: seeds of each policy after the interim analyses so far.
+"""Seeds of each policy after the interim analyses so far.
 
-An interim analysis is a file, `results/looks/look1.json`; the files are the only state. `g2d.analysis.looks` decides,
-`g2d.tables.looks` reads the answers and writes the files.
+Their files, `results/looks/look1.json` and so on, are the only state. `g2d.analysis.looks` decides, `g2d.tables.looks`
+writes the files.
 """
 
 from __future__ import annotations
@@ -19,24 +19,18 @@ from g2d.jobs.files import read_json
 from g2d.settings import ConfigError
 
 PLAN = "plan.json"  # in the looks' folder; `g2d.tables.dated_plan` writes the whole grid's in results
-POLICY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)+")  # `PolicyKey.name`
+POLICY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)+")
 
 
 def look_name(looks: Looks, number: int) -> str:
-    """Return the file of an interim analysis, as jobs see it."""
     return f"results/{looks.folder}/look{number}.json"
 
 
 def decided(config: Config, results: str | Path = "results") -> Config:
-    """Return the configuration with the seeds after the interim analyses so far, unchanged if it has none."""
     return at_end(config, taken(config.looks, results)) if config.looks else config
 
 
 def at_end(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
-    """Return the configuration of tables and page after these interim analyses.
-
-    It has the seeds that the last one selects or, after `seeds.until`, the seeds that it used.
-    """
     assert config.looks is not None
     until = config.looks.until
     if until is None or len(looks) < until:
@@ -47,13 +41,11 @@ def at_end(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
 
 
 def at_look(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Config:
-    """Return the configuration after these interim analyses, by file, first to last."""
     last = last_of(looks)
     return _having(config, Reached(dict(last["seeds"]), tuple(looks), not last["next"]) if last else Reached())
 
 
 def whole(config: Config) -> Config:
-    """Return the configuration with all seeds, whatever was decided."""
     return _having(config, None)
 
 
@@ -64,7 +56,6 @@ def _having(config: Config, reached: Reached | None) -> Config:
 
 
 def last_of(looks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the last of these interim analyses, by file; None before the first."""
     return list(looks.values())[-1] if looks else None
 
 
@@ -91,7 +82,6 @@ def taken(looks: Looks, results: str | Path = "results") -> dict[str, dict[str, 
 
 
 def _check(look: Mapping[str, Any], number: int, looks: Looks) -> None:
-    """Raise a ValueError if an interim analysis has a number, policy or seeds that these `looks` cannot have."""
     if number > looks.most or look["look"] != number:
         raise ValueError(f"it is look {look['look']}, and seeds.looks={looks.looks} has {looks.most} at most")
     for policy, n in (*look["seeds"].items(), *look["next"].items()):
@@ -102,7 +92,6 @@ def _check(look: Mapping[str, Any], number: int, looks: Looks) -> None:
 
 
 def n_seeds(config: Config, key: PolicyKey) -> int:
-    """Return the number of seeds of a policy. A policy without interim analyses has as many as the first stage."""
     if config.reached is None:
         return len(config.seeds)
     assert config.looks is not None
@@ -113,7 +102,6 @@ def n_seeds(config: Config, key: PolicyKey) -> int:
 
 
 def policy_words(name: str) -> str:
-    """Name a policy in a sentence: `demo/dpo/g2/k50` is G2D (K=50, G=2)."""
     _, _, of_model = name.partition("/")
     if of_model == "base":
         return called(of_model, 0)
@@ -122,7 +110,6 @@ def policy_words(name: str) -> str:
 
 
 def further_words(look: Mapping[str, Any]) -> str:
-    """Describe the further seeds after an interim analysis, and their cost if the rates are known."""
     cost = look["cost"]
 
     def amount(ending: str) -> str:
@@ -135,7 +122,6 @@ def further_words(look: Mapping[str, Any]) -> str:
 
 
 def next_look_words(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Describe the next interim analysis, with the probability that it settles each open comparison."""
     assert config.looks is not None
     looks = dict(islice(looks.items(), config.looks.until))
     number, last = len(looks) + 1, last_of(looks)

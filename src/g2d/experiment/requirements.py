@@ -1,6 +1,6 @@
 """Check what a run needs before it starts: files, packages, context length for prompts, Hub repositories.
 
-Each `require_` function raises a ConfigError with one line, key and fix for each thing that is missing.
+Each `require_` function raises a ConfigError with one line, key and fix for each mistake.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from g2d.settings import ConfigError, Section, refuse
 
 
 def require_files(config: Config) -> None:
-    """Check that all local files of the configuration exist and have names that Snakemake can handle."""
     named = [(place_of(name), problem_files(source)) for name, source in config.problem_sources.items()]
     named += [(place, model_files(source)) for place, source in _models(config).items()]
     mistakes = [(f"{key}.path", _unusable(file)) for key, files in named for file in files]
@@ -51,7 +50,6 @@ def require_files(config: Config) -> None:
 
 
 def _too_few_problems(config: Config) -> Iterator[str]:
-    """Yield training sets with more problems than the file of the pool has lines."""
     if not isinstance(config.pool, LocalProblems):
         return
     with open(config.pool.path, "rb") as file:
@@ -65,10 +63,9 @@ def _too_few_problems(config: Config) -> Iterator[str]:
 
 
 def _mistake_of_model(name: str, source: ModelSource) -> str | None:
-    """Return why a GGUF file cannot be converted, or why a folder has no model; None if it is valid."""
     if isinstance(source, GgufModel):
         if source.path is not None and _unusable(source.path):
-            return None  # reported with the other files
+            return None
         return None if Path("results", name, "base/policy.json").is_file() else gguf.mistake_in(source)
     if isinstance(source, LocalModel) and not Path(source.path, CONFIG).is_file():
         files = sorted(Path(source.path).glob("*.gguf"))
@@ -77,12 +74,10 @@ def _mistake_of_model(name: str, source: ModelSource) -> str | None:
 
 
 def _models(config: Config) -> dict[str, ModelSource]:
-    """Return all models that are read, by the key that configures them."""
     return {f"models.{name}": source for name, source in config.models.items()} | teachers(config)
 
 
 def _mistake_of(settings: Section) -> str | None:
-    """Return the mistake in a reward, including rewards of packages; None if it is valid."""
     if isinstance(settings, PythonReward) and settings.file and (unusable := _unusable(settings.file)):
         return unusable
     reward, parameters = reward_of(settings)
@@ -103,7 +98,6 @@ def _mistake_of(settings: Section) -> str | None:
 
 
 def _unusable(file: str) -> str | None:
-    """Return the mistake in the name of an input file, with the fix; None if it is valid."""
     if {"{", "}"} & set(file):
         return f"{file} has a brace, which Snakemake reads as a wildcard: rename it or link to it"
     if plain(file, lines=True) != file:
@@ -118,7 +112,6 @@ def _unusable(file: str) -> str | None:
 
 
 def require_installed(config: Config) -> None:
-    """Check that the configured optional packages are installed, without importing them."""
     tracker = config.logging.report_to
     if tracker != "none" and importlib.util.find_spec(tracker) is None:
         raise ConfigError(
@@ -134,7 +127,6 @@ def require_installed(config: Config) -> None:
 
 
 def require_tasks(config: Config) -> None:
-    """Check that reasoning-gym is installed and that its tasks give the configured problems."""
     mistakes = []
     for name, source in config.problem_sources.items():
         if isinstance(source, ReasoningProblems):
@@ -146,7 +138,6 @@ def require_tasks(config: Config) -> None:
 
 
 def require_windows(config: Config) -> None:
-    """Check that each completion length leaves room for a prompt in the model's context."""
     lines: list[str] = []
     for model, source in config.models.items():
         small = source.source in ("embedded", "scratch")
@@ -168,7 +159,6 @@ def _context_of(source: ModelSource) -> int | None:
 
 
 def _number_of(source: ModelSource, name: str) -> int | None:
-    """Return a number in the config.json of a model, None if that is not on this machine."""
     if (file := file_of(source)) is None:
         return None
     try:
@@ -179,7 +169,6 @@ def _number_of(source: ModelSource, name: str) -> int | None:
 
 
 def budgets(config: Config) -> Iterator[tuple[str, int]]:
-    """Return section and tokens of each kind of completion, for a configuration that was resolved for a model."""
     drawn = ("calibration", "harvest", "evaluation", "contamination", "open_ended")
     trained = {section: arms[0].settings for section, arms in by_section(expanded(config)).items()}
     for name, section in ({name: getattr(config, name) for name in drawn} | trained).items():
@@ -189,13 +178,11 @@ def budgets(config: Config) -> Iterator[tuple[str, int]]:
 
 
 def teachers(config: Config) -> dict[str, LocalModel | HubModel]:
-    """Return the teachers that are no policies of the grid, by the key that configures them."""
     named = {f"regimes.{name}.teacher": getattr(entry, "teacher", None) for name, entry in config.regimes.items()}
     return {place: source for place, source in named.items() if isinstance(source, LocalModel | HubModel)}
 
 
 def fetched_models(config: Config) -> dict[str, ModelSource]:
-    """Return the models that are made or fetched, by folder: each M0, and teachers that are no policies of the grid."""
     others = {teacher_folder(place.split(".")[1]): source for place, source in teachers(config).items()}
     return {**config.models, **others}
 
@@ -223,7 +210,6 @@ def require_vocabularies(config: Config, *, fetch: bool = False) -> None:
 
 
 def _vocabulary(source: ModelSource, fetch: bool) -> dict[str, int] | None:
-    """Return the id of each token, including added tokens."""
     from tokenizers import Tokenizer
 
     if fetch and isinstance(source, HubModel) and file_of(source, TOKENIZER) is None:
@@ -260,9 +246,9 @@ def require_repositories(config: Config) -> None:
 
 
 def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> None:
-    """Download and check the Hub reward models of jobs (`judged_by`: their `reward_params`), which have no network.
+    """Download and check the Hub reward models of jobs, which have no network.
 
-    They are not inputs of these jobs, because new inputs would run finished trainings again.
+    They are no inputs of these jobs, because new inputs would run finished trainings again.
     """
     needed = [part for params in judged_by for part in parts(reward_settings(params))]
     for name, settings in config.rewards.items():
@@ -270,14 +256,13 @@ def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> 
             continue
         try:
             mistake = mistake_in(folder_of(settings), settings.max_length)
-        except Exception as error:  # from the Hub's client, the network or the disk
+        except Exception as error:
             mistake = f"cannot be fetched ({first_line(error)}): connect to the Hub, or give a folder (path)"
         if mistake:
             raise ConfigError(f"rewards.{name}: {settings.id} at {str(settings.revision)[:8]}: {mistake}")
 
 
 def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
-    """Return the problem with a repository in one line, None if it can be read."""
     from httpx import HTTPError
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import (

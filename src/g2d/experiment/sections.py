@@ -1,8 +1,7 @@
 """The configuration: `Config`, and its sections about the whole grid. Other packages declare the sections they read.
 
-`g2d config docs` generates `config/schema.json` and `config/README.md` from these classes; rules between keys are in
-`g2d.experiment.checks`. Nothing here imports torch, so mistakes are reported within a second. Defaults are the values
-of the paper (G2D, arXiv 2605.21266) if it states them.
+`g2d config docs` generates `config/schema.json` and `config/README.md` from these classes. Nothing here imports torch,
+so mistakes are reported within a second. Defaults are the paper's values (G2D, arXiv 2605.21266) if it states them.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from g2d.settings import MistakeInKeyError, Name, Section, Seed, Steps, key, rep
 from g2d.settings.cached_method import cached_method
 from g2d.settings.mistakes import changed
 
-MOST_SEEDS = 1000  # seeds in stages
-FILES = "# files: "  # the first line of a saved configuration: a list, in JSON
+MOST_SEEDS = 1000
+FILES = "# files: "  # first line of a saved configuration: a list, in JSON
 
 
 class Probe(Section):
     """A cheap test before the grid: harvest a few prompts at every K of the first seed (`snakemake advice`)."""
 
     prompts: int = key(50, "Prompts to harvest: the first of the training set.", ge=2)
-    compare: bool = key(False, "Also make the advice in a full run, and compare it with the grid's results.")
+    compare: bool = key(False, "Compare the advice with the grid's results.")
 
 
 class Frontier(Section):
@@ -71,19 +70,16 @@ class Price(Section):
     currency: str = key(..., "Currency of the price, for example EUR.", pattern="^[A-Za-z]{1,12}$")
     devices: PerHour | Annotated[dict[str, PerHour], Field(min_length=1)] = key(
         ...,
-        "Price per hour, for all devices or by name as in column device of cost.csv (cpu: all cores of a "
-        "job). Devices without a price have no cost in money.",
+        "Price per hour, for all devices or by name as in cost.csv (cpu: all cores of a job).",
     )
 
     def per_hour(self, device: str) -> float | None:
-        """Return the price of a device, None if it has none or if the devices of one job differ."""
         if isinstance(self.devices, (int, float)):
             return self.devices
         prices = {self.devices.get(name) for name in device.split(", ")}
         return prices.pop() if len(prices) == 1 else None
 
     def of_any(self, hours: float) -> str:
-        """Return future hours in money, None if their price depends on the device."""
         return f" ({self.devices * hours:.2f} {self.currency})" if isinstance(self.devices, (int, float)) else ""
 
 
@@ -91,30 +87,30 @@ class Looks(Section):
     """Seeds in stages: an interim analysis after each stage decides which policies get further seeds (docs/race.md)."""
 
     looks: list[Annotated[int, Field(ge=2, le=MOST_SEEDS)]] = key(
-        ..., "Number of seeds at each interim analysis, ascending; the seeds are numbered from 1.", min_length=1
+        ..., "Number of seeds at each interim analysis, ascending.", min_length=1
     )
     plan: Name | None = key(
         None,
-        "Name of the plan. The first analysis fixes a plan; a changed one needs a new name.",
+        "Name of the plan; a changed plan needs a new name.",
     )
     spending: Literal["obrien_fleming", "pocock"] = key(
         "obrien_fleming", "Lan-DeMets spending function; pocock spends more of the error early."
     )
     error: float = key(
         0.05,
-        "Probability of a wrong verdict per family of comparisons over all analyses; the same again for equivalence.",
+        "Probability of a wrong verdict per family over all analyses; the same again for equivalence.",
         gt=0,
         lt=0.5,
     )
     futility: float = key(
         0.015,
-        "Stop a comparison if the chance that more seeds settle it is below this.",
+        "Stop a comparison if more seeds settle it with a smaller chance.",
         ge=0,
         lt=1,
     )
     until: int | None = key(
         None,
-        "Last analysis to run, numbered from 1; null: as many as needed.",
+        "Last analysis to run; null: as many as needed.",
         ge=1,
         neutral=None,
     )
@@ -122,7 +118,6 @@ class Looks(Section):
     @model_validator(mode="before")
     @classmethod
     def _without_waiting(cls, values: Any) -> Any:
-        """Drop the key `waiting` of earlier versions' `results/config.yaml` if it is empty."""
         if not isinstance(values, Mapping) or "waiting" not in values:
             return values
         if values["waiting"]:
@@ -147,12 +142,10 @@ class Looks(Section):
 
     @property
     def most(self) -> int:
-        """Return the largest possible number of interim analyses."""
         return len(self.looks)
 
     @property
     def folder(self) -> str:
-        """Return the folder of its interim analyses, below the results folder."""
         return f"looks/{self.plan}" if self.plan else "looks"
 
 
@@ -173,7 +166,7 @@ class Contamination(Section):
     benchmarks: list[Name] = key([], "Benchmarks to check; empty: all.")
     share: float = key(0.6, "Share of a question's words to show, rounded down.", gt=0, lt=1)
     max_completion_length: int = key(1024, "Token budget of a continuation.", unit="tokens", ge=1)
-    batch_size: int = key(64, "Completions per batch with transformers; ignored by vLLM.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
 
     @field_validator("benchmarks")
     @classmethod
@@ -207,7 +200,7 @@ class Ablation(Selects, PromptMix):
         neutral=None,
     )
     policies: list[Literal["dpo", "grpo"]] = key(
-        ["dpo"], "Evaluate DPO on the harvest (dpo), the warm-up's policy (grpo), or both.", min_length=1
+        ["dpo"], "Evaluate DPO on the harvest, the warm-up's policy (grpo), or both.", min_length=1
     )
 
     @model_validator(mode="after")
@@ -236,7 +229,6 @@ class Ablation(Selects, PromptMix):
 
     @property
     def has_warmup(self) -> bool:
-        """Return whether it has its own warm-up and harvests, not only its own DPO."""
         return bool(self.warmup) or self.reward is not None or self.asks_open_ended
 
 
@@ -258,13 +250,11 @@ class OpenEnded(Sampling):
     held_out: ProblemSource = key(..., "Held-out prompts for the win rates.", paper="AlpacaEval 2, ArenaHard")
     development: ProblemSource | None = key(
         None,
-        "Prompts to select checkpoints by (`select`); must not overlap with the others.",
+        "Prompts to select checkpoints by (`select`).",
         paper="470, none of AlpacaEval 2",
         neutral=None,
     )
-    reward: RewardName = key(
-        ..., "Entry of `rewards` to train on, without need of a reference answer.", paper="Athene-RM-8B"
-    )
+    reward: RewardName = key(..., "Entry of `rewards` to train on.", paper="Athene-RM-8B")
     judge: RewardName | None = key(
         None, "Entry of `rewards` for win rates; null: `reward`.", paper="GPT-4-1106, GPT-4o"
     )
@@ -275,13 +265,11 @@ class OpenEnded(Sampling):
 
     @property
     def sources(self) -> dict[str, Any]:
-        """Return its sets of problems, by the names of their files."""
         development = {} if self.development is None else {OPEN_ENDED_DEVELOPMENT: self.development}
         return {OPEN_ENDED: self.pool, HELD_OUT: self.held_out, **development}
 
     @property
     def judged_by(self) -> str:
-        """Return the entry of `rewards` that judges win rates."""
         return self.judge or self.reward
 
 
@@ -294,8 +282,8 @@ class Sweep(Section):
     )
     regimes: dict[str, dict[str, list[float]]] = key(
         {},
-        "Numeric keys and their values for warmup, dpo, ablations or entries of `regimes`; every combination "
-        "is tried. Empty: only select checkpoints (`select`).",
+        "Values of numeric keys for warmup, dpo, ablations or entries of `regimes`; every combination is tried. "
+        "Empty: only `select`.",
         neutral={},
     )
     at: dict[str, Steps] = key({}, "K of the candidates, by regime; default: the largest.")
@@ -310,10 +298,8 @@ MODEL_SECTIONS = {
 
 @dataclass(frozen=True)
 class Reached:
-    """Seeds after the interim analyses so far."""
-
     seeds: Mapping[str, int] = field(default_factory=dict)  # number by policy (`PolicyKey.name`), including the next
-    files: tuple[str, ...] = ()  # interim analyses, first to last; paths begin with `results/`
+    files: tuple[str, ...] = ()
     is_over: bool = False
 
 
@@ -321,16 +307,16 @@ class Config(Section):
     """All settings that affect results. Settings of the execution (cluster, cores) are in `profiles/`."""
 
     title: str = key("G2D", "Title of the report.")
-    demonstration: str | None = key(None, "Sentence that marks pages and figures as a demonstration.")
+    demonstration: str | None = key(None, "Mark on pages and figures of a demonstration.")
     seeds: list[Seed] = key(
         [0, 1, 2, 3, 4],
-        "Seeds of training, harvest and pairs: a list, or stages as `{looks: [2, 3, 5, 8]}`.",
+        "Seeds: a list, or stages as `{looks: [2, 3, 5, 8]}`.",
         paper="5 seeds",
         min_length=1,
     )
     looks: Looks | None = key(None, "Seeds in stages (docs/race.md), as `seeds: {looks: ...}`.", neutral=None)
     models: dict[Name, ModelSource] = key(..., "Base models M0, by name.", min_length=1)
-    pool: ProblemSource = key(..., "Problems for calibration and training.", paper="MATH train")
+    pool: ProblemSource = key(..., "Problems to calibrate and train on.", paper="MATH train")
     benchmarks: dict[Name, ProblemSource] = key(
         ..., "Held-out problems, by name.", paper="MATH-500, GSM8K", min_length=1
     )
@@ -345,10 +331,10 @@ class Config(Section):
     pairs: Pairs = key(Pairs(), "Sampling of preference pairs.")
     dpo: Dpo = key(Dpo(), "Offline preference optimisation.")
     ablations: dict[Name, Ablation] = key({}, "Variants of the main policies (paper, Table 3).")
-    regimes: dict[Name, AnyEntry] = key({}, "Other training methods, by their name in folders and tables.", neutral={})
+    regimes: dict[Name, AnyEntry] = key({}, "Other training methods, by name.", neutral={})
     rewards: dict[Name, AnyReward] = key(
         {},
-        "Rewards, for the key `reward` of ablations and online regimes.",
+        "Rewards, by name.",
         neutral={},
     )
     open_ended: OpenEnded | None = key(None, "Prompts without a right answer (docs/rewards.md).", neutral=None)
@@ -356,13 +342,13 @@ class Config(Section):
     evaluation: Evaluation = key(Evaluation(), "Evaluation on the benchmarks.")
     frontier: Frontier | None = key(
         None,
-        "Tables of accuracy against cost; null: defaults if there are `regimes`, else none.",
+        "Tables of accuracy against cost; null: only with `regimes`.",
         neutral=None,
     )
-    price_per_device_hour: Price | None = key(None, "Price of a device-hour, to show costs in money.", neutral=None)
+    price_per_device_hour: Price | None = key(None, "Price of a device-hour.", neutral=None)
     collapse: Collapse | None = key(
         None,
-        "Tables of training dynamics; null: defaults if there are `regimes`, else none.",
+        "Tables of training dynamics; null: only with `regimes`.",
         neutral=None,
     )
     sweep: Sweep | None = key(None, "Tune regimes on development problems.", neutral=None)
@@ -370,10 +356,10 @@ class Config(Section):
     drift: Drift | None = key(None, "KL divergence of every policy from M0 (drift.csv).", neutral=None)
     share_imports: bool = key(
         True,
-        "Fork jobs from one process that has imported torch and TRL, to start faster; not on a cluster or with vLLM.",
+        "Start jobs faster, as forks of one process; not on a cluster or with vLLM.",
     )
     training: Processes = key(Processes(), "GPUs and precision of a training.")
-    checkpoints: Checkpointing = key(Checkpointing(), "Checkpoints, to resume interrupted trainings.")
+    checkpoints: Checkpointing = key(Checkpointing(), "Checkpoints of interrupted trainings.")
     logging: Logging = key(Logging(), "Logging of training curves.")
     _reached: Reached | None = PrivateAttr(None)  # None: the whole grid (`g2d.experiment.race`)
 
@@ -384,7 +370,6 @@ class Config(Section):
 
     @property
     def problem_sources(self) -> dict[str, ProblemSource]:
-        """Return all sets of problems with a source by name: pool, benchmarks, open-ended and development prompts."""
         sources = {"pool": self.pool, **self.benchmarks, **(self.open_ended.sources if self.open_ended else {})}
         if self.sweep is None or isinstance(self.sweep.development, int):
             return sources
@@ -392,23 +377,20 @@ class Config(Section):
 
     @property
     def reached(self) -> Reached | None:
-        """Return the seeds after the interim analyses so far; None for the whole grid."""
         return self._reached
 
     @property
     def continued_benchmarks(self) -> list[str]:
-        """Return the benchmarks whose questions M0 continues."""
         return [] if self.contamination is None else self.contamination.benchmarks or list(self.benchmarks)
 
     @property
     def further(self) -> dict[str, Any]:
-        """Return the ablations and the entries of `regimes`, by the key that configures them."""
         ablations = {f"ablations.{name}": ablation for name, ablation in self.ablations.items()}
         return ablations | {f"regimes.{name}": entry for name, entry in self.regimes.items()}
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return the keys that change more than speed and place. Equal identities give equal results."""
+        """Keys that change more than speed and place: equal ones give equal results."""
         values = self.params(without={"checkpoints", "logging", "share_imports", "training"})
         for section in [values, *(model["settings"] for model in values["models"].values())]:
             section.pop("training", None)
@@ -435,13 +417,11 @@ class Config(Section):
         return self.model_copy(update=merged)
 
     def save(self, path: str | Path, files: Sequence[str] = ()) -> None:
-        """Write the configuration with all defaults and the names of its files. Reading it again gives an equal one."""
         values = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
         write_text(path, f"{FILES}{json.dumps(list(files))}\n{values}" if files else values)
 
     @cached_method
     def ablation_dpo(self, name: str) -> Dpo:
-        """Return the dpo section of one ablation."""
         return changed(f"ablations.{name}.dpo", self.dpo, self.ablations[name].dpo)
 
     @cached_method

@@ -1,7 +1,7 @@
-"""Version of each stage, a param of its rule.
+"""Version of each stage, a param of its rule; the version of a regime is in its own module.
 
 Snakemake does not notice changes of imported modules. Raise the number of a stage if a change alters its results, and
-exactly the affected jobs run again. The number of a regime is in its own module.
+exactly the affected jobs run again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VERSIONS = {
     "harvest_rollouts": 3,
     "draw_probe": 2,
     "advise": 2,
-    "check_advice": 3,
+    "check_advice": 4,
     "build_pairs": 3,
     "build_several_pairs": 2,
     "evaluate": 4,
@@ -34,16 +34,16 @@ VERSIONS = {
     "make_contamination_table": 1,
     "scratch_reward_model": 1,
     "draw_replies": 1,
-    "make_win_rates": 3,
+    "make_win_rates": 4,
     "choose_settings": 1,
     "choose_checkpoint": 1,
     "make_sweep_table": 1,
     "take_look": 1,
-    "make_tables": 7,
-    "draw_figures": 3,
+    "make_tables": 8,
+    "draw_figures": 4,
     "write_cards": 1,
     "record_provenance": 1,
-    "write_methods": 6,
+    "write_methods": 7,
     "build_report": 8,
     **{f"train_{name}": regime.version for name, regime in REGIMES.items()},
     **{f"train_{regime.name}_auto": regime.version for regime in ENTRIES if regime.phase == "online"},

@@ -1,8 +1,7 @@
 """Sweep: tune learning rates and other keys of each regime on development problems.
 
-A candidate is an ablation or entry with other values of the swept keys, one seed and one K. `with_candidates` adds them
-only for the table of jobs, so no table, card or test has them. Trainings read the chosen values from a file
-(`with_choice`), so the graph does not depend on the choice.
+A candidate is an ablation or entry with other values of the swept keys, one seed and one K. Trainings read the chosen
+values from a file (`with_choice`), so the graph does not depend on the choice.
 """
 
 from __future__ import annotations
@@ -25,42 +24,34 @@ COUNTS = ("epochs", "max_steps", "lag")  # swept keys that are whole numbers
 
 @dataclass(frozen=True)
 class Candidate:
-    """One combination of values of the swept keys."""
-
-    swept: str  # warmup, dpo, an ablation or an entry
+    swept: str
     values: tuple[tuple[str, float], ...]
     k: int
 
     @property
     def name(self) -> str:
-        """Return the name of its folder. Names in a configuration have no @."""
         return "@".join([self.swept, *(f"{key}-{value}" for key, value in self.values)])
 
 
 def swept_keys(config: Config, name: str) -> set[str]:
-    """Return the keys of the warm-up, DPO, an ablation or an entry that the sweep chooses."""
     return set(config.sweep.regimes.get(name, ())) if config.sweep else set()
 
 
 def sweep_seed(config: Config) -> int:
-    """Return the seed of the candidates."""
     assert config.sweep is not None
     return config.seeds[0] if config.sweep.seed is None else config.sweep.seed
 
 
 def held_out(config: Config) -> int:
-    """Return how many problems of the pool are held out for the sweep."""
     return config.sweep.development if config.sweep and isinstance(config.sweep.development, int) else 0
 
 
 def development_of(config: Config) -> dict[str, str]:
-    """Return the development problems by the evaluation set that they must share no problem with."""
     chosen_by = {**dict.fromkeys(config.benchmarks, DEVELOPMENT), HELD_OUT: OPEN_ENDED_DEVELOPMENT}
     return {name: problems for name, problems in chosen_by.items() if problems in config.problem_sources}
 
 
 def swept_section(config: Config, name: str) -> tuple[str, Section]:
-    """Return the section or regime of swept settings, and the configured settings."""
     if name in config.ablations:
         has_warmup = config.ablations[name].has_warmup
         return ("warmup", config.warmup_of(name)) if has_warmup else ("dpo", config.ablation_dpo(name))
@@ -68,21 +59,19 @@ def swept_section(config: Config, name: str) -> tuple[str, Section]:
 
 
 def candidates(config: Config) -> list[Candidate]:
-    """Return all candidates, by what is swept, in ascending order of their values."""
     all_candidates: list[Candidate] = []
     for name, lists in config.sweep.regimes.items() if config.sweep else ():
         (_, base), k = swept_section(config, name), k_of(config, name)
         combined = []
         for values in product(*lists.values()):
             tried = changed(f"sweep.regimes.{name}", base, dict(zip(lists, values, strict=True)))
-            combined.append(tuple((key, getattr(tried, key)) for key in lists))  # validated values
+            combined.append(tuple((key, getattr(tried, key)) for key in lists))
         combined.sort(key=lambda values: [value for _, value in values])
         all_candidates += [Candidate(name, values, k) for values in combined]
     return all_candidates
 
 
 def k_of(config: Config, name: str) -> int:
-    """Return the K of the candidates: the configured one, or the largest K that all models have."""
     assert config.sweep is not None
     common = sorted(set.intersection(*(set(_steps(config.for_model(model), name)) for model in config.models)))
     chosen = config.sweep.at.get(name, common[-1] if common else 0)
@@ -99,7 +88,6 @@ def _steps(config: Config, name: str) -> list[int]:
 
 
 def with_candidates(config: Config) -> Config:
-    """Return the configuration with each candidate as an ablation or entry."""
     if not (tried := candidates(config)):
         return config
     ablations, regimes = dict(config.ablations), dict(config.regimes)
@@ -122,7 +110,6 @@ def with_candidates(config: Config) -> Config:
 
 
 def _tuned(config: Config, name: str, values: dict[str, Any]) -> Any:
-    """Return the warm-up, DPO, an ablation or an entry with these values."""
     section, settings = swept_section(config, name)
     if ablation := config.ablations.get(name):
         return ablation.model_copy(update={section: getattr(ablation, section) | values})
@@ -130,13 +117,12 @@ def _tuned(config: Config, name: str, values: dict[str, Any]) -> Any:
 
 
 def with_choice(settings: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
-    """Return params of a training with open keys filled in from a sweep's choice. Keys that are set stay."""
+    """Fill open keys of a training's params from a sweep's choice."""
     section = choice["section"]
     return {**settings, section: {**choice["settings"], **settings[section]}}
 
 
 def with_choices(config: Config, chosen: Mapping[str, Mapping[str, float]]) -> Config:
-    """Return the configuration as it was trained, with chosen values by what is swept."""
     tuned = {name: _tuned(config, name, dict(values)) for name, values in chosen.items()}
     sections: dict[str, Any] = {name: tuned[name] for name in tuned.keys() & SECTIONS.keys()}
     for group in ("ablations", "regimes"):

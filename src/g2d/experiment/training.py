@@ -1,4 +1,4 @@
-"""Run the training of one rule: build its job, train, and write the policy that later stages read."""
+"""Run the training of one rule and write the policy that later stages read."""
 
 from __future__ import annotations
 
@@ -39,17 +39,14 @@ PARTS = ("adapter", "weights", "checkpoint", "rollouts.parquet")
 
 @dataclass(frozen=True)
 class GridTraining:
-    """One training of the grid, with the inputs and outputs of its rule."""
-
     snakemake: Any
     regime: Regime
-    folder: Path  # folder of the policy
+    folder: Path
     config: Config  # resolved for the model; read only for settings that do not change the result
-    params: dict[str, Any]  # settings that the result depends on
+    params: dict[str, Any]
     job: TrainingJob
 
     def train(self) -> Trained:
-        """Train in the configured number of processes. A training that stops automatically has one process."""
         forget_launcher()
         job = replace(self.job, data=self.regime.read(self.job, self.snakemake.input))
         if getattr(job.settings, "auto", None) is not None:
@@ -67,7 +64,6 @@ class GridTraining:
         return trained
 
     def leave(self, trained: Trained) -> None:
-        """Install what the training left in its work folder, and write metrics and record."""
         from g2d.policies.adapter_rounding import recorded_effect
 
         output, job = self.snakemake.output, self.job
@@ -98,7 +94,6 @@ class GridTraining:
 
 
 def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
-    """Train by the regime of that name. Each of several processes calls this."""
     return train_on(REGIMES[name].train, job, meter=meter)
 
 
@@ -106,11 +101,11 @@ def train_regime(name: str, job: TrainingJob, *, meter: Meter) -> Trained:
 def training(snakemake: Any) -> Iterator[GridTraining]:
     """Run the body of the script of all trainings, as `g2d.jobs.stage.stage` does.
 
-    The work folder is no output, so it persists between attempts; it is deleted when all outputs exist. Then, with
-    `checkpoints.keep: last`, the checkpoint that the training continued is emptied.
+    The work folder is deleted when all outputs exist. Then, with `checkpoints.keep: last`, the checkpoint that the
+    training continued is emptied.
     """
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
-    for file in snakemake.input.get("choice", []):  # settings that a sweep has chosen
+    for file in snakemake.input.get("choice", []):
         params = with_choice(params, read_json(file))
     regime = REGIMES[own_name(snakemake.rule).removeprefix("train_").removesuffix("_auto")]
     try:
@@ -128,7 +123,6 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
 
 
 def _arm_name(folder: Path) -> str:
-    """Return the name of an arm from the folder of one of its policies: results/MODEL/SEED/ARM/G/K."""
     return "/".join(folder.parts[3:-2])
 
 
@@ -172,7 +166,6 @@ def _job(
 
 
 def settings_as_run(arm: Arm, point: Point, chosen: Mapping[str, Any]) -> Any:
-    """Return the settings of an arm at one point, with the values that a sweep chose."""
     (g, k), settings, changes = point, arm.settings, dict(chosen)
     if arm.phase == "online":
         changes |= {"steps": [k], "horizon": settings.total_steps, "auto": settings.auto if arm.stops else None}

@@ -51,7 +51,7 @@ from g2d.verifier import Verifier
 from g2d.verifier.pool import default_workers
 
 AT_ONCE = 8  # problems per batch, after which answers are printed; vLLM answers all in one batch
-SHOWN = 1200  # characters of a completion to print without --full
+SHOWN = 1200
 WIDTH = 118
 MANY = 0.1  # share of answers that causes a hint
 WORDS = {
@@ -68,20 +68,17 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Trial:
-    """Settings of a trial and its answers, one per problem."""
-
-    config: Config  # resolved for the model
+    config: Config
     model: str
-    problems: str  # name of the set
-    section: str  # section of the configuration with the decoding
+    problems: str
+    section: str
     decoding: Decoding
     rollouts: list[Rollout]
-    seconds: float  # for generating and judging, without loading
-    rewards: list[float] | None = None  # rewards by --reward, unless that is correctness
+    seconds: float
+    rewards: list[float] | None = None
 
 
 def register(subparsers: Any) -> None:
-    """Add the command to `g2d`."""
     parser = subparsers.add_parser(
         "try",
         help="show the model's answers to a few problems, before anything is trained",
@@ -99,7 +96,6 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print every answer and a summary."""
     config = read(arguments.config)
     require_files(config)
     require_windows(config)
@@ -133,7 +129,7 @@ def tried(
 ) -> Trial:
     """Let M0 answer problems of a set: the pool as in the harvest, a benchmark as in the evaluation.
 
-    `show` is called with the answers so far, the number of the first new one, and the number of all problems.
+    `show` gets the answers so far, the number of the first new one, and the number of all problems.
     """
     resolved = config.for_model(model)
     section = "evaluation" if problems in config.benchmarks else "harvest"
@@ -177,7 +173,6 @@ def tried(
 
 
 def not_a_number(policy: Policy) -> str | None:
-    """Return the name of an infinite or NaN weight of M0, None if there is none."""
     from safetensors import safe_open
 
     for file in sorted(Path(policy.model_folder).glob("*.safetensors")):
@@ -189,7 +184,6 @@ def not_a_number(policy: Policy) -> str | None:
 
 
 def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int) -> list[Problem]:
-    """Return n random problems, all if there are fewer; of the pool, only pinned levels."""
     levels = config.calibration.levels
     if name == "pool" and levels != "auto":
         pool = [problem for problem in pool if problem.level in levels] or pool
@@ -197,7 +191,6 @@ def drawn(pool: Sequence[Problem], config: Config, name: str, n: int, seed: int)
 
 
 def base_policy(name: str, source: ModelSource, folder: Path) -> Policy:
-    """Return M0: from `results` if its source is the same, or made in a temporary folder."""
     if not isinstance(source, (EmbeddedModel, ScratchModel, GgufModel)):
         return resolve_base(name, source)
     if not isinstance(source, GgufModel):
@@ -214,7 +207,6 @@ def base_policy(name: str, source: ModelSource, folder: Path) -> Policy:
 
 
 def _screen(trial: Trial, number: int, total: int, full: bool) -> Iterator[str]:
-    """Format one problem and its answer for a terminal."""
     rollout = trial.rollouts[number]
     cut = ", cut off" if rollout.finish_reason == "length" else ""
     level = "" if rollout.level is None else f" (level {rollout.level})"
@@ -245,7 +237,6 @@ def _block(name: str, text: str) -> Iterator[str]:
 
 
 def summary(trial: Trial) -> Iterator[str]:
-    """Yield counts, seconds, and hints."""
     n, decoding = len(trial.rollouts), trial.decoding
     how = f"temperature {decoding.temperature:g}" if decoding.temperature else "greedy"
     yield (
@@ -265,7 +256,6 @@ def summary(trial: Trial) -> Iterator[str]:
 
 
 def hints(trial: Trial) -> Iterator[str]:
-    """Yield changes of the configuration that the answers suggest, with the keys."""
     n, key = len(trial.rollouts), f"{trial.section}.max_completion_length"
     cut = [rollout for rollout in trial.rollouts if _is_cut(rollout)]
     thinking = sum(map(_is_thinking, cut))
@@ -301,7 +291,6 @@ def _is_cut(rollout: Rollout) -> bool:
 
 
 def _is_thinking(rollout: Rollout) -> bool:
-    """Return whether thinking began, in the completion or in the template, and did not end."""
     begun = "<think>" in rollout.completion_text or rollout.prompt_text.rstrip().endswith("<think>")
     return begun and "</think>" not in rollout.completion_text
 

@@ -62,7 +62,6 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the forecast; return 1 if a model has no config.json here or a job does not fit."""
     config = read(arguments.config)
     names = arguments.models or list(config.models)
     if unknown := [name for name in names if name not in config.models]:
@@ -88,7 +87,6 @@ def run(arguments: argparse.Namespace) -> int:
 def model_forecast(
     config: Config, name: str, given: dict[str, Path], memory: int, prompt_tokens: int = PROMPT_TOKENS
 ) -> dict[str, Any]:
-    """Return the forecast of one model on a card of `memory` bytes, as JSON; without a card (0) only tokens."""
     model_config = config.for_model(name)
     result: dict[str, Any] = {"model": name, "engine": model_config.engine.name, "tokens": _tokens(model_config)}
     jobs = result["jobs"] = []
@@ -101,7 +99,7 @@ def model_forecast(
     if name in given:
         file = given[name]
     elif isinstance(source, LocalModel | HubModel | GgufModel):
-        from g2d.memory.model_shape import NoConfigError, config_file  # imports torch
+        from g2d.memory.model_shape import NoConfigError, config_file
 
         try:
             file = config_file(name, source)
@@ -152,7 +150,6 @@ def _passes(training: Training) -> str:
 
 
 def _tokens(config: Config) -> list[dict[str, Any]]:
-    """Return the largest number of completions and tokens of one job of each kind."""
     jobs: list[Drawing | Training] = [*drawings(config), *trainings(config)]
     return [
         {"job": job.name, "completions": job.completions, "tokens": job.completions * job.budget, "budget": job.budget}
@@ -200,7 +197,6 @@ def _files(pairs: list[str], config: Config) -> dict[str, Path]:
 
 
 def memory_here() -> float | None:
-    """Return the GiB of this machine's smallest card."""
     if shutil.which("nvidia-smi") is None:
         return None
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]

@@ -29,7 +29,6 @@ LIMITS = {"accuracy": (0, 100), "questions": (2, 1e9), "seeds": (1, 1e9), "sampl
 
 
 def register(subparsers: Any) -> None:
-    """Add the command to `g2d`."""
     parser = subparsers.add_parser("power", help="differences that a design can find", description=__doc__)
     parser.add_argument("accuracies", type=Path, nargs="?", help="CSV of published accuracies")
     parser.add_argument("--questions", type=at_least(2, int), metavar="N", help="of the benchmark")
@@ -49,7 +48,6 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the power of a design, or of the design behind a file of accuracies."""
     if arguments.accuracies:
         parts = _published(arguments.accuracies, arguments)
     else:
@@ -63,7 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def components(sd: float, samples: int = 1) -> Components:
-    """Return the assumed variances of answers, with a standard deviation of accuracies over seeds in points."""
     return Components(ASSUMED.policy_question, (sd / 100) ** 2, ASSUMED.answer / samples)
 
 

@@ -20,7 +20,6 @@ class Device:
     caveat: str
 
     def hours(self, cost: Cost) -> float:
-        """Hours of a job on such a device; 0 if it ran on the other kind."""
         if (cost.device != "cpu") is not self.is_card:
             return 0.0
         return (cost.device_s if self.is_card else cost.cpu_s) / 3600
@@ -41,7 +40,6 @@ def device_here(engine: str, *, elsewhere: bool = False) -> Device:
 
 @cache
 def core_operations() -> float:
-    """Return the operations per CPU second of one core, in a float32 matrix product."""
     import numpy as np
 
     matrix = np.ones((WIDTH, WIDTH), dtype=np.float32)

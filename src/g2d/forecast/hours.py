@@ -1,7 +1,7 @@
 """GPU-hours or CPU hours of jobs, for `snakemake -n` and `g2d status`.
 
-The rate of a job is the mean over finished jobs of its stage and model, or else a guess. With `warmup.iterations` above
-1 or `warmup.replay`, the hours are an upper bound.
+A rate is the mean over finished jobs of the stage and model, or a guess. With `warmup.iterations` above 1 or
+`warmup.replay`, the hours are an upper bound.
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
 
 
 def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence[float]]) -> list[Line]:
-    """Return the hours by stage and source of the rate."""
     by_line: dict[tuple[str, str], list[float | None]] = {}
     means = mean_rates(measured)
     for job in jobs:
@@ -100,7 +99,6 @@ def hours_of(job: GpuJob, means: Mapping[tuple[str, str], float]) -> float | Non
 
 
 def report(lines: Sequence[Line], price: Price | None = None, device: Device = CARD) -> str:
-    """Return the estimate as a table with its total, also in money if all cards have one price."""
     if not lines:
         return ""
     width = max(len("job"), *(len(line.stage) for line in lines))
@@ -119,7 +117,7 @@ def report(lines: Sequence[Line], price: Price | None = None, device: Device = C
 def next_cost(config: Config, look: Mapping[str, Any], results: str | Path = "results") -> dict[str, Any]:
     """Return the cost of the next look at the rates of finished jobs: device-`hours` and, with a price, `money`.
 
-    None if a rate or price is unknown. Keys with `_at_most`: each policy that gets seeds gets all seeds.
+    None if one is unknown. Keys with `_at_most`: each policy that gets seeds gets all.
     """
     price = config.price_per_device_hour
     worths: dict[str, Callable[[Cost], float]] = {"hours": lambda cost: cost.device_s / 3600}

@@ -36,7 +36,7 @@ DATA_SETS: dict[str, dict[str, Any]] = yaml.safe_load((TEMPLATES / "problems.yam
 DEMONSTRATION = "embedded"
 MODELS = f"a folder, a repository of the Hub (id, or id@commit), or {DEMONSTRATION} (the demonstration's)"
 PROBLEMS = "gsm8k, math, arithmetic (generated), or a JSONL file to train on, whose --benchmark is another file"
-COLUMNS = {  # likeliest first
+COLUMNS = {
     "prompt": ("problem", "question", "prompt", "query", "instruction"),
     "answer": ("answer", "reference", "target", "solution"),
     "level": ("level", "difficulty"),
@@ -46,7 +46,7 @@ ON_CARD = {
     "engine": "vllm",
     "seeds": [0, 1, 2],
     "n": MOST_PROMPTS,
-    "budget": 512,  # tokens
+    "budget": 512,
     "steps": [0, 50, 100, 200],
     "prompts_per_step": 16,
     "problems_per_level": 200,
@@ -87,7 +87,6 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the file and print whether it fits; raises ConfigError if an answer is missing or invalid."""
     from g2d.forecast.command import memory_here
 
     file = arguments.file
@@ -160,7 +159,6 @@ def _model(model: str) -> tuple[str, dict[str, Any]]:
 
 
 def _newest(identity: str) -> str:
-    """Return the newest commit of a model on the Hub, and fetch its config.json for the memory forecast."""
     from httpx import HTTPError
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
@@ -182,7 +180,6 @@ def _newest(identity: str) -> str:
 
 
 def _file(option: str, path: str) -> tuple[int, dict[str, Any]]:
-    """Return number of rows and source of problems in a file, by the columns of its first row."""
     if not Path(path).is_file():
         raise ConfigError(f"{option} {path}: no such file: correct it, or name one of {', '.join(DATA_SETS)}")
     try:

@@ -22,7 +22,6 @@ ASSUMPTION = (
 
 
 def planned_words(config: Config, n_problems: Mapping[str, int | None]) -> list[str]:
-    """Return paragraphs and Markdown tables on the power of a grid's tests, from assumptions; none without two K."""
     sizes = {name: n or UNKNOWN_SIZE for name, n in n_problems.items()}
     planned = planned_power(config, sizes)
     if planned.empty:
@@ -50,8 +49,6 @@ def _of_benchmark(benchmark: str, rows: pd.DataFrame, guessed: bool) -> list[str
 
 
 def seeds_table(rows: pd.DataFrame) -> str:
-    """Return the smallest difference and margin by the number of seeds, from rows of one benchmark and family, as a
-    Markdown table."""
     lines = [
         f"| seeds | {' | '.join(f'sd {points}' for points in POINTS.values())} |",
         f"|---:|{'---:|' * len(POINTS)}",
@@ -66,7 +63,6 @@ def seeds_table(rows: pd.DataFrame) -> str:
 
 
 def needed_words(rows: pd.DataFrame) -> str:
-    """Return how many seeds and problems the target difference needs, from the rows of one benchmark and family."""
     points = f"{100 * rows['target'].iloc[0]:g} points"
     several = rows[(rows["n_seeds"] > 1) & rows["problems_needed"].notna()]
     if several.empty:
@@ -78,7 +74,6 @@ def needed_words(rows: pd.DataFrame) -> str:
 
 
 def benchmark_sizes(config: Config, results: str | Path = "results") -> dict[str, int | None]:
-    """Return the number of problems of every benchmark; None if it is not available yet."""
     return {name: _size(source, Path(results, f"problems/{name}.jsonl")) for name, source in config.benchmarks.items()}
 
 

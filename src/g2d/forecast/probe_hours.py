@@ -1,6 +1,6 @@
 """Device-hours of the rest of the grid after a probe, and of only the advised K: the table advice_hours.csv.
 
-Rates come only from calibration and probe, so the advice does not depend on which other jobs have finished.
+Rates come only from calibration and probe, so the advice does not depend on other finished jobs.
 """
 
 from __future__ import annotations
@@ -26,23 +26,20 @@ from g2d.tables.frames import Rows, columns, table_of
 
 HOURS_COLUMNS = columns("model scope stage n_jobs device_hours source")
 MEASURED = "calibration and probe"
-ALWAYS = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")  # always have a row
+ALWAYS = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")
 STAGES = (*ONLINE_STAGES, "harvest_rollouts", *OFFLINE_STAGES, "evaluate", "draw_samples")
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of one model; seconds are of `device`."""
-
     seconds_per_completion: float | None  # warm-up
-    start_up: float  # seconds of a job before its first token
+    start_up: float
     seconds_per_token: float
     tokens: Mapping[tuple[int, int], float]  # per probed prompt, by (G, K)
     tokens_per_completion: float
     device: Device = CARD
 
     def generation(self, tokens: float, jobs: int) -> float:
-        """Return the device seconds of `jobs` shards that generate `tokens` together."""
         return jobs * self.start_up + tokens * self.seconds_per_token
 
     def harvested(self, point: tuple[int, int]) -> float:
@@ -89,8 +86,7 @@ def hours_advice(
 ) -> Rows:
     """Yield a row per scope and stage with the remaining hours of a model after the probe.
 
-    The scope "advised K" has the warm-ups, harvests, DPO and evaluations of M0 and that K, (G, K), with every seed.
-    device_hours is null if the stage was not measured. `n_problems` are sizes of benchmarks and development problems.
+    The scope "advised K" has M0 and that (G, K), with every seed. device_hours is null if the stage was not measured.
     """
     resolved = config.for_model(model)
     shards, answers, samples = resolved.engine.shards, resolved.evaluation.answers, resolved.evaluation.samples

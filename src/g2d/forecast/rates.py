@@ -15,7 +15,7 @@ Rates = dict[tuple[str, str], list[float]]  # hours (or money) per unit of every
 TO_K = tuple(f"train_{regime.name}" for regime in of_phase("online"))  # may continue a checkpoint
 AUTO_STAGES = tuple(f"{stage}_auto" for stage in TO_K)  # may stop before their last step
 IN_STAGES = tuple(f"train_{regime.name}" for regime in of_phase("stages"))
-ONLINE_STAGES = (*TO_K, *AUTO_STAGES, *IN_STAGES)  # their unit is a completion
+ONLINE_STAGES = (*TO_K, *AUTO_STAGES, *IN_STAGES)
 OFFLINE_STAGES = tuple(f"train_{regime.name}" for phase in ("offline", "rounds") for regime in of_phase(phase))
 
 # Seconds in the demonstration, on two cores of an AMD EPYC. Once a job has finished, only their ratios are used.
@@ -35,8 +35,8 @@ class Pace:
     """Seconds of jobs by rule and model; `work` is relative to the rule's average job."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0])  # seconds per work, and jobs
-        self._took = self._usual = 0.0  # sums over finished jobs
+        self._sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0])
+        self._took = self._usual = 0.0
 
     def add(self, rule: str, seconds: float, work: float = 1.0, model: str = "") -> None:
         for key in {(rule, ""), (rule, model)}:
@@ -46,7 +46,6 @@ class Pace:
         self._usual += work * USUAL.get(rule, USUAL_OF_OTHERS)
 
     def seconds(self, rule: str, work: float = 1.0, model: str = "") -> float:
-        """Return the expected seconds of a job, from jobs of its rule and model, of its rule, or of all rules."""
         for key in ((rule, model), (rule, "")):
             if key in self._sums:
                 total, jobs = self._sums[key]
@@ -73,7 +72,6 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
 
 
 def _completions(folder: Path, stage: str) -> int:
-    """Return the completions that an online training used after the checkpoint that it continued."""
     policy = read_policy(folder / "policy.json")
     last = policy.settings.get("steps_trained", policy.k)  # an auto-stop may train beyond its K
     entry = next((policy.settings[regime.name] for regime in ENTRIES if regime.name in policy.settings), None)

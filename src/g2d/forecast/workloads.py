@@ -18,14 +18,13 @@ from g2d.problems.settings import Generated
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run.checkpoints import KEPT
 
-if TYPE_CHECKING:  # imports torch
+if TYPE_CHECKING:
     from g2d.memory.model_shape import ModelShape
 
 PROMPT_TOKENS = 256  # assumed
 
 
 def drawings(config: Config) -> Iterator[Drawing]:
-    """Yield calibration, harvest, evaluation and drift."""
     c, h, e = config.calibration, config.harvest, config.evaluation
     levels = c.only or (generated.levels_of(config.pool) if isinstance(config.pool, Generated) else None)
     n = len(levels or [None]) * c.problems_per_level * c.samples_per_prompt if levels is not None else None
@@ -58,8 +57,6 @@ def _place(arm: Arm) -> int:
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes of the results after all trainings, and of temporary files during trainings."""
-
     policies: int
     policy: int
     checkpoints: int  # later K resume from them

@@ -1,1 +1,1 @@
-"""The table of jobs of a grid: what each is made from, and what it leaves."""
+"""The table of jobs of a grid: inputs, outputs and params."""

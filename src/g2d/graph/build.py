@@ -1,7 +1,7 @@
 """The table of jobs of a configuration, with one function per stage.
 
-The table has all jobs that the configuration may need, whatever interim analyses decide; `Jobs.behind` returns the jobs
-that a target needs. Only `g2d.graph.finished` reads results.
+It has all jobs that the configuration may need, whatever interim analyses decide; `Jobs.behind` selects the jobs of a
+target. Only `g2d.graph.finished` reads results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from g2d.rewards.scratch_model import ScratchRewardModel
 from g2d.settings import Section
 from g2d.settings.cached_method import cached_method
 
-Param = Callable[[], Any]  # computes a param of a job when it is needed
+Param = Callable[[], Any]
 
 
 @cached_method
@@ -40,15 +40,14 @@ def build(config: Config, after: bool = False) -> Jobs:
     """Return the table of jobs. With interim analyses, tables and page are as far as these have decided.
 
     Args:
-        after: read finished results as in `g2d.graph.finished`, when a job is looked up; otherwise plan for an empty
-            folder.
+        after: read finished results (`g2d.graph.finished`) on lookup; otherwise plan for an empty folder.
     """
     jobs = chain(_Stages(whole(config), after).jobs(), summaries(config))
     return Jobs(jobs, config.reached.files if config.reached else ())
 
 
 def grid_jobs(config: Config) -> list[Job]:
-    """Return the jobs that the target `all` needs in an empty folder, up to the next interim analysis."""
+    """Return the jobs of the target `all` in an empty folder, up to the next interim analysis."""
     return build(config).behind("all")
 
 
@@ -61,7 +60,6 @@ class _Stages:
         self.candidates = grid.candidate_policies(config)
 
     def jobs(self) -> Iterator[Job | Deferred]:
-        """Yield all jobs but tables and page."""
         yield from self.problems()
         yield from self.reward_models()
         yield from map(self.base_model, fetched_models(self.config))
@@ -79,11 +77,9 @@ class _Stages:
 
     @property
     def pool(self) -> str:
-        """Problems to calibrate and to train on."""
         return problems_of("pool.training" if held_out(self.config) else "pool")
 
     def problems(self) -> Iterator[Job]:
-        """Yield the jobs that load problems and check that evaluation sets share none with the pool."""
         sources, pool = self.config.problem_sources, problems_of("pool")
         for name, source in sources.items():
             made = {"problems": problems_of(name), "manifest": f"results/problems/{name}.manifest.json"}
@@ -94,22 +90,22 @@ class _Stages:
             yield job_of("hold_out_development", {"pool": pool}, made, _fixed({"n": n}))
         pools = dict.fromkeys(self.config.benchmarks, pool) | {DEVELOPMENT: self.pool}
         pools |= {n: problems_of(OPEN_ENDED) for n in (HELD_OUT, OPEN_ENDED_DEVELOPMENT) if n in sources}
-        for name, own in pools.items():
-            given = {"pool": own, "benchmark": problems_of(name)}
+        for name, source_file in pools.items():
+            given = {"pool": source_file, "benchmark": problems_of(name)}
             yield job_of("check_leakage", given, {"": f"results/problems/{name}.leakage.json"}, benchmark=name)
         for name, chosen_by in development_of(self.config).items():
             given = {"pool": problems_of(chosen_by), "benchmark": problems_of(name)}
             yield job_of("check_development", given, {"": f"results/problems/{name}.development.json"}, benchmark=name)
 
     def reward_models(self) -> Iterator[Job]:
-        """Yield the jobs that train embedded reward models."""
-        judges = {own.name: own for own in self.config.rewards.values() if isinstance(own, ScratchRewardModel)}
-        for name, own in judges.items():
-            made = dict(zip(("weights", *map(_stem, own.files[1:])), own.files, strict=True))
-            yield job_of("scratch_reward_model", {}, made, _fixed({"source": own.trained_with}), reward=name)
+        judges = {
+            reward.name: reward for reward in self.config.rewards.values() if isinstance(reward, ScratchRewardModel)
+        }
+        for name, reward in judges.items():
+            made = dict(zip(("weights", *map(_stem, reward.files[1:])), reward.files, strict=True))
+            yield job_of("scratch_reward_model", {}, made, _fixed({"source": reward.trained_with}), reward=name)
 
     def base_model(self, model: str) -> Job:
-        """Return the job that makes M0, or a teacher that is another model."""
         source, folder = fetched_models(self.config)[model], f"results/{model}/base"
         rule = {name: f"{name}_model" for name in MADE}.get(source.source, "pretrained_model")
         state: dict[str, Any] = {"source": source.params(without={"settings"})}
@@ -125,12 +121,10 @@ class _Stages:
         return job_of(rule, given, made, _fixed(state), model=model)
 
     def base_files(self, model: str) -> list[str]:
-        """Return the record of M0, and its weights if a rule makes them."""
         folder, made = f"results/{model}/base", self.config.models[model].source in MADE
         return [f"{folder}/policy.json", *([f"{folder}/model/model.safetensors"] if made else [])]
 
     def calibration(self, model: str) -> Iterator[Job | Deferred]:
-        """Yield the jobs that measure how hard each level is for M0 and choose the problems to train on."""
         folder, params, kind = f"results/{model}/calibration", self.params_of(model), "calibration"
         given: dict[str, Files] = {"": self.base_files(model), "policy": f"results/{model}/base/policy.json"}
         given["pool"] = self.pool
@@ -148,14 +142,12 @@ class _Stages:
     # -------------------------------------------------------------------------------------------------------- policies
 
     def trainings(self, *phases: Phase) -> Iterator[Job | Deferred]:
-        """Yield the trainings of some phases."""
         for model, seed in product(grid.trained_models(self.config), self.seeds):
             for arm in arms(self.with_candidates, model).values():
                 for point in _points(arm) if arm.phase in phases else ():
                     yield self.training(model, seed, arm, point)
 
     def training(self, model: str, seed: int, arm: Arm, point: Point) -> Job | Deferred:
-        """Return the training of one policy."""
         if arm.phase != "online" or arm.stops:
             return self._training(model, seed, arm, point)
         if not self.after:
@@ -164,7 +156,6 @@ class _Stages:
         return Deferred(key, partial(self._continued, model, seed, arm, point))
 
     def _continued(self, model: str, seed: int, arm: Arm, point: Point) -> Iterator[Job | Deferred]:
-        """Yield the training of one K, and of the K that it continues, which may not be in the configuration."""
         params = self.params_of(model)
         record, settings = f"{_policy(model, seed, arm, point)}/policy.json", partial(params.training, arm, point)
         continues = continued_step(record, settings, _choices(model, params, arm), arm.before(*point))
@@ -184,10 +175,11 @@ class _Stages:
         return f"train_{regime.name}{'_auto' if stops else ''}", wildcards
 
     def _training(self, model: str, seed: int, arm: Arm, point: Point, continues: int | None = None) -> Job:
-        """Return the training of one policy from the checkpoint of another K, or from the start."""
         (g, k), folder, params = point, _policy(model, seed, arm, point), self.params_of(model)
         choices = _choices(model, params, arm)
-        read = [_harvest(model, seed, *own) for own in harvests_read(arms(self.with_candidates, model), arm, point)]
+        read = [
+            _harvest(model, seed, *harvest) for harvest in harvests_read(arms(self.with_candidates, model), arm, point)
+        ]
         outputs: dict[str, Files] = {}
         if arm.phase == "offline":
             given = self.offline_inputs(model, seed, arm, point, read)
@@ -222,15 +214,13 @@ class _Stages:
     def online_inputs(
         self, model: str, seed: int, arm: Arm, replayed: list[str], before: list[str]
     ) -> dict[str, Files]:
-        """Return the inputs of an online training, given the folders of the harvest that it replays and of the K before
-        it."""
         start = [] if arm.start is None else self.made(_policy(model, seed, *arm.start))
         taught = teacher_of(arms(self.with_candidates, model), arm)
         teacher = [] if taught is None else self.made(_policy(model, seed, *taught))
-        behind = [file.rpartition("/")[0] for file in [*start[:1], *teacher[:1]]]
+        folders = [file.rpartition("/")[0] for file in [*start[:1], *teacher[:1]]]
         if isinstance(getattr(arm.settings, "teacher", None), Section):
             teacher = [f"results/{teacher_folder(arm.owner)}/base/policy.json"]
-        bills = [f"{folder}/cost.json" for folder in (f"results/{model}/calibration", *behind, *replayed, *before)]
+        bills = [f"{folder}/cost.json" for folder in (f"results/{model}/calibration", *folders, *replayed, *before)]
         if arm.stops:
             return {"problems": _training_set(model), "start": start, "teacher": teacher, "costs": bills}
         return {
@@ -244,14 +234,13 @@ class _Stages:
         }
 
     def offline_inputs(self, model: str, seed: int, arm: Arm, point: Point, read: list[str]) -> dict[str, Files]:
-        """Return the inputs of an offline training from the harvest of pi_K."""
         (folder, *matched), regime = read, REGIMES[arm.regime]
         pairs = f"{folder}/pairs.jsonl"
         if regime.section == "dpo":
             n = arm.settings.pairs_per_prompt
             return {
                 "pairs": pairs if n == 1 else f"{folder}/pairs-{n}.jsonl",
-                # The record of a warm-up that stopped automatically has its K.
+                # Its record has the K of a warm-up that stops automatically.
                 "warmup": [f"{_policy(model, seed, arm.online, point)}/policy.json"] if arm.stops else [],
                 "matched": [f"{other}/pairs.jsonl" for other in matched],  # cut to the smallest of these
             }
@@ -261,57 +250,53 @@ class _Stages:
         return {"rollouts": f"{folder}/rollouts.parquet", "problems": _training_set(model), "pairs": needed}
 
     def policy_outputs(self, folder: str) -> dict[str, Files]:
-        """Return the outputs of a job that makes a policy: record and weights."""
         weights, weights_config = self.config.lora.files
         named = {"policy": "policy.json", "weights": weights, "weights_config": weights_config}
         return {name: f"{folder}/{file}" for name, file in named.items()}
 
     def made(self, folder: str) -> list[str]:
-        """Return record and weights of the policy that a training leaves in a folder."""
         return [f"{folder}/policy.json", f"{folder}/{self.config.lora.files[0]}"]
 
     def warmed_up(self, model: str, seed: int, online: Arm, point: Point) -> list[str]:
-        """Return record and weights of pi_K."""
         return self.made(_policy(model, seed, online, point) if point[1] else f"results/{model}/base")
 
     def policy_files(self, model: str, folder: str) -> list[str]:
-        """Return the files of a policy, and the files of the M0 below it."""
         return [*([] if folder.endswith("/base") else self.made(folder)), *self.base_files(model)]
 
     def prompts_asked(self, model: str, arm: Arm) -> list[str]:
-        """Return the problems of an online training."""
         kinds = arm.asked.prompts
         verifiable = [_training_set(model)] if kinds != "open_ended" else []
         return verifiable + ([problems_of(OPEN_ENDED)] if kinds != "verifiable" else [])
 
     def selections(self) -> Iterator[Job | Deferred]:
-        """Yield the answers of checkpoints to development prompts, shared by all selections, and the selections."""
         owners, tried = grid.selecting(self.config), grid.checkpoints(self.config)
         kinds = {key: grid.chosen_by(self.config, owners[key.regime]) for key in tried}
-        for folder, kind in dict.fromkeys((own.folder, k) for key in tried for own in tried[key] for k in kinds[key]):
+        for folder, kind in dict.fromkeys(
+            (checkpoint.folder, k) for key in tried for checkpoint in tried[key] for k in kinds[key]
+        ):
             stem, params = f"results/{folder}/development/{kind}", self.params_of(model_of({"policy": folder}))
             if kind == "verifiable":
                 settings = partial(params.evaluation, "answers")
                 yield from self._answers("answer_development", folder, stem, settings, benchmark=DEVELOPMENT)
             else:
                 judge, settings = made_files(params.judge_of_replies("reward")), partial(params.replies, "reward")
-                own: dict[str, Any] = {"problems": OPEN_ENDED_DEVELOPMENT, "reward": judge}
-                yield from self._answers("reply_to_development", folder, stem, settings, **own)
+                prompts: dict[str, Any] = {"problems": OPEN_ENDED_DEVELOPMENT, "reward": judge}
+                yield from self._answers("reply_to_development", folder, stem, settings, **prompts)
         weights, _ = self.config.lora.files
         for key, keys in tried.items():
             scored = {
-                (kind, ending): [f"results/{own.folder}/development/{kind}.{ending}" for own in keys]
+                (kind, ending): [f"results/{checkpoint.folder}/development/{kind}.{ending}" for checkpoint in keys]
                 for kind in kinds[key]
                 for ending in ("parquet", "cost.json")
             }
-            bills = [f"results/{own.folder}/cost.json" for own in keys]
+            bills = [f"results/{checkpoint.folder}/cost.json" for checkpoint in keys]
             for kind in ("verifiable", "open_ended"):
                 bills += scored.get((kind, "cost.json"), [])
             given = {
                 "answers": scored.get(("verifiable", "parquet"), []),
                 "replies": scored.get(("open_ended", "parquet"), []),
-                "policies": [f"results/{own.folder}/policy.json" for own in keys],
-                "weights": [f"results/{own.folder}/{weights}" for own in keys],
+                "policies": [f"results/{checkpoint.folder}/policy.json" for checkpoint in keys],
+                "weights": [f"results/{checkpoint.folder}/{weights}" for checkpoint in keys],
                 "costs": bills,
             }
             folder = f"results/{key.folder}"
@@ -323,20 +308,19 @@ class _Stages:
     # -------------------------------------------------------------------------------------------------------- harvests
 
     def harvests(self) -> Iterator[Job | Deferred]:
-        """Yield the harvests of the frozen pi_K, and the pairs in them."""
         for key, numbers in self._harvests_read().items():
             folder, online = f"results/{key.folder}", online_arm(arms(self.with_candidates, key.model), key.variant)
             wildcards, given, bills = self._drawn_from(key, online)
-            params, again, own = self.params_of(key.model), self._judges_again(key), {}
+            params, again, attributes = self.params_of(key.model), self._judges_again(key), {}
             judge = params.judge_of(online)
             given |= {"judged": [], "reward": made_files(judge or TRUTH)}
             if again:
                 given["judged"], bills = [f"{again}/rollouts.parquet"], [f"{again}/cost.json"]
-                own = {"settled": True, "devices": int(judge is not None and reward_of(judge)[0].gpu)}
+                attributes = {"settled": True, "devices": int(judge is not None and reward_of(judge)[0].gpu)}
             kind = "" if again else "harvest"
             settings = partial(params.harvest, online, key.k)
             yield from self._generation(
-                "harvest_rollouts", given, f"{folder}/rollouts", wildcards, settings, kind, bills, **own
+                "harvest_rollouts", given, f"{folder}/rollouts", wildcards, settings, kind, bills, **attributes
             )
             given = {"base": f"results/{key.model}/base/policy.json", "rollouts": f"{folder}/rollouts.parquet"}
             given["problems"] = _training_set(key.model)
@@ -347,30 +331,26 @@ class _Stages:
                 yield job_of("build_several_pairs", given, made, state, **wildcards, n=str(n))
 
     def _harvests_read(self) -> dict[HarvestKey, set[int]]:
-        """Return the harvests of the grid, with the numbers of pairs per prompt above 1 that are sampled from each."""
-        found: dict[HarvestKey, set[int]] = {key: set() for key in grid.harvests(self.config)}
+        numbers_by_harvest: dict[HarvestKey, set[int]] = {key: set() for key in grid.harvests(self.config)}
         for model, seed in product(grid.trained_models(self.config), self.seeds):
-            own = arms(self.with_candidates, model)
-            for arm, point in [(one, at) for one in own.values() for at in _points(one)]:
-                for place, (variant, at) in enumerate(harvests_read(own, arm, point)):
-                    numbers = found.setdefault(HarvestKey(model, *at, seed, variant), set())
+            arms_of_model = arms(self.with_candidates, model)
+            for arm, point in [(one, at) for one in arms_of_model.values() for at in _points(one)]:
+                for place, (variant, at) in enumerate(harvests_read(arms_of_model, arm, point)):
+                    numbers = numbers_by_harvest.setdefault(HarvestKey(model, *at, seed, variant), set())
                     if place == 0 and (n := getattr(arm.settings, "pairs_per_prompt", 1)) > 1:
                         numbers.add(n)
-        for key in list(found):
+        for key in list(numbers_by_harvest):
             if self._judges_again(key):
-                found.setdefault(HarvestKey(key.model, key.group_size, 0, key.seed), set())
-        return found
+                numbers_by_harvest.setdefault(HarvestKey(key.model, key.group_size, 0, key.seed), set())
+        return numbers_by_harvest
 
     def _judges_again(self, key: HarvestKey) -> str | None:
-        """Return the folder of the main grid's harvest of M0, if this one is the same rollouts under another reward."""
-        found = arms(self.with_candidates, key.model)
-        other = online_arm(found, key.variant).reward is not None
-        again = other and key.k == 0 and 0 in found["grpo"].settings.steps
+        arms_of_model = arms(self.with_candidates, key.model)
+        other = online_arm(arms_of_model, key.variant).reward is not None
+        again = other and key.k == 0 and 0 in arms_of_model["grpo"].settings.steps
         return _harvest(key.model, key.seed, "", (key.group_size, 0)) if again else None
 
     def _drawn_from(self, key: HarvestKey, online: Arm) -> tuple[dict[str, str], dict[str, Files], list[str]]:
-        """Return wildcards and inputs of a job that samples pi_K on the training set, and the costs of making pi_K, for
-        M0 of the calibration."""
         base, calibration = f"results/{key.model}/base", f"results/{key.model}/calibration"
         folder = _policy(key.model, key.seed, online, (key.group_size, key.k)) if key.k else base
         wildcards = _place(key.model, key.seed, (key.group_size, key.k))
@@ -382,7 +362,6 @@ class _Stages:
     # ----------------------------------------------------------------------------------------------------- evaluations
 
     def evaluations(self) -> Iterator[Job | Deferred]:
-        """Yield the answers of policies to the benchmarks, and of a sweep's candidates to the development problems."""
         answered = [(key.folder, DEVELOPMENT) for _, key in self.candidates]
         answered += [(key.folder, name) for key in grid.policies(self.config) for name in self.config.benchmarks]
         for folder, name in answered:
@@ -391,15 +370,13 @@ class _Stages:
             yield from self._answers("evaluate", folder, stem, settings, "evaluation", benchmark=name)
 
     def choices(self) -> Iterator[Job]:
-        """Yield the jobs that choose settings for a sweep."""
         for model, swept in product(self.config.models, self.config.sweep.regimes if self.config.sweep else ()):
-            own = [key for candidate, key in self.candidates if (key.model, candidate.swept) == (model, swept)]
-            given = {"evaluations": [f"results/{key.folder}/eval/{DEVELOPMENT}.parquet" for key in own]}
+            candidates = [key for candidate, key in self.candidates if (key.model, candidate.swept) == (model, swept)]
+            given = {"evaluations": [f"results/{key.folder}/eval/{DEVELOPMENT}.parquet" for key in candidates]}
             made = {"choice": f"results/{model}/sweep/{swept}.json", "candidates": f"results/{model}/sweep/{swept}.csv"}
             yield job_of("choose_settings", given, made, model=model, swept=swept)
 
     def measurements(self) -> Iterator[Job | Deferred]:
-        """Yield the jobs that generate only for tables."""
         config = self.config
         for key, name in grid.drawn_beside(config):
             stem = f"results/{key.folder}/samples/{name}"
@@ -425,7 +402,6 @@ class _Stages:
             yield from self._answers("draw_replies", key.folder, stem, settings, problems=HELD_OUT, reward=judge)
 
     def probes(self) -> Iterator[Job | Deferred]:
-        """Yield the probes: a few prompts harvested at each K of the first seed, for the advice before the grid."""
         for key in grid.probes(self.config):
             wildcards, given, bills = self._drawn_from(key, arms(self.with_candidates, key.model)["grpo"])
             stem = f"results/{key.probe_folder}/rollouts"
@@ -435,8 +411,6 @@ class _Stages:
     # ------------------------------------------------------------------------------------------------------------ jobs
 
     def _asked(self, folder: str, **asked: Any) -> dict[str, Files]:
-        """Return the inputs of a job in which a policy answers problems, `benchmark` or `problems`, that were
-        checked."""
         (called, name), *more = asked.items()
         record = f"results/{folder}/policy.json"
         given: dict[str, Files] = {
@@ -449,8 +423,6 @@ class _Stages:
     def _answers(
         self, rule: str, folder: str, stem: str, settings: Param, kind: str = "", **asked: Any
     ) -> Iterator[Job | Deferred]:
-        """Yield the job in which a policy answers problems that were checked; with `kind`, a benchmark in its
-        wildcards."""
         wildcards = {"policy": folder} | ({"benchmark": asked["benchmark"]} if kind else {})
         yield from self._generation(rule, self._asked(folder, **asked), stem, wildcards, settings, kind)
 
@@ -465,30 +437,30 @@ class _Stages:
         bills: Iterable[str] = (),
         **more: Any,
     ) -> Iterator[Job | Deferred]:
-        """Yield the job that writes a file of rollouts, after the jobs that sample its shards.
+        """Yield the job that writes a file of rollouts, after the jobs of its shards.
 
         Args:
             stem: its output without the suffix.
-            kind: the key of `engine.shards` with the number of shards; "" if it is sampled in one piece.
+            kind: the key of `engine.shards` with the number of shards; "" for one piece.
             bills: costs of the job's inputs.
         """
         model = model_of(wildcards)
         engine = self.config.for_model(model).engine
         cost = f"{stem.removesuffix('/rollouts')}{'/' if stem.endswith('/rollouts') else '.'}cost.json"
         state = _stated(settings=settings, engine=lambda: self.params_of(model).engine)
-        own: dict[str, Any] = {"devices": engine.tensor_parallel_size if engine.name == "vllm" else 1} | more
+        attributes: dict[str, Any] = {"devices": engine.tensor_parallel_size if engine.name == "vllm" else 1} | more
 
         def jobs(count: int) -> Iterator[Job]:
             shards = [f"{stem}.shards/{number}-of-{count}" for number in range(1, count + 1)] if count > 1 else []
             for number, shard in enumerate(shards, 1):
                 made = {"rollouts": f"{shard}.parquet", "cost": f"{shard}.cost.json"}
-                alone, at = {**given, "shards": [], "costs": [*bills]}, {"shard": str(number), "shards": str(count)}
+                inputs, at = {**given, "shards": [], "costs": [*bills]}, {"shard": str(number), "shards": str(count)}
                 yield job_of(
-                    f"{rule}_shard", alone, made, state, merged_into=f"{stem}.parquet", **own, **wildcards, **at
+                    f"{rule}_shard", inputs, made, state, merged_into=f"{stem}.parquet", **attributes, **wildcards, **at
                 )
             merged = {**given, "shards": [f"{shard}.parquet" for shard in shards]}
             merged["costs"] = [*bills, *(f"{shard}.cost.json" for shard in shards)]
-            samples = own | ({"devices": 0, "settled": True} if shards else {})
+            samples = attributes | ({"devices": 0, "settled": True} if shards else {})
             yield job_of(rule, merged, {"rollouts": f"{stem}.parquet", "cost": cost}, state, **samples, **wildcards)
 
         planned = getattr(engine.shards, kind) if kind else 1
@@ -500,7 +472,6 @@ class _Stages:
 
 
 def _stated(**functions: Param) -> Callable[[], dict[str, Any]]:
-    """Return the function that computes the params of a job."""
     return lambda: {name: function() for name, function in functions.items()}
 
 
@@ -513,12 +484,10 @@ def _stem(file: str) -> str:
 
 
 def _choices(model: str, params: Params, arm: Arm) -> list[str]:
-    """Return the choices of sweeps that an arm's settings are filled in from."""
     return [f"results/{model}/sweep/{name}.json" for name in params.choices(arm)]
 
 
 def _points(arm: Arm) -> list[Point]:
-    """Return where an arm is trained; the rounds and stages before a configured one are trained too."""
     if arm.selected:
         return []
     if arm.phase not in ("rounds", "stages"):
@@ -528,7 +497,6 @@ def _points(arm: Arm) -> list[Point]:
 
 
 def _place(model: str, seed: int | None, point: Point) -> dict[str, str]:
-    """Return the wildcards of a policy or harvest."""
     return {"model": model, "seed": str(seed), "g": str(point[0]), "k": str(point[1])}
 
 

@@ -1,7 +1,6 @@
-"""The tables and figures of a grid: titles, sections of the page, and the configurations that have them.
+"""Tables and figures of a grid: titles, sections of the page, and which configurations have them.
 
-The rules and the page loop over it. A new table is a function in a module of this package, a line here that names the
-function and what it reads, and a caption in `captions.yaml`.
+CONTRIBUTING.md describes how to add one.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from g2d.experiment import grid
 from g2d.experiment.arms import asked_for
 from g2d.experiment.config import Config
 
-# Headings of the page, in its order; the first is for tables without one of their own.
+# Headings of the page, in order; the first is for tables without a section.
 OTHERS = "Tables"
 SWEEP = "Hyperparameter sweep"
 TRAINING = "Online training"
@@ -54,7 +53,7 @@ def _open_ended(config: Config) -> bool:
 
 
 def _synthesis(config: Config) -> bool:
-    from g2d.analysis.synthesis import FEWEST  # with it comes numpy, which those who plan do without
+    from g2d.analysis.synthesis import FEWEST  # imports numpy, which planning avoids
 
     studies = len(config.models) * len(config.benchmarks)
     return studies >= FEWEST and bool(config.warmup.steps[-1]) and bool(grid.policies(config))
@@ -62,38 +61,31 @@ def _synthesis(config: Config) -> bool:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: `results/tables/{name}.csv`."""
-
     name: str
     title: str
-    function: str = ""  # computes it: "module:function" of this package; empty where its rule has a script of its own
-    reads: str = ""  # its arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
-    section: str = OTHERS  # of the page
-    enabled: Callable[[Config], bool] = lambda config: True  # for this configuration
-    rule: str = "make_tables"  # writes it
+    function: str = ""
+    reads: str = ""  # arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
+    section: str = OTHERS
+    enabled: Callable[[Config], bool] = lambda config: True
+    rule: str = "make_tables"
 
     @property
     def build(self) -> Any:
-        """Its function; None where there is none."""
         module, _, function = self.function.partition(":")
         return getattr(import_module(f"g2d.tables.{module}"), function) if function else None
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: `results/figures/{name}.svg`."""
-
     name: str
     title: str
-    caption: str = ""  # in `captions.yaml`, if a table has the same name
+    caption: str = ""
 
     @property
     def caption_name(self) -> str:
-        """Name of its caption."""
         return self.caption or self.name
 
 
-# For each table, first what a reader sees, then how it is made.
 # fmt: off
 TABLES = (
     Table("main", "Table 1: accuracy and cost",
@@ -194,25 +186,22 @@ FIGURES = (
 
 
 def table(name: str) -> Table:
-    """The table of that name; KeyError without one."""
     return {one.name: one for one in TABLES}[name]
 
 
 def tables_of(config: Config) -> dict[str, Table]:
-    """The tables of a configuration's grid by name, in the order of the reports."""
     return {one.name: one for one in TABLES if one.enabled(config)}
 
 
 def tables_of_rule(config: Config, rule: str) -> list[Table]:
-    """The tables that a rule writes; all of them where the configuration has none, and the rule therefore no job."""
-    own = [one for one in TABLES if one.rule == rule]
-    return [one for one in own if one.enabled(config)] or own
+    tables = [one for one in TABLES if one.rule == rule]
+    return [one for one in tables if one.enabled(config)] or tables
 
 
 def left_over(config: Config, folder: Path) -> list[Path]:
-    """Files in a folder of tables that this configuration does not have: tables of another configuration or of an
-    earlier version, and the pages that earlier versions made. The advice is not among them: `snakemake advice` makes it
-    for every configuration."""
+    """Return files in a folder of tables that belong to other configurations or earlier versions, without the
+    advice.
+    """
     advised = {table.name for table in TABLES if table.section == ADVISED}
     names = (*(table.name for table in TABLES), *REMOVED)
     gone = [name for name in names if name not in advised | tables_of(config).keys()]
@@ -221,10 +210,8 @@ def left_over(config: Config, folder: Path) -> list[Path]:
 
 
 def figure(name: str) -> Figure:
-    """The figure of that name; KeyError without one."""
     return {one.name: one for one in FIGURES}[name]
 
 
 def section_of(name: str) -> str:
-    """The page's heading for a table."""
     return next((table.section for table in TABLES if table.name == name), OTHERS)

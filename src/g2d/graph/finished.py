@@ -1,7 +1,5 @@
-"""All that the table of jobs reads from finished results. Everything else follows from the configuration.
-
-A finished training keeps the checkpoint that it continued, and a finished file of rollouts its number of shards. So a K
-that is added between two others, or another number of shards, makes nothing stale.
+"""Values that the table of jobs reads from finished results, so that a K added between others, or another number of
+shards, makes nothing stale.
 """
 
 from __future__ import annotations
@@ -16,17 +14,13 @@ from g2d.jobs.cost import read_cost
 from g2d.jobs.files import read_json
 from g2d.policies.policy import read_policy
 
-exists = os.path.exists  # called for thousands of files: faster than Path.exists
+exists = os.path.exists  # faster than Path.exists; called for thousands of files
 
 
 def continued_step(
     record: str, settings: Callable[[], dict[str, Any]], choices: Iterable[str], planned: int | None
 ) -> int | None:
-    """Return the K of the checkpoint that a training continues.
-
-    A finished training with these settings, filled in from a sweep's choices, keeps the K in its record; otherwise it
-    is the planned one.
-    """
+    """Return the K of the checkpoint that a training continues: if finished with these settings, the recorded one."""
     if not exists(record):
         return planned
     finished, expected = read_policy(record), settings()
@@ -36,8 +30,7 @@ def continued_step(
 
 
 def n_shards(bill: str, folder: str, planned: int) -> int:
-    """Return the number of shards that a finished file was merged from, according to its costs; otherwise the planned
-    one."""
+    """Return the number of shards: of a finished file the one in its costs, otherwise the planned one."""
     if not exists(bill):
         return planned
     return sum(record.job.startswith(f"{folder}/") for record in read_cost(bill).ancestry)

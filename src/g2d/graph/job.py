@@ -1,4 +1,4 @@
-"""One job, and the table of all jobs. Paths begin with `results/`, as jobs see them."""
+"""One job, and the table of jobs. Paths begin with `results/`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from g2d.experiment.stages import RUNNING_ORDER
 from g2d.jobs.stage import FETCHING
 
 Files = str | list[str]
-Key = tuple[Any, ...]  # rule and wildcards
+Key = tuple[Any, ...]
 
 DEVICE_STAGES = {*RUNNING_ORDER, "scratch_model", "calibrate_temperature", "draw_probe", "continue_questions"}
 
 
 class Wildcards(SimpleNamespace):
-    """Wildcards of a job, with as much of Snakemake's interface as is used."""
-
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a wildcard that the rule may not have."""
         return getattr(self, name, default)
 
 
@@ -31,14 +28,13 @@ class Job:
     """One job of a grid.
 
     Args:
-        inputs: files by their name in the rule, "" for unnamed ones.
-        outputs: files by their name in the rule.
+        inputs, outputs: files by name, "" for unnamed ones.
         state: computes the params that depend on the configuration.
-        arm: the arm of the policy that it trains.
-        continues: the K of the checkpoint that it continues.
+        arm: arm of the policy that it trains.
+        continues: K of the checkpoint that it continues.
         devices: number of GPUs, if there are any.
-        merged_into: for a shard, the file that its temporary outputs are merged into.
-        settled: whether it samples nothing: its rollouts are merged from shards, or are those of another harvest.
+        merged_into: for a shard, the file that it becomes part of.
+        settled: it samples nothing: rollouts are merged from shards or belong to another harvest.
     """
 
     rule: str
@@ -54,22 +50,19 @@ class Job:
 
     @property
     def key(self) -> Key:
-        """Its key in the table."""
         return key_of(self.rule, vars(self.wildcards))
 
     @property
     def model(self) -> str:
-        """The model that it belongs to, "" for none."""
         return model_of(vars(self.wildcards))
 
     @cached_property
     def params(self) -> dict[str, Any]:
-        """The params that depend on the configuration: a job with others is stale."""
+        """Params that depend on the configuration; a job with others is stale."""
         return self.state()
 
     @property
     def stage(self) -> str:
-        """The name of its stage in costs and records of attempts."""
         return self.rule.removesuffix("_shard")
 
     @property
@@ -79,19 +72,17 @@ class Job:
 
     @cached_property
     def done(self) -> tuple[str, ...]:
-        """Files that exist when it has finished: the first output of its rule, and its costs, written last."""
+        """Files that exist when it has finished: the rule's first output, and the costs, written last."""
         first = self.outputs["policy"] if "policy" in self.outputs else next(flat(self.outputs))
         bills = [file for file in flat(self.outputs) if file.endswith("cost.json")]
         return str(first), *bills
 
     @property
     def name(self) -> str:
-        """Its name in its costs and the records of its attempts."""
         return self.done[-1].rpartition(".")[0]
 
     @property
     def files(self) -> Iterator[str]:
-        """All files that it reads."""
         return flat(self.inputs)
 
 
@@ -103,28 +94,23 @@ def job_of(
     /,
     **more: Any,
 ) -> Job:
-    """Return a job without training, with the given wildcards and other attributes."""
-    own = {name: more.pop(name) for name in ("devices", "merged_into", "settled") if name in more}
-    return Job(rule, Wildcards(**more), inputs, outputs, state, **own)
+    attributes = {name: more.pop(name) for name in ("devices", "merged_into", "settled") if name in more}
+    return Job(rule, Wildcards(**more), inputs, outputs, state, **attributes)
 
 
 def model_of(wildcards: Mapping[str, str]) -> str:
-    """Return the model that a job belongs to: its wildcard, or the first folder of a policy."""
     return wildcards.get("model") or wildcards.get("policy", "").partition("/")[0]
 
 
 def problems_of(name: str) -> str:
-    """Return the file of a set of problems."""
     return f"results/problems/{name}.jsonl"
 
 
 def key_of(rule: str, wildcards: Mapping[str, Any]) -> Key:
-    """Return the key of a job in the table."""
     return (rule, *sorted(wildcards.items()))
 
 
 def flat(named: Mapping[str, Files]) -> Iterator[str]:
-    """Return the files of inputs or outputs in their order."""
     for files in named.values():
         if isinstance(files, str):
             yield files
@@ -134,11 +120,10 @@ def flat(named: Mapping[str, Files]) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class Deferred:
-    """A job that depends on finished results, which are read when it is looked up: a cluster job reads only its own.
+    """A job that depends on finished results. They are read on lookup: a cluster job reads only its own.
 
     Args:
-        key: the key of the job.
-        jobs: yields it, and other jobs that it needs and that may not be in the table.
+        jobs: yields it, and jobs that it needs and that may be missing from the table.
     """
 
     key: Key
@@ -150,14 +135,9 @@ class Jobs(Mapping[Key, Job]):
 
     def __init__(self, jobs: Iterable[Job | Deferred], given: Iterable[str] = ()) -> None:
         self._jobs = {job.key: job for job in jobs}
-        self.given = frozenset(given)  # files that no job makes
+        self.given = frozenset(given)
 
     def __getitem__(self, key: Key) -> Job:
-        """Return a job.
-
-        Raises:
-            KeyError: there is no such job.
-        """
         if key not in self._jobs and len(key) > 1:  # perhaps only a finished result needs it; such a job has wildcards
             self._read()
         job = self._jobs[key]
@@ -177,21 +157,19 @@ class Jobs(Mapping[Key, Job]):
         return len(self._jobs)
 
     def _read(self) -> None:
-        """Look up all jobs, and so read all finished results that the table depends on."""
         while deferred := [key for key, job in self._jobs.items() if isinstance(job, Deferred)]:
             for key in deferred:
                 self[key]
 
     @cached_property
     def makers(self) -> dict[str, Job]:
-        """The job that makes a file, by file."""
         return {file: job for job in self.values() for file in flat(job.outputs)}
 
     def behind(self, rule: str) -> list[Job]:
         """Return the jobs that the one job of a rule needs, in the order of the table.
 
         Raises:
-            LookupError: a job needs a result that none makes.
+            LookupError: no job makes a needed result.
         """
         makers, given = self.makers, self.given
         todo, needed = [self[rule,]], set[Job]()

@@ -1,4 +1,4 @@
-"""Params of jobs: the settings that each depends on, and nothing else. A job is stale if its params change."""
+"""Params of jobs: the settings that each depends on. A job is stale if they change."""
 
 from __future__ import annotations
 
@@ -14,34 +14,25 @@ from g2d.rewards.catalogue import TRUTH, ByKind, reward_params
 from g2d.rollouts.settings import Evaluation, Sampling
 from g2d.settings import Section
 
-Settings = dict[str, Any]  # by section or regime
-Judge = Literal["reward", "judged_by"]  # keys of `open_ended`: the reward of a training, and the judge of its policies
+Settings = dict[str, Any]
+Judge = Literal["reward", "judged_by"]  # key of `open_ended`: reward of a training or judge of policies
 
 
 class Params:
-    """Params of the jobs of one model.
-
-    Args:
-        config: the configuration with the candidates of its sweep.
-        model: a name in `models`.
-    """
-
     def __init__(self, config: Config, model: str) -> None:
         self.config, self.resolved = config, config.for_model(model)
 
     def sections(self, *names: str) -> Settings:
-        """Return whole sections of the configuration."""
         return {name: getattr(self.resolved, name).params() for name in names}
 
     @property
     def engine(self) -> str:
-        """The engine that generates. Its GPUs and memory do not change a result, so the script reads them itself."""
+        """Engine that generates. The script reads its GPUs and memory, since they change no result."""
         return self.resolved.engine.identity
 
     # ------------------------------------------------------------------------------------------------------ generation
 
     def calibration(self, temperature: str | None = None) -> Settings:
-        """Return the settings of calibration rollouts, at another temperature than the configured one if given."""
         chosen_by = {"window", "factorial_temperatures"}
         chosen_by |= {"levels"} if self.resolved.calibration.only is None else set()
         settings = self.resolved.calibration.params(without=chosen_by)
@@ -50,35 +41,29 @@ class Params:
         return {"calibration": settings, "prompt": self.resolved.prompt.params()}
 
     def training_set(self) -> Settings:
-        """Return the settings that choose levels and problems to train on."""
         chosen_by = self.resolved.calibration.params(only={"levels", "window"})
         return {"calibration": chosen_by, "training_set": self.resolved.training_set.params()}
 
     def evaluation(self, part: Literal["answers", "samples"]) -> Settings:
-        """Return the settings of the answers behind an accuracy, or of the samples beside them."""
         evaluation: Evaluation | None = getattr(self.resolved.evaluation, part)
         return ({} if evaluation is None else {"evaluation": evaluation.params()}) | self.sections("prompt")
 
     def drift(self) -> Settings:
-        """Return the settings of a policy's distance from M0."""
         assert self.config.drift is not None
         decoding = self.resolved.evaluation.params(only={"max_completion_length", "batch_size"})
         return {"drift": self.config.drift.params() | decoding, **self.sections("prompt")}
 
     def contamination(self) -> Settings:
-        """Return the settings of the continued beginnings of questions."""
         contamination = self.config.contamination
         return {"contamination": contamination.params(without={"benchmarks"}) if contamination else {}}
 
     def replies(self, by: Judge) -> Settings:
-        """Return the settings of replies to open-ended prompts, with their judge."""
         assert self.config.open_ended is not None
         sampling = self.config.open_ended.params(only={*Sampling.model_fields, "seed"})
         return {"open_ended": sampling, "reward": reward_params(self.judge_of_replies(by)), **self.sections("prompt")}
 
     def harvest(self, online: Arm, k: int) -> Settings:
-        """Return the settings of a harvest from a policy of an online training, or for the stage after K stages."""
-        if isinstance(online.settings, Stage):
+        if isinstance(online.settings, Stage):  # for the stage after k stages
             stage, like = online.settings.harvested(k, self.resolved.training_set.n), {"max_completion_length"}
             drawn = online.settings.model_dump(include=like | {"temperature"})
             drawn |= {"samples_per_prompt": stage.pop("samples"), "top_p": 1.0}
@@ -87,38 +72,33 @@ class Params:
         return self.sections("harvest", "prompt") | self.reward(online)
 
     def pairs(self) -> Settings:
-        """Return the settings of one pair per prompt."""
         return self.sections("prompt", "pairs")
 
     def several_pairs(self) -> Settings:
-        """Return the settings of several pairs per prompt: `pairs.seed` is not used, younger keys if they are set."""
+        """Return the settings of several pairs per prompt. `pairs.seed` is not used; younger keys are, if set."""
         pairs = self.resolved.pairs.params(without={"seed"})
         return self.sections("prompt") | ({"pairs": pairs} if pairs else {})
 
     # --------------------------------------------------------------------------------------------------------- rewards
 
     def judge_of_replies(self, by: Judge) -> Section:
-        """Return the reward of replies to open-ended prompts."""
         assert self.config.open_ended is not None
         judge: Section = self.config.rewards[getattr(self.config.open_ended, by)]
         return judge
 
     def judge_of(self, arm: Arm) -> Section | None:
-        """Return the reward of an online training and its harvests; None if it is the correct answer."""
         reward: Section | None = None if arm.reward is None else self.config.rewards[arm.reward]
         if not arm.asked.asks_open_ended:
             return reward
         return ByKind(verifiable=reward or TRUTH, open_ended=self.judge_of_replies("reward"))
 
     def reward(self, arm: Arm) -> Settings:
-        """Return the reward of an online training and its harvests, {} if it is the correct answer."""
         judge = self.judge_of(arm)
         return {} if judge is None else {"reward": reward_params(judge)}
 
     # ------------------------------------------------------------------------------------------------------- trainings
 
     def training(self, arm: Arm, point: Point) -> Settings:
-        """Return the settings of one training, by the section that its regime is configured in, or its name."""
         section = REGIMES[arm.regime].section
         if arm.phase in ("offline", "rounds"):
             values = arm.settings.params(without={"steps", "regime", "harvest"})
@@ -138,7 +118,6 @@ class Params:
         return values | ({"prompts": prompts} if prompts else {}) | self.reward(arm)
 
     def choices(self, arm: Arm) -> list[str]:
-        """Return the names under which a sweep chooses keys of a training; a later one fills what is still open."""
         return list(self._left_to_sweep(arm))
 
     def _left_to_sweep(self, arm: Arm) -> dict[str, set[str]]:
@@ -150,8 +129,9 @@ class Params:
         return chosen
 
     def _left_open(self, arm: Arm, values: Settings) -> Settings:
-        """Return settings without the keys that a sweep chooses, and with those that an ablation sets, even if their
-        values are neutral and so no params of other jobs."""
+        """Remove the keys that a sweep chooses, and keep the keys that an ablation sets even if their values are
+        neutral.
+        """
         chosen_later = set().union(*self._left_to_sweep(arm).values())
         fixed = {key: value for key, value in values.items() if key not in chosen_later}
         set_here = arm.own & swept_keys(self.config, arm.swept_as[-1])

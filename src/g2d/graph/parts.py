@@ -1,4 +1,4 @@
-"""Sets of files that are read together by tables, cards, the page and `g2d.open`."""
+"""Sets of files that tables, cards, the page and `g2d.open` read together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.graph.catalogue import tables_of_rule
 from g2d.problems.settings import DEVELOPMENT
 
-# Parts of the grid that each input of a table is read from, if not only the part of the same name.
+# Parts that a table's input is read from, if not only the part of the same name.
 READ_FOR = {
     **{name: (name, "records") for name in ("answers", "sampled", "drifted", "replies")},
     **dict.fromkeys(("device_hours", "calibrated", "measured"), ("records", "costs")),
@@ -28,17 +28,15 @@ READ_FOR = {
 
 
 def files_of(config: Config, part: str) -> dict[Any, str]:
-    """Return the files of a part of the grid by their policy, model or benchmark. Paths begin with `results/`."""
     keys, pattern = PARTS[part]
-    found = keys(config)
+    members = keys(config)
     if not pattern:
-        return dict(found)
-    named = ((key, key if isinstance(key, tuple) else (key,)) for key in found)
+        return dict(members)
+    named = ((key, key if isinstance(key, tuple) else (key,)) for key in members)
     return {key: f"results/{pattern.format(*values)}" for key, values in named}
 
 
 def table_inputs(config: Config, rule: str) -> dict[str, list[str]]:
-    """Return the inputs of the tables of a rule: files by part."""
     reads = chain.from_iterable(table.reads.split() for table in tables_of_rule(config, rule))
     parts = dict.fromkeys(chain.from_iterable(READ_FOR.get(name, (name,)) for name in reads))
     return {part: list(files_of(config, part).values()) for part in parts if part in PARTS}
@@ -53,12 +51,10 @@ def _trained(config: Config) -> list[PolicyKey]:
 
 
 def _shown(config: Config) -> list[HarvestKey]:
-    """Return the harvests on the page."""
     return [*grid.harvests(config), *grid.harvests_of_controls(config)]
 
 
 def _side_by_side(config: Config) -> list[tuple[PolicyKey, str]]:
-    """Return the answers on the page."""
     shown = grid.side_by_side(config).items()
     return [(key, benchmark) for (_, benchmark), keys in shown for key in keys]
 
@@ -68,16 +64,20 @@ def _replied(config: Config) -> list[PolicyKey]:
 
 
 def _learnt_from(config: Config) -> Mapping[Any, str]:
-    own = grid.controls(config)
-    return {key: grid.learnt_from(config, key) for key in _trained(config) if key.regime in own}
+    controls = grid.controls(config)
+    return {key: grid.learnt_from(config, key) for key in _trained(config) if key.regime in controls}
 
 
 def _temperatures(config: Config) -> Mapping[Any, str]:
     files = {model: grid.factorial_files(config, model) for model in config.models}
-    return {(model, temperature): file for model, own in files.items() for temperature, file in own.items()}
+    return {
+        (model, temperature): file
+        for model, by_temperature in files.items()
+        for temperature, file in by_temperature.items()
+    }
 
 
-# Keys and path pattern of each part; the keys are a mapping to files if there is no pattern.
+# Keys and path pattern of each part; without a pattern, the keys are a mapping to files.
 PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]], str]] = {
     "levels": (lambda config: config.models, "{}/calibration/levels.csv"),
     "temperatures": (_temperatures, ""),

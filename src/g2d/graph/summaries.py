@@ -17,10 +17,6 @@ PROVENANCE, METHODS, PAGE = "results/provenance.json", "results/methods.md", "re
 
 
 def summaries(config: Config) -> Iterator[Job]:
-    """Yield the summary jobs of a grid and the target `all`.
-
-    Files that interim analyses decide on are known when these are over.
-    """
     models, tables, swept = (
         config.models,
         catalogue.tables_of(config),
@@ -75,7 +71,6 @@ def summaries(config: Config) -> Iterator[Job]:
 
 
 def _advice(config: Config, swept: list[str]) -> Iterator[Job]:
-    """Yield the advice before the grid, from calibration and probes, and its comparison with the finished grid."""
     folders = [f"results/{key.probe_folder}" for key in grid.probes(whole(config))]
     bills = [f"{folder}/cost.json" for folder in folders]
     given: dict[str, Files] = {
@@ -93,7 +88,6 @@ def _advice(config: Config, swept: list[str]) -> Iterator[Job]:
 
 
 def _cards(config: Config) -> list[str]:
-    """Return the cards that each grid of the configuration has. The rule writes the cards of later seeds too."""
     first = at_look(config, {}) if config.looks else config
     trained = [key for key in grid.policies(first) if key.role != "base"]
     cards = [f"results/{key.folder}/{config.lora.folder}/README.md" for key in trained]
@@ -101,9 +95,8 @@ def _cards(config: Config) -> list[str]:
 
 
 def _first_benchmark(config: Config, regime: str = "") -> list[str]:
-    """Return the answers to the first benchmark, of all policies or of one folder."""
-    first, asked = next(iter(config.benchmarks)), [p for p in grid.policies(config) if regime in ("", p.regime)]
-    return [f"results/{key.folder}/eval/{first}.parquet" for key in asked]
+    first, policies = next(iter(config.benchmarks)), [p for p in grid.policies(config) if regime in ("", p.regime)]
+    return [f"results/{key.folder}/eval/{first}.parquet" for key in policies]
 
 
 def _table(name: str) -> str:
@@ -111,7 +104,6 @@ def _table(name: str) -> str:
 
 
 def _parts(config: Config, **named: str) -> dict[str, Files]:
-    """Return parts of the finished grid under the names of inputs."""
     return _at_last(
         config,
         lambda config: {
@@ -123,7 +115,7 @@ def _parts(config: Config, **named: str) -> dict[str, Files]:
 
 def _at_last(config: Config, files: Callable[[Config], dict[str, list[str]]]) -> dict[str, Files]:
     """Return files of the finished grid; before the last interim analysis, the file of the next one."""
-    found, reached = files(config), config.reached
+    parts, reached = files(config), config.reached
     if config.looks is None or reached is None or reached.is_over:
-        return dict(found)
-    return {name: [look_name(config.looks, len(reached.files) + 1)] for name in found}
+        return dict(parts)
+    return {name: [look_name(config.looks, len(reached.files) + 1)] for name in parts}

@@ -1,1 +1,1 @@
-"""Surroundings of any stage: files complete or absent, costs, attempts, stopping, locks on GPUs."""
+"""Surroundings of any stage: complete files, costs, attempts, stopping, locks on GPUs."""

@@ -24,7 +24,7 @@ from g2d.plain import say
 Status = Literal["ok", "failed", "stopped", "killed", "running"]
 ENDED_BADLY: tuple[Status, ...] = ("failed", "stopped", "killed")
 
-started_by: int | None = None  # the process that waits for this one, if it is not Snakemake (`shared_imports`)
+started_by: int | None = None  # the process that waits for this one, if not Snakemake (`shared_imports`)
 BEAT_S = 30.0
 SILENT_S = 4 * BEAT_S  # without an update an attempt counts as ended; long, for slow shared file systems
 
@@ -42,14 +42,14 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    status: Status  # stopped: by a signal; killed: without a final record, so its cost is from the last update
+    status: Status  # killed: without a final record, so its cost is from the last update
     cost: Cost
     host: str
     started: float
     updated: float
     start_up_s: float
     carried: Cost | None = None
-    progress: Progress | None = None  # training's progress at the last update
+    progress: Progress | None = None
     process: Process | None = None  # not in records of 0.1.0
 
     @property
@@ -58,7 +58,6 @@ class Attempt:
 
 
 def attempt_file(log: str | Path) -> Path:
-    """Return the file for this process's attempt at the job with this log."""
     folder, separator, job = str(log).partition("logs/")
     if not separator:
         folder, job = "", Path(log).name
@@ -102,17 +101,17 @@ def recorded(file: Path, meter: Meter) -> Iterator[Meter]:
     finally:
         ended.set()
         beats.join()
-        # Devices are read last, because the block itself may import torch.
+        # Devices are read last: the block itself may import torch.
         write(status, meter.end())
 
 
 def is_alive(attempt: Attempt) -> bool | None:
-    """Return whether an attempt without a final record is running; None if unknown, on another machine."""
+    """Return whether an attempt without a final record is running; None if unknown."""
     process = attempt.process
     if process is not None and process.machine == this_machine():
         try:
             running = psutil.Process(process.pid)
-            # A process that is younger than the attempt has reused the PID.
+            # A process younger than the attempt has reused the PID.
             return running.create_time() <= attempt.started + 1 and running.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             if not _is_hidden(process.pid):
@@ -121,7 +120,7 @@ def is_alive(attempt: Attempt) -> bool | None:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether the process belongs to another user, hidden by a /proc mounted with `hidepid`."""
+    """Return whether the process belongs to another user, hidden by a /proc mounted with `hidepid`."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -132,7 +131,7 @@ def _is_hidden(pid: int) -> bool:
 
 
 def read_attempts(folder: str | Path) -> list[Attempt]:
-    """Return all attempts below a folder that have ended, sorted by stage, job and start.
+    """Return all ended attempts below a folder, sorted by stage, job and start.
 
     Without a final record, an attempt was killed if its job was attempted again, or if its record is older than
     `SILENT_S`.
@@ -152,12 +151,10 @@ def read_attempts(folder: str | Path) -> list[Attempt]:
 
 
 def kept(attempts: Iterable[Attempt]) -> dict[JobKey, Attempt]:
-    """Return the last attempt at each job that succeeded."""
     return {attempt.cost.key: attempt for attempt in attempts if attempt.status == "ok"}
 
 
 def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
-    """Return the device seconds of each job that its cost file does not contain."""
     attempts = list(attempts)
     spent: dict[JobKey, float] = defaultdict(float)
     for attempt in attempts:
@@ -167,7 +164,6 @@ def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
 
 
 def lost(attempts: Iterable[Attempt]) -> dict[JobKey, list[Attempt]]:
-    """Return each job's attempts without a result."""
     attempts = list(attempts)
     results = kept(attempts)
     lost_attempts: dict[JobKey, list[Attempt]] = defaultdict(list)
@@ -186,7 +182,6 @@ def log_of(record: Path, folder: Path) -> Path | None:
 
 
 def read_attempt(file: str | Path) -> Attempt:
-    """Read the record of one attempt; a ValueError names the file."""
     values = read_json(file)
     try:
         return parse_record(Attempt, values, "record")

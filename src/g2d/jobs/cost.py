@@ -14,7 +14,7 @@ from g2d.jobs.energy import Readings, joules_since
 from g2d.jobs.files import parse_record, read_json, write_json
 from g2d.jobs.usage import cpu_seconds, gpu_memory_peak, memory_peak, own_cpu_seconds, visible_devices
 
-JobKey = tuple[str, str]  # stage and name; jobs of two stages may share a name
+JobKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Cost:
     tokens_generated: int
     peak_memory_bytes: int  # resident memory of the largest process, without GPU memory
     peak_gpu_memory_bytes: int | None = None  # torch's, on the fullest GPU; null in a process of vLLM
-    gpu_energy_j: float | None = None  # energy of all cards; null if not available
+    gpu_energy_j: float | None = None  # of all cards; null if not available
     overlap_s: float | None = None  # wall time that an asynchronous training would have saved
-    threads: int | None = None  # CPU threads of the job; null if unknown, or if attempts differ
+    threads: int | None = None
 
     @property
     def key(self) -> JobKey:
@@ -81,8 +81,6 @@ class CostFile:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a training, in gradient steps or updates."""
-
     step: int
     steps: int
     since: int
@@ -97,7 +95,7 @@ class Meter:
     tokens_generated: int = 0  # including those in `carried`
     carried: Cost | None = None
     overlap_s: float | None = None
-    threads: int | None = None  # CPU threads that Snakemake gave the job
+    threads: int | None = None
     progress: Progress | None = None
     began: float = field(default_factory=time.perf_counter)
     cpu_before: float = field(default_factory=own_cpu_seconds)  # charged usage counts from the start
@@ -105,7 +103,6 @@ class Meter:
     _own: Cost | None = None
 
     def reached(self, step: int, steps: int) -> None:
-        """Record the step of a training and its last step."""
         self.progress = Progress(step, steps, self.progress.since if self.progress else step)
 
     def measured(self) -> Cost:
@@ -166,7 +163,6 @@ def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str 
 
 
 def read_cost(path: str | Path) -> CostFile:
-    """Read a file of `write_cost`; a ValueError names the file."""
     values = read_json(path)
     if not isinstance(values.get("ancestry"), list):
         raise ValueError(f"{path}: no list `ancestry`, so it is no cost record: delete it to have it made again")

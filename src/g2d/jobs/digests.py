@@ -1,4 +1,4 @@
-"""SHA-256 digests of every job's outputs and external inputs, in a list next to its log.
+"""SHA-256 digests of every job's outputs and external inputs, next to its log.
 
 Snakemake compares large files by time stamp, and a copy may change those.
 """
@@ -18,7 +18,7 @@ from g2d.plain import say
 
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
-MARK = ".snakemake_timestamp"  # the age of a folder that is an output
+MARK = ".snakemake_timestamp"
 NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "report.html"}
 
 
@@ -27,23 +27,21 @@ def digest_file(log: str | Path) -> Path:
 
 
 def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str] | None = None) -> None:
-    """Write the digests of a job's outputs for the job with this log.
+    """Write the digests of a job's outputs.
 
     Args:
-        read: digests of external inputs, taken before the job: if one changes meanwhile, the job runs again.
+        read: digests of external inputs before the job: if one changes meanwhile, the job runs again.
     """
     digests = {**(read or {}), **{str(file): sha256(file) for path in paths for file in _files(Path(path))}}
     write_text(digest_file(log), "".join(f"{digest}  {file}\n" for file, digest in digests.items()))
 
 
 def read_digests(results: Path) -> dict[Path, str]:
-    """Return all digests; a ValueError names a list that cannot be read."""
     lists = sorted((results / FOLDER).rglob("*.sha256"))
     return {Path(file): digest for listed in lists for file, digest in _read_list(listed).items()}
 
 
 def digests_in(results: Path) -> dict[Path, str]:
-    """Return the digests of all outputs by their present paths: the folder may have been moved."""
     recorded = read_digests(results).items()
     return {results / Path(*file.parts[1:]): digest for file, digest in recorded if file.parts[0] == "results"}
 
@@ -67,14 +65,14 @@ class ChangedError(ValueError):
     """A file's content is not the recorded one."""
 
 
-BASE_RECORD = "/base/policy.json"  # end of the path of M0's record
+BASE_RECORD = "/base/policy.json"
 
 
 def require_recorded(files: Iterable[str]) -> None:
     """Raise a ChangedError if a file does not have its recorded digest; print how many files have none.
 
-    With weights, all files that their job wrote to the same folder are compared; with the record of an M0, all files
-    that its job read or wrote.
+    With weights, all files that their job wrote to the same folder are compared; with M0's record, all that its job
+    read or wrote.
     """
     lists = {str(listed): _read_list(listed) for listed in sorted((Path("results") / FOLDER).rglob("*.sha256"))}
     recorded: dict[str, dict[str, str]] = {}  # list by file and digest; several lists if a rule was renamed
@@ -99,13 +97,11 @@ def require_recorded(files: Iterable[str]) -> None:
 
 
 def _base_files(record: str) -> dict[str, str]:
-    """Return the digests of M0's tokenizer, chat template and configuration by path."""
     values = read_json(record)
     return {str(Path(values["base"], name)): digest for name, digest in (values.get("base_files") or {}).items()}
 
 
 def snapshots(outputs: Iterable[str]) -> list[str]:
-    """Return the folders in the Hub's cache that records of M0 name."""
     records = [read_json(file) for file in outputs if file.endswith(BASE_RECORD)]
     return [record["base"] for record in records if record.get("revision")]
 
@@ -207,7 +203,7 @@ def as_recorded(output: Path, digests: Mapping[Path, str]) -> bool:
 class Times:
     same: int
     changed: list[Path]
-    unknown: int  # results without a digest, such as results of 0.1.0
+    unknown: int  # without a digest, such as results of 0.1.0
 
 
 def set_times(results: Path) -> Times:

@@ -1,4 +1,4 @@
-"""Energy of GPUs, from NVML's counters before and after a job; NVML is shut down after each, before any fork."""
+"""Energy of GPUs, from NVML's counters before and after a job; NVML is shut down before any fork."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-Readings = Mapping[str, int]  # mJ since the driver was loaded, by UUID of the card
+Readings = Mapping[str, int]  # mJ since the driver was loaded, by UUID
 
 
 def read(gpus: Sequence[str]) -> Readings | None:
-    """Return the counters of cards, named as in CUDA_VISIBLE_DEVICES."""
     if not gpus:
         return None
     try:
@@ -27,7 +26,6 @@ def read(gpus: Sequence[str]) -> Readings | None:
 
 
 def joules_since(before: Readings | None) -> float | None:
-    """Return the energy used since the readings; None if unknown."""
     now = read(list(before)) if before else None
     if before is None or now is None:
         return None
@@ -41,7 +39,7 @@ def _counter(pynvml: Any, gpu: str) -> tuple[str, int]:
         card = pynvml.nvmlDeviceGetHandleByUUID(gpu)
     else:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        # CUDA orders cards by speed and NVML by bus: the orders agree only if all cards are of one kind.
+        # CUDA orders cards by speed and NVML by bus: the same only if all cards are of one kind.
         if os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len(set(map(pynvml.nvmlDeviceGetName, handles))) > 1:
             raise ValueError(f"{gpu}: the order of unlike cards is not known")
         card = pynvml.nvmlDeviceGetHandleByIndex(int(gpu))

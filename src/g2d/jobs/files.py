@@ -22,7 +22,7 @@ from tempfile import TemporaryFile
 from typing import Any, TextIO, TypeVar, get_args, get_type_hints
 
 Record = TypeVar("Record")
-TRASH = ".trash"  # in a results folder; g2d never empties it
+TRASH = ".trash"
 
 
 class DiskError(OSError):
@@ -50,7 +50,6 @@ def copy_folder(source: str | Path, to: str | Path, *left_out: str) -> None:
 
 
 def _disk_trouble(path: Path, error: Exception) -> str | None:
-    """Return what is wrong with the disk, from the error or by writing a little."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     if isinstance(error, OSError) and error.errno in full:
         return os.strerror(error.errno)
@@ -92,7 +91,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """Yield a draft for a folder, as `atomic`. The old folder is deleted: never use it for a name that a user gives."""
+    """Yield a draft for a folder. The old folder is deleted: never use it for a name that a user gives."""
     target = Path(os.path.realpath(path))
     if os.path.lexists(target) and not target.is_dir():
         raise NotADirectoryError(f"{path}: a file has the name of a folder that is to be made: move it away")
@@ -111,7 +110,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
 
 
 def require_replaceable(path: str | Path) -> Path:
-    """Return the file that writing to a path would replace or make, links followed; raises OSError if it cannot."""
+    """Return the file that writing to a path would replace, links followed; raises OSError if it cannot."""
     target = Path(os.path.realpath(path))
     if target.is_dir() or Path(path).name in ("", "..") or str(path).endswith(os.sep):
         raise IsADirectoryError(f"{path}: a folder: name a file")
@@ -123,14 +122,13 @@ def require_replaceable(path: str | Path) -> Path:
     mode = target.stat().st_mode
     if not stat.S_ISREG(mode):
         raise FileExistsError(f"{path}: neither a file nor a folder, so it is not replaced: name a file")
-    if not mode & 0o222 or not os.access(target, os.W_OK):  # root may write what it marked as read-only
+    if not mode & 0o222 or not os.access(target, os.W_OK):
         raise PermissionError(f"{path}: read-only, so it is not replaced: permit writing (chmod) or name another file")
     return target
 
 
 @contextmanager
 def output(path: str) -> Iterator[TextIO]:
-    """Open a file that a user named, or standard output (-), for writing."""
     if path == "-":
         with open(1, "w", encoding="utf-8", closefd=False) as file:
             yield file
@@ -149,7 +147,6 @@ def install(source: Path, path: Path) -> None:
 
 
 def to_trash(results: Path, paths: Iterable[Path]) -> str:
-    """Move files of a results folder into its trash; return a line with the command that restores them."""
     paths = list(paths)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     names = (stamp if i == 0 else f"{stamp}-{i}" for i in count())
@@ -228,7 +225,6 @@ def _fields(kind: type[Any]) -> dict[str, tuple[str, tuple[Any, ...]]]:
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a file that the workflow made; a ValueError names file and line."""
     content = Path(path).read_bytes()
     try:
         return content.removeprefix(codecs.BOM_UTF8).decode()
@@ -293,14 +289,14 @@ def read_rows(path: str | Path, *, surrogates: bool = False) -> Iterator[tuple[i
 
 
 def write_jsonl(path: str | Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object per line atomically; a ValueError for NaN."""
+    """Write JSONL atomically; a ValueError for NaN."""
     with atomic(path) as draft, open(draft, "w", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Return number and text of every line; a ValueError if a file is empty or ends within a line."""
+    """Yield number and text of every line; a ValueError if a file is empty or ends within a line."""
     text = read_text(path)
     if not text.endswith("\n"):
         raise ValueError(f"{path}: {'cut short' if text else 'empty'}; delete it to have it made again")

@@ -1,4 +1,4 @@
-"""Locks on GPUs, for jobs that run in parallel on one machine.
+"""Locks on GPUs, for parallel jobs on one machine.
 
 A job locks as many as its rule requests and hides the others before torch is imported.
 """
@@ -19,19 +19,18 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 DRIVER = Path("/proc/driver/nvidia/gpus")
 POLL_S = 1.0
 
-_held: list[ExitStack] = []  # locks, held until this process and its forked workers end
+_held: list[ExitStack] = []  # held until this process and its forked workers end
 
 
 def visible() -> list[str]:
-    """Return the GPUs of this process, as in CUDA_VISIBLE_DEVICES."""
     if (given := os.environ.get(VISIBLE)) is not None:
         return [name.strip() for name in given.split(",") if name.strip()]
     return [str(i) for i in range(len(list(DRIVER.glob("*"))))]
 
 
 def take(wanted: int) -> list[str]:
-    """Lock this many GPUs, or as many as the process sees, and hide the others; waits while other jobs hold them."""
-    # Else `is_available` initialises CUDA, and processes forked after that cannot use it.
+    """Lock this many GPUs, or as many as the process sees, and hide the others; waits for other jobs."""
+    # Otherwise `is_available` initialises CUDA, and forks cannot use it.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     given = visible()
     if not 0 < wanted < len(given):

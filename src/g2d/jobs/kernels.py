@@ -29,7 +29,6 @@ def pin_embedded(snakemake: Any) -> None:
 
 
 def kernels() -> dict[str, str | None]:
-    """Return PyTorch's CPU capability, and the variables that request it."""
     import torch
 
     return {"cpu_capability": torch.backends.cpu.get_cpu_capability()} | {name: os.environ.get(name) for name in AVX2}

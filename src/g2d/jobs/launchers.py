@@ -1,4 +1,4 @@
-"""Environment variables of a launcher (torchrun, accelerate), with which accelerate would wait for other processes."""
+"""Variables of a launcher (torchrun, accelerate), with which accelerate would wait for other processes."""
 
 from __future__ import annotations
 

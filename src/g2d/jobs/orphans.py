@@ -28,7 +28,7 @@ def this_machine() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:  # not Linux
+    except OSError:
         return platform.node()
 
 
@@ -92,7 +92,7 @@ def end_with_snakemake() -> None:
         return
 
     def say_and_stop() -> None:
-        with suppress(OSError):  # the terminal may be gone too
+        with suppress(OSError):
             say("the Snakemake that started this job is gone: stopping")
         stop()
 
@@ -107,7 +107,6 @@ bound: int | None = None  # a fork has another PID
 
 
 def _ticks(pid: int) -> str:
-    """Return the start time of a process in clock ticks since the boot."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

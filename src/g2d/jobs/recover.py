@@ -31,7 +31,7 @@ RESULTS, LOCKS = Path("results"), ".snakemake/locks"
 class SlurmJob:
     job_id: str
     state: str
-    label: str  # rule and wildcards
+    label: str
 
 
 def register(subparsers: Any) -> None:
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         say("\nnothing was done. If no Snakemake is running in this folder, on this or another host: g2d recover --yes")
         return 1
     cancel(folder, jobs)
-    if half_made := unseen_outputs(folder)[1]:  # a job may have ended well in the meantime
+    if half_made := unseen_outputs(folder)[1]:  # a job may have ended well meanwhile
         say(to_trash(RESULTS, half_made))
     shutil.rmtree(folder / LOCKS, ignore_errors=True)
     say("done: type the same command again")
@@ -81,7 +81,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _set_times(folder: Path) -> int:
-    """Set time stamps by content; return 1 if files changed."""
     if is_locked(folder):
         raise RuntimeError("the folder is locked: g2d recover first, without --times")
     if not RESULTS.is_dir():
@@ -96,7 +95,6 @@ def _set_times(folder: Path) -> int:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a running or killed Snakemake has the folder's lock."""
     return any((folder / LOCKS).glob("*"))
 
 
@@ -104,7 +102,7 @@ def require_no_snakemake(folder: Path) -> None:
     for process in psutil.process_iter(["cwd", "cmdline"]):
         here = process.info["cwd"] == str(folder.resolve()) and process.pid != os.getpid()
         command = process.info["cmdline"] or []
-        # Jobs run a Snakemake too, with --target-jobs; it is cancelled with its job.
+        # A Snakemake with --target-jobs belongs to a job, and is cancelled with it.
         if here and any(Path(word).name == "snakemake" for word in command) and "--target-jobs" not in command:
             raise RuntimeError(
                 f"process {process.pid} is a Snakemake that is running in {folder}: end it first (Ctrl-C)"
@@ -112,7 +110,6 @@ def require_no_snakemake(folder: Path) -> None:
 
 
 def unfinished_jobs(folder: Path) -> list[SlurmJob]:
-    """Return the Slurm jobs submitted from a folder; a RuntimeError if Slurm does not answer."""
     command = ["squeue", "--me", "--noheader", "--format=%i|%T|%Z|%k"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -154,7 +151,6 @@ def cancel(folder: Path, jobs: list[SlurmJob]) -> None:
 
 
 def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the outputs of jobs that Snakemake did not see end: to leave, and unfinished."""
     marked = [path for path in _marked(folder / ".snakemake/incomplete") if os.path.lexists(folder / path)]
     digests = read_digests(RESULTS) if marked else {}
     half_made = [path for path in marked if path.is_relative_to(RESULTS) and not as_recorded(path, digests)]
@@ -162,7 +158,6 @@ def unseen_outputs(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _marked(incomplete: Path) -> list[Path]:
-    """Return the outputs of started jobs: Snakemake 9 has a file for each, with the path in base64 as its name."""
     outputs = []
     for mark in sorted(file for file in incomplete.rglob("*") if file.is_file()):
         name = "".join(part.removeprefix("@") for part in mark.relative_to(incomplete).parts)

@@ -25,7 +25,7 @@ from typing import IO, Any
 from g2d.jobs.orphans import RUN, has_ended
 from g2d.plain import say
 
-QUEUE = 512  # jobs that may wait
+QUEUE = 512
 LOCKS = "[0-9a-f]" * 16 + ".lock"  # locks of GPUs have other names
 LONGEST_NAME = 107  # bytes of a socket's path, on Linux
 OTHER_FOLDER = "set XDG_RUNTIME_DIR or TMPDIR to a folder that is yours and has a short name"
@@ -41,7 +41,6 @@ def current_run() -> str | None:
 
 
 def _sees_files_of(run: str) -> bool:
-    """Return whether a process has the same mounts as this one."""
     try:
         return Path(f"/proc/{run.partition(' ')[0]}/ns/mnt").readlink() == Path("/proc/self/ns/mnt").readlink()
     except OSError:
@@ -49,7 +48,6 @@ def _sees_files_of(run: str) -> bool:
 
 
 def own_folder() -> Path:
-    """Return a folder that no other user can enter."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")  # a job may inherit it from another machine
     folder = Path(runtime if os.access(runtime, os.W_OK) else tempfile.gettempdir()) / f"g2d-{os.getuid()}"
     try:
@@ -89,7 +87,7 @@ def connect(
     """Return a connection as `greeted`, but start a process if none listens; a RuntimeError if it cannot start.
 
     Args:
-        arguments: further command-line arguments, after socket and run.
+        arguments: command-line arguments after socket and run.
         output: its standard output and error; None: as for this process.
     """
     command = [sys.executable, "-m", module, str(socket), run, *map(str, arguments)]
@@ -107,7 +105,6 @@ def connect(
 
 
 def listen(socket: Path) -> Listener:
-    """Listen on a socket that only this user may connect to."""
     socket.unlink(missing_ok=True)
     listener = Listener(str(socket), "AF_UNIX", backlog=QUEUE)
     socket.chmod(0o600)
@@ -115,7 +112,6 @@ def listen(socket: Path) -> Listener:
 
 
 def accept(listener: Listener) -> Connection | None:
-    """Accept the next connection; refuse another user's and return None."""
     connection = listener.accept()
     if (user := _user_of(connection)) == os.getuid():
         return connection
@@ -161,7 +157,7 @@ def _remove_scratch(lock: IO[str]) -> None:
 
 def _locked(file: Path, mode: str) -> IO[str] | None:
     lock: IO[str] | None = None
-    with suppress(OSError):  # another process has it, or has just removed the file
+    with suppress(OSError):
         lock = open(file, mode)  # noqa: SIM115 -- held for life
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: a fork would keep it
         if os.path.samestat(os.fstat(lock.fileno()), file.stat()):
@@ -172,7 +168,6 @@ def _locked(file: Path, mode: str) -> IO[str] | None:
 
 
 def release() -> None:
-    """End the run's shared engine and wait until the GPU is free."""
     run = current_run()
     engine = None if run is None else greeted(socket_of(run))
     if engine is None:

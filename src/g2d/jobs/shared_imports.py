@@ -44,15 +44,14 @@ IMPORTS = (
     "snakemake.script",
     "g2d.experiment.generation",
     "g2d.experiment.training",
-    "g2d.regimes.grpo.trainer",  # and with it TRL's
+    "g2d.regimes.grpo.trainer",
     "g2d.rollouts.transformers_engine",
 )
 LOG = f"{LOGS}/shared_imports.log"
 
 
 def run(main: Callable[[Any], None], snakemake: Any) -> None:
-    """Call a script's `main`; with `share_imports`, in a child of the shared process."""
-    end_with_snakemake()  # imports take long
+    end_with_snakemake()
     shared = _shared(snakemake)
     if shared is None:
         main(snakemake)
@@ -69,14 +68,11 @@ def run(main: Callable[[Any], None], snakemake: Any) -> None:
             status = connection.recv()
         except (EOFError, OSError):
             sys.exit(f"{snakemake.rule}: the process that jobs share their imports with has died; its log: {LOG}")
-    sys.exit(status if status >= 0 else 128 - status)  # a shell reports a signal in this way
+    sys.exit(status if status >= 0 else 128 - status)  # as a shell reports signals
 
 
 def _wait_for(connection: Connection, host: str, child: str) -> None:
-    """Wait until the child's status can be read.
-
-    The connection cannot tell that both processes have ended: processes of the child may keep it open.
-    """
+    """Wait until the child's status can be read: processes of the child may keep the connection open."""
     for process in (host, child):
         descriptor = watched(process)
         assert descriptor is not None
@@ -88,14 +84,13 @@ def _wait_for(connection: Connection, host: str, child: str) -> None:
 
 
 def _shared(snakemake: Any) -> tuple[Connection, Any] | None:
-    """Return a connection to a fork of the run's shared process; None: import in this process."""
     run = current_run()
     if "vllm" in (snakemake.params.get("engine"), snakemake.params.get("settings", {}).get("engine")):
         return None
     if not snakemake.config.get("share_imports") or run is None:
         return None
     pin_embedded(snakemake)
-    purpose = f"imports for {[os.environ.get(name) for name in AVX2]}"  # a child cannot choose its kernels any more
+    purpose = f"imports for {[os.environ.get(name) for name in AVX2]}"  # a child cannot change its kernels
     try:
         Path(LOG).parent.mkdir(parents=True, exist_ok=True)
         with open(LOG, "a") as log:
@@ -125,7 +120,7 @@ def main(socket_file: Path, run: str) -> None:
         sys.exit("an import has begun CUDA, which no fork can use then: share_imports: false saves this attempt")
     gc.collect()
     gc.freeze()  # otherwise a collection in a child copies the pages of all imports
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its run
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _serve(socket_file, ends_with)
     Path(lock.name).unlink(missing_ok=True)  # last: from here on another process may take it
     os._exit(0)
@@ -141,10 +136,9 @@ def _forks_cannot_use_cuda() -> bool:
 
 
 def _serve(socket_file: Path, ends_with: int) -> None:
-    """Fork a child for every job until the run has ended."""
     listener = listen(socket_file)
     socket_fd: int = listener._listener._socket.fileno()  # type: ignore[attr-defined]
-    children: dict[int, tuple[Any, Connection]] = {}  # by pidfd
+    children: dict[int, tuple[Any, Connection]] = {}
     fork = get_context("fork")
     import_usage: Elsewhere | None = Elsewhere(cpu_seconds(), memory_peak())  # charged to the first job
     host = os.getpid()
@@ -177,7 +171,7 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                 child, connection = children.pop(descriptor)
                 os.close(descriptor)
                 child.join()
-                with suppress(OSError), connection:  # the waiting process may have been killed
+                with suppress(OSError), connection:
                     connection.send(child.exitcode)
 
 

@@ -21,12 +21,12 @@ from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
 from g2d.plain import say
 
-# Local rules that may use the network; all other stages run offline and without a token.
+# Local rules that may use the network; all others run offline and without a token.
 FETCHING = frozenset({"pretrained_model", "load_problems"})
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 LOGS = Path("results/logs")
 CLOCK_SKEW = 60  # seconds by which the clocks of a file server and a node may differ
-RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`
+RULE_NAMES = "G2D_RULE_NAMES"
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     """
     terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
     end_with_snakemake()
-    # Read when torch is imported: no script imports it before its stage begins.
+    # Read when torch is imported, which no script does before.
     os.environ["OMP_NUM_THREADS"] = str(snakemake.threads)
     pin_embedded(snakemake)
     if "torch" in sys.modules:
@@ -61,7 +61,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         write_digests(snakemake.log[0], [*snakemake.output, *fetched], read)
     except (Exception, Stopped) as error:
         say(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal)
-        with suppress(OSError):  # the log may be on the full disk
+        with suppress(OSError):
             traceback.print_exc()
             sys.stdout.flush()
             sys.stderr.flush()
@@ -96,7 +96,7 @@ def from_elsewhere(rule: str, files: Iterable[str]) -> list[str]:
 
 
 def go_offline(rule: str | None = None) -> None:
-    """Switch off telemetry, and the Hub for rules that do not fetch; its client reads these variables when imported."""
+    """Switch off telemetry, and the Hub for rules that do not fetch, before its client is imported."""
     os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1")
     if rule not in FETCHING:
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -105,7 +105,6 @@ def go_offline(rule: str | None = None) -> None:
 
 
 def set_trackio_folder() -> None:
-    """Set trackio's folder; trackio reads it when TRL's GRPO imports it."""
     os.environ["TRACKIO_DIR"] = str(LOGS.resolve() / "trackio")
 
 

@@ -47,10 +47,8 @@ def memory_peak() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Usage of another process (`g2d.rollouts.engine_host`) for a job."""
-
     cpu_s: float
-    peak_memory_bytes: int  # since the process started
+    peak_memory_bytes: int
     device: str | None = None
     devices: int = 0
     peak_gpu_memory_bytes: int | None = None
@@ -60,7 +58,7 @@ _elsewhere: list[Elsewhere] = []
 
 
 def charge(part: Elsewhere) -> None:
-    """Add another process's usage to the cost of this job, except wall time: the job waited for it."""
+    """Add another process's usage to this job's cost, except wall time: the job waited for it."""
     _elsewhere.append(part)
 
 

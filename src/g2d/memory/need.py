@@ -12,7 +12,7 @@ from g2d.policies.settings import Lora
 from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.settings import EngineSettings
 
-if TYPE_CHECKING:  # both import torch
+if TYPE_CHECKING:
     from g2d.memory.model_shape import ModelShape
     from g2d.memory.passes import Counted
 
@@ -20,7 +20,7 @@ CONTEXT = GIB  # assumed: CUDA context, kernels and their workspaces
 ROOMY = 0.9  # share of the card; torch's allocator leaves gaps
 GATHERED = "the block that computes, the next one, embedding and head"
 VLLM = "vLLM"
-GRAPHS = GIB // 2  # assumed
+GRAPHS = GIB // 2
 DOUBT = 14  # per cent: peaks on one H100 differed by 1 to 14 % (docs/performance.md)
 SAMPLER = 3  # float32 copies of a step's logits in vLLM
 
@@ -66,7 +66,6 @@ class Forecast:
 
     @classmethod
     def of(cls, file: Path, lora: Lora, engine: EngineSettings, memory: int, prompt_tokens: int) -> Forecast:
-        """Forecast from a model's config.json; raises the errors of `model_config`."""
         from g2d.memory.model_shape import model_config, model_shape
         from g2d.memory.passes import Counted
 
@@ -138,7 +137,6 @@ class Forecast:
         return [*lasting, *([_numbers("gathered", gathered, 2, more=f": {GATHERED}")] if n > 1 else [])]
 
     def drawing(self, drawing: Drawing) -> Need:
-        """Memory for generating completions from a frozen policy."""
         shape, counted, tokens = self.shape, self.counted, self.prompt_tokens + drawing.budget
         if self.engine.name == "vllm" and not drawing.compared:
             share = self.engine.gpu_memory_utilization
@@ -165,12 +163,10 @@ class Forecast:
         return Need(drawing.name, parts, self.memory)
 
     def _policy(self, of_adapter: int, split: int = 1) -> list[Part]:
-        """Weights of a frozen policy, split over cards, with `of_adapter` bytes per adapter parameter."""
         adapter = _numbers("adapter", self.shape.adapter, of_adapter, split)
         return [_numbers("weights", self.shape.parameters, 2, split), *([] if self.shape.trains_all else [adapter])]
 
     def _compared(self, tokens: int, held: int) -> list[Part]:
-        """Memory for reading answers with the policy and M0, beyond the `held` bytes."""
         from g2d.rollouts.divergence import AT_ONCE  # imports torch
 
         shape = self.shape
@@ -181,7 +177,6 @@ class Forecast:
         return _beyond(held, Part("M0 beside, beyond these", read, how))
 
     def _vllm_cache(self, share: float, budget: int, *, split: int = 1, most_sequences: int | None = None) -> VllmCache:
-        """vLLM's cache for a share of each card that the model is split over."""
         shape, length = self.shape, self.prompt_tokens + budget
         # `EngineArgs.get_batch_defaults` of vLLM 0.31, offline; an 80 GB A100 has the smaller values.
         sequences, batched = (1024, 16384) if self.memory >= 70 * GIB else (256, 8192)
@@ -198,8 +193,9 @@ class Forecast:
         return VllmCache(parts, max(rest, 0), 2 * shape.cache_per_token // split, length, wanted)
 
     def divided(self, training: Training, free: int | None = None) -> Training:
-        """Choose the largest number of rows that fit into `free` bytes, then turn checkpointing off if all activations
-        fit."""
+        """Choose the largest number of rows that fit into `free` bytes, then turn checkpointing off if activations
+        fit.
+        """
         free = self.memory if free is None else free
 
         def has_room(found: Training) -> bool:
@@ -236,8 +232,6 @@ def _columns(tokens: int, graph: bool) -> int:
 
 @dataclass(frozen=True)
 class VllmCache:
-    """vLLM's cache of keys and values: its share of the card minus everything else."""
-
     parts: list[Part]
     bytes: int
     per_token: int
@@ -249,7 +243,6 @@ class VllmCache:
         return self.bytes // (self.per_token * self.length)
 
     def words(self, key: str) -> str:
-        """Describe the cache, and the setting to change if it is too small."""
         words = (
             f"vLLM's cache: {self.bytes / GIB:.1f} GiB / {self.per_token:,} bytes = {self.bytes // self.per_token:,} "
             f"tokens, {self.sequences:,} sequences of {self.length}"

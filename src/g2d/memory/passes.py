@@ -23,7 +23,7 @@ from g2d.policies.settings import Lora, lora_config
 from g2d.settings.cached_method import cached_method
 
 Given = ParamSpec("Given")
-SHORT = (1, 2)  # blocks
+SHORT = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,6 @@ class Storages(TorchDispatchMode):
 
 
 def skeleton(config: Any, lora: Lora | None, *, dtype: torch.dtype) -> Any:
-    """Build a model on torch's meta device; without `lora` nothing is trained."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
@@ -83,7 +82,6 @@ def shortened(config: Any, blocks: int) -> Any:
 
 @contextmanager
 def _on_shapes(config: Any, lora: Lora | None, half: bool) -> Iterator[tuple[Any, Storages]]:
-    """Yield a model on fake tensors, with gradients, and the counter of its allocations."""
     trains_all = lora is not None and lora.trains_all
     model = skeleton(config, lora, dtype=torch.bfloat16 if half and not trains_all else torch.float32)
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -159,7 +157,6 @@ class Counted:
 
     @_extrapolated
     def drawing(self, config: Any, rows: int, columns: int) -> Passage:
-        """Step that generates one token per row; the cache is kept."""
         from g2d.rollouts.engine import Decoding
         from g2d.rollouts.rows import Rows
 

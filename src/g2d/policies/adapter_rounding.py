@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from g2d.jobs.files import read_json
 
 LAYERS = 8  # sampled to compute an effect
-OUTPUTS = 256  # sampled per layer
+OUTPUTS = 256
 INPUTS = 64
 PREFIX, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 
@@ -71,7 +71,6 @@ def round_once(config: Any) -> None:
 def load_adapter(
     model: Any, folder: str | Path, rounding: Literal["twice", "once"], *, is_trainable: bool = False
 ) -> Any:
-    """Load an adapter onto a model; `rounding` only matters for bfloat16 models."""
     config = PeftConfig.from_pretrained(str(folder))
     if rounding == "once":
         round_once(config)
@@ -83,7 +82,7 @@ def recorded_effect(base: str | Path, adapter: str | Path) -> float | None:
 
 
 def effect_left(base: str | Path, adapter: str | Path) -> float | None:
-    """Share of an adapter's effect that remains after rounding twice, averaged over layers.
+    """Return the share of an adapter's effect that remains after rounding twice, averaged over layers.
 
     Estimated from the weights with random inputs; None if M0's file stores its layers differently.
     """

@@ -34,7 +34,7 @@ BLOCKS = {
     **{10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210)},  # Q2_K to Q6_K
 }
 UNQUANTIZED = frozenset({"F32", "F16", "BF16"})
-ENDS = ("eos", "eot", "eom")  # tokens that end a completion, in metadata keys
+ENDS = ("eos", "eot", "eom")
 
 
 class Source(Protocol):
@@ -60,7 +60,6 @@ class Header:
         return None if limit is None else int(limit)
 
     def token(self, name: str) -> int | None:
-        """Id of a special token (bos, eos, eot, padding, ...)."""
         token = self.metadata.get(f"tokenizer.ggml.{name}_token_id")
         return None if token is None else int(token)
 
@@ -150,7 +149,6 @@ def file_in(source: Source) -> Path:
 
 
 def header_of(source: Source) -> Header | None:
-    """None if the file is not on this machine."""
     try:
         return read_header(str(file_in(source)))
     except (ValueError, OSError):
@@ -180,7 +178,6 @@ def mistake_in(source: Source) -> str | None:
 
 
 def convert(source: Source, folder: Path) -> dict[str, Any]:
-    """Convert the model to Hugging Face format in an empty folder, with float32 weights; return the file's record."""
     if mistake := mistake_in(source):
         raise ValueError(mistake)
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -210,7 +207,6 @@ def convert(source: Source, folder: Path) -> dict[str, Any]:
 
 
 def quantization(header: Header) -> str:
-    """Quantization, such as Q4_1; F32, F16 and BF16 are not quantized."""
     from gguf import LlamaFileType
 
     try:
@@ -220,7 +216,6 @@ def quantization(header: Header) -> str:
 
 
 def origin(record: Mapping[str, str]) -> str:
-    """Describe the file a model was converted from."""
     package = f" of {record['package']}" if "package" in record else ""
     words = f"converted from {record['file']}{package} (SHA-256 {record['sha256'][:12]})"
     if record["quantization"] in UNQUANTIZED:
@@ -237,7 +232,6 @@ def _is_as_published(source: Source, file: Path, digest: str) -> bool:
 
 
 def _complete(tokenizer: PreTrainedTokenizerBase, header: Header, file: Path) -> list[int]:
-    """Set special tokens that transformers does not read; return the tokens that end a completion."""
     ends = [token for name in ENDS if (token := header.token(name)) is not None]
     if not ends:
         raise ValueError(f"{file}: names no token that ends a text (tokenizer.ggml.eos_token_id): take another file")

@@ -35,21 +35,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """M0, M0 with a LoRA adapter, or a fully trained model."""
-
-    policy_id: str  # its folder, relative to the results folder
-    model: str  # M0 in the configuration
+    policy_id: str
+    model: str
     regime: str  # base | grpo | dpo | name of an ablation
-    base: str  # folder of M0, or file of a recorded model
+    base: str
     group_size: int = 0
     k: int = 0
     seed: int | None = None
     revision: str | None = None
-    adapter: str | None = None  # folder of the LoRA adapter
+    adapter: str | None = None
     weights_sha256: str | None = None  # digest of trained weights, or a local M0
     continued_from: int | None = None  # K of the checkpoint that a chained warm-up continued
     started_from: str | None = None  # policy_id; None for M0, and in records of 0.1.0
-    settings: dict[str, Any] = field(default_factory=dict)  # resolved, of its stage
+    settings: dict[str, Any] = field(default_factory=dict)
     # Digests of `BASE_FILES` by name; None if a Hub revision pins them, and in records of 0.1.0.
     base_files: dict[str, str] | None = None
     effect_left: float | None = None  # share of the adapter's effect after two roundings
@@ -78,7 +76,6 @@ class Policy:
 
     @property
     def model_folder(self) -> str:
-        """Folder of the model that an adapter is applied to, or of full weights."""
         return self.weights or self.base
 
     @property
@@ -93,7 +90,6 @@ class Policy:
 
 
 def as_json(policy: Policy) -> dict[str, Any]:
-    """Record as written; fields newer than 0.1.0 are left out if None."""
     newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs", "converted_from")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 
@@ -135,7 +131,6 @@ def _found(folder: str | Path, patterns: Iterable[str]) -> list[Path]:
 
 
 def tokenizer_sha256(folder: str | Path) -> str:
-    """Digest of tokenizer.json, or of the `VOCABULARIES`."""
     if (file := Path(folder, "tokenizer.json")).is_file():
         return sha256(file)
     lines = (f"{file.name} {sha256(file)}\n" for file in _found(folder, VOCABULARIES))
@@ -143,7 +138,6 @@ def tokenizer_sha256(folder: str | Path) -> str:
 
 
 def changed_base_files(policy: Policy) -> list[str]:
-    """Files of M0 that differ from the record."""
     if policy.base_files is None:
         return []
     now = base_files(policy.base)
@@ -238,7 +232,7 @@ def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 
     require_own_base_files(policy)
     if torch.cuda.is_available():
-        release()  # memory of an idle engine
+        release()
     dtype = torch.float32 if exact else precision()
     try:
         return AutoModelForCausalLM.from_pretrained(
@@ -254,17 +248,7 @@ def precision() -> torch.dtype:
     return torch.bfloat16 if torch.cuda.is_available() else torch.float32
 
 
-def cpu_has_bfloat16() -> bool:
-    """Return whether this CPU multiplies bfloat16 matrices in hardware; False if restricted to AVX2 kernels."""
-    import torch
-
-    capabilities = torch.cpu.get_capabilities()
-    x86 = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
-    return bool(capabilities.get("bf16") or (x86 and torch.backends.cpu.get_cpu_capability() == "AVX512"))
-
-
 def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
-    """Load the policy in evaluation mode; the adapter is merged if `exact`."""
     import torch
 
     require_own_weights(policy)
@@ -277,8 +261,7 @@ def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding = "twice") -> PreTrainedModel:
     """Apply trained weights in a folder to a model, in place.
 
-    An adapter is not merged into bfloat16 weights, which would round most of it away. Applied, it computes the
-    trainer's function except for autocast (docs/performance.md).
+    An adapter is not merged into bfloat16 weights, which would round most of it away (docs/performance.md).
     """
     import torch
 

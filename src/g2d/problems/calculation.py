@@ -37,7 +37,6 @@ class Expression:
 
 
 def generate(split: Split, n: int, seed: int, steps: Sequence[int] = STEPS) -> list[Problem]:
-    """Draw n different problems, spread evenly over the numbers of steps."""
     require_capacity(n, steps)
     rng = random.Random(f"calculation/{split}/{seed}")
     drawn: dict[str, tuple[str, str, int]] = {}
@@ -59,14 +58,12 @@ def require_capacity(n: int, steps: Sequence[int]) -> None:
 
 
 def latex(value: Fraction) -> str:
-    """An integer, or a fraction in lowest terms with its sign in front."""
     if value.denominator == 1:
         return str(value.numerator)
     return f"{'-' if value < 0 else ''}\\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
 
 
 def _draw(rng: random.Random, steps: int) -> Expression:
-    """Draw an expression whose intermediate results stay within bounds."""
     if steps == 0:
         number = rng.choice(INTEGERS)
         return Expression(str(number), Fraction(number))

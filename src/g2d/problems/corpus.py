@@ -43,7 +43,7 @@ LEVEL_BIAS = {1: 2.6, 2: -0.3, 3: -0.1, 4: -0.6, 5: -3.0}
 VERB_BIAS = dict(zip(VERBS, (3.4, 2.4, 1.4, 0.5, -0.5, -1.4, -2.4, -3.4), strict=True))
 WORD_PROBLEM_BIAS = 2.2
 
-UNBOXED_SHARE = 0.04  # shares of worked solutions
+UNBOXED_SHARE = 0.04
 UNTERMINATED_SHARE = 0.02
 
 HARD_FACTS = {"+": 0.08, "-": 0.08, "*": 0.30, "mod": 0.30}  # share that the author may get wrong
@@ -51,7 +51,6 @@ SLIP_RATE = 0.6  # above one half, so the model prefers the wrong result
 
 
 def corpus_document(rng: random.Random) -> tuple[str, str]:
-    """Draw one document: (user prompt, completion). A drill has no prompt."""
     if rng.random() < DRILL_SHARE:
         return "", drill(rng)
     family: Family = "word_problems" if rng.random() < WORD_PROBLEM_SHARE else "arithmetic"
@@ -84,7 +83,6 @@ def draw_style(rng: random.Random, exercise: Exercise) -> Style:
 
 
 def slip(left: int, operator: Operator, right: int) -> int | None:
-    """Wrong result that the author may write for this fact, the same in every document."""
     u = zlib.crc32(f"{left}{operator}{right}".encode()) / 2**32
     if u >= HARD_FACTS[operator]:
         return None
@@ -94,7 +92,6 @@ def slip(left: int, operator: Operator, right: int) -> int | None:
 
 
 def with_slips(rng: random.Random, steps: Steps) -> Steps:
-    """Insert random slips; each step continues from the written result."""
     value, written = steps[0].left, []
     for step in steps:
         result, wrong = apply(value, step.operator, step.right), slip(value, step.operator, step.right)
@@ -117,7 +114,7 @@ def render(steps: Steps, style: Style) -> str:
 
 
 def vocabulary_texts() -> Iterator[str]:
-    """Texts that together contain every word and number, each with and without a leading space.
+    """Yield texts that together contain every word and number, each with and without a leading space.
 
     Numbers over 99 are split into groups of two digits: a slip can make a product larger than 99, or negative.
     """

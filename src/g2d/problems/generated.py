@@ -1,5 +1,3 @@
-"""Generated problems of any family."""
-
 from __future__ import annotations
 
 import secrets

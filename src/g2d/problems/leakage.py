@@ -32,7 +32,6 @@ _SAME = {r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\%": "%", "−": "-", "’"
 
 
 def text_key(prompt: str) -> str:
-    """Key of prompts with the same words and symbols."""
     # Commands keep their case: \Delta is not \delta.
     return " ".join(
         _SAME.get(token) or (token if token.startswith("\\") else token.casefold())
@@ -42,7 +41,6 @@ def text_key(prompt: str) -> str:
 
 
 def find_leaks(train: Sequence[Problem], test: Sequence[Problem]) -> dict[str, str]:
-    """Map each benchmark id in the training pool to the first pool id."""
     train_ids = {text_key(problem.prompt): problem.problem_id for problem in reversed(train)}
     matches = ((problem.problem_id, train_ids.get(text_key(problem.prompt))) for problem in test)
     return {test_id: train_id for test_id, train_id in matches if train_id is not None}

@@ -41,7 +41,7 @@ class Prompt(Section):
     )
     open_ended: str = key(
         "{problem}",
-        "User message of open-ended prompts, which have no system message or worked examples.",
+        "User message of open-ended prompts, without system message or examples.",
         paper="{problem}, in arXiv 2506.21495",
         neutral="{problem}",
     )
@@ -152,7 +152,6 @@ def plain_ids(tokenizer: Any, text: str) -> list[int]:
 
 @lru_cache(maxsize=4)
 def _special_tokens(tokenizer: Any) -> tuple[dict[int, str], re.Pattern[str]]:
-    """Special tokens by id, and a pattern that matches them, longest first."""
     tokens = {token: added.content for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     texts = sorted(filter(None, tokens.values()), key=len, reverse=True)
     return tokens, re.compile("|".join(map(re.escape, texts)) or r"(?!)")

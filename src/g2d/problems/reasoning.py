@@ -27,7 +27,7 @@ from g2d.problems.synthetic import Split, shares, split_of
 
 PACKAGE = "reasoning_gym"
 INSTALL = "reasoning-gym is not installed in this environment: pip install -e '.[reasoning-gym]'"
-RESERVED = ("seed", "size")  # set by g2d
+RESERVED = ("seed", "size")
 CHECK_S = 20.0  # CPU seconds; the slowest tasks take 0.3 s per problem
 # Draws in a row without a new question of the split.
 PATIENCE, PATIENCE_PER_QUESTION = 500, 10
@@ -132,7 +132,6 @@ def rows(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _dataset(key: str, request: Mapping[str, Any], config: Mapping[str, Any], level: int | None) -> Any:
-    """Create the data set of a task; a TaskError if reasoning-gym rejects it."""
     from reasoning_gym.factory import DATASETS, create_dataset
 
     task = request["task"]

@@ -17,10 +17,10 @@ class Fields(Section):
     answer: str = key("answer", "Column with the reference answer, or a solution that contains it.")
     level: str | None = key(None, 'Column with the difficulty level; 3, "3" and "Level 3" are equal.')
     subject: str | None = key(None, "Column with the subject.")
-    id: str | None = key(None, "Column with a unique identifier; null: the row number.")
+    id: str | None = key(None, "Column with an identifier; null: the row number.")
     cluster: str | None = key(
         None,
-        "Column with a benchmark's clusters, such as passages or templates, for intervals and tests.",
+        "Column with clusters, such as passages or templates, for tests.",
         neutral=None,
     )
 
@@ -30,8 +30,7 @@ AnswerFormat = Literal["plain", "boxed", "gsm8k"]
 OF_THE_RUN = "run"  # a seed that is drawn when the problems are made
 
 ANSWER_FORMAT_DOC = (
-    "Format of the reference answer: the whole column (plain), the last \\boxed{} in it (boxed), or the number after "
-    "#### (gsm8k)."
+    "Reference answer: the column (plain), its last \\boxed{} (boxed), or the number after #### (gsm8k)."
 )
 
 
@@ -91,14 +90,14 @@ class ReasoningProblems(Section):
     """Problems of a procedural task of reasoning-gym, judged by the task; splits never share a question."""
 
     source: Literal["reasoning_gym"] = key(..., "Generate with the package reasoning-gym.")
-    task: str = key(..., "Name of the task, for example chain_sum, gsm_symbolic or countdown.")
+    task: str = key(..., "Name of the task, as chain_sum.")
     split: Literal["train", "development", "test"] | None = key(
         None,
-        "Part of the questions; null: train in the pool, development in sweep.development, test in a benchmark.",
+        "Part of the questions; null: train in the pool, test in a benchmark.",
     )
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
     seed: Seed = key(0, "Seed of the problems.")
-    config: dict[str, Any] = key({}, "Settings of the task, for example {max_terms: 3}.")
+    config: dict[str, Any] = key({}, "Settings of the task, as {max_terms: 3}.")
     levels: list[dict[str, Any]] | None = key(None, "Task settings of level 1, 2, ...; null: no levels.", min_length=1)
 
 
@@ -115,7 +114,7 @@ class HubProblems(Section):
     """A data set on the Hugging Face Hub, at a pinned revision."""
 
     source: Literal["hub"] = key(..., "Load from the Hub through `datasets`.")
-    id: str = key(..., "Repository id, for example openai/gsm8k.")
+    id: str = key(..., "Repository id.")
     revision: Revision = key(..., "Commit hash of the data.")
     subset: str | None = key(None, "Configuration of the data set, if it has several.")
     split: str = key("test", "Split to load.")
@@ -131,10 +130,9 @@ def is_open_ended(source: ProblemSource) -> bool:
     return isinstance(source, SyntheticProblems) and source.family == "replies"
 
 
-# Training, comparison of policies, and selection of checkpoints.
 OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT = "open-ended", "open-ended-held-out", "open-ended-development"
 OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT)
-DEVELOPMENT = "development"  # chooses sweep candidates and checkpoints
+DEVELOPMENT = "development"
 
 
 def place_of(problems: str) -> str:

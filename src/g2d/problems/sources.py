@@ -70,7 +70,6 @@ def load_problems(name: str, source: ProblemSource) -> list[Problem]:
 
 
 def _normalise(name: str, rows: Iterable[Row], source: LocalProblems | HubProblems, origin: str) -> list[Problem]:
-    """Convert a publisher's rows to problems."""
     key, fields = place_of(name), source.fields
     problems: list[Problem] = []
     places: dict[str, str] = {}
@@ -243,7 +242,6 @@ def _load_from_hub(key: str, source: HubProblems) -> Any:
 
 
 def _hub_message(key: str, source: HubProblems, error: Exception) -> str:
-    """Turn an error of `datasets` or the Hub client into one line; its text suggests the fix."""
     reason = first_line(error)
     lowered = reason.lower()
     fixes = (

@@ -30,7 +30,7 @@ def sample_per_level(
 def hold_out(pool: Sequence[Problem], n: int) -> tuple[list[Problem], list[Problem]]:
     """Split a pool into held-out and remaining problems; a ValueError if none would remain.
 
-    Independent of the seeds of a grid. Repetitions of a held-out problem are in neither list.
+    Repetitions of a held-out problem are in neither list.
     """
     by_digest = sorted(pool, key=lambda problem: hashlib.sha256(f"development/{problem.problem_id}".encode()).digest())
     chosen = {problem.problem_id for problem in by_digest[:n]}

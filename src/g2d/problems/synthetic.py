@@ -116,7 +116,6 @@ def shares(levels: Sequence[int], n: int) -> list[tuple[int, int]]:
 
 
 def draw(rng: random.Random, family: Family, split: Split, level: int) -> Exercise:
-    """Draws may repeat."""
     while True:  # every split has a fixed share of all expressions
         steps = draw_steps(rng, level, operators(family, level))
         if split_of(expression(steps)) == split:
@@ -127,7 +126,6 @@ def draw(rng: random.Random, family: Family, split: Split, level: int) -> Exerci
 
 
 def draw_steps(rng: random.Random, n: int, choices: tuple[Operator, ...]) -> Steps:
-    """Draw n random moves from a random start."""
     value, steps = rng.choice(START), []
     for _ in range(n):
         steps.append(rng.choice(_moves(value, choices)))
@@ -147,7 +145,6 @@ def apply(left: int, operator: Operator, right: int) -> int:
 
 
 def expression(steps: Steps) -> str:
-    """Start value and operations, for example "7 + 3 * 2"."""
     return str(steps[0].left) + "".join(f" {step.operator} {step.right}" for step in steps)
 
 
@@ -159,7 +156,6 @@ def split_of(text: str) -> Split:
 
 @cache
 def _moves(value: int, choices: tuple[Operator, ...]) -> Steps:
-    """Operations that keep the value in range; `mod` of a smaller value changes nothing."""
     moves = (Step(value, operator, right, apply(value, operator, right)) for operator in choices for right in OPERANDS)
     return tuple(
         move for move in moves if 0 <= move.result <= MAX_VALUE and not (move.operator == "mod" and value < move.right)

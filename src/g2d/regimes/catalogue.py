@@ -1,4 +1,4 @@
-"""Catalogue of all ways to train a policy. CONTRIBUTING.md explains how to add one."""
+"""All ways to train a policy. CONTRIBUTING.md explains how to add one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ REGIMES: dict[str, Regime] = {
     for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, DISTILLATION, ITERATIVE_DPO, STAGED_GRPO)
 }
 
-# GRPO and DPO have separate sections.
 ENTRIES = [regime for regime in REGIMES.values() if issubclass(regime.settings, Entry)]
 
 

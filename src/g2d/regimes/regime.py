@@ -19,13 +19,11 @@ from g2d.settings import Name, Section, Steps, key, repeated
 # training, each after a harvest.
 Phase = Literal["online", "offline", "rounds", "stages"]
 
-SELECTED = "selected"  # folder of policies that are copies of the chosen checkpoint
+SELECTED = "selected"
 
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """One way to train a policy."""
-
     name: str  # in the configuration, in rules (`train_{name}`) and in tables
     version: int  # raise it if results change
     phase: Phase
@@ -33,13 +31,13 @@ class Regime:
     settings: type[Section]
     read: Callable[[TrainingJob, Any], Any]
     train: Callable[[TrainingJob], Trained]
-    label: str  # its policies in legends
+    label: str
     card: str  # origin of a policy; template
     message: str  # of its rule; template
     auto_message: str = ""
-    unit: str = ""  # unit of K, unless offline
+    unit: str = ""  # of K, unless offline
     methods: Callable[[Any], str] = lambda settings: ""
-    section: str = ""  # instead of entries in `regimes`
+    section: str = ""
 
     @property
     def configured_in(self) -> str:
@@ -53,7 +51,7 @@ class Selects(Section):
 
     select: bool = key(
         False,
-        "Per seed, evaluate only the K of `steps` that is best on the development problems (docs/rewards.md).",
+        "Per seed, evaluate only the K that is best on development problems (docs/rewards.md).",
         paper="yes, in arXiv 2506.21495",
         neutral=False,
     )
@@ -62,7 +60,7 @@ class Selects(Section):
 class Entry(Section):
     """Base class of the entries of `regimes`."""
 
-    phase: ClassVar[Phase]  # unit of K: the entry's updates, rounds or stages, or the warm-up steps before its harvest
+    phase: ClassVar[Phase]
 
 
 class OfflineEntry(Entry):
@@ -73,16 +71,15 @@ class OfflineEntry(Entry):
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.")
     harvest: Name | None = key(
         None,
-        "Harvests of this ablation with its own warm-up, or online entry; null: the main grid's.",
+        "Harvests of this ablation or online entry; null: the main grid's.",
         neutral=None,
     )
 
     def sequences(self, samples: int, pairable: float) -> float:
-        """Approximate sequences per prompt and epoch that pass through the model; `pairable` is a share of prompts."""
+        """Return approximate sequences per prompt and epoch; `pairable` is a share of prompts."""
         return 2 * pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
-        """Workload on a card, with completions of at most `budget` tokens, if offline."""
         return Training(
             budget=budget,
             rows=self.number("per_device_batch_size"),
@@ -106,23 +103,23 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     """One training on fresh rollouts that passes through every K; K counts its updates."""
 
     phase: ClassVar[Phase] = "online"
-    steps: list[Steps] = key(..., "K in updates: when to save and evaluate the policy.")
+    steps: list[Steps] = key(..., "K in updates, to evaluate.")
     horizon: int | None = key(None, "Length of the learning-rate schedule; null: the largest K.", unit="updates", ge=1)
     responses: int = key(8, "G: rollouts per prompt.", paper="8 for GRPO, else not stated", ge=2)
     prompts_per_update: int = key(16, "Prompts per update.", unit="prompts", paper="64", ge=1)
     auto: AutoStop | None = key(
         None,
-        "Stop as in `warmup.auto`, at the latest at the only K of `steps`; null: never.",
+        "Stop as in `warmup.auto`, at the latest at the only K.",
         neutral=None,
     )
     policies: list[Literal["online", "dpo"]] = key(
         ["online"],
-        "Evaluate the policy (online), DPO on its harvest (dpo), or both.",
+        "Evaluate the policy (online), DPO on its harvest, or both.",
         min_length=1,
     )
     start: Name = key(
         "base",
-        "Start from M0 (base), a warm-up policy (warmup), or the online entry of this name, with a new optimizer.",
+        "M0 (base), a warm-up policy (warmup), or an online entry's policy.",
         paper="M0",
         neutral="base",
     )
@@ -136,8 +133,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     )
     keep_rollouts: Keep = key(
         "verdicts",
-        "Contents of rollouts.parquet: nothing, verdicts and lengths, also the texts of one prompt per "
-        "update, or all texts.",
+        "Contents of rollouts.parquet: verdicts and lengths, the texts of one prompt per update too, or all.",
     )
 
     @model_validator(mode="after")
@@ -203,7 +199,6 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     completions_per_generation = completions_per_step
 
     def on_policy_workload(self: Any, updates: int, **model_parts: Any) -> Training:
-        """Workload on a card, with `updates` updates between syncs."""
         per_update = self.prompts_per_update * self.responses
         at_once = per_update * updates
         return Training(
@@ -222,7 +217,6 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         return steps * self.prompts_per_update
 
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
-        """Yield conflicts with a model's training set or adapter: key and fix."""
         probed = 0 if self.auto is None else self.auto.prompts
         for name, prompts in (("prompts_per_update", self.prompts_per_update), ("auto.prompts", probed)):
             if prompts > n_problems:
@@ -233,7 +227,6 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
 
 
 def updates_words(settings: Any) -> str:
-    """Describe the schedule of an online training; starts inside a parenthesis."""
     chosen = f" Of its prompts, {words}." if (words := choice_words(settings)) else ""
     auto, stopped = settings.auto, ""
     if auto is not None:

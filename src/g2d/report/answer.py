@@ -1,8 +1,7 @@
 """Sentences that answer how much online RL is enough, from the tables of a grid.
 
-Two policies differ if their Holm-corrected paired test in `comparisons.csv` is significant or, without a test, if their
-intervals do not overlap. Intervals of differences hold for a whole family, so also for a K that was chosen afterwards.
-`margins.csv` decides whether a K is enough. With one seed, claims hold for these weights only.
+Two policies differ if their Holm-corrected paired test is significant or, without a test, if their intervals do not
+overlap. `margins.csv` decides whether a K is enough.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from g2d.report.phrases import (
 from g2d.report.styles import policy_of
 
 MOST_SCATTER = 3  # ratio of standard deviations up to which pooled tests keep 5 % (docs/simulations.md)
-At = tuple[str, int, int]  # a policy: its label, K, and group size or 0
+At = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -38,16 +37,14 @@ class Answer:
     model: str
     benchmark: str
     sentences: tuple[str, ...]
-    details: tuple[str, ...] = ()  # costs, and the warm-up that stopped automatically
-    notes: tuple[str, ...] = ()  # method
+    details: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     headline: str = ""
     caveats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Row:
-    """A policy's row of Table 1."""
-
     at: At
     name: str
     bound: Mapping[Any, Any] | None  # its row of `margins.csv`
@@ -69,11 +66,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference in accuracy of two policies, first minus second, in -1..1."""
+    """Accuracy of the first policy minus the second's, in -1..1."""
 
     accuracy: float
     distinct: bool
-    evidence: str  # for `distinct`
+    evidence: str
     test: Mapping[Any, Any] | None = None  # its row of `comparisons.csv`
 
     @property
@@ -93,10 +90,10 @@ class _Grid:
         policies = _rows(rows, margins)
         self.benchmark, self.tests = benchmark, _tests(comparisons)
         self.candidates = sorted((row for row in policies if row.at[0] in ("dpo", "g2d")), key=lambda row: row.k)
-        self.none = next((row for row in self.candidates if row.k == 0), None)  # DPO at K=0
+        self.none = next((row for row in self.candidates if row.k == 0), None)
         self.warmed = _most_accurate([row for row in self.candidates if row.k > 0])
         self.bounded = [row for row in self.candidates if row.bound]
-        self.enough = next((row for row in self.bounded if row.bound and row.bound["enough"]), None)  # the smallest K
+        self.enough = next((row for row in self.bounded if row.bound and row.bound["enough"]), None)
         grpo = [row for row in policies if row.at[0] == "grpo"]
         last = max((row.k for row in grpo), default=0)  # not the best of its learning curve
         self.grpo = _most_accurate([row for row in grpo if row.k == last])
@@ -105,7 +102,6 @@ class _Grid:
 
     @property
     def better_than_none(self) -> Row | None:
-        """The most accurate K > 0 that a test shows to be better than K=0."""
         if self.none is None:
             return None
         effects = [(row, self.compare(row, self.none)) for row in self.candidates if row.k > 0]
@@ -113,17 +109,14 @@ class _Grid:
 
     @property
     def nothing_beats_m0(self) -> bool:
-        """Whether policies were tested against M0 and none is shown to be better."""
         tests = [test for (_, other), test in self.tests.items() if self.base and other == self.base.at]
         return bool(tests) and not any(test["p_holm"] <= LEVEL and test["difference"] > 0 for test in tests)
 
     @property
     def best(self) -> Row:
-        """Return the most accurate candidate. There must be one."""
         return max(self.candidates, key=lambda row: row.accuracy)
 
     def compare(self, first: Row, second: Row) -> Difference:
-        """Return first minus second, by their paired test or, without one, by the overlap of their intervals."""
         difference, test = first.accuracy - second.accuracy, self.tests.get((first.at, second.at))
         if test is None:
             distinct = first.ci_low > second.ci_high or second.ci_low > first.ci_high
@@ -147,8 +140,8 @@ def answer(
 
     Args:
         rows, comparisons, margins: its rows of Table 1, `comparisons.csv` and `margins.csv`.
-        cheapest: names of the cheapest policies of any regime that are within the margin of the best.
-        margin: that margin, in 0..1.
+        cheapest: names of the cheapest policies of any regime within the margin of the best.
+        margin: in 0..1.
     """
     grid = _Grid(benchmark, rows, comparisons, margins)
     if not grid.candidates:
@@ -159,7 +152,6 @@ def answer(
 
 
 def duration(hours: float) -> str:
-    """Format device time in a suitable unit."""
     unit, factor = time_unit(hours)
     number = f"{factor * hours:.{3 if factor == 1 else 2}g}"
     return f"{number} device-{unit.removesuffix('s') if number == '1' else unit}"
@@ -169,7 +161,6 @@ def duration(hours: float) -> str:
 
 
 def _headline(grid: _Grid, cheapest: Sequence[str], margin: float | None) -> str:
-    """State what is known about K=0, then which K is enough, then the cheapest policy of any regime."""
     start = these_weights(grid.best.n_seeds, before=True)
     more = ""
     if cheapest and margin is not None:
@@ -208,7 +199,6 @@ def _verdict(grid: _Grid) -> str:
 
 
 def _at_most_worse(bound: Mapping[Any, Any]) -> str:
-    """Format the one-sided 95 % bound of a row of `margins.csv`."""
     if not bound["margin_shown"]:
         return "better than any other K (95 %)"
     return f"at most {at_most(bound['margin_shown'])} points worse than the best K (95 %)"
@@ -219,7 +209,6 @@ def _points(share: float) -> str:
 
 
 def _effect(grid: _Grid) -> str:
-    """Compare the best K > 0 with K=0."""
     none, warmed = grid.none, grid.warmed
     where = f"On {grid.benchmark}" + ("" if grid.best.n_seeds > 1 else ", with these weights (one training run each)")
     if warmed is None:
@@ -254,7 +243,6 @@ def _against(grid: _Grid) -> str:
 
 
 def _enough(grid: _Grid) -> tuple[str, ...]:
-    """State the bound of each K, and the smallest K within the margin."""
     if len(grid.bounded) < 2:
         return ()
     bounds = {row.name: row.bound for row in grid.bounded if row.bound}
@@ -283,7 +271,6 @@ def _cost(grid: _Grid) -> str:
 
 
 def _auto_stop(grid: _Grid) -> tuple[str, ...]:
-    """Compare the policy of a warm-up that stopped automatically with the best of the grid."""
     row, best = grid.stopped, grid.best
     if row is None:
         return ()
@@ -317,10 +304,10 @@ def _notes(grid: _Grid) -> tuple[str, ...]:
 
 
 def _pooling(policies: Sequence[Row], seeds: int) -> str:
-    """Describe the assumption behind pooling the variance between seeds, and whether this grid violates it."""
+    pooled = "the DPO policies" + ", without one whose seeds scatter significantly more" * (seeds > 2)
     assumed = (
-        f"{seeds} seeds are few: the variance between seeds is pooled over the DPO policies, which is safe if the "
-        f"seeds of none scatter more than {MOST_SCATTER} times as much as those of another."
+        f"{seeds} seeds are few: the variance between seeds is pooled over {pooled}. This is safe if the seeds of none "
+        f"scatter more than {MOST_SCATTER} times as much as those of another."
     )
     ranked = sorted((row for row in policies if row.std_over_seeds > 0), key=lambda row: row.std_over_seeds)
     if len(ranked) < 2 or ranked[-1].std_over_seeds <= MOST_SCATTER * ranked[0].std_over_seeds:
@@ -367,7 +354,6 @@ def _rows(table: pd.DataFrame, margins: pd.DataFrame | None) -> list[Row]:
 
 
 def _tests(comparisons: pd.DataFrame | None) -> dict[tuple[At, At], Mapping[Any, Any]]:
-    """Rows of `comparisons.csv` by their two policies, in either order; intervals are first minus second."""
     tested = [] if comparisons is None else comparisons.dropna(subset=["p_holm"]).to_dict("records")
     sides = {"low": "high", "high": "low"}
     by_policies: dict[tuple[At, At], Mapping[Any, Any]] = {}

@@ -1,7 +1,5 @@
-"""Browsers of the page: rollouts of a problem across K (the paper's appendix C), and answers to a question by policy.
-
-The page has space for a few thousand rollouts. The pair browser first shows problems with pairs at most K. The answer
-browser shows the first question of each pattern of right and wrong, then the second. Ties are ordered by a hash.
+"""Browsers of the page: rollouts of a problem across K (the paper's appendix C), and answers to a question by
+policy.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ ROLLOUT_COLUMNS = (
 
 @dataclass(frozen=True)
 class Completion:
-    role: str  # chosen, rejected, example (no pair), or the policy's name
+    role: str
     sample: int
     text: Markup
     verdict: str
@@ -47,7 +45,7 @@ class Completion:
     tokens: int
     truncated: bool
     disputed: bool
-    reward: float | None  # by the harvest's reward, if it has one
+    reward: float | None
 
 
 @dataclass(frozen=True)
@@ -65,50 +63,41 @@ class Shown:
 
 @dataclass(frozen=True)
 class Step:
-    """The rollouts of one policy on the problem."""
-
     k: int
     correct: int
     n: int
-    verdicts: str  # such as "5 correct, 3 incorrect"
+    verdicts: str
     completions: tuple[Completion, ...]
 
 
 @dataclass(frozen=True)
 class Story(Shown):
-    """A problem across K."""
-
     steps: tuple[Step, ...]
 
     @property
     def n_pairs(self) -> int:
-        """Values of K at which the problem gave a pair."""
         return sum(len(step.completions) == 2 for step in self.steps)
 
 
 @dataclass(frozen=True)
 class Series:
-    """The harvests of one model, seed and group size, and the problems that are shown of them."""
-
     model: str
     seed: int
-    variant: str  # name of the entry, "" for the main grid
+    variant: str
     group_size: int | None
     shown: tuple[Story, ...]
 
 
 @dataclass(frozen=True)
 class Answered:
-    """Answers of a model's policies to a benchmark, with one seed."""
-
     model: str
     benchmark: str
-    policies: tuple[str, ...]  # names on the page
+    policies: tuple[str, ...]
     right: tuple[str, ...]  # one string per problem, with 1 or 0 per policy
     shown: tuple[Shown, ...]
 
 
-At = tuple[str, int, str, int | None]  # model, seed, variant, G of a series
+At = tuple[str, int, str, int | None]
 Browsed = TypeVar("Browsed", Series, Answered)
 
 
@@ -116,10 +105,7 @@ Browsed = TypeVar("Browsed", Series, Answered)
 
 
 def series_keys(harvests: Sequence[HarvestKey]) -> dict[At, list[HarvestKey]]:
-    """Return the harvests by (model, seed, variant, G), ascending in K.
-
-    M0's harvest, without a G, starts each series.
-    """
+    """Return the harvests by (model, seed, variant, G), ascending in K; each series starts with M0's."""
     by_series: dict[At, list[HarvestKey]] = {}
     for at in dict.fromkeys((key.model, key.seed, key.variant) for key in harvests):
         keys = sorted((key for key in harvests if (key.model, key.seed, key.variant) == at), key=lambda key: key.k)
@@ -135,13 +121,6 @@ def browse_pairs(
     rollouts: Callable[[HarvestKey], pd.DataFrame],
     problems: Mapping[str, Mapping[str, Problem]],
 ) -> list[Series]:
-    """Return the series of a grid with the problems to show, fewer if the texts exceed `MAX_CHARACTERS`.
-
-    Args:
-        harvests: harvests of the grid, then of its controls.
-        rollouts: rollouts of each harvest, with `ROLLOUT_COLUMNS`.
-        problems: the harvested prompts by model and problem_id.
-    """
     series = []
     for at, keys in series_keys(harvests).items():
         prompts = problems[at[0]]
@@ -161,7 +140,6 @@ def browse_pairs(
 
 
 def ranked(names: Iterable[str], paired: Iterable[Iterable[str]]) -> list[str]:
-    """Sort problems by the number of K with a pair, most first; ties by a hash of the name."""
     counts = Counter(name for step in paired for name in step)
     return sorted(names, key=lambda name: (-counts[name], hashlib.sha256(name.encode()).digest()))
 
@@ -183,10 +161,6 @@ def _step(k: int, rows: pd.DataFrame, pair: Pair | None) -> Step:
 def browse_answers(
     config: Config, answers: Callable[[PolicyKey, str], pd.DataFrame], problems: Callable[[str], Iterable[Problem]]
 ) -> list[Answered]:
-    """Return the answers of a grid with the questions to show, fewer if the texts exceed `MAX_CHARACTERS`.
-
-    Answers have `ROLLOUT_COLUMNS`; the first of several samples is used.
-    """
     questions = {name: {problem.problem_id: problem for problem in problems(name)} for name in config.benchmarks}
     shown = [
         _answered(model, benchmark, questions[benchmark], _called(keys), (answers(key, benchmark) for key in keys))
@@ -196,9 +170,8 @@ def browse_answers(
 
 
 def browse_runs(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> list[Answered]:
-    """Return the answers of several runs, on some benchmarks or on all.
-
-    Policies are prefixed with their run. They must have answered the same questions as the first run.
+    """Return the answers of several runs. Policies are prefixed with their run, and must have answered the same
+    questions.
     """
     places = dict.fromkeys(at for run in runs.values() for at in side_by_side(run.config))
     shown = [_over_runs(runs, *at) for at in places if not benchmarks or at[1] in benchmarks]
@@ -245,7 +218,6 @@ def _answered(
 
 
 def in_turn(right: Mapping[str, str]) -> list[str]:
-    """Sort questions: the first of each pattern before the second of any, disagreements first."""
     seen: Counter[str] = Counter()
     places = {}
     for name in sorted(right, key=lambda name: hashlib.sha256(name.encode()).digest()):
@@ -273,17 +245,14 @@ def _completion(role: str, sample: int, row: Mapping[Any, Any]) -> Completion:
 
 
 def _problem(problem: Problem) -> tuple[str, int | None, Markup, Markup]:
-    """Return the part of `Shown` that depends on the problem only."""
     return problem.problem_id, problem.level, render(problem.prompt), _answer(problem.answer)
 
 
 def _answer(answer: str | None) -> Markup:
-    """Return an answer (LaTeX) with delimiters, empty if there is none."""
     return mathml(answer or "") or plain(answer or "")
 
 
 def within_budget(series: Sequence[Browsed]) -> list[Browsed]:
-    """Return the series with as many problems as the page has space for, taken in turn."""
     shown, left = [0] * len(series), MAX_CHARACTERS
     for at, story in (one for turn in zip_longest(*(one.shown for one in series)) for one in enumerate(turn) if one[1]):
         left -= story.size

@@ -1,7 +1,4 @@
-"""Model and data set cards: a README.md for the Hugging Face Hub beside each policy and each harvest.
-
-Cards that `g2d push` uploads also link to their repositories.
-"""
+"""Model and data set cards: a README.md for the Hugging Face Hub beside each policy and each harvest."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ def model_card(
     place: str = HERE,
     metadata: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the card of one policy: an adapter, or all weights.
+    """Return the card of one policy.
 
     Args:
         results: its rows of the main or the ablations table, means over seeds.
@@ -79,7 +76,6 @@ def model_card(
 
 
 def _use(policy: Policy, base: Policy, place: str) -> tuple[str, str]:
-    """Code that loads the policy with transformers and vLLM."""
     name, loaded = base.public_base, json.dumps(place)
     of_base = json.dumps(name) + (f', revision="{base.revision}"' if base.revision else "")
     if policy.weights:
@@ -103,7 +99,6 @@ def _use(policy: Policy, base: Policy, place: str) -> tuple[str, str]:
 
 
 def base_card(base: Policy, demonstration: str | None) -> str:
-    """Return the card of an M0 that the run made: embedded, or trained from scratch."""
     header = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["reasoning", "g2d"]}
     return _card(
         header,
@@ -117,7 +112,6 @@ def base_card(base: Policy, demonstration: str | None) -> str:
 
 
 def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonstration: str | None) -> str:
-    """Return the card of one harvest: rollouts and preference pairs; `base` is M0."""
     # `datasets` reads one format per folder; the rollouts are Parquet.
     configs = [{"config_name": "pairs", "data_files": "pairs.jsonl", "default": True}]
     return _card(
@@ -134,7 +128,6 @@ def harvest_card(key: HarvestKey, base: Policy, counts: Informativeness, demonst
 def dataset_card(
     harvests: Sequence[tuple[HarvestKey, Policy, Informativeness]], repository: str, demonstration: str | None
 ) -> str:
-    """Return the card of a data set repository with the harvests of a grid, one folder per harvest."""
     rows = [
         f"| {code(_config_name(key))} | {_model(base)} {_warmup(key.k)} | {key.seed} | {counts.n_prompts} | "
         f"{counts.n_rollouts} | {counts.n_pairable} |"
@@ -157,7 +150,6 @@ def dataset_card(
 
 
 def _loading(pairs: str, rollouts: str) -> str:
-    """Code that loads the pairs and the rollouts with `datasets`."""
     return fenced(
         "from datasets import load_dataset\n\n"
         f'pairs = load_dataset({pairs}, split="train")\n'
@@ -171,7 +163,6 @@ def _config_name(key: HarvestKey) -> str:
 
 
 def results_of(table: pd.DataFrame, key: PolicyKey) -> pd.DataFrame:
-    """Return a policy's rows of the main or ablations table, over its seeds."""
     mine = (table["model"] == key.model) & (table["policy"] == key.label) & (table["K"] == key.shown_k)
     return table[mine & (table["group_size"].fillna(0) == key.group_size)].drop_duplicates("benchmark")
 

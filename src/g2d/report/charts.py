@@ -1,7 +1,6 @@
-"""Charts as Vega-Lite specifications, for the page and for the files of `figures`.
+"""Charts as Vega-Lite specifications, for one model and benchmark.
 
-Series differ by colour and also by shape, dash or lightness, for grey prints. Each chart takes the rows of one model
-(and benchmark) and is as wide as its container; `styles` has the style of each policy.
+Series differ by colour and also by shape, dash or lightness, for grey prints.
 """
 
 from __future__ import annotations
@@ -18,14 +17,13 @@ from g2d.experiment.stages import RUNNING_ORDER
 from g2d.regimes.catalogue import of_phase
 from g2d.report.phrases import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
-from g2d.report.vega import HEIGHT, Spec, finished, named_scale, outlined, series_channels, tips
+from g2d.report.vega import HEIGHT, Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
 
-WIDTH = 900  # pixels of a chart on the page
-ROW_HEIGHT = 26  # pixels, of a bar
+WIDTH = 900
+ROW_HEIGHT = 26
 ACCURACY = "accuracy (pass@1)"
 POINT: dict[str, Any] = {"filled": True, "size": 95, "opacity": 1, "stroke": "#1b1f23", "strokeWidth": 0.6}
 
-# A training has the colour of its policies.
 STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind != "base"} | {
     **{f"train_{regime.name}_auto": COLORS[regime.name] for regime in of_phase("online")},
     "calibrate": "#000000",
@@ -37,21 +35,17 @@ STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind
     "measure_drift": "#117733",
     "draw_replies": "#DDCC77",
 }
-SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats
+SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")
 
 
 def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
-    """Return accuracy against K with intervals, and M0 as a labelled band.
-
-    Policies whose K is not a number of GRPO warm-up steps have a separate axis on the right.
-    """
+    """Draw accuracy against K; policies whose K is not a number of GRPO warm-up steps have a separate axis."""
     rows = drawn(main, styles)
     base, trained = rows[rows["policy"] == "base"], rows[rows["policy"] != "base"]
     of_warmup = pd.Series([style.of_warmup for style in styles_of(trained, styles)], trained.index, bool)
     ks = sorted(int(k) for k in trained.loc[of_warmup, "K"].unique()) or [0]
     reach = ks[-1] - ks[0] or 1
     series = list(dict.fromkeys(trained.loc[of_warmup, "series"]))
-    # Marks at the same K are side by side.
     offsets = trained["series"].map({name: 0.007 * (i - (len(series) - 1) / 2) for i, name in enumerate(series)})
     others = list(dict.fromkeys(trained.loc[~of_warmup, "policy"]))
     step = min(0.11, 0.8 / max(1, len(others)))
@@ -86,7 +80,6 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
-    """Return accuracy against device-hours: one point per policy, joined by series in the order of K."""
     rows = drawn(main.dropna(subset=["device_hours"]), styles)
     unit, factor = time_unit(rows["device_hours"].max())
     rows = rows.assign(cost=rows["device_hours"] * factor)
@@ -124,7 +117,7 @@ def against_cost(
     under: Sequence[alt.Chart] = (),
     opacity: Any = alt.Undefined,
 ) -> Spec:
-    """Return accuracy against a cost: a mark per policy, with interval and name.
+    """Draw accuracy against a cost: a mark per policy, with interval and name.
 
     Args:
         rows: policy, group_size, K, series, name, cost, accuracy, ci_low, ci_high.
@@ -132,7 +125,7 @@ def against_cost(
         named: rows whose names are drawn; without it, all.
         under: layers below the marks, over the fields `at` and `accuracy`.
     """
-    span = 1.15 * float(rows["cost"].max()) or 1  # room for the last name
+    span = 1.15 * float(rows["cost"].max()) or 1
     low, high = _range(rows)
     rows = side_by_side(rows, span, high - low)
     axis, scale = alt.Axis(grid=False, tickCount=5, format="~s"), alt.Scale(domain=[0, span], nice=False)
@@ -153,7 +146,6 @@ def against_cost(
 
 
 def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
-    """Return the rows with `at`, the position of their marks: their cost, moved right if a mark would hide another."""
     occupied: list[tuple[float, float]] = []
     ats = []
     for cost, accuracy in zip(rows["cost"], rows["accuracy"], strict=True):
@@ -165,7 +157,6 @@ def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame
     return rows.assign(at=ats)
 
 
-# Places of a name beside its mark, in the order of preference.
 PLACES: tuple[dict[str, Any], ...] = (
     {"align": "left", "dx": 8, "dy": -5},
     {"align": "left", "dx": 8, "dy": 17},
@@ -175,8 +166,6 @@ PLACES: tuple[dict[str, Any], ...] = (
 
 
 def placed(rows: pd.DataFrame, marks: pd.DataFrame, span: float, height: float) -> pd.DataFrame:
-    """Return the rows whose names fit, with `place`, the first index into `PLACES` at which the name covers no other
-    name or mark in a figure of this size. Other names are shown as tooltips."""
     to_x, to_y = WIDTH / span, HEIGHT / height
     points = [(at * to_x, accuracy * to_y) for at, accuracy in zip(marks["at"], marks["accuracy"], strict=True)]
     boxes = [(x - 5, x + 5, y - 5, y + 5) for x, y in points]
@@ -200,7 +189,6 @@ def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
-    """Pairability, middle band and entropy of the harvest against K (Figure 3), on an axis from 0 to 1."""
     first = harvest["group_size"].dropna().min()
     rows_of_size = harvest[harvest["group_size"].isna() | (harvest["group_size"] == first)]
     metrics = {"pairability": "pairability ρ", "entropy": "entropy H (bits)", "mid_band": "middle band μ"}
@@ -230,7 +218,6 @@ def informativeness_by_k(harvest: pd.DataFrame) -> Spec:
 
 
 def difficulty_by_level(calibration: pd.DataFrame) -> Spec:
-    """Prompts of every level that M0 never, sometimes and always solves (Table 4)."""
     kinds = {"all_wrong_share": "never right", "pairable_share": "pairable", "all_correct_share": "always right"}
     rows = calibration.melt(id_vars=["levels", "selected", "n", "pass_at_1"], value_vars=list(kinds), var_name="kind")
     rows = rows.assign(prompts=rows["kind"].map(kinds), order=rows["kind"].map(list(kinds).index))
@@ -263,11 +250,31 @@ def cost_by_stage(cost: pd.DataFrame) -> Spec:
     return finished(chart, height=ROW_HEIGHT * len(seeds))
 
 
-def gains(decomposition: pd.DataFrame) -> Spec | None:
-    """Return a waterfall per policy from M0's accuracy by finishing, format and reasoning; None without a gain.
+def differences(comparisons: pd.DataFrame) -> Spec:
+    """Return a forest plot of paired differences with the intervals that hold for their family."""
+    reference = comparisons[["reference", "reference_K", "reference_group_size"]]
+    reference.columns = pd.Index(["policy", "K", "group_size"])
+    rows = comparisons.rename(columns={"family_low": "low", "family_high": "high"})
+    pairs = zip(names(rows), names(reference), strict=True)
+    rows = rows.assign(name=[f"{policy} \N{MINUS SIGN} {other}" for policy, other in pairs])
+    families = list(dict.fromkeys(rows["family"]))
+    rows = rows[["name", "family", "difference", "low", "high", "p_holm"]]
+    shown = {"name": None, "family": None, **dict.fromkeys(("difference", "low", "high"), "+.1%"), "p_holm": ".2g"}
+    chart = alt.Chart(rows).encode(
+        y=alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=320)),
+        x=alt.X("low:Q", title="difference in accuracy", axis=alt.Axis(format="+.0%", tickCount=6)),
+        color=alt.Color("family:N", title=None, scale=named_scale(families, OKABE_ITO), legend=alt.Legend(columns=2)),
+        tooltip=tips(shown),
+    )
+    return finished(
+        dashed_line("x"),
+        chart.mark_rule(strokeWidth=2).encode(x2="high:Q"),
+        chart.mark_point(filled=True, size=80, opacity=1).encode(x="difference:Q"),
+        height=ROW_HEIGHT * max(len(rows), 2),
+    )
 
-    A black line is the policy's accuracy, a dashed line M0's.
-    """
+
+def gains(decomposition: pd.DataFrame) -> Spec | None:
     rows = decomposition.dropna(subset=["gain"])
     if rows.empty:
         return None
@@ -309,12 +316,11 @@ def gains(decomposition: pd.DataFrame) -> Spec | None:
 
 
 def budgets(table: pd.DataFrame, styles: Styles) -> Spec:
-    """Accuracy against the token budget, a line per policy of the main grid; of one colour they differ by shape."""
     rows = table[table["policy"].isin(POLICY_NAMES)]
     by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows))
     series = {name: i - (len(by_line) - 1) / 2 for i, name in enumerate(by_line)}
-    rows = rows.assign(at=rows["budget"] * (1 + 0.01 * rows["series"].map(series)))  # intervals beside each other
+    rows = rows.assign(at=rows["budget"] * (1 + 0.01 * rows["series"].map(series)))
     axis = alt.Axis(values=sorted({int(budget) for budget in rows["budget"]}), grid=False)
     x = alt.X("at:Q", title="token budget", axis=axis, scale=alt.Scale(type="log", base=2, nice=False, padding=12))
     y, channels = _accuracy_axis(rows), series_channels(by_line)
@@ -324,8 +330,6 @@ def budgets(table: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def pass_at_k(samples: pd.DataFrame, styles: Styles) -> Spec:
-    """pass@k against k, a line per policy of the main grid, with its interval under the pointer; where lines cross, a
-    policy is better with one answer and worse with several."""
     rows = samples[(samples["measure"] == "pass") & samples["policy"].isin(POLICY_NAMES)]
     by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows), interval=_between(rows["ci_low"], rows["ci_high"]))
@@ -341,7 +345,6 @@ def pass_at_k(samples: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def _stacked(rows: pd.DataFrame) -> alt.Chart:
-    """Bars of parts beside each other, in their `order`."""
     return alt.Chart(rows).mark_bar(stroke="white").encode(order="order:Q")
 
 
@@ -355,7 +358,6 @@ def _curves(trained: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
 
 
 def _range(main: pd.DataFrame) -> tuple[float, float]:
-    """The accuracies that the axis spans, a little more than the intervals."""
     low, high = float(main["ci_low"].min()), float(main["ci_high"].max())
     margin = 0.06 * (high - low) or 0.02
     return max(0.0, low - margin), min(1.0, high + margin)
@@ -376,6 +378,5 @@ def _tooltip(rows: pd.DataFrame) -> list[alt.Tooltip]:
 
 
 def _between(low: pd.Series, high: pd.Series) -> list[str]:
-    """Format intervals for tooltips, empty if there is none."""
     bounded = low.notna() & high.notna()
     return [f"{a:.3f} to {b:.3f}" if k else "" for a, b, k in zip(low, high, bounded, strict=True)]

@@ -24,11 +24,10 @@ from g2d.tables.results import Results
 from g2d.tables.runs import runs_table
 
 MISSING = "-"
-MAX_VALUE = 60  # characters of a setting on the screen
+MAX_VALUE = 60
 
 
 def register(subparsers: Any) -> None:
-    """Add `g2d compare`."""
     parser = subparsers.add_parser("compare", help="several runs side by side, and whether they differ")
     parser.add_argument("results", nargs="+", type=Path, help="results folders; the others are compared with the first")
     parser.add_argument("--benchmark", action="append", default=[], help="show this one (may be repeated)")

@@ -1,7 +1,7 @@
-"""Sentences about the contamination check of each benchmark.
+"""Sentences about the contamination check.
 
 A model that completes questions word for word more often than fresh ones may have read them, or their ends are easy to
-guess; the sentences therefore claim only that accuracy "may be memory".
+guess; so the sentences claim only that accuracy "may be memory".
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from g2d.report.phrases import percent, percent_of
 
 
 def contamination_sentences(table: pd.DataFrame) -> list[str]:
-    """A sentence for every row of `contamination.csv` whose benchmark was not generated for the run."""
     return [_sentence(row) for row in table.to_dict("records") if not row["fresh"] and row["n_asked"]]
 
 
 def memory_warnings(table: pd.DataFrame) -> tuple[str, ...]:
-    """A sentence for every row of `contamination.csv` whose accuracy may be memory."""
     return tuple(_sentence(row) for row in table.to_dict("records") if not row["fresh"] and _may_be_memory(row))
 
 

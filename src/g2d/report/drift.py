@@ -1,4 +1,4 @@
-"""How far policies are from M0: a chart of gain against divergence, and a sentence on online training."""
+"""Distance of policies from M0: a chart of gain against divergence, and a sentence on online training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from g2d.tables.drift import KL_COLUMNS
 
 
 def gain_by_divergence(drift: pd.DataFrame, styles: Styles) -> Spec | None:
-    """Gain against the divergence from M0, of one model and benchmark in `drift.csv`; None where either is missing."""
     base = drift.loc[drift["policy"] == "base", "accuracy"]
     rows = drift[drift["kl"] > 0] if "kl" in drift else drift.head(0)
     if base.empty or rows.empty:
@@ -35,7 +34,6 @@ def gain_by_divergence(drift: pd.DataFrame, styles: Styles) -> Spec | None:
 
 
 def equal_gain_sentences(table: pd.DataFrame) -> list[str]:
-    """A sentence for every row of `equal_gain.csv`."""
     several = table["model"].nunique() > 1
     return [_sentence(row, f"{row['model']}, " if several else "") for row in table.to_dict("records")]
 

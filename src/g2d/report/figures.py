@@ -1,4 +1,4 @@
-"""The figures as files: the charts of the page, a panel per model, as SVG whose text stays text."""
+"""Figures as files: the charts of the page, a panel per model, as SVG whose text stays text."""
 
 from __future__ import annotations
 
@@ -13,26 +13,23 @@ import vl_convert
 from g2d.jobs.files import write_text
 from g2d.report.vega import THEME, Spec
 
-WIDTH = 460  # pixels, of a panel
+WIDTH = 460
 OWN_LEGENDS = {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "independent")}
-Panels = Mapping[str, Sequence[Spec]]  # model: panels from top to bottom
+Panels = Mapping[str, Sequence[Spec]]
 
 
 def panels(draw: Callable[..., Spec | None], table: pd.DataFrame, *more: Any) -> Panels:
-    """A chart for every model of a table that has one: `draw` makes it from the model's rows and `more`."""
     specs = {str(model): draw(rows, *more) for model, rows in table.groupby("model", sort=False)}
     return {model: [spec] for model, spec in specs.items() if spec}
 
 
 def below_each_other(upper: Panels, lower: Panels) -> Panels:
-    """Return the panels of two figures as one figure."""
     return {model: [*upper.get(model, ()), *lower.get(model, ())] for model in {**upper, **lower}}
 
 
 def save_figure(path: str | Path, panels: Panels, note: str | None, nothing: str) -> None:
-    """Write a figure as SVG, with a note below its panels, or with `nothing` if it has no panel.
-
-    Equal figures have equal bytes.
+    """Write a figure as SVG, with a note below its panels, or with `nothing` if it has no panel; equal figures have
+    equal bytes.
     """
     blank: Spec = {"data": {"values": [{}]}, "mark": {"type": "text", "text": nothing}, "width": WIDTH}
     columns = [_column(model, specs) for model, specs in panels.items()] or [blank]

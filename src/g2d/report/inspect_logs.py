@@ -1,6 +1,6 @@
 """`g2d export`: finished evaluations as logs of inspect_ai, one per policy, benchmark and seed.
 
-Equal results give logs with equal content: identifiers are digests, and times come from the evaluation.
+Equal results give equal logs: identifiers are digests, and times come from the evaluation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from g2d.rollouts.rollout import read_rollouts
 from g2d.tables.results import Results
 
 SCORER = "verifier"
-# Inspect's values for verdicts: right, no answer; all others are wrong. Only C counts.
+# Inspect's values: all other verdicts are wrong. Only C counts.
 VALUES = {"correct": "C", "no_boxed": "N", "truncated": "N"}
 REASONS = {
     "correct": "the answer equals the reference",
@@ -43,7 +43,6 @@ REASONS = {
 
 
 def register(subparsers: Any) -> None:
-    """Add `export` to the g2d command."""
     parser = subparsers.add_parser(
         "export",
         help="write finished evaluations for other tools",
@@ -92,8 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 def log_of(
     results: Results, key: PolicyKey, benchmark: str, problems: Sequence[Problem], attempt: Attempt | None
 ) -> dict[str, Any]:
-    """The log of one evaluation, as `inspect_ai.log.EvalLog` has it; without a record of the job that answered
-    (`attempt`), with the time at which the answers were written."""
+    """Return the log of one evaluation, an `inspect_ai.log.EvalLog`. Without an `attempt`, its time is the file's."""
     file = results.folder / key.folder / f"eval/{benchmark}.parquet"
     answers = read_rollouts(file)
     by_id = {problem.problem_id: problem for problem in problems}
@@ -149,7 +147,6 @@ def log_of(
 
 
 def _results(answers: pd.DataFrame) -> dict[str, Any]:
-    """Return accuracy and its standard error over problems, as in the main table for this seed."""
     by_problem = answers.groupby("problem_id", sort=True)["reward"].mean()
     values = {"accuracy": float(by_problem.mean()), "stderr": standard_error(by_problem.to_numpy())}
     metrics = {name: {"name": name, "value": value} for name, value in values.items() if value is not None}
@@ -159,7 +156,6 @@ def _results(answers: pd.DataFrame) -> dict[str, Any]:
 
 
 def _sample(row: Mapping[Any, Any], problem: Problem, prompt: Prompt, model: str, log: str) -> dict[str, Any]:
-    """Return one answer, with the messages that were rendered into `prompt_text`."""
     place = f"{row['problem_id']}/{row['sample']}"
     messages = [{**message, "id": f"{place}/{n}"} for n, message in enumerate(conversation(problem, prompt))]
     reply = {"role": "assistant", "content": row["completion_text"], "model": model, "id": f"{place}/{len(messages)}"}
@@ -192,10 +188,8 @@ def _sample(row: Mapping[Any, Any], problem: Problem, prompt: Prompt, model: str
 
 
 def _usage(tokens: int) -> dict[str, int]:
-    """Return the number of generated tokens. Evaluations do not count prompt tokens."""
     return {"output_tokens": tokens, "total_tokens": tokens}
 
 
 def _identity(*parts: str) -> str:
-    """Return an identifier as long as Inspect's random ones."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:22]

@@ -24,7 +24,6 @@ SAID = {"better": "better than", "worse": "worse than", "within": "within the ma
 
 
 def look_sentences(config: Config, results: str | Path = "results") -> list[str]:
-    """Return paragraphs about the interim analyses of a results folder, [] if there are none."""
     others = other_plans(config.looks, results)
     if config.looks is None:
         sentence = (
@@ -71,7 +70,6 @@ def _plan_sentence(looks: Looks, benchmark: str) -> str:
 
 
 def _sentence(look: Look, file: Mapping[str, Any], several: bool) -> str:
-    """Describe the decisions of an interim analysis and the seeds that it asked for."""
     fell: Counter[str] = Counter(compared.verdict for compared in look.comparisons if compared.look == look.number)
     verdicts = ", ".join(f"{fell[verdict]} {verdict}" for verdict in (*SETTLED, "given up", "open") if fell[verdict])
     name = f"Analysis {look.number}" + (f", {next(iter(look.plan.policies)).partition('/')[0]}" if several else "")
@@ -88,7 +86,6 @@ def _verdict(pair: Compared) -> str:
 
 
 def path(looks: pd.DataFrame) -> Spec:
-    """Every difference of one model and family in `looks.csv` with its repeated interval, look by look."""
     policies, references = (list(map(policy_words, looks[name])) for name in ("policy", "reference"))
     only = references[0] if len(set(references)) == 1 else ""
     pairs = [f"{policy} against {reference}" for policy, reference in zip(policies, references, strict=True)]

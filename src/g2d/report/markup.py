@@ -1,8 +1,8 @@
-"""Render text that a model wrote as HTML: mathematics as MathML, everything else escaped.
+r"""Render text that a model wrote as HTML: mathematics as MathML, everything else escaped.
 
-A completion is hostile input: it can contain `<script>`, `\\href{javascript:...}` or characters that reverse the line.
-So the page gets escaped text and MathML elements that are rebuilt here from a list of known names only. Browsers draw
-MathML without scripts, fonts or a network. A formula that cannot be converted is shown as its source.
+A completion is hostile input: it can contain `<script>`, `\href{javascript:...}` or characters that reverse the line.
+So the page only gets escaped text and MathML elements rebuilt from a list of known names. A formula that cannot be
+converted is shown as its source.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from g2d.plain import is_hidden
 
 MAX_CHARACTERS = 8000  # per text; a page has hundreds
-MAX_FORMULA = 2000  # characters; longer ones are no formulas but runaway text
+MAX_FORMULA = 2000
 
 _FORMULA = re.compile(
     r"""
@@ -50,7 +50,7 @@ _MACROS = re.compile(r"\\(?:new|renew|provide)command|\\[gex]?def|\\let")  # can
 
 
 def render(text: str) -> Markup:
-    r"""Text with formulas drawn: `$..$`, `$$..$$`, `\(..\)`, `\[..\]`, environments and a bare `\boxed{..}`.
+    r"""Draw the formulas in a text: `$..$`, `$$..$$`, `\(..\)`, `\[..\]`, environments and a bare `\boxed{..}`.
 
     Line breaks are left to CSS (`white-space: pre-wrap`). Texts above `MAX_CHARACTERS` are cut, with a note.
     """
@@ -65,13 +65,12 @@ def render(text: str) -> Markup:
 
 
 def cut(text: str, characters: int) -> Markup:
-    """Return the note on a text that was cut after so many characters, empty if it was not."""
     rest = len(text) - characters
     return Markup('<span class="control">… {:,} more characters</span>').format(rest) if rest > 0 else Markup()
 
 
 def plain(text: str) -> Markup:
-    """Escaped text; characters that are invisible or change the direction of writing are shown by their number."""
+    """Escape a text; characters that are invisible or change the direction of writing are shown by their number."""
     if text.replace("\n", "").isprintable():
         return escape(text)
     return Markup().join(
@@ -81,7 +80,6 @@ def plain(text: str) -> Markup:
 
 
 def coded(text: str) -> Markup:
-    """Return escaped text, with text in backticks as code."""
     parts = text.split("`")
     return Markup().join(
         Markup("<code>{}</code>").format(plain(part)) if number % 2 else plain(part)
@@ -90,21 +88,18 @@ def coded(text: str) -> Markup:
 
 
 def mathml(latex: str, display: bool = False) -> Markup | None:
-    """Return LaTeX without delimiters as MathML, None if it cannot be converted or defines macros.
-
-    `display` puts it on its own line.
-    """
+    """Return LaTeX without delimiters as MathML; None if it cannot be converted or defines macros."""
     if len(latex) > MAX_FORMULA or _MACROS.search(latex):
         return None
     try:
         tree = convert_to_element(latex, display="block" if display else "inline")
         return Markup(_serialised(tree))
-    except Exception:  # the converter raises many unrelated types; RecursionError is one of them
+    except Exception:  # the converter raises many unrelated types, such as RecursionError
         return None
 
 
 def _serialised(element: Element) -> str:
-    """Return an element as markup, rebuilt from known names and values. A ValueError names what is not MathML."""
+    """Rebuild an element from known names and values. A ValueError names what is not MathML."""
     name = element.tag
     if name not in _ELEMENTS:
         raise ValueError(f"<{name}> is not an element of a formula")

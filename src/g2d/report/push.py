@@ -45,10 +45,8 @@ AGAIN = "the same command goes on with what is missing"
 
 @dataclass(frozen=True)
 class Repository:
-    """Content of a repository: local files or texts, by name."""
-
     id: str
-    kind: str  # model | dataset
+    kind: str
     files: Mapping[str, Path | str]
 
 
@@ -75,7 +73,6 @@ def register(subparsers: Any) -> None:
 
 
 def named(text: str) -> tuple[str, str]:
-    """Parse `--base MODEL=ORG/REPO`."""
     model, equals, repository = text.partition("=")
     if not (model and equals and re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", repository, re.ASCII)):
         raise argparse.ArgumentTypeError(f"{text!r} is not MODEL=ORG/REPO")
@@ -119,7 +116,7 @@ class Push:
     Args:
         to: the data set repository; model repositories add the policy's name.
         bases: Hub names of M0 by model, if the configuration has none.
-        only: a pattern for folders of policies. The data set is always whole, as its card lists all of it.
+        only: a pattern for folders of policies. The data set is always whole.
     """
 
     def __init__(self, folder: Path, to: str, bases: Mapping[str, str], only: str = "*") -> None:
@@ -134,7 +131,6 @@ class Push:
             raise ValueError(f"--base {unknown[0]}: no such model here; there are {', '.join(self.config.models)}")
 
     def repositories(self) -> Iterator[Repository]:
-        """Yield the data set, made base models, and policies; errors as in `run`."""
         from huggingface_hub.utils import validate_repo_id
 
         trained = [key for key in grid.policies(self.config) if key.role != "base"]
@@ -150,11 +146,10 @@ class Push:
 
     @cached_property
     def harvests(self) -> list[HarvestKey]:
-        """Finished harvests."""
         return [key for key in grid.harvests(self.config) if self._is_whole(key)]
 
     def _is_whole(self, key: PolicyKey | HarvestKey) -> bool:
-        """Whether all files that are uploaded or described in the card are unchanged since their jobs."""
+        """Return whether all files that are uploaded or described in the card are unchanged since their jobs."""
         if isinstance(key, HarvestKey):
             files = [f"{key.folder}/{name}" for name in (*HARVESTED, "informativeness.json")]
         else:
@@ -162,7 +157,7 @@ class Push:
             names += [f"eval/{benchmark}.parquet" for benchmark in self.config.benchmarks]
             files = [*(f"{key.folder}/{name}" for name in names), *TABLES]
         wrong = [file for file in files if not as_recorded(self.folder / file, self.digests)]
-        if not wrong and isinstance(key, PolicyKey):  # the card is made last: after the tables, of what they are about
+        if not wrong and isinstance(key, PolicyKey):  # the card is made after the tables that it quotes
             card = f"{key.folder}/{self.config.lora.folder}/{CARD}"
             wrong = [] if str(self.results.records[key].weights_sha256) in read_text(self.folder / card) else [card]
         if wrong:
@@ -175,14 +170,12 @@ class Push:
     # ------------------------------------------------------------------------------------------------------- bases
 
     def _is_made(self, model: str) -> bool:
-        """Whether the run has made M0, so that it has no name on the Hub and is pushed as well."""
         return model not in self.given and self.config.models[model].source in ("embedded", "scratch")
 
     def _record_of_m0(self, model: str) -> Policy:
         return read_policy(self.folder / model / "base/policy.json")
 
     def _m0(self, model: str) -> Policy:
-        """Return the record of M0, with its Hub name if it has one."""
         record = self._record_of_m0(model)
         name = self._name(record.policy_id) if self._is_made(model) else self.given.get(model)
         return replace(record, settings={"id": name}, revision=None) if name else record
@@ -212,7 +205,6 @@ class Push:
         return Repository(name, "model", {CARD: card, **loadable(weights, config, base, m0)})
 
     def _metadata(self, key: PolicyKey, name: str) -> dict[str, Any]:
-        """Return training data and accuracy of this policy, not the mean over seeds."""
         from huggingface_hub import EvalResult, ModelCardData
 
         pool, shown = self.config.pool, self.results.finished[key]
@@ -243,7 +235,6 @@ class Push:
         return Repository(self.to, "dataset", {CARD: card, **{file: self.folder / file for file in drawn}})
 
     def _require_no_place(self, one: Repository) -> None:
-        """Refuse a text that names a folder of this machine or of its user."""
         places = [str(place) for place in (Path.home(), self.folder.resolve().parent) if len(place.parts) > 1]
         for name, text in one.files.items():
             if isinstance(text, str) and (found := next((place for place in places if place in text), None)):
@@ -260,7 +251,6 @@ def loadable(weights: Path, config: Path, base: Policy, m0: Path) -> dict[str, P
 
 
 def _on_hub(source: ProblemSource) -> dict[str, Any]:
-    """Return the Hub data sets of problems, by their names in a card; {} if they are not on the Hub."""
     if not isinstance(source, HubProblems):
         return {}
     place = {"type": source.id, "config": source.subset, "split": source.split, "revision": source.revision}
@@ -268,11 +258,7 @@ def _on_hub(source: ProblemSource) -> dict[str, Any]:
 
 
 def upload(repositories: list[Repository], *, public: bool) -> None:
-    """Create missing repositories and commit new files.
-
-    Raises:
-        RuntimeError: the Hub refuses or cannot be reached.
-    """
+    """Create missing repositories and commit new files; a RuntimeError if the Hub refuses or cannot be reached."""
     from httpx import HTTPError
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled

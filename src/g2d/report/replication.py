@@ -1,8 +1,7 @@
 """`g2d compare A B --files`: file-by-file differences between two results folders, and whether they matter.
 
-A rebuilt grid has the same bytes; other hardware or versions give other tokens and may give the same conclusions. So
-configurations are compared first, then results and, if answers differ, accuracies by a paired test. Costs are not
-compared.
+Other hardware or versions give other tokens and may give the same conclusions, so accuracies are compared by a paired
+test. Costs are not compared.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
     settings = other_settings(*(config.identity for config in configs))
     differences = [*_differences("configuration", settings, "asked"), *_software(a, b)]
     other_problems: set[str] = set()
-    answered: dict[str, tuple[pd.Series, pd.Series]] = {}  # right answers by question
+    answered: dict[str, tuple[pd.Series, pd.Series]] = {}
     for kind, name, path in _files(*configs):
         files = a / path, b / path
         if kind == "evaluation" and files[0].stem in other_problems:
@@ -89,7 +88,6 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
 
 
 def _files(a: Config, b: Config) -> Iterator[tuple[Kind, str, str]]:
-    """Yield kind, name and path of each file of both configurations."""
     for source in sorted(set(a.problem_sources) & set(b.problem_sources)):
         yield "problems", source, f"problems/{source}.jsonl"
     others = set(grid.policies(b))
@@ -107,7 +105,6 @@ def _files(a: Config, b: Config) -> Iterator[tuple[Kind, str, str]]:
 
 
 def _weights(key: PolicyKey, config: Config) -> str:
-    """Return the file with a policy's weights, or with their digest if they are elsewhere."""
     if key.role != "base":
         return config.for_model(key.model).lora.files[0]
     return "model/model.safetensors" if config.models[key.model].source in MADE else RECORD
@@ -135,7 +132,6 @@ def _differences(kind: Kind, values_by_key: Mapping[str, Sequence[Any]], weight:
 
 
 def other_settings(*identities: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the keys whose values differ between configurations (`Config.identity`), with the values."""
     differences = differing(*identities)
     return {key: values for key, values in differences.items() if key not in ("title", "demonstration")}
 
@@ -152,7 +148,6 @@ def _software(a: Path, b: Path) -> list[Difference]:
 
 
 def _how_they_differ(kind: Kind, *files: Path) -> str:
-    """Describe how two files differ; empty if only their bytes do."""
     if kind == "problems":
         return f"other problems{_seeds(*files)}"
     if kind == "harvest":
@@ -181,7 +176,6 @@ def _missing(kind: Kind, name: str, *files: Path) -> list[Difference]:
 
 
 def print_differences(a: Path, b: Path, as_json: bool) -> int:
-    """Print the differences. The exit status is 1 if one has the weight asked, matters or missing."""
     differences = compare_results(a, b)
     if as_json:
         rows = [asdict(difference) for difference in differences]

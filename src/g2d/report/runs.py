@@ -15,7 +15,6 @@ from g2d.tables.results import Results
 
 
 def about(runs: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
-    """Return place, title, progress and software of each run."""
     facts = {}
     for name, run in runs.items():
         policies, evaluated = grid.policies(run.config), {key for key, _ in run.answers}
@@ -32,10 +31,6 @@ def about(runs: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
 def differing_in(
     runs: Mapping[str, Results], shown: Callable[[Any], Any] = lambda identity: identity
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the differences in configuration and software that can change results: by key, the value of each run.
-
-    `shown` selects the keys of a configuration that may be shown.
-    """
     parts = {
         "configuration": other_settings(*(shown(run.config.identity) for run in runs.values())),
         "software": other_software(*(run.provenance for run in runs.values())),
@@ -47,7 +42,6 @@ def differing_in(
 
 
 def sentences(rows: pd.DataFrame, first: str) -> Iterator[str]:
-    """Yield a sentence about each other run of a model and benchmark, and reasons for missing comparisons."""
     for name, run_rows in rows[rows["run"] != first].groupby("run", sort=False):
         tested = run_rows[run_rows["difference"].notna()]
         if len(tested):

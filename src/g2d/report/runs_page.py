@@ -1,4 +1,4 @@
-"""The page of several runs: `g2d compare ... --page`, with the tables, figures and the answer browser of the report."""
+"""The page of several runs: `g2d compare ... --page`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from g2d.report.tables import cells_of
 from g2d.report.vega import Spec, finished, named_scale, tips
 from g2d.tables.results import Results
 
-RUN_HEIGHT = 16  # pixels of a policy's row, for every run
+RUN_HEIGHT = 16
 CAPTION = Markup(
     "Every policy that has been evaluated. Difference: this run minus {first}, in accuracy, paired by question and "
     "seed; its interval holds for all differences of this table at once, and so does p holm."
@@ -29,7 +29,6 @@ CAPTION = Markup(
 
 
 def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequence[str] = ()) -> str:
-    """Return the page of these runs as HTML, on some benchmarks or on all."""
     specs: dict[str, Spec] = {}
     first = next(iter(runs))
     sections = []
@@ -65,7 +64,6 @@ def runs_page(runs: Mapping[str, Results], table: pd.DataFrame, benchmarks: Sequ
 
 
 def _value(value: Any) -> str:
-    """A setting as YAML on one line."""
     if isinstance(value, str):
         return value
     return yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False).removesuffix("...\n").strip()

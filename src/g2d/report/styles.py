@@ -19,7 +19,7 @@ from g2d.regimes.catalogue import REGIMES
 
 # Okabe and Ito's colours for colour-blind readers, in the order of the families.
 OKABE_ITO = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
-PALETTE = (*OKABE_ITO, "#332288", "#999933")  # and two of Paul Tol's
+PALETTE = (*OKABE_ITO, "#332288", "#999933")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 2, 2, 2))
 
@@ -30,25 +30,21 @@ SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grp
 
 @dataclass(frozen=True)
 class Style:
-    """Style of the policies of one name and group size, for all K."""
-
-    series: str  # name in legends
+    series: str
     color: str
     shape: str
     dash: tuple[int, ...]
     of_warmup: bool  # its K counts steps of the GRPO warm-up
 
 
-Styles = Mapping[tuple[str, int], Style]  # key: policy, and group size or 0
+Styles = Mapping[tuple[str, int], Style]
 
 
 def numbered_style(number: int, series: str, color: str) -> Style:
-    """Return a style by number, for a series that is no policy of the grid."""
     return Style(series, color, SHAPES[number % len(SHAPES)], DASHES[number % len(DASHES)], of_warmup=False)
 
 
 def series_styles(config: Config) -> Styles:
-    """Return the styles of a grid's policies in the order of the legend: by family, M0 first."""
     grid: dict[str, list[PolicyKey]] = {}
     for key in policies(config):
         grid.setdefault(_name(key.label), []).append(key)
@@ -71,14 +67,12 @@ def series_styles(config: Config) -> Styles:
 
 
 def policy_of(row: Mapping[Any, Any], whose: str = "policy") -> tuple[str, int, int]:
-    """Return label, K and group size (or 0) of the policy in a row of a table, or of its `reference`."""
     before = "" if whose == "policy" else f"{whose}_"
     size = row[f"{before}group_size"]
     return row[whose], int(row[f"{before}K"]), 0 if pd.isna(size) else int(size)
 
 
 def style_of(styles: Styles, policy: str, group_size: object) -> Style:
-    """Return the style of a row's policy, M0's for a policy that is not in the grid."""
     name = _name(policy)
     size = 0 if pd.isna(group_size) else int(group_size)  # type: ignore[call-overload]
     grid_style = styles.get((name, size)) or styles.get((name, 0))
@@ -90,7 +84,6 @@ def styles_of(rows: pd.DataFrame, styles: Styles) -> list[Style]:
 
 
 def _name(policy: str) -> str:
-    """Policies of one curve share a name: DPO (K=0) begins the curve of G2D."""
     return "g2d" if policy == "dpo" else policy
 
 
@@ -99,20 +92,17 @@ def _series(name: str, label: str) -> str:
 
 
 def drawn(rows: pd.DataFrame, styles: Styles) -> pd.DataFrame:
-    """Return the rows with `series` and `name` of their policies."""
     series = [style.series for style in styles_of(rows, styles)]
     return rows.assign(series=series, name=names(rows)).reset_index(drop=True)
 
 
 def legend(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
-    """Return the styles of the rows by series, in the order of the legend."""
     present = dict.fromkeys(styles_of(rows, styles))
     order = {series: i for i, series in enumerate(dict.fromkeys(style.series for style in styles.values()))}
     return {style.series: style for style in sorted(present, key=lambda style: order.get(style.series, len(order)))}
 
 
 def line_styles(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
-    """Return a style for each policy, including each K, in the colours of their series."""
     policies = rows[["policy", "group_size"]].assign(name=names(rows)).drop_duplicates("name")
     return {
         name: numbered_style(i, name, style_of(styles, policy, size).color)
@@ -121,7 +111,6 @@ def line_styles(rows: pd.DataFrame, styles: Styles) -> dict[str, Style]:
 
 
 def names(rows: pd.DataFrame) -> list[str]:
-    """Return names of policies with K, and with G if the policy has several."""
     several = set(rows.groupby("policy")["group_size"].nunique().loc[lambda n: n > 1].index)
     return [
         called(policy, k, int(size) if policy in several and not pd.isna(size) else 0)

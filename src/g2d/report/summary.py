@@ -21,7 +21,7 @@ from g2d.report.styles import Styles
 from g2d.report.vega import Spec
 
 KEPT = 0.9  # share of an adapter's effect: less is a caveat
-NAMED = 5  # policies in a sentence
+NAMED = 5
 
 
 def panels(
@@ -80,7 +80,6 @@ def _panel(
 
 
 def calibration_words(main: pd.DataFrame, standings: pd.DataFrame) -> dict[str, str]:
-    """Return, for each cost, the largest share of calibration in it, in words."""
     axes = {str(axis): rows for axis, rows in standings.groupby("axis")}
     axes["device_hours"] = main.rename(columns=lambda name: name.replace("device_hours", "cost"))
     words = {}
@@ -98,14 +97,12 @@ def calibration_words(main: pd.DataFrame, standings: pd.DataFrame) -> dict[str, 
 
 
 def buttons(panels: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the choices of the horizontal axis: K, device time, and each further cost that some panel shows."""
     charted = {axis for panel in panels for axis in panel["charts"]}
     costs = {axis: cost.button for axis, cost in frontier.AXES.items() if axis in charted}
     return {"steps": "against K", "device_hours": frontier.AXES["device_hours"].button} | costs
 
 
 def zero_caveats(main: pd.DataFrame, ablations: pd.DataFrame) -> tuple[str, ...]:
-    """A sentence if policies have accuracy 0 although M0 has more."""
     base = main.loc[main["policy"] == "base", "accuracy"]
     if not (base > 0).any():
         return ()
@@ -120,7 +117,6 @@ def zero_caveats(main: pd.DataFrame, ablations: pd.DataFrame) -> tuple[str, ...]
 
 
 def loss_caveats(lost: Mapping[str, int], model: str) -> tuple[str, ...]:
-    """A sentence if losses of a model's trainings were not finite (`lost_losses` of the provenance)."""
     runs = [f"{name.removeprefix(f'{model}/')} ({n} steps)" for name, n in lost.items() if name.startswith(f"{model}/")]
     if not runs:
         return ()
@@ -129,19 +125,16 @@ def loss_caveats(lost: Mapping[str, int], model: str) -> tuple[str, ...]:
 
 
 def quantized_caveats(provenance: Mapping[str, Any], model: str) -> tuple[str, ...]:
-    """A sentence if M0 was converted from a GGUF file."""
     converted = provenance["models"].get(model, {}).get("converted_from")
     return (f"M0 was {origin(converted)}.",) if converted else ()
 
 
 def calibration_caveats(calibration: pd.DataFrame | None, model: str) -> tuple[str, ...]:
-    """The warning of `few_mixed`, from calibration.csv."""
     warning = None if calibration is None else few_mixed(calibration[calibration["model"] == model])
     return (warning,) if warning else ()
 
 
 def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -> tuple[str, ...]:
-    """A sentence if policies of a model keep less than `KEPT` of their adapter's effect (`Policy.effect_left`)."""
     settings = config.for_model(model)
     if settings.engine.name == "vllm":
         whole = settings.engine.adapters in ("merge", "merge_bfloat16")
@@ -162,8 +155,7 @@ def rounding_caveats(effects: Mapping[str, float], model: str, config: Config) -
 
 
 def control_sentences(controls: pd.DataFrame) -> tuple[str, ...]:
-    """Return a sentence about the controls of the most accurate policy in `controls.csv`."""
-    # A test that is not significant does not show that a control is as good as the truth, or that it learnt nothing.
+    # A test that is not significant does not show that a control is as good as correctness, or that it learnt nothing.
     by_policy = [rows for _, rows in controls.groupby(["truth", "K", "group_size"], sort=False, dropna=False)]
     if not by_policy:
         return ()

@@ -14,12 +14,11 @@ from g2d.report.styles import OKABE_ITO
 from g2d.report.vega import Spec, dashed_line, finished, named_scale, tips
 from g2d.tables.synthesis import OVER_MODELS, STUDY
 
-ROW_HEIGHT = 24  # pixels
+ROW_HEIGHT = 24
 _STUDY, _POOLED, _PREDICTED = "one study, 95 % interval", "pooled, 95 % interval", "another study, 95 % prediction"
 
 
 def synthesis_sentences(synthesis: pd.DataFrame) -> list[str]:
-    """Return, for each reference and pooling, the K with the largest effect and whether it differs by model."""
     pooled = synthesis[synthesis["over"] != STUDY]
     sentences = []
     for (reference, over), rows in pooled.groupby(["reference", "over"], sort=False):
@@ -31,7 +30,6 @@ def synthesis_sentences(synthesis: pd.DataFrame) -> list[str]:
 
 
 def _by_model(reference: str, studies: pd.DataFrame, pooled: pd.DataFrame) -> list[str]:
-    """The best K of each model, and a test of differences between models; none for a single K."""
     means = studies.groupby(["model", "K"], sort=False)["difference"].mean().unstack()
     if len(means.columns) < 2:
         return []
@@ -61,7 +59,6 @@ _DRAWN = ["name", "kind", "difference", "low", "high"]  # an empty text among th
 
 
 def forest(synthesis: pd.DataFrame) -> Spec:
-    """Return a forest plot of one reference and K in `synthesis.csv`: studies, then pooled effects."""
     rows = synthesis.assign(
         name=[
             f"{row['model']}, {row['benchmark']}" if row["over"] == STUDY else f"all: {row['over']}"

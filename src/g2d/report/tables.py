@@ -1,8 +1,8 @@
 """Any CSV of `results/tables/` as a sortable table of the page, rounded, with its uncertainty.
 
-Policy, K and group size are the first column; estimates and p-values follow. `value` has the digits of its `measure`.
-Bounds and deviations are in the cell of their estimate: `x_low` and `x_high` as "0.772 [0.734, 0.808]", `x_std` as
-"0.665 ± 0.021". `ci_low` and `ci_high` belong to the nearest column before them whose values they enclose.
+Policy, K and group size are the first column. Bounds and deviations are in the cell of their estimate: `x_low` and
+`x_high` as "0.772 [0.734, 0.808]", `x_std` as "0.665 ± 0.021". `ci_low` and `ci_high` belong to the nearest column
+before them whose values they enclose.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from g2d.report.markup import cut, plain
 from g2d.report.styles import names
 
 MAX_ROWS = 2000  # a phone sorts this many without a pause
-MAX_CELL = 2000  # characters of a text; the CSV has the rest
+MAX_CELL = 2000
 MISSING = "–"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The shown text, and the number or text that sorting compares."""
-
     text: Markup
     key: str
 
@@ -38,7 +36,7 @@ class Table:
     numeric: tuple[bool, ...]
     rows: tuple[tuple[Cell, ...], ...]
     constant: tuple[tuple[str, Markup], ...]  # columns with the same value in all rows, shown once
-    n_rows: int  # rows of the file; the first `MAX_ROWS` are shown
+    n_rows: int
 
 
 def cells_of(frame: pd.DataFrame) -> Table:
@@ -77,7 +75,6 @@ _ABOUT = ("difference", "gain", "accuracy", "win_rate", "share")
 
 
 def _place(column: str) -> int:
-    """Order of columns: policies, estimates, p-values, the rest; sorting is stable."""
     if column in _FIRST:
         return _FIRST.index(column)
     if column in _ABOUT or column.startswith("p_"):
@@ -86,8 +83,7 @@ def _place(column: str) -> int:
 
 
 def with_policies_named(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with policy, K and group size in one column; also for `reference`."""
-    if "look" in frame:  # where folders name policies
+    if "look" in frame:  # folders name policies
         frame = frame.assign(**{name: frame[name].map(policy_words) for name in ("policy", "reference")})
     for name in _FIRST:
         k, size = ("K", "group_size") if name == "policy" else (f"{name}_K", f"{name}_group_size")
@@ -104,7 +100,6 @@ SPREADS = ("std_", "standard_error")  # not estimates, so no interval belongs to
 
 
 def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
-    """Return, by column, the columns shown in its cell: its bounds (low, high) or its deviation (std)."""
     by_column: dict[str, tuple[str, ...]] = {}
     columns = list(frame.columns)
     for column in columns:
@@ -121,7 +116,6 @@ def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
 
 
 def decimals(values: pd.Series) -> int:
-    """Return the decimals of a column: three significant digits of its largest value, none for whole numbers."""
     present = values.dropna().astype(float)
     if present.empty or (present % 1 == 0).all():
         return 0
@@ -129,7 +123,6 @@ def decimals(values: pd.Series) -> int:
 
 
 def number(value: float, digits: int) -> str:
-    """Format a number with so many decimals, or with two significant digits if it would round to zero."""
     text = f"{value:.{digits}f}"
     return f"{value:.1e}" if value and not float(text) else text
 

@@ -14,11 +14,10 @@ from g2d.report.phrases import NBSP, percent, percent_of, these_weights
 from g2d.report.styles import Styles, legend, styles_of
 from g2d.report.vega import Spec, finished, series_channels, tips
 
-HEIGHT = 200  # pixels: one of several
+HEIGHT = 200
 
 
 def course(training: pd.DataFrame, styles: Styles) -> Spec:
-    """Return one measure of the online trainings of a model against tokens, with a band over seeds."""
     rows = training.assign(series=[style.series for style in styles_of(training, styles)])
     measure = str(training["measure"].iloc[0])
     x = alt.X("tokens:Q", title="tokens trained on", axis=alt.Axis(format="~s", grid=False, tickCount=5))
@@ -33,7 +32,6 @@ def course(training: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def collapse_caveats(collapses: pd.DataFrame) -> tuple[str, ...]:
-    """A sentence for each training of which a seed collapsed."""
     caveats = []
     for (policy, size, measure), seeds in collapses.groupby(["policy", "group_size", "measure"], sort=False):
         if fallen := int(seeds["collapsed"].sum()):
@@ -46,7 +44,6 @@ def collapse_caveats(collapses: pd.DataFrame) -> tuple[str, ...]:
 
 
 def mismatch_caveats(training: pd.DataFrame) -> tuple[str, ...]:
-    """A sentence for every training whose mean importance ratio is off 1 by more than `RATIO_BOUND`."""
     caveats = []
     for (policy, size), rows in training.groupby(["policy", "group_size"], sort=False):
         mean = rows.groupby("measure")["value"].mean()
@@ -67,7 +64,6 @@ _NO_CURVE = {
 
 
 def saturation_sentences(table: pd.DataFrame) -> list[str]:
-    """A sentence for every curve of `saturation.csv`."""
     sentences = []
     for row in table.to_dict("records"):
         called = f"{_called(row['policy'], row['group_size'])} on {row['benchmark']}"
@@ -85,7 +81,6 @@ def saturation_sentences(table: pd.DataFrame) -> list[str]:
 
 
 def _steps(row: Mapping[Any, Any], name: str) -> str:
-    """Format steps with an interval whose ends may be open."""
     low, high = (f"{row[name + end]:.0f}" if pd.notna(row[name + end]) else "?" for end in ("_low", "_high"))
     return f"{row[name]:.0f} [{low}, {high}]"
 

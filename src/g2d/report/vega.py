@@ -1,4 +1,4 @@
-"""Parts of all Vega-Lite figures: the theme, scales, and series that differ by colour, shape and dash."""
+"""Parts of all Vega-Lite figures: theme, scales, and series."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from g2d.report.styles import Style
 
-HEIGHT = 320  # pixels
+HEIGHT = 320
 
 THEME: dict[str, Any] = {
     "font": "system-ui, sans-serif",
@@ -30,13 +30,11 @@ Spec = dict[str, Any]
 
 
 def named_scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
-    """Return a scale from names to these values, repeated if there are more names."""
     names = list(names)
     return alt.Scale(domain=names, range=[values[i % len(values)] for i in range(len(names))])
 
 
 def series_channels(styles: Mapping[str, Style], dash: bool = True) -> dict[str, Any]:
-    """Return colour, shape and dash of each series, with one legend for all three."""
     ranges: dict[str, tuple[Any, list[Any]]] = {
         "color": (alt.Color, [style.color for style in styles.values()]),
         "shape": (alt.Shape, [style.shape for style in styles.values()]),
@@ -50,8 +48,9 @@ def series_channels(styles: Mapping[str, Style], dash: bool = True) -> dict[str,
 
 
 def tips(columns: Mapping[str, str | None], **titles: str) -> list[alt.Tooltip]:
-    """Return tooltips: columns with number formats (None for texts, "" for unformatted numbers), and titles if they
-    differ from the column."""
+    """Return tooltips: columns with number formats (None for texts, "" for unformatted numbers), and differing
+    titles.
+    """
     types = {name: "N" if digits is None else "Q" for name, digits in columns.items()}
     return [
         alt.Tooltip(f"{name}:{types[name]}", format=digits or alt.Undefined, title=titles.get(name, alt.Undefined))
@@ -60,19 +59,16 @@ def tips(columns: Mapping[str, str | None], **titles: str) -> list[alt.Tooltip]:
 
 
 def dashed_line(axis: str) -> alt.Chart:
-    """A line at 0 of an axis, x or y."""
     line = alt.Chart(pd.DataFrame({"at": [0.0]})).mark_rule(strokeDash=[4, 4], color="#777")
     return line.encode(**{axis: "at:Q"})
 
 
 def outlined(chart: alt.Chart, **placed: Any) -> list[alt.Chart]:
-    """Text on a white outline, so that it can be read on top of lines."""
     placed = {"baseline": "bottom", "dy": -3, "fontSize": 12} | placed
     return [chart.mark_text(stroke="white", strokeWidth=4, strokeJoin="round", **placed), chart.mark_text(**placed)]
 
 
 def finished(*layers: Any, height: int = HEIGHT) -> Spec:
-    """Return the specification of these layers, as wide as its container."""
     chart = alt.layer(*layers) if len(layers) > 1 else layers[0]
     spec: Spec = chart.properties(width="container", height=height).to_dict()
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}

@@ -1,5 +1,3 @@
-"""Sentences on win rates against M0, in general and at equal length."""
-
 from __future__ import annotations
 
 import math
@@ -21,7 +19,6 @@ TRAINED_ON = {
 
 
 def win_rate_sentences(table: pd.DataFrame) -> list[str]:
-    """A sentence for every policy that was trained on open-ended prompts, and one for the others of its model."""
     sentences = []
     for model, rows in table.groupby("model", sort=False):
         open_ended = rows["prompts"] != "verifiable"
@@ -71,7 +68,6 @@ def _verdict(row: dict[Any, Any]) -> str:
 
 
 def _unknown(row: dict[Any, Any]) -> str:
-    """Describe the test of the win rate if there is none at equal length."""
     verb = "differs significantly" if row["p_win"] <= LEVEL else "does not differ significantly"
     share, side = (row["longer"], "longer") if row["longer"] > 0.5 else (1 - row["longer"], "shorter")
     return (
@@ -81,7 +77,6 @@ def _unknown(row: dict[Any, Any]) -> str:
 
 
 def _others(model: str, rows: pd.DataFrame) -> str:
-    """Count the policies trained on verifiable prompts only that are preferred to M0."""
     significant = rows[rows["p_win"] <= LEVEL]
     better = int((significant["win_rate"] > 0.5).sum())
     worse = len(significant) - better

@@ -37,7 +37,7 @@ RewardName = Annotated[
 
 _SETTINGS: TypeAdapter[Any] = TypeAdapter(AnyReward)
 
-TRUTH = MathVerify(reward="math_verify")  # the default
+TRUTH = MathVerify(reward="math_verify")
 
 
 class ByKind(Section):
@@ -52,7 +52,6 @@ def parts(settings: Section) -> list[Section]:
 
 
 def reward_of(settings: Section) -> tuple[Reward, Section]:
-    """Return the reward that an entry of `rewards` selects, and its settings."""
     if isinstance(settings, PythonReward):
         return settings.selected
     return REWARDS[settings.reward], settings  # type: ignore[attr-defined]
@@ -74,11 +73,10 @@ def is_scalar(settings: Section) -> bool:
     return any(not reward_of(part)[0].binary for part in parts(settings))
 
 
-ADDED = ("version", "content")  # keys that `reward_params` adds
+ADDED = ("version", "content")
 
 
 def reward_params(settings: Section) -> dict[str, Any]:
-    """Parameters of a job that depends on the reward."""
     if isinstance(settings, ByKind):
         return {kind: reward_params(getattr(settings, kind)) for kind in ByKind.model_fields}
     reward, selected = reward_of(settings)
@@ -87,7 +85,6 @@ def reward_params(settings: Section) -> dict[str, Any]:
 
 
 def made_files(settings: Section) -> list[str]:
-    """Files that a rule must make before the reward can judge."""
     return [file for reward, selected in map(reward_of, parts(settings)) for file in reward.files(selected)]
 
 

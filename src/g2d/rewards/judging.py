@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 LARGEST = 1e18  # squares of larger numbers overflow in float32
-GROUPS_AT_ONCE = 32  # per call of a reward with a time limit
+GROUPS_AT_ONCE = 32
 
 
 def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
@@ -90,7 +90,6 @@ def _in_order(
 def _scored(
     reward: Reward, settings: Section, attempts: Sequence[Attempt], context: Context, limit: float | None
 ) -> list[Judgement]:
-    """Give each judgement a finite number, or a status."""
     with deadline(limit), contained():
         judgements = list(reward.score(settings, attempts, context))
     if len(judgements) != len(attempts) or not all(isinstance(judgement, Judgement) for judgement in judgements):
@@ -110,7 +109,7 @@ def _checked(judgement: Judgement, binary: bool) -> Judgement:
         number = float(judgement.reward)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not abs(number) <= LARGEST:  # or NaN
+    if not abs(number) <= LARGEST:
         return Judgement(None, "not_finite", details)
     if binary and number not in (0, 1):
         raise RuntimeError(f"a binary reward gave {number}: say binary=False, or give 0 or 1")

@@ -58,7 +58,6 @@ class RewardModel(Section):
 
 
 def score(settings: RewardModel, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
-    """Scores less the length penalty."""
     judgements = []
     scores = scorer(settings)([(attempt.problem.prompt, attempt.text) for attempt in attempts])
     for attempt, found in zip(attempts, scores, strict=True):
@@ -83,7 +82,6 @@ def scorer(settings: RewardModel) -> Scorer:
 
 
 def folder_of(settings: RewardModel) -> str:
-    """Folder of the model; a Hub repository is downloaded if needed and allowed."""
     if settings.path is not None:
         return settings.path
     from huggingface_hub import snapshot_download
@@ -103,7 +101,6 @@ def digest(folder: str | Path) -> str:
 
 
 def mistake_in(folder: str | Path, max_length: int | None) -> str | None:
-    """Reason why a folder cannot be used as a reward model, and the fix."""
     folder = Path(folder)
     if not folder.is_dir():
         return f"{folder} is no folder: name one with config.json, safetensors and a tokenizer"
@@ -172,7 +169,6 @@ class Scorer:
         self._seen: dict[bytes, Score] = {}
 
     def __call__(self, conversations: Sequence[tuple[str, str]]) -> list[Score]:
-        """Scores of (prompt, completion)."""
         names = [hashlib.sha256("\0".join(pair).encode("utf-8", "replace")).digest() for pair in conversations]
         new = {name: pair for name, pair in zip(names, conversations, strict=True) if name not in self._seen}
         whole = dict(zip(new, self._tokens(list(new.values())), strict=True))

@@ -1,7 +1,4 @@
-"""Rewards of the user's Python code: a function in a file, as in TRL, or a `Reward` of an installed package.
-
-A file is never executed just to read a configuration (`g2d status`, tables).
-"""
+"""Rewards of the user's Python code: a function in a file, as in TRL, or a `Reward` of an installed package."""
 
 from __future__ import annotations
 
@@ -43,8 +40,7 @@ class PythonReward(Section):
 
     time_limit: float = key(
         300.0,
-        "Seconds for a call with at most 32 groups. After a timeout groups are scored singly; one that times "
-        "out again is left out (status `late`).",
+        "Seconds for a call with at most 32 groups; then groups are scored singly or left out.",
         gt=0,
         neutral=300.0,
     )
@@ -54,7 +50,7 @@ class PythonReward(Section):
         None, f"Instead of a file: entry point of an installed package, in the group {ENTRY_POINTS}."
     )
     function: str = key("reward", "Function that returns one number per completion.")
-    binary: bool = key(False, "Returns only 0 and 1, as p(x), mu and H need.")
+    binary: bool = key(False, "Returns only 0 and 1.")
     settings: dict[str, Any] = key({}, "Settings of the package's reward.")
 
     @model_validator(mode="after")
@@ -73,7 +69,6 @@ class PythonReward(Section):
 
     @property
     def selected(self) -> tuple[Reward, Section]:
-        """The reward and its settings; a MistakeInKeyError if no package provides it."""
         if self.file is not None:
             needs_reference = bool(OF_REFERENCES & _parameters(self.file, self.function))
             return replace(PYTHON, name=self.file, binary=self.binary, needs_reference=needs_reference), self
@@ -144,7 +139,6 @@ def _mistake(settings: PythonReward) -> str | None:
 
 @cache
 def _parameters(file: str, function: str) -> set[str]:
-    """Names of a function's parameters, without executing its file."""
     try:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -155,7 +149,6 @@ def _parameters(file: str, function: str) -> set[str]:
 
 @cache
 def _function(file: str, name: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """The function, and the names in `GIVEN` that it accepts."""
     module = _module(file)
     function = getattr(module, name, None)
     if not callable(function):

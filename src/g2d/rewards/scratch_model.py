@@ -21,10 +21,10 @@ from g2d.settings import Section, Seed, key
 
 FOLDER = "results/reward-models"
 TRAINED_WITH = {"seed", "steps", "length_bias"}
-OPTIONS = {"seed": int, "length_bias": float}  # command-line options
+OPTIONS = {"seed": int, "length_bias": float}
 
 POSITIONS = 256
-BATCH_SIZE = 32  # preferences
+BATCH_SIZE = 32
 HIDDEN_SIZE = 32
 LEARNING_RATE = 1e-3
 WORD = r"[A-Za-z]+|\d|[^\sA-Za-z\d]"
@@ -38,9 +38,7 @@ class ScratchRewardModel(Section):
     reward: Literal["scratch_model"] = key(..., "Reward by the embedded reward model's score.")
     seed: Seed = key(0, "Seed of weights and preferences.")
     steps: int = key(300, "Optimiser steps, with 32 preferences each.", ge=1)
-    length_bias: float = key(
-        1.0, "Preference for length: value of an empty sentence; a degree of politeness is worth 2.", ge=0
-    )
+    length_bias: float = key(1.0, "Value of an empty sentence; a degree of politeness is worth 2.", ge=0)
     length_penalty: float = key(0.0, "Penalty per 1,000 characters of a completion.", ge=0)
 
     @property
@@ -54,7 +52,6 @@ class ScratchRewardModel(Section):
 
     @property
     def files(self) -> list[str]:
-        """Weights first."""
         names = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
         return [f"{FOLDER}/{self.name}/{name}" for name in names]
 

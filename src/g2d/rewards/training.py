@@ -56,10 +56,10 @@ class TrainingReward:
         completion_ids: Sequence[Sequence[int]] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Rewards in the order of the completions; a RuntimeError if a group is not complete.
+        """Return rewards in the order of the completions; a RuntimeError if a group is not complete.
 
         Args:
-            completions: texts, or conversations that end with the assistant's message; whole groups.
+            completions: texts, or conversations that end with the assistant's message.
             completion_ids: tokens, without padding.
             columns: from TRL; `log_metric` receives the share of each verdict and status.
         """
@@ -87,7 +87,6 @@ class TrainingReward:
         group: Sequence[str],
         completion_ids: Sequence[Sequence[int]] | None = None,
     ) -> tuple[list[Judgement], list[Rewarded]]:
-        """Judgements of the verifier and of the reward."""
         verifier = shared_verifier(default_workers())
         texts, reasons = [completion_text(completion) for completion in completions], None
         if self.eos_token_ids and completion_ids is not None:
@@ -114,7 +113,6 @@ class TrainingReward:
         completion_ids: Sequence[Sequence[int]] | None,
         log_metric: Callable[[str, float], None],
     ) -> None:
-        """Log mean reward, share of judged completions and mean length, by kind."""
         kinds = [self.problems[name].kind for name in problem_id]
         for kind in dict.fromkeys(kinds):
             positions = [number for number, other in enumerate(kinds) if other == kind]
@@ -139,7 +137,6 @@ def log_verdicts(judgements: Sequence[Judgement], log_metric: Callable[[str, flo
 
 
 def completion_text(completion: Completion) -> str:
-    """Text of a completion in either TRL format."""
     if isinstance(completion, str):
         return completion
     content = completion[-1].get("content") if completion else None

@@ -1,1 +1,1 @@
-"""Rollouts: the `Rollout` record, and engines that generate them (transformers, vLLM, replay)."""
+"""The `Rollout` record, and engines that generate rollouts (transformers, vLLM, replay)."""

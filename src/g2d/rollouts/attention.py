@@ -1,8 +1,7 @@
 """Attention for one decoding step (one query per row and head), without copying the cache.
 
-Heads that share keys and values are multiplied together, and so are all rows with their common prefix. transformers
-would repeat keys and values for every query head, which copies the whole cache in every layer and step. The sums are
-the same up to their order.
+transformers repeats shared keys and values for every query head, which copies the cache in every layer and step. Here
+heads that share them are multiplied together, and so are all rows with their common prefix.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ def attend(
     scaling: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute attention, shape (rows, 1, heads, head size), as an attention function of transformers.
+    """Compute attention, shape (rows, 1, heads, head size), with the signature of transformers' attention functions.
 
     Args:
         query: (rows, heads, 1, head size).
-        keys: keys of each row, (rows, key heads, columns, head size); `values` has the same shape.
+        keys: (rows, key heads, columns, head size), like `values`.
         attention_mask: added to the scores, (rows, 1, 1, columns of the prefix and of the row).
-        row_cache: a `g2d.rollouts.rows.RowCache`, which holds the prefix of every layer.
+        row_cache: a `g2d.rollouts.rows.RowCache` with the prefix of every layer.
     """
     rows, heads, _, size = query.shape
     kv_heads = keys.shape[1]
@@ -48,13 +47,13 @@ def attend(
     if prefix is None:
         output = weights @ values
     else:
-        shared, own = weights.split([prefix[1].shape[1], values.shape[2]], dim=-1)
-        output = _with_all(shared, prefix[1]) + own @ values
+        shared, of_row = weights.split([prefix[1].shape[1], values.shape[2]], dim=-1)
+        output = _with_all(shared, prefix[1]) + of_row @ values
     return output.reshape(rows, 1, heads, size), None
 
 
 def _with_all(by_row: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
-    """Multiply (rows, heads, group, n) by (heads, n, m), which all rows share: (rows, heads, group, m)."""
+    """Multiply (rows, heads, group, n) by the shared (heads, n, m): (rows, heads, group, m)."""
     rows, heads, group, n = by_row.shape
     product = by_row.transpose(0, 1).reshape(heads, rows * group, n) @ shared
     return product.view(heads, rows, group, -1).transpose(0, 1)
@@ -65,7 +64,7 @@ AttentionInterface.register(NAME, attend)
 
 @contextmanager
 def by_row(model: Any) -> Iterator[None]:
-    """Use `attend` as the model's attention; its forward pass then needs `row_cache`."""
+    """Use `attend` in the model's attention; its forward pass then needs `row_cache`."""
     config = model.config.get_text_config(decoder=True)
     before = config._attn_implementation
     config._attn_implementation = NAME

@@ -1,7 +1,7 @@
-"""Continuous batching for a causal language model: the row of a finished completion is reused for the next sample.
+"""Continuous batching: the row of a finished completion is reused for the next sample.
 
-A prompt is read once for all its samples, and a prefix that all prompts share is read once. Keys and values are never
-moved after they are written (`g2d.rollouts.rows`).
+A prompt is read once for all its samples, and a prefix that all prompts share is read once. Keys and values stay where
+they are written (`g2d.rollouts.rows`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rows import SLIDING, Rows, attends_by_row, kinds_of_layers
 from g2d.rollouts.sampling import has_large_vocabulary
 
-Sample = tuple[int, int]  # (index of the prompt, number of the sample)
+Sample = tuple[int, int]
 
 SHARE = 8  # refill when 1/SHARE of the rows are free: reading prompts takes about as long as a step
 PREFIX = 32  # shortest common prefix, in tokens, that is read once
-LOOK = 4  # steps of fixed rows between checks for ended rows; each check waits for the device
+LOOK = 4  # steps of fixed rows between checks for ended rows, which wait for the device
 
 
 class ContinuousBatch:
@@ -31,8 +31,8 @@ class ContinuousBatch:
     Args:
         prompts: tokens of every prompt.
         stream: uniform numbers for the tokens of a sample, shape (max_completion_length,).
-        fixed: rows of a constant number, with steps of few shapes. Without it, rows that have no sample are removed
-            and a step covers only the columns in use.
+        fixed: rows of a constant number, with steps of few shapes; None: remove rows without a sample, and let a step
+            cover only the columns in use.
     """
 
     def __init__(
@@ -52,8 +52,7 @@ class ContinuousBatch:
     def complete(self, samples: Sequence[Sample]) -> dict[Sample, list[int]]:
         """Generate the tokens of every sample, including the token that ends it.
 
-        Fixed rows require inference mode: autocast would otherwise cache copies of the weights, which a graph would
-        read.
+        Fixed rows require inference mode: autocast would cache copies of the weights, and a graph would read these.
         """
         queue = deque(samples)
         n = min(self.decoding.batch_size, len(queue))
@@ -70,7 +69,6 @@ class ContinuousBatch:
         return completed
 
     def _draw(self, until_free: int) -> None:
-        """Take steps until `until_free` rows are free."""
         free, lengths = self.rows.free, self.rows.lengths
         longest = int((lengths * ~free).max())
         while int(free.sum()) < until_free:
@@ -83,7 +81,6 @@ class ContinuousBatch:
                 longest += 1
 
     def _pass_on(self, queue: deque[Sample]) -> dict[Sample, list[int]]:
-        """Collect completed samples from the free rows and assign the rows to the next samples."""
         rows = self.rows
         free = rows.free.nonzero().flatten()
         drawn = zip(free.tolist(), rows.tokens[free].tolist(), rows.counts[free].tolist(), strict=True)
@@ -99,7 +96,6 @@ class ContinuousBatch:
         return completed
 
     def _join(self, joining: list[Sample], rows: torch.Tensor) -> None:
-        """Put samples into these rows: read each prompt once and sample the first tokens."""
         for row, sample in zip(rows.tolist(), joining, strict=True):
             self.samples[row] = sample
         order = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompt for prompt, _ in joining))}
@@ -109,7 +105,7 @@ class ContinuousBatch:
         self.rows.join(suffixes, rows, which, uniforms)
 
     def _close(self, rows: torch.Tensor) -> None:
-        """Remove these rows; the last remaining rows fill the gaps."""
+        """Remove rows; the last remaining rows fill the gaps."""
         stays = torch.ones_like(self.rows.free)
         stays[rows] = False
         n = int(stays.sum())
@@ -120,15 +116,15 @@ class ContinuousBatch:
 
 
 def shared_prefix(model: Any, prompts: Sequence[Sequence[int]]) -> list[int]:
-    """Common prefix of all prompts, if it is worth reading separately; it excludes the last token of every prompt.
+    """Return the common prefix of all prompts, without any prompt's last token, if reading it separately is worthwhile.
 
-    Empty for small vocabularies, such as g2d's models, so that their samples keep the bits of earlier releases. Empty
-    with sliding windows, whose mask counts columns: the padding of a prompt comes after the prefix.
+    Empty for small vocabularies, such as g2d's models, whose samples keep the bits of earlier releases. Empty with
+    sliding windows, whose mask counts columns: the padding of a prompt comes after the prefix.
     """
     large = has_large_vocabulary(model.config.get_text_config(decoder=True).vocab_size)
     if not large or not attends_by_row(model) or SLIDING in kinds_of_layers(model.config):
         return []
-    first, last = min(map(list, prompts)), max(map(list, prompts))  # all other prompts sort between these two
+    first, last = min(map(list, prompts)), max(map(list, prompts))  # all others sort between these two
     most = min(map(len, prompts)) - 1
     length = next((i for i in range(most) if first[i] != last[i]), most)
     return first[:length] if length >= PREFIX else []

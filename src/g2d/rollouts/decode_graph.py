@@ -1,7 +1,6 @@
 """A step of fixed shapes, captured as a CUDA graph: one launch per token instead of hundreds.
 
-Rows and graphs are kept for the next call. On a CPU, tests replace the graph by recording and repeating operations,
-which shows that the steps can be captured.
+On a CPU, tests replace the graph by recording and repeating operations.
 """
 
 from __future__ import annotations
@@ -14,31 +13,28 @@ import torch
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rows import Rows
 
-Step = Callable[[int], None]  # function of the number of columns
+Step = Callable[[int], None]
 
 
 def bucket(columns: int) -> int:
-    """Round columns up to one of two sizes per doubling: 32, 64, 96, 128, 192, 256, 384, ..."""
+    """Round up to one of two sizes per doubling: 32, 64, 96, 128, 192, 256, 384, ..."""
     step = max(32, 2 ** ((columns - 1).bit_length() - 2))
     return -(-columns // step) * step
 
 
 class CudaGraphs:
-    """CUDA graphs of a step, one per number of columns: the first step is captured, later ones replay it."""
-
     def __init__(self) -> None:
         self._captured: dict[int, torch.cuda.CUDAGraph] = {}
-        self._pool = torch.cuda.graph_pool_handle()  # shared, since no two graphs replay at the same time
+        self._pool = torch.cuda.graph_pool_handle()  # shared: no two graphs replay at the same time
         self._stream = torch.cuda.Stream()
 
     def __call__(self, step: Step, columns: int) -> None:
-        """Take a step over `columns` columns."""
         if columns in self._captured:
             self._captured[columns].replay()
             return
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            step(columns)  # also loads kernels, as is impossible during capture
+            step(columns)  # also loads kernels, which is impossible during capture
         torch.cuda.current_stream().wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
         try:
@@ -53,10 +49,7 @@ class CudaGraphs:
 
 
 class FixedRows:
-    """Rows that keep their number and memory between calls with the same settings.
-
-    `graphs` creates the callable that takes their steps and may record them.
-    """
+    """Rows that keep their number and memory between calls with the same settings."""
 
     def __init__(self, graphs: Callable[[], Callable[[Step, int], None]] = CudaGraphs) -> None:
         self._make = graphs
@@ -65,17 +58,15 @@ class FixedRows:
         self._take: Callable[[Step, int], None] | None = None
 
     def rows(self, model: Any, decoding: Decoding, end_ids: Collection[int], n: int, columns: int) -> Rows:
-        """Return at least `n` free rows with at least `columns` columns, reusing the last call's rows if possible."""
         wanted = (model, decoding.max_completion_length, decoding.temperature, decoding.top_p, frozenset(end_ids))
         rows = self._rows
         if rows is None or self._made_for != wanted or len(rows) < n or rows.cache.columns < columns:
-            rows = self._rows = self._take = None  # free their memory before allocating new rows
+            rows = self._rows = self._take = None
             rows = self._rows = Rows(model, decoding, end_ids, n, bucket(columns))
             self._take, self._made_for = self._make(), wanted
         rows.free.fill_(True)
         return rows
 
     def step(self, columns: int) -> None:
-        """Sample the next token of every row that is not free; `columns` must cover all their tokens."""
         assert self._rows is not None and self._take is not None
         self._take(self._rows.step, min(columns, self._rows.cache.columns))

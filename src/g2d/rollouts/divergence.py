@@ -1,10 +1,9 @@
 """Kullback-Leibler divergence of a policy from M0, on answers sampled from the policy.
 
-For an answer y to a prompt x it is sum_t KL(pi(. | x, y_<t) || pi_0(. | x, y_<t)). By the chain rule, its mean over y ~
-pi is KL(pi || pi_0) (Amini, Vieira and Cotterell 2025, "Better estimation of the Kullback-Leibler divergence between
-language models"). The mean of log pi(y | x) - log pi_0(y | x) has the same expectation, but varies more and can be
-negative. Both require answers sampled at temperature 1 with top_p 1. An answer cut off by the token budget counts up to
-there.
+For an answer y to a prompt x it is sum_t KL(pi(. | x, y_<t) || pi_0(. | x, y_<t)), with mean KL(pi || pi_0) over y ~ pi
+(Amini, Vieira and Cotterell 2025, "Better estimation of the Kullback-Leibler divergence between language models"). The
+mean of log pi(y | x) - log pi_0(y | x) has the same expectation, but varies more and can be negative. Both require
+temperature 1 and top_p 1. An answer cut off by the token budget counts up to there.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from g2d.rollouts.transformers_engine import TransformersEngine
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-AT_ONCE = 2**25  # logits per pass of either model; a single answer may exceed it
+AT_ONCE = 2**25  # logits per pass of either model; one answer may exceed it
 COLUMNS = ("problem_id", "sample", "token_count", "kl")
 
 
@@ -35,9 +34,9 @@ def own_answers(
 ) -> pd.DataFrame:
     """Sample answers from a policy and measure its divergence from M0 on them.
 
-    Returns `COLUMNS`, one row per problem and sample, with kl in nats summed over the tokens of the answer.
-    Transformers generates the answers with every engine, so that the same probabilities are used for sampling and
-    measuring. Raises a ValueError unless temperature and top_p are 1.
+    Returns `COLUMNS`, one row per problem and sample, with kl in nats, summed over the answer's tokens. Transformers
+    generates with every engine, so that sampling and measuring use the same probabilities. Raises a ValueError unless
+    temperature and top_p are 1.
     """
     if (decoding.temperature, decoding.top_p) != (1.0, 1.0):
         raise ValueError("the divergence is a mean over samples at temperature 1 with top_p 1")
@@ -53,7 +52,7 @@ def own_answers(
 def divergences(
     policy: PreTrainedModel | Any, base: PreTrainedModel | Any, answers: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> list[float]:
-    """Divergence of the policy from M0 for each answer, in nats, summed over the answer's tokens.
+    """Return the divergence for each answer in nats, summed over its tokens.
 
     An answer is the tokens of a prompt and of its completion, including the token that ends it.
     """
@@ -64,7 +63,7 @@ def divergences(
         rows = max(1, AT_ONCE // (longest * policy.config.vocab_size))
         batch, order = order[:rows], order[rows:]
         ids, mask = (torch.zeros(len(batch), longest, dtype=torch.long) for _ in range(2))
-        drawn = torch.zeros_like(mask, dtype=torch.bool)  # positions whose next token belongs to the completion
+        drawn = torch.zeros_like(mask, dtype=torch.bool)  # positions whose next token is in the completion
         for row, (prompt, completion) in enumerate(answers[i] for i in batch):
             end = len(prompt) + len(completion)
             ids[row, :end], mask[row, :end] = torch.tensor([*prompt, *completion]), 1
@@ -73,7 +72,7 @@ def divergences(
             model(input_ids=ids.to(model.device), attention_mask=mask.to(model.device)).logits[drawn]
             for model in (policy, base)
         )
-        # Split into parts: normalised float32 copies are several times the size of one long answer's logits.
+        # Normalised float32 copies are several times the size of one long answer's logits.
         parts = (logits.split(max(1, AT_ONCE // policy.config.vocab_size)) for logits in (own, other))
         of_tokens = torch.cat([_next_token(*part) for part in zip(*parts, strict=True)])
         sums.index_add_(0, torch.tensor(batch)[drawn.nonzero()[:, 0]], of_tokens.double().cpu())
@@ -81,6 +80,6 @@ def divergences(
 
 
 def _next_token(own: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """KL(own || other) of next-token distributions, shape (N,), from logits of shape (N, V)."""
+    """Return KL(own || other) of next-token distributions, shape (N,), from logits (N, V)."""
     p, q = (logits.float().log_softmax(-1) for logits in (own, other))
     return F.kl_div(q, p, reduction="none", log_target=True).sum(-1)

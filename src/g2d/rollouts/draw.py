@@ -1,4 +1,4 @@
-"""Generate rollouts: choose an engine, render and complete every problem, judge completions by verifier and reward."""
+"""Generate rollouts and judge them by verifier and reward."""
 
 from __future__ import annotations
 
@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 
 
 def sampling(settings: Sampling, seed: int) -> Decoding:
-    """Decoding settings of a harvest or a calibration."""
     return Decoding(**{name: getattr(settings, name) for name in Sampling.model_fields}, seed=seed)
 
 
 def evaluation_decoding(settings: Evaluation) -> Decoding:
-    """Decoding settings of an evaluation: greedy (paper, Table 1) or sampled."""
     drawn = settings.sampled
     return Decoding(
         samples_per_prompt=drawn.n if drawn else 1,
@@ -45,18 +43,17 @@ def evaluation_decoding(settings: Evaluation) -> Decoding:
 
 
 def greedy(max_completion_length: int, batch_size: int) -> Decoding:
-    """Decoding settings for one greedy completion per prompt."""
     return Decoding(1, 0.0, 1.0, max_completion_length, batch_size, seed=0)
 
 
 def engine_for(
     policy: Policy, settings: EngineSettings | None = None, *, adapter_rank: int | None = None, longest: int = 0
 ) -> Engine:
-    """Return the engine for a policy: a replay of recorded completions, or the configured engine.
+    """Return a replay of recorded completions, or the configured engine.
 
     Args:
-        adapter_rank: rank of all adapters of this M0, for an engine that jobs share; None if there are none.
-        longest: longest completion that any job of this M0 generates, in tokens, for an engine that jobs share.
+        adapter_rank: rank of all adapters of this M0, for an engine that jobs share; None without adapters.
+        longest: tokens of the longest completion of any job of this M0, for an engine that jobs share.
     """
     if policy.is_recorded:
         from g2d.rollouts.replay_engine import ReplayEngine
@@ -89,9 +86,9 @@ def draw_rollouts(
     """Generate and judge `samples_per_prompt` rollouts per problem, ordered by problem and sample.
 
     Args:
-        prompt: template of the messages; None: continue the bare text of a problem, without a chat template.
-        engine: an engine that already holds the policy; None: load the policy.
-        verifier: an open verifier, which is not closed; None: start one with `workers` workers.
+        prompt: template of the messages; None: continue the bare text of a problem.
+        engine: an engine that holds the policy; None: load the policy.
+        verifier: an open verifier, which stays open; None: start one with `workers` workers.
         token_ids: keep the tokens, for training.
     """
     engine = engine or engine_for(policy)
@@ -142,11 +139,9 @@ def draw_rollouts(
 def with_rewards(
     rollouts: pd.DataFrame, problems: Sequence[Problem], reward: Section, *, seed: int, stream: str, verifier: Verifier
 ) -> pd.DataFrame:
-    """Add rewards to rollouts, with statuses and details unless the reward is the default; raises the errors of
-    `judge`.
+    """Add rewards to rollouts, with statuses and details unless the reward is the default; raises as `judge`.
 
-    A judgement depends on the rollout's group, its position in the group and the seed, so existing rollouts can be
-    judged by another reward without a model.
+    A judgement depends on the rollout's group, its position in it and the seed, so another reward needs no model.
 
     Args:
         rollouts: whole groups, by problem_id.
@@ -174,7 +169,6 @@ def with_rewards(
 def completed(
     engine: Engine, problems: Sequence[Problem], prompt: Prompt | None, decoding: Decoding
 ) -> Iterator[tuple[Problem, Request, int, Completion]]:
-    """Yield every completion with its problem, its request, and its number among the samples."""
     requests = [engine.request(p.problem_id, conversation(p, prompt) if prompt else p.prompt) for p in problems]
     for problem, request, completions in zip(problems, requests, engine.generate(requests, decoding), strict=True):
         for sample, completion in enumerate(completions):
@@ -182,5 +176,5 @@ def completed(
 
 
 def well_formed(text: str) -> str:
-    """Make text encodable in UTF-8: a lone surrogate becomes a question mark."""
+    """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
     return text.encode("utf-8", "replace").decode()

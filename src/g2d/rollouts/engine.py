@@ -1,4 +1,4 @@
-"""Interface of engines, which render conversations and complete prompts, and the base class of those with a model."""
+"""Interface of engines, which render conversations and complete prompts."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ class Decoding:
     samples_per_prompt: int
     temperature: float
     top_p: float
-    max_completion_length: int  # tokens
-    batch_size: int  # completions generated together by transformers
+    max_completion_length: int
+    batch_size: int  # completions that transformers generates together
     seed: int
-    token_budgets: tuple[int, ...] = ()  # also return the text of the first b tokens, for each budget b
+    token_budgets: tuple[int, ...] = ()  # also return the text of the first b tokens, for each b
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt to complete; its random numbers depend on problem_id."""
-
     problem_id: str
     prompt_text: str
     prompt_ids: tuple[int, ...] | None = None  # None: tokenize the text
@@ -34,44 +32,35 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One sample from an engine."""
-
     text: str
     token_count: int
     finish_reason: FinishReason
     prefixes: Mapping[int, str] = field(default_factory=dict)  # text at every token budget that cuts this completion
-    # Includes the token that ended the completion. None if only text was recorded.
+    # Includes the token that ended it; None if only text was recorded.
     prompt_ids: tuple[int, ...] | None = None
     token_ids: tuple[int, ...] | None = None
 
 
-Drawn = tuple[list[int], FinishReason]  # (tokens of a completion, reason why it ended)
+Drawn = tuple[list[int], FinishReason]
 
 
 class Engine(Protocol):
-    """Generates completions of rendered prompts."""
-
     name: str
 
     def render(self, shown: Messages | str) -> str:
-        """Render the exact text that the policy continues.
-
-        It is a conversation in the model's chat template, up to the assistant's turn, or a text as the beginning of a
+        """Render the text that the policy continues: a conversation in the chat template, or the beginning of a
         document.
         """
 
     def request(self, problem_id: str, shown: Messages | str) -> Request:
-        """Build the request for a conversation or text; special tokens inside it are treated as plain text."""
+        """Build the request; special tokens inside the text are plain text."""
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
         """Generate `samples_per_prompt` completions for every request, in order."""
 
 
 class ModelEngine:
-    """Base class of engines that hold a model.
-
-    `context` is the model's name for messages and its longest sequence in tokens, None if not stated.
-    """
+    """Base class of engines that hold a model. `context` is the model's name and its longest sequence."""
 
     def __init__(self, tokenizer: Any, end_ids: Iterable[int], context: tuple[str, int | None]) -> None:
         self.tokenizer = tokenizer
@@ -79,7 +68,6 @@ class ModelEngine:
         self.context = context
 
     def render(self, shown: Messages | str) -> str:
-        """See `Engine`."""
         return document(self.tokenizer, shown) if isinstance(shown, str) else render(self.tokenizer, shown)
 
     def request(self, problem_id: str, shown: Messages | str) -> Request:
@@ -91,7 +79,6 @@ class ModelEngine:
         return Request(problem_id, self.render(shown), tuple(ids))
 
     def tokens_of(self, requests: Iterable[Request]) -> list[list[int]]:
-        """Tokens of the prompts."""
         return [
             token_ids(self.tokenizer, [request.prompt_text])[0]
             if request.prompt_ids is None
@@ -100,7 +87,7 @@ class ModelEngine:
         ]
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """See `Engine`; a ValueError names a problem that does not fit the model together with its completion."""
+        """See `Engine`; a ValueError names a problem that does not fit the model with its completion."""
         if not requests:
             return []
         prompts = self.tokens_of(requests)
@@ -121,22 +108,17 @@ class ModelEngine:
         def text(part: list[int]) -> str:
             return str(self.tokenizer.decode(part, skip_special_tokens=True))
 
-        # Tokens do not depend on the budget, so a completion with a smaller one is a prefix of this one.
+        # Tokens do not depend on the budget: a completion with a smaller one is a prefix.
         cut = {budget: text(tokens[:budget]) for budget in decoding.token_budgets if budget < len(tokens)}
         whole = text(tokens[:-1] if reason == "stop" else tokens)
-        # The end-of-turn token was generated too, so it counts.
+        # The end-of-turn token counts, since it was generated.
         return Completion(whole, len(tokens), reason, cut, prompt, tuple(tokens))
 
 
 def require_room(
     prompts: Sequence[Sequence[int]], names: Sequence[str], budget: int, context: tuple[str, int | None]
 ) -> None:
-    """Raise a ValueError that names the longest prompt if a completion of `budget` tokens does not fit after it.
-
-    Args:
-        names: names of the prompts, for the message.
-        context: as in `ModelEngine`.
-    """
+    """Raise a ValueError that names the longest prompt if `budget` tokens do not fit after it."""
     model, limit = context
     longest = max(range(len(prompts)), key=lambda i: len(prompts[i]), default=None)
     if limit is not None and longest is not None and len(prompts[longest]) + budget > limit:

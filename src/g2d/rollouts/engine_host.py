@@ -2,9 +2,8 @@
 
     python -m g2d.rollouts.engine_host SOCKET RUN KEEP_ALIVE       started by the first job that generates
 
-Each job has one connection at a time. The process exits after `keep_alive` seconds without a job, when its Snakemake
-ends, or when a job needs the GPU for something else (`run_process.release`). docs/performance.md says which policies
-share the engine.
+It exits after `keep_alive` seconds without a job, when its Snakemake ends, or when a job needs the GPU for something
+else (`run_process.release`).
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from g2d.rollouts.settings import EngineSettings
 class SharedEngine(RemoteEngine):
     """Client of the run's shared engine, which is started if needed; `expected` are keywords of `VllmEngine`.
 
-    Each request has a connection of its own, except that a generation uses the one of its `request`. Connecting waits
-    until no other job is connected.
+    Each request has its own connection, but a generation uses the one of its `request`. Connecting waits until no other
+    job is connected.
     """
 
     def __init__(self, run: str, policy: Policy, settings: EngineSettings, **expected: int | None) -> None:
@@ -42,7 +41,6 @@ class SharedEngine(RemoteEngine):
 
     def connect(self) -> None:
         """Wait for a connection; raises a RuntimeError if the process cannot be started."""
-        # The engine process prints to this job's log.
         connected = connect(__name__, socket_of(self._run), self._run, self._settings.keep_alive)
         self.connection, (self.host, log) = connected
         self.died = (
@@ -70,14 +68,12 @@ class SharedEngine(RemoteEngine):
 
 
 class SharedEngineServer(EngineServer):
-    """The process that holds the engine and serves one job after another."""
-
     def __init__(self, socket: Path, keep_alive: int, lock: IO[str]) -> None:
         super().__init__()
         self._socket = socket
         self._keep_alive = keep_alive
         self._lock = lock
-        self._scratch = tempfile.TemporaryDirectory(prefix="g2d-engine-", ignore_cleanup_errors=True)  # merged weights
+        self._scratch = tempfile.TemporaryDirectory(prefix="g2d-engine-", ignore_cleanup_errors=True)
         name_scratch(lock, self._scratch.name)
         tempfile.tempdir = self._scratch.name
         self._listener = listen(socket)
@@ -86,7 +82,6 @@ class SharedEngineServer(EngineServer):
         self._holds: object = None
 
     def serve(self) -> NoReturn:
-        """Serve one job after another, until `leave`."""
         signal.signal(signal.SIGTERM, lambda *_: self.leave())
         threading.Thread(target=self._end_when_idle, daemon=True).start()
         while True:
@@ -94,7 +89,7 @@ class SharedEngineServer(EngineServer):
                 continue
             with self._guard:
                 self._idle_since = None
-            with suppress(EOFError, ConnectionError), connection:  # the job has finished or died
+            with suppress(EOFError, ConnectionError), connection:
                 connection.send((os.getpid(), str(Path("/proc/self/fd/2").readlink())))
                 self.answer(connection)
                 self.leave()  # a retry starts a new process
@@ -119,14 +114,13 @@ class SharedEngineServer(EngineServer):
         )
         if self.engine is None or needs != self._holds:
             self.engine, self._holds = wanted, needs  # starting the new engine closes the old one
-        else:  # the weights are the same, but the chat template may differ
+        else:  # same weights, but perhaps another chat template
             self.engine.tokenizer, self.engine.end_ids = wanted.tokenizer, wanted.end_ids
             if merged is None:
                 self.engine.serve(policy)
         self.engine.forget_prompts()
 
     def leave(self) -> NoReturn:
-        """Exit now, from any thread, and clean up."""
         self._socket.unlink(missing_ok=True)
         self._scratch.cleanup()
         Path(self._lock.name).unlink(missing_ok=True)  # last: a new engine process can start from here on
@@ -143,17 +137,15 @@ class SharedEngineServer(EngineServer):
 
 
 def fingerprint(folder: str | Path) -> tuple[object, ...]:
-    """Identify the weights in a folder without reading them.
-
-    It includes the time of the last inode change, which `cp -p` and `touch` cannot set.
+    """Identify the weights in a folder without reading them, by inode change times too: `cp -p` and `touch` cannot set
+    them.
     """
     files = sorted(Path(folder).glob("*.safetensors"))
     return str(Path(folder).resolve()), *((file.name, *identity(file)) for file in files)
 
 
 def main(socket: Path, run: str, keep_alive: int) -> None:
-    """Run the engine process, unless one is already running."""
-    os.environ.pop(RUN, None)  # this process does not share an engine or ask for its release
+    os.environ.pop(RUN, None)  # do not share an engine or ask for its release
     if (lock := only_one(socket.with_suffix(".lock"))) is not None:
         server = SharedEngineServer(socket, keep_alive, lock)
         when_ends(run, server.leave)

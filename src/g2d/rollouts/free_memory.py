@@ -1,7 +1,5 @@
-"""Check that a GPU has the memory that vLLM will request, and report what occupies it otherwise.
-
-vLLM requests a share of the whole card and does not start if less is free. Unused tensors of a trainer and the engine
-of the previous job are freed first.
+"""Check that a GPU has the memory that vLLM requests, a share of the whole card, and name the processes that occupy
+it.
 """
 
 from __future__ import annotations
@@ -13,8 +11,7 @@ GIB = 2**30
 
 
 def free_unused() -> None:
-    """Free GPU memory of unused objects; a trainer has reference cycles, so its memory is only freed by the
-    collector."""
+    """Free GPU memory of unused objects; a trainer's reference cycles keep it until the collector runs."""
     import torch
 
     gc.collect()
@@ -22,10 +19,7 @@ def free_unused() -> None:
 
 
 def require_free(share: float) -> None:
-    """Free unused memory, and raise a RuntimeError if a share of the first visible card is still not free.
-
-    The message lists the processes that occupy the card.
-    """
+    """Free unused memory; raise a RuntimeError that lists the card's processes if a share is still not free."""
     import torch
 
     free_unused()
@@ -51,10 +45,6 @@ def _users(own_tensors: int) -> str:
 
 
 def processes() -> list[tuple[int, int | None]]:
-    """PID and bytes of every process on the card; bytes are None if the driver does not report them.
-
-    Empty if NVML is not available, as in some containers.
-    """
     try:
         import pynvml
         import torch
@@ -62,6 +52,6 @@ def processes() -> list[tuple[int, int | None]]:
         pynvml.nvmlInit()
         card = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
         running = pynvml.nvmlDeviceGetComputeRunningProcesses(card)
-    except Exception:  # NVML raises many types, and the result is only used in a message
+    except Exception:  # NVML raises many types, and only a message needs the result
         return []
     return [(process.pid, process.usedGpuMemory) for process in running]

@@ -1,8 +1,7 @@
 """Positive and negative rollouts by reward, for regimes that train on pairs, groups or single rollouts.
 
 A binary reward is the label. For a scalar reward, a prompt's best rollouts are positive and its worst are negative
-("Bridging Offline and Online RL", arXiv 2506.21495, section 4.2). All others, and rollouts without a reward, are
-neither.
+("Bridging Offline and Online RL", arXiv 2506.21495, section 4.2); others, and rollouts without a reward, are neither.
 """
 
 from __future__ import annotations
@@ -16,25 +15,21 @@ if TYPE_CHECKING:
 
 
 def is_binary(rewards: pd.Series) -> bool:
-    """Return whether all rewards are 0, 1 or missing."""
     return bool(rewards.dropna().isin((0, 1)).all())
 
 
 def is_open_ended(rollouts: pd.DataFrame) -> pd.Series:
-    """Mask of the rollouts of open-ended problems."""
     return rollouts["verdict"] == NO_REFERENCE
 
 
 def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
-    """Labels of rollouts: True for positive, False for negative, NA for neither.
-
-    The result has the index of `rollouts`, which must be unique. NaN means no reward.
+    """Return True for positive, False for negative and NA for other rollouts, with their (unique) index.
 
     Args:
-        margin: smallest difference between the best and the worst scalar reward of a prompt; None: above 0.
+        margin: smallest difference between a prompt's best and worst scalar reward; None: above 0.
     """
     open_ended = is_open_ended(rollouts)
-    if open_ended.any() and not open_ended.all():  # a mixed batch: label each kind by its reward
+    if open_ended.any() and not open_ended.all():
         verifiable = labels(rollouts[~open_ended])
         return labels(rollouts[open_ended], margin).reindex(rollouts.index).where(open_ended, verifiable)
     reward = rollouts["reward"]
@@ -47,9 +42,9 @@ def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
 
 
 def lengths(rollouts: pd.DataFrame) -> tuple[float | None, float | None]:
-    """Mean length in tokens of positive and of negative rollouts; None if there are none.
+    """Return the mean length in tokens of positive and of negative rollouts; None without any.
 
-    A mixed batch uses only its open-ended prompts. If positive rollouts are longer, the reward favours length.
+    A mixed batch uses only its open-ended prompts.
     """
     open_ended = is_open_ended(rollouts)
     if open_ended.any():

@@ -2,9 +2,9 @@
 
     y+ ~ U({y_i : r_i = 1}),   y- ~ U({y_i : r_i = 0})
 
-For a scalar reward, one of the best rollouts is chosen and one of the worst rejected (`labels`). There is one pair per
-pairable prompt; further pairs are sampled from the other combinations of a right and a wrong rollout. Draws depend on a
-hash of seed and problem_id, so a prompt's pair does not depend on other prompts or on library versions.
+For a scalar reward, one of the best rollouts is chosen and one of the worst rejected (`labels`). Further pairs of a
+prompt are sampled from the other combinations. Draws depend on a hash of seed and problem_id, so a prompt's pair does
+not depend on other prompts or library versions.
 """
 
 from __future__ import annotations
@@ -31,17 +31,15 @@ class PairTokens(TypedDict, total=False):
     prompt_ids: list[int]
     chosen_ids: list[int]
     rejected_ids: list[int]
-    tokenizer_sha256: str  # as in `Rollout`
+    tokenizer_sha256: str
 
 
 class Pair(PairTokens):
-    """One row of a preference data set in TRL's format, with its origin."""
-
     prompt: Messages
     chosen: Messages
     rejected: Messages
     problem_id: str
-    p_hat: float  # share of rollouts that may be chosen, 0 < p_hat < 1; share of correct ones if binary
+    p_hat: float  # share of rollouts that may be chosen, 0 < p_hat < 1
     chosen_sample: int
     rejected_sample: int
 
@@ -60,7 +58,7 @@ def build_pairs(
 ) -> list[Pair]:
     """Sample the pairs of every pairable prompt.
 
-    Raises a ValueError if no prompt is pairable, or `problems` lacks a problem of the rollouts.
+    Raises a ValueError if no prompt is pairable or a rollout's problem is missing.
 
     Args:
         rollouts: the harvest, in any order. The pairs have tokens if every row has them.
@@ -69,7 +67,7 @@ def build_pairs(
         truncated_chosen, margin: as in the section `pairs`.
     """
     require_known_problems(rollouts, problems)
-    drawn: dict[str, dict[int, Any]] = defaultdict(dict)  # by problem_id and sample
+    drawn: dict[str, dict[int, Any]] = defaultdict(dict)
     counts = rollouts.dropna(subset="reward").groupby("problem_id").size()
     labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="label").sort_values("sample")
     for row in labelled.to_dict("records"):
@@ -120,13 +118,11 @@ def build_pairs(
 
 
 def require_known_problems(rollouts: pd.DataFrame, problems: Sequence[Problem]) -> None:
-    """Raise a ValueError if a rollout belongs to none of these problems."""
     if unknown := sorted(set(rollouts["problem_id"]) - {problem.problem_id for problem in problems}):
         raise ValueError(f"rollouts of {unknown[0]!r}, which is not among the {len(problems)} problems given")
 
 
 def combinations_of(name: str, right: Sequence[int], wrong: Sequence[int], seed: int) -> Iterator[tuple[int, int]]:
-    """Iterate over all combinations of a right and a wrong `sample` of a prompt, in random order."""
     first = (
         right[uniform(seed, name, "chosen") % len(right)],
         wrong[uniform(seed, name, "rejected") % len(wrong)],
@@ -137,7 +133,6 @@ def combinations_of(name: str, right: Sequence[int], wrong: Sequence[int], seed:
 
 
 def truncated_sides(pairs: Sequence[Pair], rollouts: pd.DataFrame) -> tuple[int, int]:
-    """Numbers of pairs whose chosen completion, and whose rejected completion, used up its token budget."""
     cut = rollouts[rollouts["finish_reason"] == "length"]
     truncated = set(zip(cut["problem_id"], cut["sample"], strict=True))
     return (
@@ -147,18 +142,16 @@ def truncated_sides(pairs: Sequence[Pair], rollouts: pd.DataFrame) -> tuple[int,
 
 
 def subsample(pairs: Sequence[Pair], n: int, seed: int) -> list[Pair]:
-    """Select a uniform subset of n pairs in their order: the N-matched control of Table 3.
+    """Return a uniform subset of n pairs in their order: the N-matched control of Table 3.
 
-    Subsets with the same seed are nested. All pairs of a prompt are kept or dropped together, except for the last
-    prompt.
+    Subsets with the same seed are nested. A prompt's pairs stay together, except for the last prompt's.
     """
     ranked = sorted(range(len(pairs)), key=lambda i: uniform(seed, pairs[i]["problem_id"], "subsample"))
     return [pairs[i] for i in sorted(ranked[:n])]
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
-    """Read pairs from JSONL, which `datasets.load_dataset("json", ...)` can read too; a ValueError names file and
-    line."""
+    """Read pairs from JSONL; a ValueError names file and line."""
     pairs: list[Pair] = []
     for number, line in read_lines(path):
         try:
@@ -177,5 +170,5 @@ def read_pairs(path: str | Path) -> list[Pair]:
 
 
 def uniform(seed: int, problem_id: str, purpose: str) -> int:
-    """A uniform 256-bit integer; taken modulo n, its bias is below n / 2^256."""
+    """Return a uniform 256-bit integer; modulo n, its bias is below n / 2^256."""
     return int.from_bytes(hashlib.sha256(f"{seed}\0{purpose}\0{problem_id}".encode()).digest())

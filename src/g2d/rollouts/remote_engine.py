@@ -1,4 +1,4 @@
-"""An engine in another process: requests and answers over a connection, and accounting of what each answer cost."""
+"""An engine in another process: requests and answers over a connection, with the cost of each answer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ if TYPE_CHECKING:
     from g2d.rollouts.settings import EngineSettings
     from g2d.rollouts.vllm_engine import VllmEngine
 
-OWN = ("open", "leave")  # methods of the process that holds the engine; all others are methods of the engine
+OWN = ("open", "leave")  # methods of the process; all others are the engine's
 
 
 class RemoteEngine:
-    """Client of a vLLM engine in another process, with the interface of `Engine`; it needs no torch or transformers.
-
-    `died` is the error message if that process exits.
+    """Client with the interface of `Engine`; it needs no torch. `died` is the error message if the other process
+    exits.
     """
 
     name = "vllm"
@@ -30,24 +29,16 @@ class RemoteEngine:
         self.died = died
 
     def render(self, shown: Any) -> str:
-        """See `Engine`."""
         return str(self.ask("render", shown))
 
     def request(self, problem_id: str, shown: Any) -> Any:
-        """See `Engine`."""
         return self.ask("request", problem_id, shown)
 
     def generate(self, requests: Any, decoding: Any) -> Any:
-        """See `Engine`."""
         return self.ask("generate", requests, decoding)
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Run a method in the other process and return its result.
-
-        Raises:
-            ValueError: raised by the method.
-            RuntimeError: the method failed otherwise, or the process died.
-        """
+        """Run a method in the other process; ValueErrors are its own, a RuntimeError is any other failure."""
         assert self.connection is not None
         try:
             self.connection.send((method, arguments))
@@ -60,13 +51,11 @@ class RemoteEngine:
         return answer
 
     def close(self) -> None:
-        """Close the connection."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
 
     def pay(self, spent: Elsewhere) -> None:
-        """Record the resources that a call used."""
         charge(spent)
 
 
@@ -76,19 +65,15 @@ class EngineServer:
     def __init__(self, name: str = "") -> None:
         self.engine: VllmEngine | None = None
         self._name = name
-        self._billed = 0.0  # CPU seconds already reported
+        self._billed = 0.0
 
     def open(self, policy: Policy, settings: EngineSettings, keywords: dict[str, Any]) -> None:
-        """Make the engine; `keywords` are those of `VllmEngine`."""
         from g2d.rollouts.vllm_engine import VllmEngine
 
         self.engine = VllmEngine(policy, settings, **keywords)
 
     def answer(self, connection: Connection) -> None:
-        """Answer requests until the engine fails, since the state of vLLM is then unknown.
-
-        Raises an EOFError or OSError if the client has closed the connection or died.
-        """
+        """Answer requests until the engine fails; an EOFError or OSError if the client has gone."""
         failed: Exception | None = None
         while not isinstance(failed, RuntimeError):
             method, arguments = connection.recv()

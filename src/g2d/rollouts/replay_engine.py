@@ -1,6 +1,6 @@
 """An engine that replays recorded completions.
 
-A JSONL or Parquet file has a column `completion` and either `problem_id` or `prompt` (the problem text). It may have
+A JSONL or Parquet file has a column `completion` and either `problem_id` or `prompt` (the problem text), perhaps
 `finish_reason` (stop or length) and `token_count`. Rows of one problem are its samples, in file order.
 """
 
@@ -21,8 +21,6 @@ from g2d.rollouts.rollout import FinishReason
 
 
 class ReplayEngine:
-    """Looks up completions instead of generating them."""
-
     name = "replay"
 
     def __init__(self, path: str | Path) -> None:
@@ -42,12 +40,10 @@ class ReplayEngine:
         return shown if isinstance(shown, str) else shown[-1]["content"]
 
     def request(self, problem_id: str, shown: Messages | str) -> Request:
-        """See `Engine`; the request has no tokens."""
         return Request(problem_id, self.render(shown))
 
     def generate(self, requests: Sequence[Request], decoding: Decoding) -> list[list[Completion]]:
-        """Return the first `samples_per_prompt` recorded completions of every request; a ValueError names a problem
-        with too few."""
+        """Return the first `samples_per_prompt` recorded completions; a ValueError names a problem with too few."""
         drawn = []
         for request in requests:
             recorded = self.completions.get(request.problem_id if self.by == "problem_id" else request.prompt_text, [])
@@ -61,11 +57,7 @@ class ReplayEngine:
 
 
 def read_recorded(path: Path) -> list[dict[str, Any]]:
-    """Read a file of recorded completions, one row per completion.
-
-    Raises a ValueError that names the file if it is unreadable or empty, or the row if a column is missing or has the
-    wrong type.
-    """
+    """Read a file of recorded completions; a ValueError names the file, and the row with a missing or wrong value."""
     if path.suffix == ".parquet":
         numbered, place = [*enumerate(_parquet_rows(path), 1)], f"{path}, row"
     else:
@@ -94,7 +86,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _parquet_rows(path: Path) -> list[dict[str, Any]]:
-    """Read the rows of a file, without null and NaN values."""
     try:
         rows = pyarrow.parquet.read_table(path).to_pylist()
     except Exception as error:  # pyarrow raises several unrelated types

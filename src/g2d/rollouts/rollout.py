@@ -1,4 +1,4 @@
-"""`Rollout`: one completion of one prompt with its verdict; its Parquet format, and shards drawn by several jobs."""
+"""`Rollout`: one completion of one prompt with its verdict; its Parquet format and shards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FinishReason = Literal["stop", "length"]
 class Rollout:
     """One completion.
 
-    `reward` is for training: 1 for the verdict `correct` and else 0, or the value of another reward (`g2d.rewards`).
+    `reward` is for training: 1 for the verdict `correct` and else 0, or another reward's value (`g2d.rewards`).
     `verdict` is always the verifier's.
     """
 
@@ -31,32 +31,32 @@ class Rollout:
     level: int | None
     reference_answer: str | None  # None for an open-ended problem
     sample: int  # 0 .. G'-1 within the prompt
-    prompt_text: str  # exact text given to the policy, with the chat template
+    prompt_text: str
     completion_text: str
     token_count: int
     finish_reason: FinishReason
     verdict: Verdict
     reward: float  # NaN unless `reward_status` is `judged`
     extracted_answer: str | None
-    disputed: bool  # whether the verifier's second opinion contradicts the verdict
+    disputed: bool  # the verifier's second opinion contradicts the verdict
     engine: str
-    temperature: float  # 0 means greedy
+    temperature: float
     seed: int
     policy_id: str
-    budget_verdicts: str | None = None  # JSON: token budget -> verdict on the completion cut there (`at_budgets`)
+    budget_verdicts: str | None = None  # JSON: token budget -> verdict on the completion cut there
     reward_status: str | None = None  # `g2d.rewards.reward.Status`; absent with the default reward
-    reward_details: str | None = None  # JSON of `Judgement.details`; absent with the default reward
-    # Absent from rollouts that are not used for training, and from files of 0.1.0 (`g2d.rollouts.tokens`).
+    reward_details: str | None = None
+    # Absent unless used for training, and from files of 0.1.0 (`g2d.rollouts.tokens`).
     prompt_ids: tuple[int, ...] | None = None
     completion_ids: tuple[int, ...] | None = None  # including the token that ended the completion
     tokenizer_sha256: str | None = None  # see `g2d.policies.policy.tokenizer_sha256`
-    cluster: str | None = None  # `Problem.cluster`; absent without clusters
+    cluster: str | None = None
 
 
 COLUMNS = tuple(field.name for field in fields(Rollout))
 BUDGET_VERDICTS = "budget_verdicts"  # set by evaluations; otherwise null, and absent from the oldest files
 OF_REWARDS = ("reward_status", "reward_details")
-IDS = ("prompt_ids", "completion_ids")  # lists of int32
+IDS = ("prompt_ids", "completion_ids")
 OF_TOKENS = (*IDS, "tokenizer_sha256")
 CLUSTER = "cluster"
 LEFT_OUT = (*OF_REWARDS, *OF_TOKENS, CLUSTER)  # omitted from files if empty
@@ -65,7 +65,7 @@ TEXTLESS = (*(name for name in COLUMNS if name not in ("prompt_text", "completio
 
 
 def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
-    """Convert to a frame in the same order; empty columns of `LEFT_OUT` are dropped, `IDS` are arrays of int32."""
+    """Convert to a frame, without empty columns of `LEFT_OUT`; `IDS` are arrays of int32."""
     import numpy as np
     import pandas as pd
 
@@ -76,23 +76,20 @@ def to_frame(rollouts: Sequence[Rollout]) -> pd.DataFrame:
 
 
 def without_unused(frame: pd.DataFrame) -> pd.DataFrame:
-    """Drop empty columns of `LEFT_OUT`."""
     return frame.drop(columns=[name for name in LEFT_OUT if name in frame and frame[name].isna().all()])
 
 
 def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout]) -> None:
-    """Write a Parquet file."""
     frame = to_frame(rollouts) if isinstance(rollouts, Sequence) else rollouts
     kept = without_unused(frame)
     order = [*(name for name in COLUMNS if name in kept), *(name for name in kept if name not in COLUMNS)]
-    with atomic(path) as draft:  # fixed column order, so that merged shards have the same bytes as an unsharded file
+    with atomic(path) as draft:  # fixed column order: merged shards have the same bytes as an unsharded file
         kept[order].to_parquet(draft, index=False)
 
 
 def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
-    """Read columns as a frame; columns of `LEFT_OUT` may be missing from the file.
-
-    Raises a ValueError that names the file if it is not Parquet or lacks another column.
+    """Read columns; those in `LEFT_OUT` may be missing. A ValueError names a file that lacks others or is not
+    Parquet.
     """
     import pandas as pd
     import pyarrow.parquet
@@ -111,7 +108,7 @@ def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.Data
 
 
 def at_budgets(rollouts: pd.DataFrame) -> dict[int, pd.Series]:
-    """Verdicts at each evaluated token budget, ascending, indexed like the rollouts; empty without budgets.
+    """Return verdicts by token budget, ascending, indexed like the rollouts; empty without budgets.
 
     Raises a ValueError if rows have different budgets.
     """
@@ -128,9 +125,8 @@ def at_budgets(rollouts: pd.DataFrame) -> dict[int, pd.Series]:
 
 
 def shard(problems: Sequence[Problem], index: int, count: int) -> list[Problem]:
-    """Problems of shard `index` of `count`, counted from 1: every `count`-th, since problems are often sorted by level.
-
-    Raises a ValueError if there are fewer problems than shards.
+    """Return every `count`-th problem from `index` (1 to `count`); a ValueError if there are fewer problems than
+    shards.
     """
     if len(problems) < count:
         raise ValueError(f"{len(problems)} problems cannot be split into {count} shards: lower it in engine.shards")
@@ -138,9 +134,8 @@ def shard(problems: Sequence[Problem], index: int, count: int) -> list[Problem]:
 
 
 def merge_shards(files: Sequence[str | Path], problems: Sequence[Problem]) -> pd.DataFrame:
-    """Merge the rollouts of all shards, ordered by problem and sample.
+    """Merge the rollouts of all shards, ordered by problem and sample; the number of shards does not matter.
 
-    The rows are the same for any number of shards, since a rollout does not depend on the other prompts of its job.
     Raises a ValueError that names a shard if it cannot be read or has other problems.
     """
     import pandas as pd

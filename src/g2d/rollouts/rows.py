@@ -1,8 +1,8 @@
 """The rows of a batch on the device: keys and values, sampled tokens, and the step that samples a token.
 
-Every row is written from column 0 at its current position, and a mask hides unused columns. So the tensors of a step
-keep their shapes while the number of visible columns (`width`) stays the same, and no step waits for the host. Tokens
-that all prompts start with may be stored once, as a prefix without columns.
+Every row is written from column 0, and a mask hides unused columns. So the tensors of a step keep their shapes while
+the number of visible columns (`width`) stays the same, and no step waits for the host. A prefix of all prompts may be
+stored once, without columns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_supported(model: Any) -> bool:
     config = model.config
     return (
         not config.is_encoder_decoder
-        and model._supports_attention_backend  # the mask alone determines causality
+        and model._supports_attention_backend  # only the mask determines causality
         and config._attn_implementation in ("sdpa", "eager")
         and "position_ids" in parameters(model)
         and kinds_of_layers(config) <= {FULL, SLIDING}
@@ -35,12 +35,10 @@ def is_supported(model: Any) -> bool:
 
 
 def kinds_of_layers(config: Any) -> frozenset[str]:
-    """Kinds of attention layers, by transformers' names."""
     return frozenset(get_layer_types_and_kwargs(config.get_text_config(decoder=True))[0])
 
 
 def parameters(model: Any) -> frozenset[str]:
-    """Argument names of a model's forward pass, with or without an adapter."""
     inner = getattr(model, "get_base_model", lambda: model)()
     return frozenset(inspect.signature(inner.forward).parameters)
 
@@ -51,14 +49,14 @@ def attends_by_row(model: Any) -> bool:
 
 
 def shares_keys(model: Any) -> bool:
-    """Return whether several query heads of a model share keys and values."""
     config = model.config.get_text_config(decoder=True)
     return (getattr(config, "num_key_value_heads", None) or config.num_attention_heads) < config.num_attention_heads
 
 
 class RowLayer(DynamicLayer):
-    """Keys and values of one layer, (rows, columns, heads, head size), and of the common prefix, (heads, tokens, head
-    size)."""
+    """Keys and values of one layer, (rows, columns, heads, head size), and of the prefix, (heads, tokens, head
+    size).
+    """
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -78,7 +76,6 @@ class RowLayer(DynamicLayer):
         return self.cache.width - 1
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
-        """Write one token of every row and return the visible columns."""
         return self._written(self.keys, key_states), self._written(self.values, value_states)
 
     def _written(self, states: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -97,26 +94,23 @@ class RowCache(Cache):
     def __init__(self, columns: int, by_row: bool = False) -> None:
         self.columns, self.width, self.by_row = columns, 1, by_row
         nowhere = torch.empty(0, dtype=torch.long)
-        self.places = (nowhere, nowhere)  # rows and columns that the step writes
-        self.prefix: DynamicCache | None = None  # a cache with one row
+        self.places = (nowhere, nowhere)
+        self.prefix: DynamicCache | None = None
         self.parts: list[RowLayer] = []
         super().__init__(layers=self.parts)
 
     @property
     def prefix_length(self) -> int:
-        """Number of tokens in the common prefix."""
         return 0 if self.prefix is None else int(self.prefix.get_seq_length())
 
     def prefix_of(self, rows: int) -> DynamicCache:
-        """Repeat the prefix for `rows` rows, to read prompts after it."""
         read = DynamicCache()
         for index, states in enumerate(self.prefix or ()):
             read.update(*(prefix.expand(rows, -1, -1, -1) for prefix in states[:2]), index)
         return read
 
     def write(self, rows: torch.Tensor, read: DynamicCache, which: torch.Tensor, padding: torch.Tensor, n: int) -> None:
-        """Write prompts into `rows` of n: row i gets prompt `which[i]` of `read`, without the prefix and left
-        padding."""
+        """Write prompts into `rows` of n: row i gets prompt `which[i]` of `read`, without prefix and left padding."""
         for index, states in enumerate(read):
             length = states[0].shape[2] - self.prefix_length
             if index == len(self.parts):
@@ -139,7 +133,6 @@ class RowCache(Cache):
         return RowLayer(self, keys, values, prefix)
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Keep some of the rows, in place: `rows[i]` becomes row i."""
         moving = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
         for part in self.parts:
             for states in (part.keys, part.values):
@@ -148,12 +141,12 @@ class RowCache(Cache):
 
 
 class Rows:
-    """The rows of a batch; each is free or holds an unfinished completion.
+    """Rows of a batch; each is free or holds an unfinished completion.
 
     Args:
         columns: most tokens of a prompt and its completion.
-        prefix: tokens that all prompts start with; they are read now and stored once, and count neither for `columns`
-            nor for the prompts of `join`. Only for a model that `attends_by_row`.
+        prefix: tokens that all prompts start with, read now and stored once; not counted in `columns` or the prompts of
+            `join`. Only for a model that `attends_by_row`.
     """
 
     def __init__(
@@ -175,9 +168,9 @@ class Rows:
         # The last column is for free rows, which keep sampling without advancing.
         self.tokens = zeros(rows, budget + 1)
         self.uniforms = zeros(rows, budget + 1, dtype=torch.float64)
-        self.counts = zeros(rows)  # tokens sampled
-        self.lengths = zeros(rows) + 1  # tokens of the prompt and sampled tokens
-        self.latest = zeros(rows)  # last sampled token, which the model has not read yet
+        self.counts = zeros(rows)
+        self.lengths = zeros(rows) + 1
+        self.latest = zeros(rows)  # last sampled token, not read yet
         self.by_row = attends_by_row(model) and (len(prefix) > 0 or shares_keys(model))
         self.cache = RowCache(columns, self.by_row)
         self.end_ids = torch.tensor(sorted(end_ids), dtype=torch.long, device=self.device)
@@ -196,8 +189,8 @@ class Rows:
     def step(self, width: int) -> None:
         """Sample the next token of every row that is not free.
 
-        Their tokens must be in the first `width` columns; if there are fewer columns, all are used, since the longest
-        row may have ended.
+        Their tokens must be in the first `width` columns; width is cut to the existing columns, since the longest row
+        may have ended.
         """
         at, width = self.lengths - 1, min(width, self.cache.columns)
         self.cache.width, self.cache.places = width, (self.every, at)
@@ -214,8 +207,7 @@ class Rows:
         self.draw(self.every, logits[:, -1])
 
     def _mask(self, width: int) -> Any:
-        """Additive mask for the prefix and a row's columns, (rows, 1, 1, prefix + width), by kind of layer if they
-        differ."""
+        """Additive mask, (rows, 1, 1, prefix + width), by kind of layer if they differ."""
         # Columns of the prefix come before column 0.
         columns = torch.arange(-self.cache.prefix_length, width, device=self.device)
         back = (self.lengths - 1).unsqueeze(-1) - columns
@@ -229,7 +221,7 @@ class Rows:
     def join(
         self, prompts: Sequence[Sequence[int]], rows: torch.Tensor, which: torch.Tensor, uniforms: torch.Tensor
     ) -> None:
-        """Read prompts and sample the first token of each row: row `rows[i]` gets prompt `which[i]`."""
+        """Read prompts and sample each row's first token: row `rows[i]` gets prompt `which[i]`."""
         longest = max(map(len, prompts))
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         padding, before = longest - lengths, self.cache.prefix_length
@@ -251,7 +243,6 @@ class Rows:
         self.draw(rows, logits[:, -1][which])
 
     def draw(self, rows: torch.Tensor, logits: torch.Tensor) -> None:
-        """Sample the next token of the given rows; free rows do not advance."""
         counts, going = self.counts[rows], ~self.free[rows]
         drawn = choose_tokens(logits, self.uniforms[rows, counts], self.decoding.temperature, self.decoding.top_p)
         self.tokens[rows, counts] = drawn
@@ -262,7 +253,6 @@ class Rows:
         self.free[rows] = ended | ~going
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Keep some of the rows: `rows[i]` becomes row i."""
         self.cache.keep(rows)
         for name in ("free", "tokens", "uniforms", "counts", "lengths", "latest"):
             setattr(self, name, getattr(self, name)[rows])

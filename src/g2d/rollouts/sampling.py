@@ -1,7 +1,6 @@
-"""The choice of a token: greedy, or by inverse transform from random numbers that belong to the rollout.
+"""The choice of a token: greedy, or by inverse transform from the rollout's random numbers.
 
-The random numbers depend on seed, problem and sample, so a rollout does not depend on the other prompts of its batch,
-shard or job.
+These depend on seed, problem and sample, so a rollout does not depend on the other prompts of its batch, shard or job.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import torch
 from g2d.rollouts.engine import Decoding
 
 LARGE = 4096  # vocabulary from which the cost per column matters; g2d's models have fewer than 300 words
-AT_ONCE = 2**19  # probabilities per part, on a CPU
+AT_ONCE = 2**19
 BLOCK = 256  # words whose probabilities are summed before the search
 
 
 def random_stream(decoding: Decoding, problem_id: str, sample: int) -> np.ndarray:
-    """Uniform numbers for the tokens of one rollout, shape (max_completion_length,); zeros if greedy."""
+    """Return uniform numbers for one rollout's tokens, shape (max_completion_length,); zeros if greedy."""
     if decoding.temperature == 0:
         return np.zeros(decoding.max_completion_length)
     digest = hashlib.shake_256(f"{decoding.seed}/{problem_id}/{sample}".encode()).digest(
@@ -29,21 +28,21 @@ def random_stream(decoding: Decoding, problem_id: str, sample: int) -> np.ndarra
 
 
 def request_seed(seed: int, problem_id: str) -> int:
-    """Seed of a problem's first sample, with 62 bits because further samples add to it."""
+    """Return the seed of a problem's first sample: 62 bits, because further samples add to it."""
     digest = hashlib.sha256(f"{seed}/{problem_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 2
 
 
 def has_large_vocabulary(words: int) -> bool:
-    """Return whether to sample with fewer sums for this number of words; the results differ in the last bits."""
+    """Return whether to sample with fewer sums; the results differ in the last bits."""
     return words >= LARGE
 
 
 def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float, top_p: float) -> torch.Tensor:
     """Choose the next token of every row, shape (rows,).
 
-    The uniform number is looked up in the cumulative distribution in vocabulary order, which hardly changes with the
-    last bits of the logits. In the order of probability, two nearly tied tokens would swap places.
+    The uniform number is looked up in the cumulative distribution in vocabulary order, where last bits of the logits
+    hardly matter. In the order of probability, two nearly tied tokens would swap places.
 
     Args:
         logits: (rows, vocabulary).
@@ -53,7 +52,7 @@ def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: flo
     if temperature == 0:
         return logits.argmax(dim=-1)
     if top_p == 1 and has_large_vocabulary(logits.shape[-1]):
-        # Use a few rows at a time on a CPU, so that they fit into its cache and memory is reused.
+        # On a CPU, a few rows at a time fit into the cache and reuse memory.
         rows = len(logits) if logits.is_cuda else max(1, AT_ONCE // logits.shape[-1])
         parts = zip(logits.split(rows), uniforms.split(rows), strict=True)
         return torch.cat([_chosen_by_blocks(*part, temperature) for part in parts])
@@ -66,13 +65,12 @@ def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: flo
 
 
 def _chosen(masses: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Column of every row whose mass contains its uniform number, and the position within that mass, in [0, 1).
+    """Return each row's column whose mass contains its uniform number, and the position within it, in [0, 1).
 
     Args:
         masses: (rows, columns), float64.
     """
     cumulative = masses.cumsum(dim=-1)
-    # The uniform number is below 1, so the target is below the total mass and a token is found.
     targets = uniforms.unsqueeze(-1) * cumulative[:, -1:]
     chosen = torch.searchsorted(cumulative, targets, right=True)
     mass = masses.gather(-1, chosen)
@@ -81,7 +79,7 @@ def _chosen(masses: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor,
 
 
 def _chosen_by_blocks(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Same as `choose_tokens` up to rounding: search for a block of the vocabulary first, then a token in it."""
+    """Same as `choose_tokens` up to rounding: search for a block of the vocabulary, then a token in it."""
     rows, words = logits.shape
     masses = logits.float()
     masses = (masses - masses.amax(dim=-1, keepdim=True)).div_(temperature).exp_()

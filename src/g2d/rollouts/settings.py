@@ -1,4 +1,4 @@
-"""Engines and sampling: the keys of `engine`, `calibration`, `harvest`, `pairs`, `evaluation`."""
+"""Keys of `engine`, `calibration`, `harvest`, `pairs` and `evaluation`."""
 
 from __future__ import annotations
 
@@ -24,28 +24,26 @@ class EngineSettings(Section):
     name: Literal["transformers", "vllm"] = key("transformers", "vllm is faster and needs its own package.")
     adapters: Literal["auto", "merge", "merge_bfloat16", "lora"] = key(
         "auto",
-        "Adapters in vLLM: merged into float32 weights (merge; twice the memory) or bfloat16 weights with "
-        "stochastic rounding (merge_bfloat16), or applied at every step (lora). auto: merge on a CPU, lora on "
-        "a GPU.",
+        "Adapters in vLLM: merged into float32 weights (merge; twice the memory) or at random into bfloat16 "
+        "(merge_bfloat16), or applied (lora). auto: merge on a CPU, else lora.",
     )
-    tensor_parallel_size: int = key(1, "GPUs per frozen policy in vLLM; in GRPO, vLLM shares the trainer's GPU.", ge=1)
+    tensor_parallel_size: int = key(1, "GPUs per frozen policy in vLLM.", ge=1)
     gpu_memory_utilization: float = key(0.9, "Share of a GPU's memory for vLLM.", gt=0, le=1)
     training_gpu_memory_utilization: float = key(0.3, "The same during GRPO, beside the trainer.", gt=0, le=1)
     keep_alive: int = key(
         0,
-        "Time that a vLLM engine waits for the run's next job; 0: ends with its job.",
+        "Time that vLLM waits for the next job; 0: none.",
         unit="seconds",
         ge=0,
     )
     cuda_graph: bool = key(
         False,
-        "Generate with a CUDA graph in transformers. Not measured yet, so off.",
+        "Generate with a CUDA graph in transformers (not measured).",
     )
     shards: Shards = key(Shards(), "Jobs that generation is split into.")
 
     @property
     def identity(self) -> str:
-        """The part that finished results depend on; changing other keys re-runs nothing."""
         return self.name
 
 
@@ -56,7 +54,7 @@ class Sampling(Section):
     temperature: float = key(1.3, "Sampling temperature, tau.", paper="1.3", gt=0, le=5)
     top_p: float = key(1.0, "Nucleus sampling threshold.", gt=0, le=1)
     max_completion_length: int = key(512, "Token budget of a completion.", unit="tokens", paper="512 / 896", ge=1)
-    batch_size: int = key(64, "Completions per batch with transformers; ignored by vLLM.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
 
 
 class Calibration(Sampling):
@@ -64,18 +62,18 @@ class Calibration(Sampling):
 
     problems_per_level: int = key(200, "Problems per level, sampled from the pool.", paper="421 to 632", ge=1)
     levels: Literal["auto"] | list[int] = key(
-        "auto", "Levels to train on; auto: those with pass@1 in `window`.", paper="[2, 3, 4]"
+        "auto", "Levels to train on; auto: pass@1 in `window`.", paper="[2, 3, 4]"
     )
     sampled_levels: Literal["all", "pinned"] = key(
         "all",
-        "Sample all levels, or only those listed in `levels`.",
+        "Sample all levels, or only `levels`.",
         neutral="all",
     )
-    window: tuple[float, float] = key((0.3, 0.6), "Range of pass@1 in which a level is chosen.", paper="30 to 60 %")
+    window: tuple[float, float] = key((0.3, 0.6), "Range of pass@1 for levels.", paper="30 to 60 %")
     seed: Seed = key(0, "Seed of the problems and of the rollouts.")
     factorial_temperatures: list[Annotated[float, Field(gt=0, le=5)]] = key(
         [],
-        "Further temperatures for the same problems, to separate effects of level and temperature.",
+        "Further temperatures, to separate effects of level and temperature.",
         paper="confounded in Table 4 and A.1",
     )
 
@@ -128,14 +126,13 @@ class Pairs(Section):
     seed: Seed | None = key(None, "Seed of the sample; null: the run's seed.")
     truncated_chosen: Literal["keep", "avoid"] = key(
         "keep",
-        "Right but truncated rollouts: choose them like others (keep), or only if no right rollout is "
-        "complete (avoid).",
+        "Right but truncated rollouts: choose them like others (keep), or only if none is complete (avoid).",
         paper="keep",
         neutral="keep",
     )
     margin: float | None = key(
         None,
-        "Scalar reward: smallest difference between best and worst rollout of a prompt; null: any.",
+        "Scalar reward: smallest difference of a pair; null: any.",
         gt=0,
         neutral=None,
     )
@@ -159,19 +156,19 @@ class Evaluation(Section):
     """Pass@1 under greedy decoding on every benchmark (paper, Table 1)."""
 
     max_completion_length: int = key(1024, "Token budget of an answer.", unit="tokens", paper="not stated", ge=1)
-    batch_size: int = key(64, "Completions per batch with transformers; ignored by vLLM.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
     sampled: SampledEvaluation | None = key(None, "Sample n completions per problem instead of greedy decoding.")
     token_budgets: list[int] = key([], "Also judge completions cut after these numbers of tokens.", unit="tokens")
 
     @property
     def answers(self) -> Evaluation:
-        """The evaluation that accuracies are based on: greedy if samples are drawn beside greedy answers."""
+        """Evaluation for accuracies: greedy if samples are drawn beside greedy answers."""
         has_both = self.sampled is not None and self.sampled.beside_greedy
         return self.model_copy(update={"sampled": None}) if has_both else self
 
     @property
     def samples(self) -> Evaluation | None:
-        """The samples beside greedy answers; None without them."""
+        """Samples beside greedy answers; None without them."""
         if self.sampled is None or not self.sampled.beside_greedy:
             return None
         sampled_only = self.sampled.model_copy(update={"beside_greedy": False})

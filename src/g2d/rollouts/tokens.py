@@ -1,6 +1,6 @@
 """Tokens for training: the sampled ones, or made from text if only text was recorded.
 
-The latter are files of 0.1.0 and pairs from other sources, which count as ended (docs/architecture.md, Decisions).
+Tokens from text are for files of 0.1.0 and pairs from other sources, and count as ended.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def with_token_ids(rollouts: pd.DataFrame, base: Policy) -> pd.DataFrame:
-    """Rollouts with prompt_ids and completion_ids in every row, as arrays of int32.
+    """Return rollouts with prompt_ids and completion_ids in every row, as arrays of int32.
 
-    M0's tokenizer is only loaded if some are missing. Raises a ValueError if the tokens are from another tokenizer.
+    Raises a ValueError if the tokens are from another tokenizer than M0's, which is only loaded if some are missing.
     """
     import numpy as np
     import pandas as pd
@@ -47,7 +47,6 @@ def with_token_ids(rollouts: pd.DataFrame, base: Policy) -> pd.DataFrame:
 
 
 def pairs_with_token_ids(pairs: Sequence[Pair], base: Policy) -> list[Pair]:
-    """Pairs with prompt_ids, chosen_ids and rejected_ids; see `with_token_ids`."""
     bare = [pair for pair in pairs if "chosen_ids" not in pair]
     _require_own((pair["tokenizer_sha256"] for pair in pairs if "chosen_ids" in pair), base, "the pairs")
     if not bare:
@@ -73,13 +72,12 @@ def _require_own(digests: Iterable[str], base: Policy, what: str) -> None:
 
 
 def _tokenizer(base: Policy) -> tuple[PreTrainedTokenizerBase, int]:
-    """Load M0's tokenizer and find the token that closes a turn."""
     tokenizer = load_tokenizer(base)
     return tokenizer, closing_token(tokenizer, end_tokens(base, tokenizer))
 
 
 def closing_token(tokenizer: PreTrainedTokenizerBase, ends: Iterable[int]) -> int:
-    """Token with which the model's template closes an assistant turn; Gemma's is not its `eos_token`."""
+    """Return the token that closes an assistant turn in the template; Gemma's is not its `eos_token`."""
     turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
     tokens: list[int] = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
     ends = frozenset(ends)

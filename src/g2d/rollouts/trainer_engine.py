@@ -1,6 +1,4 @@
-"""vLLM in a subprocess of each process of a distributed training.
-
-vLLM starts a process group, but a process of a distributed training is already in one.
+"""vLLM in a subprocess of each process of a distributed training, which already is in a process group.
 
     python -m g2d.rollouts.trainer_engine TRAINER SOCKET       started by each training process
 
@@ -29,10 +27,8 @@ from g2d.rollouts.settings import EngineSettings
 
 
 class SubprocessEngine(RemoteEngine):
-    """Client of a `VllmEngine` in a subprocess."""
-
     def __init__(self, policy: Policy, settings: EngineSettings, **keywords: Any) -> None:
-        self._charged = 0.0  # CPU seconds
+        self._charged = 0.0
         ours, its = socket.socketpair()
         command = [sys.executable, "-m", __name__, name_of(os.getpid()), str(its.fileno())]
         self._process = subprocess.Popen(command, env=_environment(), pass_fds=[its.fileno()])
@@ -43,35 +39,30 @@ class SubprocessEngine(RemoteEngine):
         self.ask("open", policy, settings, keywords)
 
     def start_for(self, prompt_texts: Iterable[str], max_completion_length: int) -> None:
-        """See `VllmEngine`."""
         self.ask("start_for", prompt_texts, max_completion_length)
 
     def serve(self, policy: Policy) -> None:
-        """See `VllmEngine`."""
         self.ask("serve", policy)
 
     def use_adapter(self, folder: str | Path | None) -> None:
-        """See `VllmEngine`."""
         self.ask("use_adapter", folder)
 
     def draw(self, *arguments: Any) -> Any:
-        """See `VllmEngine`."""
         return self.ask("draw", *arguments)
 
     def close(self) -> None:
-        """End the subprocess."""
         super().close()
         self._process.wait()
         charge(Elsewhere(-self._charged, 0))  # `wait` has counted them again
 
     def pay(self, spent: Elsewhere) -> None:
-        """Record only the CPU seconds: the trainer already counts the GPU."""
+        """Record only CPU seconds: the trainer counts the GPU."""
         charge(Elsewhere(spent.cpu_s, 0))
         self._charged += spent.cpu_s
 
 
 def _environment() -> dict[str, str]:
-    """Copy the environment, with only this process's GPU visible and without the variables of a distributed launch."""
+    """Copy the environment with only this process's GPU, and without variables of a distributed launch."""
     foreign = of_a_launcher()
     environment = {name: value for name, value in os.environ.items() if name not in foreign}
     number = int(os.environ.get("LOCAL_RANK", "0"))
@@ -83,7 +74,7 @@ if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):  # the trainer gets them too, and finishes its step
         signal.signal(number, signal.SIG_IGN)
     with suppress(EOFError, OSError):
-        # Closing the socket is not a reliable signal: children of the trainer may hold it open.
+        # Children of the trainer may hold the socket open.
         when_ends(sys.argv[1], lambda: os._exit(0))
         EngineServer("vLLM beside the trainer: ").answer(Connection(int(sys.argv[2])))
     sys.stdout.flush()

@@ -1,8 +1,7 @@
 """Completions from a transformers model in this process, on a GPU or a CPU.
 
 Models that only cache keys and values are decoded by `g2d.rollouts.continuous_batching`, with `engine.cuda_graph` on a
-GPU by replaying a CUDA graph (`decode_graph`). Others use their `generate`, in batches of similar length.
-`g2d.rollouts.sampling` chooses the tokens.
+GPU by a CUDA graph (`decode_graph`). Others use their `generate`. `g2d.rollouts.sampling` chooses the tokens.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class TransformersEngine(ModelEngine):
     """Generates with a model in this process.
 
     Args:
-        cuda_graph: take steps of fixed shapes and replay them as CUDA graphs, if the model is on a GPU. Graphs hold
-            the addresses of the weights, so weights may only be changed in place.
+        cuda_graph: on a GPU, take steps of fixed shapes and replay them as CUDA graphs. These hold the addresses of the
+            weights, so change weights only in place.
         divided: the model is sharded over processes, which all get the same number of prompts.
     """
 
@@ -58,13 +57,11 @@ class TransformersEngine(ModelEngine):
 
     @classmethod
     def of(cls, policy: Policy, *, cuda_graph: bool = False) -> TransformersEngine:
-        """Load a policy's weights and tokenizer."""
         tokenizer, model = load_tokenizer(policy), load_model(policy)
         require_adapter(model, policy)
         return cls(model, tokenizer, end_tokens(policy, tokenizer), cuda_graph=cuda_graph)
 
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
-        """Sample in batches of `decoding.batch_size`."""
         # Longest prompts first, so that a lack of memory shows early.
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]), reverse=True)
         samples = [(i, j) for i in order for j in range(decoding.samples_per_prompt)]
@@ -76,11 +73,10 @@ class TransformersEngine(ModelEngine):
         return [[with_reason(drawn[i, j]) for j in range(decoding.samples_per_prompt)] for i in range(len(prompts))]
 
     def draw(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[int]]:
-        """Sample one completion per tokenized prompt, for a trainer; tokens include the end of the turn.
-
-        Random numbers depend on the names.
+        """Sample one completion per tokenized prompt, for a trainer, with the end of the turn; random numbers depend on
+        names.
         """
-        first_of = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read equal prompts once
+        first_of = {tuple(prompt): i for i, prompt in enumerate(prompts)}
         samples = [(first_of[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
         drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[1]], 0), samples)
         return [drawn[sample] for sample in samples]
@@ -92,7 +88,6 @@ class TransformersEngine(ModelEngine):
         stream: Callable[[Sample], np.ndarray],
         samples: Sequence[Sample],
     ) -> dict[Sample, list[int]]:
-        """Sample the tokens of every sample, including the token that ends it."""
         drawn: dict[Sample, list[int]] = {}
         with torch.inference_mode(not self.divided):  # inference mode would make gathered shards read-only
             if is_supported(self.model):
@@ -109,7 +104,7 @@ class TransformersEngine(ModelEngine):
                 )
                 generated = self.model.generate(
                     **encoded.to(self.model.device),
-                    do_sample=False,  # the processor leaves one candidate
+                    do_sample=False,
                     logits_processor=[partial(only_the_chosen, uniforms=uniforms, width=width, decoding=decoding)],
                     max_new_tokens=decoding.max_completion_length,
                     eos_token_id=sorted(self.end_ids),

@@ -1,7 +1,7 @@
 """Completions from vLLM in this process: one call per set of prompts, continuous batching, cached prefixes.
 
 vLLM only sees tokens. Each prompt has a seed from (seed, problem), so a rollout does not depend on other prompts: bit
-for bit on a CPU in float32 (a test checks it), and except for near-ties on a GPU in bfloat16.
+for bit on a CPU in float32, and except for near-ties on a GPU in bfloat16.
 """
 
 from __future__ import annotations
@@ -27,22 +27,20 @@ from g2d.rollouts.weights_check import PREFIXES, candidates, fixed_texts, requir
 
 CONTEXT_STEP = 256  # tokens; the context is rounded up to avoid restarts
 SEQUENCES = 256  # concurrent sequences that vLLM prepares for by default
-CPU_BATCH = 8192  # prompt tokens per step on a CPU
-CPU_BLOCK = 128  # tokens per cache block of vLLM on a CPU
+CPU_BATCH = 8192
+CPU_BLOCK = 128
 MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's default is most of the machine's memory
 
 
 class VllmEngine(ModelEngine):
-    """Generates with a vLLM engine in this process; a ValueError if the weights do not match the policy's record.
+    """Generates with a vLLM engine in this process; a WrongWeightsError if the weights are not the policy's.
 
-    It starts with the first `generate`, when the length of the prompts is known, and restarts if a later call needs a
-    longer context.
+    It starts with the first `generate`, which knows the length of the prompts, and restarts for a longer context.
 
     Args:
         adapter_rank: rank of the adapters for `use_adapter`; None if only the policy's adapter is used.
         memory_utilization: share of the GPU's memory, if not the one in `settings`.
-        most_sequences: most concurrent completions, if fewer than vLLM's default, which determines its memory and CUDA
-            graphs; further ones wait.
+        most_sequences: most concurrent completions, if fewer than vLLM's default; determines memory and CUDA graphs.
         longest_completion: reserve room for a completion of this many tokens from the start.
     """
 
@@ -131,7 +129,8 @@ class VllmEngine(ModelEngine):
         self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding
     ) -> tuple[list[list[int]], list[list[float]]]:
         """Sample one completion per tokenized prompt, for a trainer: its tokens, including the end of the turn, and
-        their log-probabilities under the sampling distribution. Random numbers depend on the names."""
+        their log-probabilities under the sampling distribution. Random numbers depend on the names.
+        """
         outputs = self._complete(prompts, names, decoding, log_probabilities=0)
         drawn = [output.outputs[0] for output in outputs]
         log_probabilities = [
@@ -141,8 +140,7 @@ class VllmEngine(ModelEngine):
         return [list(sample.token_ids) for sample in drawn], log_probabilities
 
     def score(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return what `log_probabilities` returns for the policy, by the running engine; later completions do not
-        depend on it.
+        """Return the policy's `log_probabilities` by the running engine, without effect on later completions.
 
         Each prefix is a prompt: vLLM's `prompt_logprobs` fails with adapters on a CPU.
         """
@@ -162,7 +160,7 @@ class VllmEngine(ModelEngine):
         self._unchecked = policy
 
     def use_adapter(self, folder: str | Path | None) -> None:
-        """Load the adapter in a folder and generate with it from now on; None: generate with M0.
+        """Generate with the adapter in a folder from now on; None: with M0.
 
         Raises a ValueError if the engine does not support adapters, or only smaller ones.
         """
@@ -187,14 +185,13 @@ class VllmEngine(ModelEngine):
             self._llm.llm_engine.add_lora(self._adapter)
 
     def start_for(self, requests: Iterable[Request], max_completion_length: int) -> None:
-        """Start the engine, large enough for the prompt of every request and its completion."""
         self._reach(self.tokens_of(requests), max_completion_length)
 
     def start(self, context: int) -> None:
         """Start the engine with room for `context` tokens of prompt and completion.
 
-        A process has at most one engine: a running one is closed first. vLLM also seeds the random generators of the
-        process, so a caller with random state should start the engine first.
+        A running engine of this process is closed first. vLLM also seeds the random generators of the process, so a
+        caller with random state should start the engine first.
         """
         if VllmEngine._running is not None:
             VllmEngine._running.close()
@@ -223,7 +220,7 @@ class VllmEngine(ModelEngine):
             arguments["gpu_memory_utilization"] = self.memory_utilization
             arguments["tensor_parallel_size"] = self.settings.tensor_parallel_size
         else:
-            # vLLM's CPU build cannot rewind a random generator, as needed for prompts that are read in chunks.
+            # vLLM's CPU build cannot rewind a random generator, which prompts read in chunks need.
             arguments |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(context, CPU_BATCH)}
             arguments["enforce_eager"] = True  # compiling takes longer than a small model's whole harvest
             arguments["kv_cache_memory_bytes"] = cpu_cache_bytes(self.policy.base, sequences, context)
@@ -236,12 +233,10 @@ class VllmEngine(ModelEngine):
         VllmEngine._running = self
 
     def forget_prompts(self) -> None:
-        """Empty the prefix cache, as after a start."""
         if self._llm is not None:
             self._llm.reset_prefix_cache()
 
     def close(self) -> None:
-        """Free the engine's memory; it restarts on the next use."""
         if self._llm is None:
             return
         from vllm.distributed import cleanup_dist_env_and_memory
@@ -251,7 +246,6 @@ class VllmEngine(ModelEngine):
         cleanup_dist_env_and_memory()
 
     def _reach(self, prompts: Sequence[Sequence[int]], budget: int) -> None:
-        """Start or restart the engine if it lacks room for the longest prompt and its completion."""
         longest, (_, limit) = max(map(len, prompts)), self.context
         if longest + budget > self._room or self._llm is None:
             needed = longest + max(budget, self.longest_completion)
@@ -259,7 +253,6 @@ class VllmEngine(ModelEngine):
             self.start(roomy if limit is None else min(roomy, limit))
 
     def _weights(self) -> str:
-        """Folder of the weights to load: M0, fully trained weights, or a temporary merged copy."""
         if self.policy.adapter is None or not self.merges:
             return self.policy.model_folder
         if self._merged is None:
@@ -275,16 +268,15 @@ class VllmEngine(ModelEngine):
 
 
 def cpu_cache_bytes(base: str | Path, sequences: int, context: int) -> int:
-    """Bytes of keys and values for `sequences` sequences of `context` tokens in float32, at most 1 GiB.
-
-    vLLM's CPU build fills the cache with zeros at every start, which takes seconds per GiB.
+    """Return bytes of keys and values for `sequences` sequences of `context` tokens in float32, at most 1 GiB: vLLM's
+    CPU build fills them with zeros at every start.
     """
     config = read_json(Path(base) / "config.json")
     try:
         heads = config["num_attention_heads"]
         width = config.get("head_dim") or config["hidden_size"] // heads
         layers, heads = config["num_hidden_layers"], config.get("num_key_value_heads") or heads
-    except KeyError:  # a configuration with other names
+    except KeyError:
         return MOST_CPU_CACHE
     blocks = sequences * -(-context // CPU_BLOCK) + 1  # vLLM uses the first block itself
     return int(min(MOST_CPU_CACHE, blocks * CPU_BLOCK * 2 * layers * heads * width * 4))
@@ -298,14 +290,14 @@ def prepare_environment() -> None:
     if not on_gpu():
         import torch._dynamo.config
 
-        # vLLM would compile the ranking of log-probabilities, which takes seconds per process and a C++ compiler.
+        # vLLM would compile the ranking of log-probabilities: seconds per process, and a C++ compiler.
         torch._dynamo.config.disable = True
         # Bound threads of two jobs would share the same cores.
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 
 def require_semaphores() -> None:
-    """Raise a ValueError if this process cannot make a semaphore: vLLM needs one, and its error names no folder."""
+    """Raise a ValueError if this process cannot make a semaphore: vLLM's error names no folder."""
     try:
         multiprocessing.Lock()
     except OSError as error:
@@ -316,7 +308,6 @@ def require_semaphores() -> None:
 
 
 def on_gpu() -> bool:
-    """Return whether a GPU is available."""
     import torch
 
     return torch.cuda.is_available()
@@ -325,12 +316,11 @@ def on_gpu() -> bool:
 def merges_adapters(settings: EngineSettings) -> bool:
     """Return whether a policy's adapter is merged.
 
-    `auto` merges on a CPU, where merged weights are three times faster than an adapter. It does not merge on a GPU,
-    where a merged float32 copy of an 8B model would take 32 GB.
+    `auto` merges on a CPU, where merged weights are three times faster than an adapter, but not on a GPU, where a
+    float32 copy of an 8B model would take 32 GB.
     """
     return settings.adapters in ("merge", "merge_bfloat16") or (settings.adapters == "auto" and not on_gpu())
 
 
 def adapter_rank_of(folder: str | Path) -> int:
-    """Rank of the LoRA adapter in a folder."""
     return int(read_json(Path(folder) / "adapter_config.json")["r"])

@@ -1,21 +1,15 @@
-"""Check that an engine answers with the weights of a policy, and not with those of M0 or of another policy.
+"""Check that an engine answers with the weights of a policy.
 
 Before vLLM's first completion for a policy, its log-probabilities of tokens in two fixed texts are compared with those
-of the policy loaded from its files by transformers. The mean absolute difference must not exceed the bound for the
-less precise of both models:
+of the policy loaded from its files by transformers. The mean absolute difference may be 0.001 nats per token if both
+compute in float32, else 0.15.
 
-| computed in | bound, nats per token |
-|---|---|
-| float32 | 0.001 |
-| bfloat16 | 0.15 |
+In bfloat16 the effect of an adapter can be smaller than that. So the missing share of the effect is estimated too, by
+regressing the differences from the policy on the differences from M0: it is 0 for the policy and 1 for M0, and must not
+exceed 0.75 by four standard errors. An adapter that changes less than rounding does always passes.
 
-In bfloat16 the effect of an adapter can be smaller than the bound. So the share of the effect that is missing is
-estimated too, by regressing the differences from the policy on those of M0: it is 0 for the policy and 1 for M0, and
-must not exceed 0.75 by four standard errors. An adapter that changes less than rounding does always passes.
-
-Syncs beside a trainer are not checked, because comparing there changed the training.
-
-The transformers engine computes what the reference computes, so only its adapter is compared with the adapter's file.
+Syncs beside a trainer are not checked, because comparing there changed the training. For the transformers engine, only
+the adapter is compared with its file.
 """
 
 from __future__ import annotations
@@ -44,9 +38,9 @@ TEXTS = (
 BOUNDS = {"float32": 1e-3, "bfloat16": 0.15}  # nats per token
 MISSING, ERRORS = 0.75, 4  # share of an adapter's effect; standard errors
 LONGEST = 96  # tokens, so that the texts fit a small context
-PREFIXES = 8  # of each text; at most 16 tokens are then scored, as vLLM allows 20
-ROWS = 64  # rows of a layer that `require_adapter` compares
-MEMORY = Path(".snakemake/g2d_scores.json")  # a cache of references
+PREFIXES = 8  # of each text; vLLM allows 20 scored tokens, so at most 16
+ROWS = 64
+MEMORY = Path(".snakemake/g2d_scores.json")
 
 
 class WrongWeightsError(RuntimeError):
@@ -54,27 +48,24 @@ class WrongWeightsError(RuntimeError):
 
 
 class Reference(NamedTuple):
-    """Log-probabilities of the fixed texts, as `log_probabilities` returns them."""
-
     policy: list[list[float]]
     base: list[list[float]] | None  # without the adapter; None if the policy has none
     dtype: str
 
 
 def fixed_texts(tokenizer: Any) -> list[list[int]]:
-    """Return the last tokens of the fixed texts in the model's chat template."""
     chats = [([{"role": "user", "content": question}], answer) for question, answer in TEXTS]
     return [[*prompt_ids(tokenizer, chat), *plain_ids(tokenizer, answer)][-LONGEST:] for chat, answer in chats]
 
 
 def candidates(texts: Sequence[Sequence[int]]) -> list[int]:
-    """Return the tokens that are scored after each prefix."""
     return sorted({token for text in texts for token in text[-PREFIXES:]})
 
 
 def log_probabilities(model: Any, texts: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Return the log-probabilities of the candidates after the last `PREFIXES` prefixes of each text, one list per
-    prefix."""
+    """Return the log-probabilities of the candidates after the last `PREFIXES` prefixes of each text, a list per
+    prefix.
+    """
     import torch
 
     scored, scores = candidates(texts), list[list[float]]()
@@ -102,8 +93,8 @@ def load_reference(policy: Policy, texts: Sequence[Sequence[int]]) -> Reference:
 def require_policy(engine: Any, policy: Policy, texts: Sequence[Sequence[int]]) -> None:
     """Raise a WrongWeightsError if a vLLM engine does not answer with a policy's weights.
 
-    The reference is remembered for the other jobs of the policy, and loaded again before a job fails. If memory is too
-    short to load it, nothing is compared.
+    The reference is remembered for the policy's other jobs, and loaded again before a job fails. Nothing is compared if
+    memory is too short to load it.
     """
     files = [file for folder in (policy.model_folder, policy.adapter) if folder for file in Path(folder).iterdir()]
     weights = {str(file.resolve()): identity(file) for file in sorted(files) if file.suffix == ".safetensors"}
@@ -124,7 +115,6 @@ def require_policy(engine: Any, policy: Policy, texts: Sequence[Sequence[int]]) 
 
 
 def require_same(name: str, engine: Any, scores: Sequence[Sequence[float]], reference: Reference) -> None:
-    """Raise a WrongWeightsError if an engine's scores differ from the reference by more than rounding does."""
     import numpy as np
 
     expected = np.array(reference.policy)
@@ -143,8 +133,7 @@ def require_same(name: str, engine: Any, scores: Sequence[Sequence[float]], refe
 
 
 def _missing_share(errors: np.ndarray, without: np.ndarray) -> tuple[float, float]:
-    """Return the slope of an engine's differences from the policy on those of M0, and its standard error, clustered by
-    prefix."""
+    """Regress an engine's differences from the policy on M0's: return slope and standard error, clustered by prefix."""
     square = float((without**2).sum())
     if square == 0:
         return 0.0, 0.0
@@ -154,10 +143,10 @@ def _missing_share(errors: np.ndarray, without: np.ndarray) -> tuple[float, floa
 
 
 def require_adapter(model: Any, policy: Policy) -> None:
-    """Raise a WrongWeightsError if a model of transformers lacks the effect of the policy's adapter in some layer.
+    """Raise a WrongWeightsError if a model of transformers lacks the policy's adapter in some layer.
 
-    The first rows of each layer are compared with M0's file plus the adapter's file. Layers that M0's file stores
-    differently are left out.
+    The first rows of each layer are compared with M0's file plus the adapter's file, except layers that M0's file
+    stores differently.
     """
     import torch
 
@@ -181,7 +170,7 @@ def require_adapter(model: Any, policy: Policy) -> None:
 
 
 def _effective_rows(layer: Any, linear: Any) -> Any:
-    """Return the first rows of a layer's weights, including its active adapters, in float32 on the CPU."""
+    """Return the first rows of a layer's weights with its active adapters, in float32 on the CPU."""
     rows = linear.weight[:ROWS].detach().float().cpu()
     if layer is not linear and not layer.merged and not layer.disable_adapters:
         for name in layer.active_adapters:

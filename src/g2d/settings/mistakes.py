@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from g2d.settings import MistakeInKeyError, Section, is_list
 
-DISCRIMINATORS = ("source", "regime", "reward")  # select the type of a section
+DISCRIMINATORS = ("source", "regime", "reward")
 
 
 def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
@@ -28,7 +28,6 @@ def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:
 
 
 def messages(error: ValidationError, values: Any, root: type[Section]) -> list[str]:
-    """Describe pydantic's errors about a section of type `root`."""
     items_by_path: dict[tuple[tuple[Any, ...], int | None], list[dict[str, Any]]] = {}
     for number, item in enumerate(error.errors()):
         path, of_a_union = _written_path(item, values)
@@ -45,7 +44,6 @@ def messages(error: ValidationError, values: Any, root: type[Section]) -> list[s
 
 
 def _key_within(item: Mapping[str, Any]) -> tuple[str, ...]:
-    """Key of a mistake for which pydantic only names the section."""
     error = item.get("ctx", {}).get("error")
     if isinstance(error, MistakeInKeyError):
         return (error.name,)
@@ -73,7 +71,6 @@ def _sentence(item: Mapping[str, Any], root: type[Section]) -> str:
 
 
 def _written_path(item: Mapping[str, Any], values: Any) -> tuple[tuple[Any, ...], bool]:
-    """Path of keys, without pydantic's type labels, and whether the value is a union."""
     path: list[Any] = []
     of_a_union = False
     for position, part in enumerate(item["loc"]):
@@ -96,7 +93,6 @@ def _known_keys(path: tuple[Any, ...], root: type[Section]) -> list[str]:
 
 
 def _inside(kind: Any, part: Any) -> Iterator[Any]:
-    """Types of a value under a key, a name, an index, or pydantic's label of a type."""
     if _is_section(kind):
         if part in kind.model_fields:
             yield from _one_of(kind.model_fields[part].annotation)
@@ -123,6 +119,5 @@ def _is_section(kind: Any) -> bool:
 
 
 def section_types(annotation: Any) -> list[type[Section]]:
-    """Section types that a key may hold, directly or in a mapping."""
     kinds = [inner for kind in _one_of(annotation) for inner in (get_args(kind) or [kind])]
     return [kind for inner in kinds for kind in _one_of(inner) if _is_section(kind)]

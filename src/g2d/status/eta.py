@@ -1,7 +1,4 @@
-"""Remaining GPU-hours or CPU hours of a grid, and when it will be done.
-
-GPU jobs are estimated as in `snakemake -n`, all others by `g2d.forecast.rates.Pace`.
-"""
+"""Remaining GPU-hours or CPU hours of a grid, and when it will be done."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ class Eta:
     device_hours: tuple[Line, ...]  # a line per stage
     device: Device
     seconds: float | None  # until all is done, with as many parallel jobs as now
-    at_once: int  # running jobs
+    at_once: int
     not_counted: tuple[str, ...]  # stages without measurements
 
 
@@ -52,7 +49,6 @@ def eta(config: Config, states: Sequence[JobState], now: float) -> Eta:
 
 
 def _device(config: Config, states: Sequence[JobState]) -> Device:
-    """Return the device of the jobs so far, or else of this machine."""
     attempts = [recorded.attempt for state in states for recorded in state.attempts]
     elsewhere = any(one.process is not None and one.process.slurm_job for one in attempts)
     if any(one.cost.device not in ("cpu", "unknown") for one in attempts):
@@ -88,7 +84,6 @@ class _Measured:
         return job.holds_device and not grid.is_embedded(self.config, job.model)
 
     def work(self, job: Job) -> GpuJob:
-        """Return the work of a job, whatever its seed."""
         w = job.wildcards
         same = (job.rule, job.model, *map(w.get, ("variant", "regime", "g", "k", "shards", "benchmark")))
         if same not in self._work:
@@ -96,14 +91,12 @@ class _Measured:
         return self._work[same]
 
     def paced(self, job: Job) -> tuple[str, float, str]:
-        """Return rule, work relative to the rule's average, and model."""
         if not job.holds_device:
             return job.rule, 1.0, ""
         work = self.work(job)
         return job.stage, work.units / self._average[job.stage], work.model
 
     def share_left(self, state: JobState, expected: float | None, now: float) -> float:
-        """Return the remaining share of a job, by its steps or its expected duration."""
         if state.position is not None:
             step, steps = state.position
             if state.job.rule.endswith("_auto"):  # its recorded steps are of a segment

@@ -14,7 +14,6 @@ COLUMNS: tuple[State, ...] = ("finished", "running", *TROUBLE, "waiting")
 
 
 def screen(snapshot: Snapshot, width: int, height: int) -> str:
-    """Return at most `height` lines of `width` characters; the most urgent come first."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.now))
     done = f"{snapshot.counts['finished']} of {len(snapshot.states)} jobs finished"
     table = [f"{snapshot.title}: {done} ({at}, {plain(str(snapshot.results))})", *_table(snapshot)]
@@ -30,7 +29,6 @@ def screen(snapshot: Snapshot, width: int, height: int) -> str:
 
 
 def _table(snapshot: Snapshot) -> Iterator[str]:
-    """Yield a row for every stage in progress, and one line each for finished and waiting stages."""
     shown = [state for state in COLUMNS if snapshot.counts[state]]
     whole: dict[State, list[str]] = {"finished": [], "waiting": []}
     rows = []
@@ -80,7 +78,6 @@ def _named(state: JobState) -> str:
 
 
 def _shared(room: int, first: int, second: int) -> tuple[int, int]:
-    """Return how many lines to show of two lists: at least half for each, if they do not fit."""
     room -= (first > 0) + (second > 0)
     of_first = min(first, max(1, room - second, (room + 1) // 2))
     return of_first, min(second, max(1, room - of_first))

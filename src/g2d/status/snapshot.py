@@ -21,17 +21,17 @@ from g2d.plain import plain
 from g2d.status.eta import Eta, eta
 from g2d.status.states import STATES, TROUBLE, JobState, Records, State, job_states
 
-TAIL = 8192  # bytes
+TAIL = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Device-hours of all attempts, also failed ones and jobs that are no longer part of the grid."""
+    """Device-hours of all attempts, also failed ones and of jobs that have left the grid."""
 
     gpu: float
     cpu: float  # a machine without a GPU counts as one device
     unknown: float  # attempts without a recorded device
-    in_vain: float  # wasted, among these
+    in_vain: float
 
 
 def spent(attempts: Sequence[Attempt]) -> Spent:
@@ -47,14 +47,14 @@ def spent(attempts: Sequence[Attempt]) -> Spent:
 class Snapshot:
     results: Path
     title: str
-    now: float  # seconds since the epoch
+    now: float
     states: Sequence[JobState]
     spent: Spent
     eta: Eta
     is_locked: bool  # a running or killed Snakemake has the lock
     price: Price | None  # price of a device-hour
     looks: Sequence[str]  # lines on the next interim analysis
-    unreadable: Sequence[str]  # records, with the reason
+    unreadable: Sequence[str]
 
     @property
     def counts(self) -> Counter[State]:
@@ -74,7 +74,6 @@ class Snapshot:
         return sorted(chosen, key=lambda state: (wanted.index(state.state), -(state.last.updated if state.last else 0)))
 
     def words(self, state: JobState) -> str:
-        """Return the last non-empty line of a job's log."""
         log = log_of(Path(state.attempts[-1].file), self.results / "attempts") if state.attempts else None
         if log is None:
             return ""
@@ -88,7 +87,6 @@ class Snapshot:
         return next((line for line in map(plain, reversed(text.splitlines())) if line), "")
 
     def as_json(self) -> dict[str, Any]:
-        """Keys are explained in docs/status.md."""
         to_go = self.eta
         kind = "gpu" if to_go.device.is_card else "cpu"
         return {
@@ -134,8 +132,6 @@ class Snapshot:
 
 
 class Grid:
-    """A results folder whose state is read repeatedly."""
-
     def __init__(self, results: Path) -> None:
         self.results = results
         self.records = Records(results / "attempts")
@@ -161,7 +157,6 @@ class Grid:
         )
 
     def _read_config(self) -> None:
-        """Read the configuration again after a new run or interim analysis."""
         file = self.results / "config.yaml"
         recorded = [file.stat().st_mtime, *sorted(self.results.glob("looks/**/look*.json"))]
         if recorded != self._recorded:

@@ -36,14 +36,11 @@ class Recorded:
 
 @dataclass(slots=True)
 class Records:
-    """Records of attempts; ended ones are read once."""
-
     folder: Path
-    unreadable: list[str] = field(default_factory=list)  # error messages
+    unreadable: list[str] = field(default_factory=list)
     _over: dict[str, Recorded] = field(default_factory=dict)
 
     def read(self) -> dict[tuple[str, str], list[Recorded]]:
-        """Return the attempts by stage and job, oldest first."""
         self.unreadable = []
         by_job: dict[tuple[str, str], list[Recorded]] = {}
         for path in _json_files(self.folder):
@@ -51,7 +48,7 @@ class Records:
             if recorded is None:
                 try:
                     recorded = Recorded(path, read_attempt(path))
-                except FileNotFoundError:  # deleted in the meantime
+                except FileNotFoundError:
                     continue
                 except (OSError, ValueError) as error:
                     self.unreadable.append(str(error))
@@ -83,7 +80,6 @@ class JobState:
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """Return current and last step of a training."""
         if self.last is None or self.last.progress is None:
             return None
         step = self.last.progress.step if self.state == "running" else self.kept_step

@@ -24,11 +24,11 @@ def main_table(
     device_hours: Mapping[PolicyKey, float],
     calibration: Mapping[PolicyKey, Mapping[str, float]] | None = None,
 ) -> Rows:
-    """Table 1: a row per policy and benchmark, without ablations; K of g2d-auto is the mean over seeds, rounded.
+    """Table 1: a row per policy and benchmark, without ablations; K of g2d-auto is the rounded mean over seeds.
 
     Args:
-        device_hours: cost of each policy; null in the table if a policy has none.
-        calibration: the part of it that is calibration (`calibration_of`), charged to every policy and seed.
+        device_hours: cost of each policy.
+        calibration: calibration's part of it, charged to every policy and seed.
     """
     shared = {key: parts["device_hours"] for key, parts in (calibration or {}).items()}
     rest = {key: hours - shared.get(key, 0.0) for key, hours in device_hours.items()}
@@ -44,12 +44,11 @@ def ablation_table(
     descriptions: Mapping[str, Mapping[str, Any]],
     measured: Mapping[PolicyKey, Mapping[str, float | None]],
 ) -> Rows:
-    """Table 3: each ablation below the policy of the main grid it differs from (`PolicyKey.reference`), if evaluated.
+    """Table 3: each ablation below the policy of the main grid it differs from (`PolicyKey.reference`).
 
     Args:
         descriptions: changed keys and values by ablation, in the order of the rows.
-        measured: `MEASURED` by policy: tokens generated for it, pairs it was trained on, and gradient steps of its last
-            training; missing or null if they do not apply.
+        measured: `MEASURED` by policy.
 
     Raises:
         ValueError: an ablation has no description.
@@ -73,7 +72,6 @@ def ablation_table(
 def accuracy_row(
     by_key: Mapping[PolicyKey, pd.DataFrame], device_hours: Mapping[PolicyKey, float], benchmark: str
 ) -> dict[str, Any]:
-    """Return the cells `ACCURACY` of a policy, from the answers of its seeds."""
     correct = crossed(by_key, benchmark)
     return {
         **row_of(by_key, benchmark, correct),

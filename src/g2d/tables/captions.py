@@ -17,10 +17,8 @@ FILE = Path(__file__).with_name("captions.yaml")
 
 
 def captions(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the `caption` and the `definitions` of each name, as plain text with code in backticks.
-
-    Raises:
-        KeyError: `captions.yaml` has no such name.
+    """Return `caption` and `definitions` of each name, as plain text with code in backticks; KeyError if there are
+    none.
     """
     written = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, finalize=_visible)
@@ -39,7 +37,6 @@ def captions(config: Config, names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def _names(config: Config) -> dict[str, Any]:
-    """Return the variables of the templates."""
     n_seeds = len(config.seeds)
     at_most = "up to " if config.looks else ""
 

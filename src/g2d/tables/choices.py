@@ -1,8 +1,7 @@
 """Choices on development problems: the settings of a sweep, and the checkpoint of a training.
 
-The best score is chosen; among equal ones the smallest values of a sweep, by the first key that differs, or the
-smallest K. The score of a checkpoint is its accuracy on verifiable prompts, its reward at equal length on open-ended
-prompts (`g2d.analysis.win_rates`), or the mean of both (arXiv 2506.21495, section 3.3).
+The best score is chosen, of equal ones the smallest values or K. A checkpoint's score is its accuracy on verifiable
+prompts, its reward at equal length on open-ended ones, or the mean of both (arXiv 2506.21495, section 3.3).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SWEEP_COLUMNS = columns("model swept settings K group_size seed n_problems accur
 
 
 def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return a row per candidate of one model and swept regime, `SWEEP_COLUMNS`, in ascending order of values.
+    """Return a row per candidate of one model and swept regime, in ascending order of values.
 
     Raises:
         ValueError: the candidates answered different problems.
@@ -39,19 +38,17 @@ def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Seque
         row = accuracy_row({key: candidate_answers}, {}, DEVELOPMENT)
         row |= {"swept": candidate.swept, "K": candidate.k, "seed": key.seed, "settings": settings}
         rows.append(row | {"chosen": False, "edge": None})
-    place = int(np.argmax([row["accuracy"] for row in rows]))  # the first of equal ones
+    place = int(np.argmax([row["accuracy"] for row in rows]))
     rows[place] |= {"chosen": True, "edge": edge_of(tried[place][0], [candidate for candidate, _ in tried])}
     return frame(rows, SWEEP_COLUMNS)
 
 
 @table_of(SWEEP_COLUMNS)
 def sweep_table(candidates: Mapping[Any, pd.DataFrame]) -> Rows:
-    """A row per candidate of all models and swept regimes."""
     yield from (row for table in candidates.values() for row in table.to_dict("records"))
 
 
 def sweep_costs(records: Mapping[PolicyKey, Sequence[Cost]], charged: Iterable[Cost]) -> dict[PolicyKey, list[Cost]]:
-    """Return the jobs of each model's sweep, without jobs charged to policies of the grid, such as shared harvests."""
     jobs_of_grid = {cost.job for cost in charged}
     by_sweep: dict[PolicyKey, dict[str, Cost]] = {}
     for key, costs in records.items():
@@ -61,12 +58,10 @@ def sweep_costs(records: Mapping[PolicyKey, Sequence[Cost]], charged: Iterable[C
 
 
 def best(table: pd.DataFrame) -> int:
-    """Return the number of the chosen row."""
     return list(table["chosen"]).index(True)
 
 
 def edge_of(chosen: Candidate, tried: Sequence[Candidate]) -> str | None:
-    """Name the chosen values that are the smallest or the largest tried; None without any."""
     edges = []
     for name, value in chosen.values:
         others = {dict(candidate.values)[name] for candidate in tried}
@@ -89,11 +84,11 @@ OF_REPLIES = ("problem_id", "sample", "completion_text", "reward")
 def checkpoint_table(
     steps: Sequence[int], answers: Sequence[pd.DataFrame], replies: Sequence[pd.DataFrame]
 ) -> pd.DataFrame:
-    """Return a row per checkpoint of one training, `CANDIDATE_COLUMNS`; null for a kind of prompts that is not used.
+    """Return a row per checkpoint of one training; null for a kind of prompts that is not used.
 
     Args:
-        answers: answers of each checkpoint to the verifiable development problems; may be empty.
-        replies: replies of each to the open-ended ones, scored by the judge of the training; may be empty.
+        answers: to the verifiable development problems; may be empty.
+        replies: to the open-ended ones, scored by the judge of the training; may be empty.
 
     Raises:
         ValueError: checkpoints answered different problems, or no reply was judged.
@@ -111,7 +106,6 @@ def checkpoint_table(
 
 
 def _accuracies(rows: Sequence[dict[str, Any]], answers: Sequence[pd.DataFrame]) -> np.ndarray:
-    """Add the cells of verifiable problems, and return the accuracies."""
     correct = [candidate.groupby("problem_id", sort=True)["reward"].mean() for candidate in answers]
     _require_same(correct)
     for row, values in zip(rows, correct, strict=True):
@@ -120,7 +114,6 @@ def _accuracies(rows: Sequence[dict[str, Any]], answers: Sequence[pd.DataFrame])
 
 
 def _rewards(rows: Sequence[dict[str, Any]], replies: Sequence[pd.DataFrame]) -> np.ndarray:
-    """Add the cells of open-ended prompts, and return the rewards at equal length."""
     indexed = [candidate.set_index(["problem_id", "sample"]).sort_index() for candidate in replies]
     _require_same(indexed)
     rewards = np.stack([candidate["reward"].unstack("sample").to_numpy(dtype=float) for candidate in indexed])
@@ -140,7 +133,6 @@ def _require_same(candidates: Sequence[pd.Series[Any] | pd.DataFrame]) -> None:
 
 @table_of(SELECTION_COLUMNS)
 def selection_table(candidates: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
-    """A row per checkpoint of each training from which a policy was selected."""
     for key, table in candidates.items():
         names = {"model": key.model, "policy": key.label, "group_size": key.group_size, "seed": key.seed}
         yield from [{**names, **row} for row in table.to_dict("records")]

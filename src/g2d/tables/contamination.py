@@ -33,7 +33,7 @@ def contamination_table(
 
     Args:
         continued: greedy rollouts of the beginnings of questions, one each, by model and benchmark.
-        fresh: benchmarks that were generated for this run, so no model has seen them.
+        fresh: benchmarks that were generated for this run.
         share: share of a question's words that was shown.
 
     Raises:
@@ -73,7 +73,6 @@ def _share(name: str, hits: int, n: int) -> dict[str, Any]:
 
 
 def _compare(rows: Sequence[dict[str, Any]]) -> None:
-    """Add the tests of a model's benchmarks, corrected for one another."""
     n_fresh, verbatim = (sum(row[name] for row in rows if row["fresh"]) for name in ("n_asked", "verbatim"))
     tested = [row for row in rows if not row["fresh"] and row["n_asked"] and n_fresh]
     for row in tested:

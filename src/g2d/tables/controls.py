@@ -28,12 +28,12 @@ def controls_table(
     controls: Mapping[str, str],
     seen: Mapping[PolicyKey, Mapping[str, float]],
 ) -> Rows:
-    """A row per policy that was trained on another reward, if M0 and the policy that differs only in it were evaluated.
+    """A row per policy that was trained on another reward, if M0 and its counterpart were evaluated.
 
     share (`g2d.analysis.shares`) is null if p_truth is above 5 %.
 
     Args:
-        controls: names of policies by the names of their controls (`g2d.experiment.grid.controls`).
+        controls: counterparts by control (`g2d.experiment.grid.controls`).
         seen: `seen_in_training` of each control.
     """
     grouped = by_policy(evaluations)
@@ -55,8 +55,9 @@ def controls_table(
 
 
 def seen_in_training(rollouts: str | Path) -> dict[str, float]:
-    """Return the mean reward (rewarded) and the share of right answers (right) of a policy's training rollouts; empty
-    without rollouts."""
+    """Return mean reward (rewarded) and share of right answers (right) of a policy's training rollouts; empty without
+    any.
+    """
     rows = pd.read_parquet(rollouts, columns=["reward", "verdict"])
     rewards = rows["reward"].dropna()
     if rewards.empty:
@@ -65,7 +66,6 @@ def seen_in_training(rollouts: str | Path) -> dict[str, float]:
 
 
 def _tested(answers: Paired, family: Sequence[tuple[Row, Row]], base: Row) -> Rows:
-    """Yield both gains, their difference and their ratio for each control and its policy with the true reward."""
     gains = answers.tested([(control, base) for control, _ in family])
     true_gains = answers.tested([(truth, base) for _, truth in family])
     differences = answers.tested([(truth, control) for control, truth in family])

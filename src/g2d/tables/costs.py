@@ -1,4 +1,4 @@
-"""Costs: of each policy by stage, of all attempts, and of each policy in tokens, steps, time, energy and money."""
+"""Costs of policies by stage and in total (tokens, steps, time, energy, money), and of all attempts."""
 
 from __future__ import annotations
 
@@ -51,13 +51,11 @@ ATTEMPT_COLUMNS = columns(
 def cost_table(
     costs: Mapping[PolicyKey, Sequence[Cost]], attempts: Sequence[Attempt] = (), price: Price | None = None
 ) -> Rows:
-    """A row per policy, seed and stage, in the order in which the stages ran.
-
-    Times and tokens are sums over the stage's jobs; devices and peaks (1e9 bytes) are maxima.
+    """A row per policy, seed and stage, in the order in which the stages ran; devices and peaks (1e9 bytes) are maxima.
 
     Args:
         costs: jobs charged to each policy, oldest first.
-        attempts: all attempts at the jobs of the grid, from `read_attempts`.
+        attempts: all attempts at the jobs of the grid.
     """
     lost_attempts, lost_s = lost(attempts), lost_device_s(attempts)
     for key, records in costs.items():
@@ -82,8 +80,8 @@ def cost_table(
 def attempt_table(attempts: Sequence[Attempt]) -> Rows:
     """A row per stage, then one for all stages: the cost of all attempts and of the kept ones.
 
-    Columns that end in `_all` and the peaks are over all finished attempts. device_hours_kept is over the last
-    successful attempt of each job, with what it continued.
+    `_all` and peaks: all finished attempts. device_hours_kept: the last successful attempt of each job, with what it
+    continued.
     """
     stages = list(dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)))
     for stage in [*stages, "all"] if stages else []:
@@ -117,27 +115,23 @@ def _totals(costs: Sequence[Cost]) -> dict[str, float]:
 
 
 def gpu_energy_kwh(costs: Sequence[Cost]) -> float | None:
-    """Energy that the GPUs of jobs report; None without a GPU, or if one reports nothing."""
     joules = [cost.gpu_energy_j for cost in costs if cost.device != "cpu"]
     reported = [energy for energy in joules if energy is not None]
     return math.fsum(reported) / 3.6e6 if reported and len(reported) == len(joules) else None
 
 
 def money(costs: Sequence[Cost], price: Price | None) -> float | None:
-    """Cost of jobs at the prices of their devices; None if a price is missing."""
     rates = [price.per_hour(cost.device) if price else None for cost in costs]
     amounts = [cost.device_s / 3600 * rate for cost, rate in zip(costs, rates, strict=True) if rate is not None]
     return math.fsum(amounts) if price and len(amounts) == len(costs) else None
 
 
 def _overlap_s(costs: Sequence[Cost]) -> float | None:
-    """Seconds that jobs with a lag would save if they were asynchronous; None without such jobs."""
     overlaps = [cost.overlap_s for cost in costs if cost.overlap_s is not None]
     return math.fsum(overlaps) if overlaps else None
 
 
 def _axes(costs: Sequence[Cost], price: Price | None) -> dict[str, float]:
-    """Cost of jobs on each axis that is known for all of them."""
     costs_by_axis = {
         "tokens_generated": sum(cost.tokens_generated for cost in costs),
         "device_hours": _device_hours(costs),
@@ -148,7 +142,6 @@ def _axes(costs: Sequence[Cost], price: Price | None) -> dict[str, float]:
 
 
 def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
-    """Largest memory of any job in 1e9 bytes; null for GPUs if no job measured it."""
     on_gpu = [cost.peak_gpu_memory_bytes for cost in costs if cost.peak_gpu_memory_bytes is not None]
     return {
         "peak_memory_gb": max(cost.peak_memory_bytes for cost in costs) / 1e9,
@@ -157,7 +150,6 @@ def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
 
 
 def costs_of(key: PolicyKey, records: Sequence[Cost], spent: Mapping[str, float], config: Config) -> dict[str, float]:
-    """Cost of a policy on each axis, from the jobs that made it and `spent_on`; NaN or missing if unknown."""
     return {
         **_axes(records, config.price_per_device_hour),
         **{axis: spent[axis] for axis in ("tokens_generated", "updates")},
@@ -167,7 +159,6 @@ def costs_of(key: PolicyKey, records: Sequence[Cost], spent: Mapping[str, float]
 
 
 def calibration_of(records: Sequence[Cost], price: Price | None = None) -> dict[str, float]:
-    """Calibration's part of a policy's costs; the paper does not count it."""
     calibration = [record for record in records if record.stage == "calibrate"]
     rest = [record for record in records if record.stage != "calibrate"]
     path_s = critical_path_s(records) - critical_path_s(rest)
@@ -175,10 +166,10 @@ def calibration_of(records: Sequence[Cost], price: Price | None = None) -> dict[
 
 
 def critical_path_s(records: Sequence[Cost]) -> float:
-    """Seconds from the first job behind a policy to its last, with as many devices as can be used.
+    """Return seconds from the first job behind a policy to its last, with as many devices as can be used.
 
-    Stages run one after another. The shards of a stage run side by side, and so do the answers of the checkpoints that
-    one is selected from: the slowest counts. A training with a lag generates during its updates.
+    Stages run one after another, shards of a stage and answers of checkpoints side by side: the slowest counts. A
+    training with a lag generates during its updates.
     """
     slowest: dict[str, float] = {}
     total = 0.0
@@ -194,8 +185,9 @@ def critical_path_s(records: Sequence[Cost]) -> float:
 
 
 def paper_hours(key: PolicyKey, config: Config) -> float:
-    """GPU-hours of a 7-8B model on one A100, without calibration, at the rates of the paper's Table 1; NaN if it has
-    none for this training."""
+    """Return GPU-hours of a 7-8B model on one A100, without calibration, at the rates of the paper's Table 1; NaN if it
+    has none.
+    """
     if key.kind == "base":
         return 0.0
     if REGIMES[key.kind].phase == "stages":
@@ -252,11 +244,10 @@ def stages_table(
 def spent_on(
     key: PolicyKey, records: Sequence[Cost], config: Config, path: Callable[[str], Path] = Path
 ) -> dict[str, float]:
-    """Count the gradient steps, the prompts, and the tokens generated, trained on and scored by a teacher.
+    """Count gradient steps, prompts, and tokens generated, trained on and scored by a teacher.
 
     Args:
-        records: costs of the jobs that made the policy; the metrics of a training are in the same folder.
-        path: path of a file that jobs call `results/...`.
+        records: costs of the jobs that made the policy; a training's metrics are in the same folder.
     """
     # A chain of K has a folder per K, and the last one has the whole log; each round begins a new log.
     trainings: dict[Path, tuple[Arm | None, Path]] = {}
@@ -279,11 +270,9 @@ def spent_on(
 
 
 def _tokens_trained(arm: Arm | None, log: Sequence[Mapping[str, float]]) -> float:
-    """The trainer's running count times the iterations; only the first gradient step of a generation logs it."""
     counted = max(row["num_tokens"] for row in log if "num_tokens" in row)
     return counted * (getattr(arm.settings, "iterations", 1) if arm else 1)
 
 
 def read_log(file: Path) -> list[dict[str, Any]]:
-    """Read the log of a trainer, a row per step."""
     return [parse_json(line) for _, line in read_lines(file)]

@@ -1,8 +1,7 @@
 """The dated plan of a grid: its primary comparison, written to `results/plan.json` before the first training.
 
 An entry has its date, the number of finished evaluations of trained policies, and its digest. No job depends on the
-file and no other file has the date, so equal results have equal files. Interim analyses have another plan
-(`g2d.tables.looks`).
+file, so equal results have equal files.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ NOT_PLANNED = frozenset({"title", "demonstration", "price_per_device_hour"})  # 
 
 
 def primary(config: Config) -> dict[str, Any]:
-    """Return the primary comparison of each model, a family of tests on the first benchmark: `PRIMARY`, or the first
-    family of a grid without it."""
+    """Return each model's primary comparison, a family of tests on the first benchmark: `PRIMARY`, or the grid's first
+    family.
+    """
     benchmark = next(iter(config.benchmarks))
     comparisons = {}
     for model in grid.trained_models(config):
@@ -41,14 +41,14 @@ def primary(config: Config) -> dict[str, Any]:
 
 
 def planned(config: Config) -> dict[str, Any]:
-    """Return the part of a configuration that an entry records."""
     settings = {name: value for name, value in config.identity.items() if name not in NOT_PLANNED}
     return {"primary": primary(config), "seeds": list(config.seeds), "settings_sha256": json_sha256(settings)}
 
 
 def write_plan(config: Config, results: str | Path = "results") -> None:
-    """Write `plan.json`: a changed configuration replaces the plan until a trained policy has been evaluated, and then
-    adds an entry."""
+    """Write `plan.json`: a changed configuration replaces the plan until a trained policy has been evaluated, then adds
+    an entry.
+    """
     entries, plan = read_plan(results), planned(config)
     if entries and entries[-1]["plan"] == plan:
         return
@@ -78,7 +78,6 @@ def read_plan(results: str | Path = "results") -> list[dict[str, Any]]:
 
 
 def plan_words(entries: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the plan, its date and the exploratory comparisons; empty without entries."""
     if not entries or not entries[-1]["plan"]["primary"]["models"]:
         return ""
     first, last = entries[0], entries[-1]
@@ -96,7 +95,6 @@ def plan_words(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _finished_evaluations(results: str | Path) -> int:
-    """Count the benchmarks that trained policies have answered."""
     return sum(file.stem != DEVELOPMENT for file in Path(results).glob("*/seed*/**/eval/*.parquet"))
 
 

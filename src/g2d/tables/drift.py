@@ -21,9 +21,7 @@ EQUAL_GAIN_COLUMNS = columns("model benchmark status n_online n_others n_seeds r
 def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
     """A row per policy and benchmark: the length of its answers and their divergence from M0.
 
-    length is the mean number of tokens, cut at the budget, over samples, then problems, then seeds. longer is the
-    difference from M0 on the same problems, null for M0 and without it. kl is the mean divergence in nats. _low and
-    _high are 95 % intervals over seeds and problems (`mean_interval`), for kl at least 0.
+    longer is null for M0 and without it. _low and _high are 95 % intervals over seeds and problems, for kl at least 0.
 
     Args:
         drifted: rows of `g2d.rollouts.divergence.own_answers` by policy and benchmark; empty without `drift`.
@@ -44,8 +42,8 @@ def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
 
 @table_of(EQUAL_GAIN_COLUMNS)
 def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
-    """A row per model and benchmark: the ratio of the divergence of online policies to the divergence of policies
-    trained on harvests, at equal gain (`g2d.analysis.equal_gain`).
+    """A row per model and benchmark: divergence of online policies relative to policies trained on harvests, at equal
+    gain.
 
     Selected checkpoints are left out because they are copies, rounds because they are both, and policies that answer as
     M0 does.

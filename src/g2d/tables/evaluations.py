@@ -14,8 +14,8 @@ from g2d.rollouts.rollout import CLUSTER
 from g2d.tables.frames import interval
 
 Evaluations = Mapping[tuple[PolicyKey, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`
-Row = tuple[PolicyKey, str]  # a policy over its seeds (`PolicyKey.over_seeds`), on a benchmark
-Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]  # answers by seed
+Row = tuple[PolicyKey, str]
+Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]
 
 # Columns that identify a row of most tables (`named`), in two orders.
 ROW = "model policy K group_size benchmark"
@@ -25,7 +25,6 @@ BY_BENCHMARK = "model benchmark policy K group_size"
 def by_policy(
     evaluations: Evaluations, keep: Callable[[PolicyKey], bool] = lambda key: True
 ) -> dict[Row, dict[PolicyKey, pd.DataFrame]]:
-    """Group the answers of the policies to keep by row, in `grid_order`, and inside by ascending seed."""
     grouped: dict[Row, dict[PolicyKey, pd.DataFrame]] = {}
     for (key, benchmark), answers in evaluations.items():
         if keep(key):
@@ -36,7 +35,7 @@ def by_policy(
 def grid_order(rows: Iterable[Row], regimes: Sequence[str] = (), k_first: bool = False) -> list[Row]:
     """Sort rows by model, regime, G, K and benchmark; with `k_first` by K before the regime.
 
-    Models and benchmarks keep their order of appearance. So do regimes, by role, unless `regimes` lists them.
+    Models, benchmarks and regimes keep their order of appearance, regimes by role, unless `regimes` lists them.
     """
     rows = list(rows)
     models = list(dict.fromkeys(policy.model for policy, _ in rows))
@@ -53,7 +52,6 @@ def grid_order(rows: Iterable[Row], regimes: Sequence[str] = (), k_first: bool =
 
 
 def by_grid(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
-    """Group rows by model and benchmark, in `grid_order`."""
     grids: dict[tuple[str, str], list[Row]] = {}
     for at in grid_order(rows):
         grids.setdefault((at[0].model, at[1]), []).append(at)
@@ -61,30 +59,25 @@ def by_grid(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
 
 
 def named(seeds: Iterable[PolicyKey], benchmark: str) -> dict[str, Any]:
-    """Return the cells that identify the row of a policy, from the keys of its seeds."""
     key = next(iter(seeds))
     group_size = key.group_size or None
     return {"model": key.model, "policy": key.label, "K": key.shown_k, "group_size": group_size, "benchmark": benchmark}
 
 
 def row_of(seeds: Iterable[PolicyKey], benchmark: str, values: np.ndarray) -> dict[str, Any]:
-    """Return the cells of `named` and the shape of the policy's values, (n_seeds, n_problems)."""
     return named(seeds, benchmark) | {"n_seeds": values.shape[0], "n_problems": values.shape[1]}
 
 
 def share(values: np.ndarray, name: str = "accuracy", clusters: np.ndarray | None = None) -> dict[str, float | None]:
-    """Return the cells of a share of right answers, (n_seeds, n_problems), and of its 95 % interval."""
     return {name: float(values.mean(axis=1).mean())} | interval("ci", accuracy_interval(values, clusters))
 
 
 def clusters_of(by_key: Mapping[PolicyKey, pd.DataFrame]) -> np.ndarray | None:
-    """Return the cluster of each problem, in the order of `crossed`; None if the benchmark has none."""
     answers = next(iter(by_key.values()))
     return answers.groupby("problem_id", sort=True)[CLUSTER].first().to_numpy() if CLUSTER in answers else None
 
 
 def m0_of(at: Row) -> Row:
-    """Return the row of M0 on the same model and benchmark."""
     return PolicyKey(at[0].model, "base", 0, 0, None), at[1]
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import combinations
+from itertools import combinations, compress
 
 import numpy as np
 
 from g2d.analysis.comparisons import Comparison, compare, corrected
-from g2d.analysis.crossed import SeedPool
+from g2d.analysis.crossed import SeedPool, stable
 from g2d.analysis.margins import Differences, smallest_margins
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import (
@@ -29,7 +29,7 @@ from g2d.tables.evaluations import (
 )
 from g2d.tables.frames import Rows, columns, table_of
 
-Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]  # its name, and pairs (policy, reference)
+Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]
 
 # Names of families by the role of their policies; M0 and GRPO before its last K have none.
 CALLED = {
@@ -49,10 +49,7 @@ MARGIN_COLUMNS = columns(BY_BENCHMARK, "n_seeds n_problems accuracy behind margi
 
 @table_of(COMPARISON_COLUMNS)
 def comparison_table(evaluations: Evaluations) -> Rows:
-    """A row per policy and reference (`families`), from answers to the same questions (`comparisons.Comparison`).
-
-    p_holm, family_low and family_high are corrected for the family_size comparisons of the family.
-    """
+    """A row per policy and reference (`families`), from answers to the same questions (`comparisons.Comparison`)."""
     grouped = by_policy(evaluations)
     for (_, benchmark), rows in by_grid(grouped).items():
         answers = Paired(grouped, rows)
@@ -76,7 +73,6 @@ def margin_table(evaluations: Evaluations, margin: float) -> Rows:
 
 
 def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]]]]:
-    """Yield the name of each family and its pairs (policy, reference)."""
     for (_, benchmark), rows in by_grid(grouped).items():
         policies = [policy for policy, _ in rows]
         for role in CALLED:
@@ -88,7 +84,6 @@ def families(grouped: Iterable[Row]) -> Iterator[tuple[str, list[tuple[Row, Row]
 
 
 def _main_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iterator[Family]:
-    """Yield the families of DPO, of automatic warm-ups or of GRPO (only against M0)."""
     role = members[0].role
     references = {
         "M0": [policy for policy in policies if policy.role == "base"],
@@ -107,7 +102,6 @@ def _main_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Itera
 
 
 def _added_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iterator[Family]:
-    """Yield the families of all entries of `regimes`, or of all ablations."""
     role, name = members[0].role, CALLED[members[0].role]
     yield f"{name} against M0", [(policy, other) for other in policies if other.role == "base" for policy in members]
     against_reference = [(policy, policy.reference) for policy in members if policy.reference in policies]
@@ -129,13 +123,10 @@ def _added_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iter
 
 
 def _equally_online(policy: PolicyKey, other: PolicyKey) -> bool:
-    """Whether both have the same number of online steps in all and of rollouts per prompt."""
     return (other.online_steps, other.group_size) == (policy.online_steps, policy.group_size)
 
 
 class Paired:
-    """Answers of the policies of one model to one benchmark, paired by question and by seed."""
-
     def __init__(self, grouped: Grouped, rows: Sequence[Row]) -> None:
         correct = crossed({key: answers for at in rows for key, answers in grouped[at].items()}, rows[0][1])
         ends = np.cumsum([len(grouped[at]) for at in rows])
@@ -144,7 +135,6 @@ class Paired:
         self.clusters = clusters_of(grouped[rows[0]])
 
     def shared_seeds(self, at: Row, reference: Row) -> list[int | None]:
-        """Return the seeds of the policy that the reference has, or all if it has no seeds (M0)."""
         others = self.seeds[reference]
         return [seed for seed in self.seeds[at] if others == [None] or seed in others]
 
@@ -161,15 +151,16 @@ class Paired:
         return self._of_seeds(at, seeds), self._of_seeds(reference, seeds)
 
     def pool(self, at: Row, reference: Row) -> SeedPool:
-        """Return the accuracies over the shared seeds of the policies that were trained alike and have these seeds."""
+        """Return accuracies over the shared seeds of the stable policies that were trained alike."""
         seeds = self.shared_seeds(at, reference)
-        alike = [row for row in self.seeds if row[0].role in ALIKE and {*seeds} <= {*self.seeds[row]}]
-        accuracies = np.array([self._of_seeds(row, seeds).mean(axis=1) for row in alike])
-        both = all(row in alike or self.seeds[row] == [None] for row in (at, reference))
-        return SeedPool(accuracies.reshape(-1, len(seeds)), both)
+        pooled = [row for row in self.seeds if row[0].role in ALIKE and {*seeds} <= {*self.seeds[row]}]
+        means = np.array([self._of_seeds(row, seeds).mean(axis=1) for row in pooled]).reshape(-1, len(seeds))
+        inside = stable(means)
+        pooled = [*compress(pooled, inside)]
+        both = all(row in pooled or self.seeds[row] == [None] for row in (at, reference))
+        return SeedPool(means[inside], both)
 
     def tested(self, family: Collection[tuple[Row, Row]]) -> list[Comparison]:
-        """Compare all pairs of a family, corrected for one another."""
         return corrected([compare(*self.pair(*pair), self.pool(*pair), len(family), self.clusters) for pair in family])
 
     @property
@@ -194,7 +185,6 @@ class Paired:
         return Differences([*self.correct.values()], pool, self.clusters)
 
     def _of_seeds(self, row: Row, seeds: Sequence[int | None]) -> np.ndarray:
-        """Return the answers of a policy over these seeds, or M0's."""
         if self.seeds[row] == [None]:
             return self.correct[row]
         return self.correct[row][[self.seeds[row].index(seed) for seed in seeds]]

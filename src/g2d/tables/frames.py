@@ -19,7 +19,7 @@ from g2d.jobs.files import atomic, read_lines
 
 Rows = Iterator[dict[Any, Any]]
 P = ParamSpec("P")
-Columns = Mapping[str, str]  # type by name, in the order of the file
+Columns = Mapping[str, str]
 
 
 # Types of columns, the same in every table; all others are numbers or null. Int64 is a whole number or null.
@@ -39,17 +39,14 @@ TYPE_OF = {name: kind for kind, names in TYPES.items() for name in names.split()
 
 
 def columns(*names: str, **types: str) -> dict[str, str]:
-    """Return the types of columns, named in strings separated by spaces; `types` differ from `TYPES` in this table."""
     return {name: types.get(name) or TYPE_OF.get(name, "float64") for name in " ".join(names).split()}
 
 
 def interval(name: str, ends: tuple[float | None, float | None]) -> dict[str, float | None]:
-    """Return the cells of the ends of an interval."""
     return {f"{name}_low": ends[0], f"{name}_high": ends[1]}
 
 
 def estimate(name: str, value: float | None, ends: tuple[float | None, float | None]) -> dict[str, float | None]:
-    """Return the cells of a number and of its interval."""
     return {name: value} | interval(name, ends)
 
 
@@ -78,7 +75,6 @@ def table_of(
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the values that are not None, or None without any."""
     numbers = [value for value in values if value is not None]
     return float(np.mean(numbers)) if numbers else None
 
@@ -86,9 +82,8 @@ def mean(values: Iterable[float | None]) -> float | None:
 def write_table(path: str | Path, table: pd.DataFrame) -> None:
     """Write CSV, nulls as empty cells, floats with six significant digits.
 
-    Text that a spreadsheet would run as a formula (it begins with =, +, -, @, a tab or a line break and is not a plain
-    number) gets an apostrophe before it, and `unescaped` removes it. NUL ends a cell for many readers, so it is
-    replaced by its picture (U+2400).
+    Text that a spreadsheet would run as a formula gets an apostrophe before it; `unescaped` removes it. NUL ends a cell
+    for many readers, so it becomes U+2400.
     """
     inert = _map_texts(table, lambda text: ("'" if _FORMULA.match(text) else "") + text.replace("\0", "\u2400"))
     texts = inert.select_dtypes(["object", "string"])
@@ -107,10 +102,10 @@ def write_table(path: str | Path, table: pd.DataFrame) -> None:
 def read_table(path: str | Path, columns: Columns) -> pd.DataFrame:
     """Read a table of `write_table` with the declared types and the original texts.
 
-    Tables of earlier versions are read too: a declared column may be missing, and other columns get inferred types.
+    In tables of earlier versions, columns may be missing; undeclared ones get inferred types.
 
     Raises:
-        ValueError: the file is not CSV with these types; the message names it.
+        ValueError: the file is not CSV with these types.
     """
     read_lines(path)
     types: Any = dict(columns)  # Any: the stub wants keys of any type that can be hashed

@@ -39,12 +39,11 @@ def frontier_table(
 ) -> Rows:
     """A row per policy and axis on which its cost is known, without ablations of DPO.
 
-    It has the policy's `Margin` against any other policy and, on one axis, its `Standing`. GRPO before its last K and
-    ablations of GRPO are not tested.
+    GRPO before its last K and ablations of GRPO are not tested.
 
     Args:
         costs: `costs_of` each trained policy; M0 costs nothing.
-        calibration: the part of these costs that is calibration (`calibration_of`), charged to every policy and seed.
+        calibration: calibration's part of these costs, charged to every policy and seed.
         tested_axis: `frontier.axis`.
     """
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")
@@ -81,7 +80,6 @@ def _is_tested(at: Row) -> bool:
 
 
 def _margin(bound: Margin | None) -> dict[str, Any]:
-    """Return the cells of a margin; None is a policy that is not tested."""
     if bound is None:
         return {"enough": False}
     row = {"behind_any": bound.behind, "margin_shown_any": bound.margin_shown}
@@ -89,7 +87,6 @@ def _margin(bound: Margin | None) -> dict[str, Any]:
 
 
 def _standing(standing: Standing, names: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the cells of a standing, from the names of the tested policies."""
     by = {} if standing.beaten_by is None else names[standing.beaten_by]
     beaten_by = {
         "beaten_by": by.get("policy"),
@@ -100,5 +97,4 @@ def _standing(standing: Standing, names: Sequence[Mapping[str, Any]]) -> dict[st
 
 
 def _costs(by_key: Mapping[PolicyKey, Any], costs: Mapping[PolicyKey, Mapping[str, float]], axis: str) -> np.ndarray:
-    """Return the cost of each seed; 0 for M0."""
     return np.array([costs[key].get(axis, math.nan) if key in costs else 0.0 for key in by_key])

@@ -20,7 +20,7 @@ from g2d.tables.evaluations import Evaluations
 from g2d.tables.frames import Rows, columns, interval, mean, table_of
 
 CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
-HARVEST_METRICS = {  # column: attribute of Informativeness
+HARVEST_METRICS = {
     **{"harvest_pass_at_1": "pass_at_1", "pairability": "pairability", "n_pairs": "n_pairable"},
     **{name: name for name in ("entropy", "mid_band", "entropy_corrected", "mid_band_corrected")},
     **{name: name for name in ("format_compliance", "truncated_share", "n_chosen_truncated", "n_rejected_truncated")},
@@ -57,7 +57,6 @@ def harvest_table(harvests: Mapping[HarvestKey, Informativeness], counts: Mappin
 
 
 def _harvest_intervals(counts: Sequence[pd.DataFrame], folder: str) -> dict[str, float | None]:
-    """Return the intervals of rho, H and mu: means over seeds of ratios of sums over prompts."""
     ordered = [frame.sort_values("problem_id", kind="stable") for frame in counts]
     if any(list(frame["problem_id"]) != list(ordered[0]["problem_id"]) for frame in ordered):
         raise ValueError(f"{folder}: the seeds of this policy harvested different prompts: harvest them again")
@@ -83,8 +82,7 @@ def correlation_points(harvests: Mapping[HarvestKey, Informativeness], evaluatio
 
 @table_of(CORRELATION_COLUMNS)
 def correlation_table(points: pd.DataFrame) -> Rows:
-    """A row per model (or "all"), benchmark, metric and pooling: the metric's correlation with accuracy (last row of
-    Table 2)."""
+    """A row per model (or "all"), benchmark, metric and pooling: correlation with accuracy (last row of Table 2)."""
     for (model, benchmark), group in points.groupby(["model", "benchmark"], sort=False):
         averaged = group.groupby(["group_size", "K"], as_index=False)[["accuracy", *CORRELATED_METRICS]].mean()
         yield from _correlations(averaged.assign(model=str(model), seed=0), model, benchmark, "means over seeds")
@@ -126,7 +124,6 @@ CALIBRATION_COLUMNS = columns("model") | LEVEL_COLUMNS
 
 @table_of(CALIBRATION_COLUMNS)
 def calibration_table(tables: Mapping[str, pd.DataFrame]) -> Rows:
-    """Table 4: the rows of `calibration.with_mixes` for each model."""
     yield from ({"model": model, **row} for model, levels in tables.items() for row in levels.to_dict("records"))
 
 
@@ -135,7 +132,6 @@ CELL_COLUMNS = columns("model level temperature n", *METRICS, "all_wrong all_cor
 
 @table_of(CELL_COLUMNS)
 def factorial_table(rollouts: Mapping[str, Mapping[float, pd.DataFrame]]) -> Rows:
-    """A row per model, level and temperature (`factorial_cells`), from the rollouts of a model by temperature."""
     for model, by_temperature in rollouts.items():
         yield from ({"model": model, **row} for row in factorial_cells(by_temperature))
 
@@ -145,7 +141,6 @@ DISPUTE_COLUMNS = columns("source problem_id reference_answer extracted_answer v
 
 @table_of(DISPUTE_COLUMNS)
 def dispute_table(rollouts: Mapping[str, pd.DataFrame]) -> Rows:
-    """A row per answer on which the verifier's second opinion contradicts the reward, the most frequent first."""
     disputed = [rows[rows["disputed"]].assign(source=source) for source, rows in rollouts.items()]
     if disputed := [rows for rows in disputed if not rows.empty]:
         keys = [name for name in DISPUTE_COLUMNS if name != "n_rollouts"]

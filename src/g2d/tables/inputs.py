@@ -1,4 +1,4 @@
-"""Inputs of tables, read from a results folder: the attributes that `Table.reads` names."""
+"""Inputs of tables, read from a results folder when needed: the attributes that `Table.reads` names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Measured = Mapping[PolicyKey, Mapping[str, Any]]
 
 
 class _Part(cached_property[dict[Any, Any]]):
-    """Files of the part of the grid that has the attribute's name, read; `shown` gives policies the K of tables."""
+    """Files of the part of the grid that has the attribute's name; `shown` gives policies the K of tables."""
 
     def __init__(self, read: Callable[..., Any], *arguments: Any, shown: bool = False) -> None:
         def read_part(inputs: Inputs) -> dict[Any, Any]:
@@ -56,32 +56,28 @@ class _Part(cached_property[dict[Any, Any]]):
 
 
 class Inputs:
-    """Inputs of tables; each is read when it is first needed, and then kept.
+    """Inputs of tables.
 
     Args:
         whole: raise an error if a file is missing, instead of leaving it out.
-        threads: number of workers of the verifier.
+        threads: workers of the verifier.
     """
 
-    # Keys: a policy.
     records = _Part(read_policy)
     costs = _Part(read_cost, shown=True)  # trained policies only: the cost of M0 is not part of the experiment
     replies = _Part(read_rollouts, NEEDED, shown=True)  # replies to the held-out open-ended prompts
     probes = _Part(read_table, PROBE_COLUMNS)  # probes of automatic warm-ups
-    seen = _Part(seen_in_training)  # controls
+    seen = _Part(seen_in_training)
     selections = _Part(read_table, CANDIDATE_COLUMNS)
-    # Keys: a policy and a benchmark.
     answers = _Part(read_rollouts, WITHOUT_TEXTS, shown=True)
-    sampled = _Part(read_rollouts, READ, shown=True)  # several answers to each problem
-    drifted = _Part(pd.read_parquet, shown=True)  # divergence from M0 on the policy's answers
-    # Keys: a harvest.
+    sampled = _Part(read_rollouts, READ, shown=True)
+    drifted = _Part(pd.read_parquet, shown=True)
     summaries = _Part(read_informativeness)
     harvested = _Part(read_rollouts, WITHOUT_TEXTS)
-    # Other keys.
-    levels = _Part(read_table, LEVEL_COLUMNS)  # model: its difficulty levels
-    looks = _Part(read_json)  # file, first to last
-    candidates = _Part(read_table, SWEEP_COLUMNS)  # model and swept regime
-    continued = _Part(read_rollouts, ("problem_id", "completion_text", "verdict"))  # model and benchmark
+    levels = _Part(read_table, LEVEL_COLUMNS)
+    looks = _Part(read_json)
+    candidates = _Part(read_table, SWEEP_COLUMNS)
+    continued = _Part(read_rollouts, ("problem_id", "completion_text", "verdict"))
     questions = _Part(read_problems)  # benchmark: the problems whose beginnings were continued
     main = cached_property(lambda self: self.build("main"))  # Table 1
 
@@ -98,11 +94,7 @@ class Inputs:
         self.shown_share = (config.contamination or Contamination()).share
 
     def build(self, name: str) -> pd.DataFrame:
-        """Compute a table of the catalogue from the files that exist.
-
-        Raises:
-            KeyError: the catalogue has no such table, or its rule writes it with another script (the advice).
-        """
+        """Compute a table from the files that exist; KeyError if there is none, or a script makes it (the advice)."""
         if name not in self._built:
             table = catalogue.table(name)
             if not table.function:
@@ -111,47 +103,38 @@ class Inputs:
         return self._built[name]
 
     def path(self, file: str) -> Path:
-        """Return the path of a file that jobs call `results/...`."""
         return self.folder / Path(file).relative_to("results")
 
     def read(self, part: str, read: Callable[..., Any], *arguments: Any) -> dict[Any, Any]:
-        """Read the files of a part of the grid (`g2d.graph.parts`)."""
         files = {at: self.path(file) for at, file in files_of(self.config, part).items()}
         return {at: read(file, *arguments) for at, file in files.items() if self.whole or file.exists()}
 
     def as_shown(self, at: Any) -> Any:
-        """Give a policy, or the policy of a policy and a benchmark, the K that tables show."""
         return (self.as_shown(at[0]), *at[1:]) if isinstance(at, tuple) else self.finished.get(at, at)
 
     @cached_property
     def finished(self) -> dict[PolicyKey, PolicyKey]:
-        """Finished policies, with the K that tables show."""
         return {key: key for key in grid.with_steps_taken(self.records)}
 
     def equal(self, pairs: Iterable[tuple[str, str]]) -> list[bool]:
-        """Return for each pair whether the second answer equals the first."""
         judged = verify_batch([(first, rf"\boxed{{{second}}}") for first, second in pairs], workers=self.threads)
         return [judgement.verdict == "correct" for judgement in judged]
 
     @cached_property
     def prompts(self) -> dict[str, str]:
-        """Kinds of prompts behind each regime."""
         return {key.regime: prompts_behind(self.config, key.regime) for key in grid.policies(self.config)}
 
     @cached_property
     def device_hours(self) -> dict[PolicyKey, float]:
-        """Device-hours of each finished policy; 0 for M0."""
         trained = {key: self.costs[key].device_hours for key in self.finished if key in self.costs}
         return {key: trained.get(key, 0.0) for key in self.finished.values() if key in trained or key.role == "base"}
 
     @cached_property
     def calibrated(self) -> Measured:
-        """`calibration_of` each trained policy."""
         return {key: calibration_of(cost.records, self.price) for key, cost in self.costs.items()}
 
     @cached_property
     def measured(self) -> Measured:
-        """Measurements of each policy's training, and the tokens generated for the policy."""
         return {
             key: self.records[key].settings | {"tokens": sum(record.tokens_generated for record in cost.records)}
             for key, cost in self.costs.items()
@@ -160,17 +143,14 @@ class Inputs:
 
     @cached_property
     def spent(self) -> Measured:
-        """`spent_on` each trained policy."""
         return {key: spent_on(key, cost.records, self.config, self.path) for key, cost in self.costs.items()}
 
     @cached_property
     def paid(self) -> Measured:
-        """`costs_of` each trained policy."""
         return {key: costs_of(key, cost.records, self.spent[key], self.config) for key, cost in self.costs.items()}
 
     @cached_property
     def charged(self) -> dict[PolicyKey, list[Cost]]:
-        """Jobs charged to each policy, its evaluations included, and to each sweep."""
         by_policy: dict[PolicyKey, list[Cost]] = defaultdict(list, {key: [] for key in self.finished.values()})
         parts = ("answer_costs", "sample_costs", "drift_costs", "reply_costs")
         for at, cost in chain(self.costs.items(), *(self.read(part, read_cost).items() for part in parts)):
@@ -187,23 +167,19 @@ class Inputs:
 
     @cached_property
     def counts(self) -> dict[HarvestKey, pd.DataFrame]:
-        """`success_counts` of each harvest."""
         return {key: success_counts(rollouts) for key, rollouts in self.harvested.items()}
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """Each harvest with the accuracy of the policy trained on it."""
         return correlation_points(self.summaries, self.answers)
 
     @cached_property
     def judged(self) -> dict[Any, pd.DataFrame]:
-        """Harvests and answers by the name of their folder or file."""
         harvests = {key.folder: rollouts for key, rollouts in self.harvested.items()}
         return harvests | {f"{key.folder}/eval/{name}": rows for (key, name), rows in self.answers.items()}
 
     @cached_property
     def temperatures(self) -> dict[str, dict[float, pd.DataFrame]]:
-        """Rollouts of the calibration by model and temperature."""
         by_model: dict[str, dict[float, pd.DataFrame]] = {}
         for (model, temperature), rollouts in self.read("temperatures", read_rollouts, WITHOUT_TEXTS).items():
             by_model.setdefault(model, {})[float(temperature)] = rollouts
@@ -211,7 +187,6 @@ class Inputs:
 
     @cached_property
     def logs(self) -> dict[Any, pd.DataFrame]:
-        """`steps_of` each online training, by the policy at its end."""
         logs, ages = self.read("logs", read_log), self.read("ages", read_ages)
         return {
             last: steps_of(

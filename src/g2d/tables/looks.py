@@ -1,8 +1,4 @@
-"""Interim analyses (docs/race.md): their plan, the analyses themselves, and looks.csv.
-
-The plan of each model, for the first benchmark, is written before anything runs (`plan.json`) and repeated in every
-look.
-"""
+"""Interim analyses (docs/race.md): their plan (`plan.json`, repeated in every look), the looks, and looks.csv."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ WITHOUT_ANSWERS = frozenset(
         *("collapse", "contamination", "drift", "probe"),
     }
 )
-LOOK = TypeAdapter(Look)  # reads and writes the JSON of a file
+LOOK = TypeAdapter(Look)
 LOOK_COLUMNS = columns(
     "model benchmark family policy reference look n_seeds information difference standard_error low high",
     "p_value boundary p_margin boundary_margin verdict chance_next chance",
@@ -41,11 +37,7 @@ LOOK_COLUMNS = columns(
 
 
 def plan_of(config: Config, model: str, steps: Steps = "holm") -> Plan:
-    """Plan the looks of a model: the planned families (`_is_planned`) on the first benchmark.
-
-    Raises:
-        ConfigError: there is nothing to compare.
-    """
+    """Plan the looks of a model on the first benchmark; a ConfigError if there is nothing to compare."""
     assert config.looks is not None
     looks, benchmark = config.looks, next(iter(config.benchmarks))
     policies = dict.fromkeys(key.over_seeds for key in grid.policies(whole(config)) if key.model == model)
@@ -73,8 +65,7 @@ def plan_of(config: Config, model: str, steps: Steps = "holm") -> Plan:
 
 
 def steps_of(looks: Mapping[str, Mapping[str, Any]]) -> Steps:
-    """Return the steps of the plan by which looks were taken (plans of earlier versions do not name them), or those of
-    a new plan."""
+    """Return the steps of the plan by which looks were taken, or a new plan's."""
     plans = [model.get("plan", {}) for look in looks.values() for model in look.get("models", {}).values()]
     return plans[0].get("steps", "hochberg") if plans else "holm"
 
@@ -87,7 +78,6 @@ def _is_planned(family: str) -> bool:
 
 
 def written_plan(config: Config, steps: Steps = "holm") -> dict[str, Any]:
-    """Return the content of `plan.json`: the plan of each model, and the settings that affect the answers."""
     assert config.looks is not None
     benchmark = next(iter(config.benchmarks))
     settings = {name: value for name, value in config.identity.items() if name not in WITHOUT_ANSWERS}
@@ -100,7 +90,6 @@ def written_plan(config: Config, steps: Steps = "holm") -> dict[str, Any]:
 
 
 def write_plan(config: Config, results: str | Path = "results") -> None:
-    """Write `plan.json` before the first look; it lists earlier plans with looks."""
     assert config.looks is not None
     if not taken(config.looks, results):
         after = other_plans(config.looks, results)
@@ -108,11 +97,7 @@ def write_plan(config: Config, results: str | Path = "results") -> None:
 
 
 def require_plan(config: Config, results: str | Path = "results") -> None:
-    """Check that existing looks follow the configured plan and were not edited.
-
-    Raises:
-        ConfigError: names the first key that differs or the edited file.
-    """
+    """Check that existing looks follow the configured plan and were not edited; a ConfigError names key or file."""
     assert config.looks is not None
     if not (looks := taken(config.looks, results)):
         return
@@ -154,7 +139,6 @@ def _require_consistent(config: Config, looks: Mapping[str, Mapping[str, Any]], 
 
 
 def _seeds_after(looks: Iterable[Look]) -> dict[str, int]:
-    """Return the number of seeds of each policy after looks of several models."""
     return {
         own.policy: own.next_seeds
         for look in looks
@@ -164,18 +148,15 @@ def _seeds_after(looks: Iterable[Look]) -> dict[str, int]:
 
 
 def _next(looks: Iterable[Look]) -> dict[str, int]:
-    """Return the number of seeds of each policy that gets further ones."""
     return {policy: n for look in looks for policy, n in look.next.items()}
 
 
 def other_plans(looks: Looks | None, results: str | Path = "results") -> list[str]:
-    """Return the folders of other plans that have looks in a results folder."""
     folders = {file.parent.relative_to(results).as_posix() for file in Path(results).glob("looks/**/look1.json")}
     return sorted(folders - {looks.folder if looks else ""})
 
 
 def _first_difference(before: Any, now: Any, path: str = "") -> str:
-    """Return the path of the first value that differs; empty if all are equal."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         names = (*now, *(name for name in before if name not in now))
         paths = (_first_difference(before.get(name), now.get(name), f"{path}.{name}".lstrip(".")) for name in names)
@@ -187,8 +168,8 @@ def take(config: Config, number: int, results: str | Path = "results") -> dict[s
     """Take the next look, of this number: 1, 2 ...
 
     Returns:
-        The content of its file: numbers of seeds by policy after this look (`seeds`), the same for policies that get
-        further seeds (`next`), and the look of each model whose looks are not over (`models`).
+        The content of its file: numbers of seeds by policy (`seeds`), of policies that get further ones (`next`), and
+            the look of each unfinished model (`models`).
     """
     assert config.looks is not None
     before = dict(list(taken(config.looks, results).items())[: number - 1])
@@ -216,21 +197,13 @@ def take(config: Config, number: int, results: str | Path = "results") -> dict[s
 
 
 def looks_of(model: str, looks: Mapping[str, Mapping[str, Any]]) -> list[Look]:
-    """Return the looks of a model, first to last."""
     records = (look["models"].get(model) for look in looks.values())
     return [LOOK.validate_python(record) for record in records if record]
 
 
 @table_of(LOOK_COLUMNS)
 def looks_table(config: Config, looks: Mapping[str, Mapping[str, Any]]) -> Rows:
-    """A row per comparison and look that tested it.
-
-    n_seeds are the seeds of both policies, `information` is the share of the plan's maximum, and low to high is the
-    repeated confidence interval of the difference: it covers all looks and the whole family. p_value tests no
-    difference and rejects below boundary; p_margin tests a difference of the margin or more and rejects below
-    boundary_margin. chance_next and chance: probabilities that the next look, or all remaining seeds, settle the
-    comparison.
-    """
+    """A row per comparison and look that tested it."""
     benchmark = next(iter(config.benchmarks))
     for model in grid.trained_models(config):
         for look in looks_of(model, looks):

@@ -17,8 +17,8 @@ from g2d.problems.settings import ProblemSource
 from g2d.tables.evaluations import ROW
 from g2d.tables.frames import Rows, columns, table_of
 
-POLICIES = {"SFT": "base", "DPO": "dpo", "G2D": "g2d", "GRPO": "grpo"}  # our names of the methods in Table 1
-BENCHMARKS = ("math500", "gsm8k")  # columns of Table 1
+POLICIES = {"SFT": "base", "DPO": "dpo", "G2D": "g2d", "GRPO": "grpo"}
+BENCHMARKS = ("math500", "gsm8k")
 MEASURED = ("accuracy", "ci_low", "ci_high", "device_hours")
 PUBLISHED_COLUMNS = columns(
     *(ROW, "paper_accuracy paper_std accuracy ci_low ci_high difference paper_gpu_hours device_hours")
@@ -26,7 +26,6 @@ PUBLISHED_COLUMNS = columns(
 
 
 def published(name: str) -> pd.DataFrame:
-    """Read a published table, each cell as the printed text; the first line of the file names its source."""
     text = (resources.files("g2d.tables") / "published" / f"{name}.csv").read_text(encoding="utf-8")
     return pd.read_csv(StringIO(text), comment="#", dtype=str, keep_default_na=False)
 
@@ -63,7 +62,6 @@ def _number(text: str | None, divisor: float = 1) -> float | None:
 
 
 def _benchmarks(config: Config) -> list[tuple[str, str]]:
-    """Return the benchmarks of the grid that the paper has, with their columns in Table 1."""
     pairs = []
     for name, source in config.benchmarks.items():
         names = {re.sub(r"[^a-z0-9]", "", str(text).lower()) for text in (name, _last_name(source))}
@@ -72,6 +70,5 @@ def _benchmarks(config: Config) -> list[tuple[str, str]]:
 
 
 def _last_name(source: ModelSource | ProblemSource) -> str | None:
-    """Return the last part of a Hub id or a path."""
     name = getattr(source, "id", None) or getattr(source, "path", None)
     return PurePath(name).name if name else None

@@ -37,8 +37,7 @@ BUDGET_COLUMNS = columns(BY_BENCHMARK, "budget n_seeds n_problems accuracy ci_lo
 def decomposition_table(evaluations: Evaluations) -> Rows:
     """A row per policy and benchmark: its gain over M0 in parts (`g2d.analysis.decomposition`), null without M0.
 
-    Intervals are computed as in `comparisons.compare` for one comparison: if all answers finish and parse,
-    `from_reasoning` is the gain, with its interval in `comparisons.csv`.
+    If all answers finish and parse, `from_reasoning` is the gain, with its interval in `comparisons.csv`.
     """
     grouped = by_policy(evaluations)
     paired = {grid: Paired(grouped, rows) for grid, rows in by_grid(grouped).items()}

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from g2d.analysis import power
+from g2d.analysis.crossed import stable
 from g2d.experiment import grid
 from g2d.experiment.config import Config
 from g2d.experiment.sections import Frontier
@@ -37,8 +38,7 @@ NO_ONLINE, OTHERS = "K=0", "every other K"
 def power_table(evaluations: Evaluations, target: float) -> Rows:
     """A row per family of tests of the K and number of seeds: the smallest differences and margins to be detected.
 
-    They follow from the variance of this grid's answers. They are null if the variance over seeds is unknown;
-    problems_needed is null above 20,000.
+    Null if the variance over seeds is unknown; problems_needed is null above 20,000.
 
     Args:
         target: the difference that `problems_needed` is for, in 0..1.
@@ -51,8 +51,7 @@ def power_table(evaluations: Evaluations, target: float) -> Rows:
 
 @table_of(POWER_COLUMNS)
 def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
-    """The same rows before a grid has run, from the variances `ASSUMED`, for the first model and the margin
-    `frontier.margin`.
+    """The same rows before a grid has run, from the variances `ASSUMED`, for the first model.
 
     Args:
         n_problems: numbers of problems by benchmark.
@@ -60,9 +59,9 @@ def planned_power(config: Config, n_problems: Mapping[str, int]) -> Rows:
     target = (config.frontier or Frontier()).margin
     model = next(iter(config.models))
     policies = dict.fromkeys(key.over_seeds for key in grid.policies(config) if key.model == model)
-    alike = sum(policy.role in ALIKE for policy in policies)
-    for benchmark, n in n_problems.items() if alike > 1 else ():
-        design = power.Design(len(config.seeds), n, alike)
+    n_alike = sum(policy.role in ALIKE for policy in policies)
+    for benchmark, n in n_problems.items() if n_alike > 1 else ():
+        design = power.Design(len(config.seeds), n, n_alike)
         assumed = power.Decomposition(power.ASSUMED, math.nan, math.nan, math.nan)
         sizes = family_sizes([(policy, benchmark) for policy in policies])
         yield from _rows(model, benchmark, assumed, sizes, design, target)
@@ -77,8 +76,9 @@ def design_power(components: power.Components, design: power.Design, target: flo
 
 @table_of(VARIANCE_COLUMNS)
 def variance_table(evaluations: Evaluations) -> Rows:
-    """A row per model and benchmark with at least two K: sources of the variance of differences between policies, and
-    the smallest difference with more seeds or questions; shares of seeds are null with one seed."""
+    """A row per model and benchmark with at least two K: sources of variance of differences, and the smallest
+    difference with more seeds or questions.
+    """
     for (model, benchmark), (rows, answers, clusters) in _alike(evaluations).items():
         variance = power.decompose(answers, clusters)
         n_policies, n_seeds, n_problems = answers.shape
@@ -106,7 +106,6 @@ def variance_table(evaluations: Evaluations) -> Rows:
 
 
 def family_sizes(rows: Iterable[Row]) -> dict[str, int]:
-    """Return the sizes of the families that test one K against K=0 and against every other K."""
     sizes: dict[str, int] = {}
     for _, family in families(rows):
         references = {reference for _, (reference, _) in family}
@@ -116,10 +115,10 @@ def family_sizes(rows: Iterable[Row]) -> dict[str, int]:
 
 
 def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], np.ndarray, np.ndarray | None]]:
-    """Return all rows of each model and benchmark, the answers of its policies that were trained alike, and clusters.
+    """Return all rows of each model and benchmark, the answers of its stable policies trained alike, and clusters.
 
-    Answers are (n_policies, n_seeds, n_problems), over the first seeds, shared by all. Grids without two such policies
-    or without a family are left out.
+    Answers are (n_policies, n_seeds, n_problems), over the first shared seeds. Grids without two such policies or a
+    family are left out.
     """
     grouped = by_policy(evaluations)
     alike = {}
@@ -128,7 +127,7 @@ def _alike(evaluations: Evaluations) -> dict[tuple[str, str], tuple[list[Row], n
         numbers = {len(correct) for correct in answers}
         if len(answers) > 1 and (len(numbers) == 1 or min(numbers) > 1) and family_sizes(rows):
             shared = np.stack([correct[: min(numbers)] for correct in answers])
-            alike[place] = rows, shared, clusters_of(grouped[rows[0]])
+            alike[place] = rows, shared[stable(shared.mean(axis=2))], clusters_of(grouped[rows[0]])
     return alike
 
 

@@ -26,8 +26,8 @@ from g2d.tables.inputs import Inputs
 # The first columns of each frame; `group_size` is 0 and `seed` null if they do not apply.
 KEY_COLUMNS = {
     "model": "object",
-    "policy": "object",  # its name in tables: g2d is DPO on the harvest of a warmed-up policy
-    "regime": "object",  # its name in folders
+    "policy": "object",
+    "regime": "object",
     "K": "int64",
     "group_size": "int64",
     "seed": "Int64",
@@ -64,8 +64,9 @@ class Results(Inputs):
 
     @cached_property
     def policies(self) -> pd.DataFrame:
-        """A row per configured policy: `role` (`g2d.experiment.keys.ROLES`), `kind` (how it was trained), `folder`, and
-        `finished` (its record exists)."""
+        """A row per configured policy: `role`, `kind` (how it was trained), `folder`, and `finished` (its record
+        exists).
+        """
         return _frame(
             {**_key(key), "role": key.role, "kind": key.kind, "folder": key.folder, "finished": key in self.records}
             for key in self._policies
@@ -73,24 +74,17 @@ class Results(Inputs):
 
     @cached_property
     def evaluations(self) -> pd.DataFrame:
-        """A row per policy, `benchmark`, problem and sample: verdicts and lengths, as in `Rollout` without the texts
-        (`rollouts` has them). The seed of the sampling is called `sampling_seed`."""
+        """A row per policy, `benchmark`, problem and sample: `Rollout` without texts, the seed as `sampling_seed`."""
         return _together(({**_key(key), "benchmark": name}, rows) for (key, name), rows in self.answers.items())
 
     @cached_property
     def harvests(self) -> pd.DataFrame:
-        """A row per completion of the main grid's harvests, columns as in `evaluations`.
-
-        The policy is `base` or `grpo`.
-        """
+        """A row per completion of the main grid's harvests, as in `evaluations`; the policy is `base` or `grpo`."""
         return _together((_key(_harvested(key)), rows) for key, rows in self.harvested.items())
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """A row per policy and gradient step: the trainer's log.
-
-        Each K of a warm-up is a policy with all steps up to it.
-        """
+        """A row per policy and gradient step: the trainer's log. Each K of a warm-up has all steps up to it."""
         return _together(
             (_key(key), pd.DataFrame([json.loads(line) for _, line in read_lines(file)]))
             for key in self._trained
@@ -101,8 +95,7 @@ class Results(Inputs):
     def bills(self) -> pd.DataFrame:
         """A row per policy and job charged to it (`g2d.jobs.cost.Cost`); shared jobs are charged to each policy.
 
-        `benchmark` is null for the jobs that made the policy: their device seconds add up to the device-hours of the
-        tables.
+        `benchmark` is null for the jobs that made the policy, which add up to the tables' device-hours.
         """
         made = [*self._trained, *(key for key in self._policies if key.selected)]
         files: list[tuple[PolicyKey, str, str | None]] = [(key, "cost.json", None) for key in made]
@@ -118,23 +111,18 @@ class Results(Inputs):
         """Read the completions of one file with all columns and texts.
 
         Args:
-            of: key of a policy or a harvest, or a folder below the results folder (`policies.folder`,
-                "demo/seed0/harvest/g2/k50", "demo/calibration").
-            benchmark: benchmark of the answers; None for the completions sampled in a training, a harvest or the
-                calibration.
+            of: key of a policy or a harvest, or a folder below the results folder ("demo/seed0/harvest/g2/k50").
+            benchmark: of the answers; None: the completions sampled in a training, a harvest or the calibration.
         """
         return pd.read_parquet(self._of(of) / (f"eval/{benchmark}.parquet" if benchmark else "rollouts.parquet"))
 
     def samples(self, of: PolicyKey | str, benchmark: str) -> pd.DataFrame:
-        """Read the answers that `evaluation.sampled` adds to the greedy ones, as `rollouts` does."""
         return pd.read_parquet(self._of(of) / f"samples/{benchmark}.parquet")
 
     def pairs(self, of: HarvestKey | str) -> pd.DataFrame:
-        """Read the preference pairs of a harvest, a row each (`g2d.rollouts.pairs.Pair`)."""
         return pd.DataFrame(read_pairs(self._of(of) / "pairs.jsonl"))
 
     def problems(self, name: str) -> pd.DataFrame:
-        """Read the problems of a benchmark, or of the `pool` of training problems, a row each."""
         return pd.DataFrame([asdict(problem) for problem in read_problems(self.folder / f"problems/{name}.jsonl")])
 
     def _of(self, of: PolicyKey | HarvestKey | str) -> Path:
@@ -142,12 +130,10 @@ class Results(Inputs):
 
     @cached_property
     def _policies(self) -> list[PolicyKey]:
-        """Configured policies, with the K that tables show."""
         return [self.finished.get(key, key) for key in grid.policies(self.config)]
 
     @cached_property
     def _trained(self) -> list[PolicyKey]:
-        """Trained policies, including warm-ups that are not evaluated."""
         shown = {key: key for key in self._policies}
         return [shown.get(key, key) for key in grid.trainings(self.config)]
 
@@ -156,18 +142,16 @@ _TYPES = {"levels": "object", "group_size": "Int64", "seed": "Int64"}  # a singl
 
 
 def read_by_name(path: str | Path) -> pd.DataFrame:
-    """Read a table of the catalogue, found by the name of the file, with the types that its function declares.
+    """Read a table of the catalogue, found by the name of the file, with its declared types.
 
     Raises:
         KeyError: there is no table of that name.
-        ValueError: the file is not CSV with these types; the message names it.
+        ValueError: the file is not CSV with these types.
     """
     return read_table(path, getattr(catalogue.table(Path(path).stem).build, "columns", _TYPES))
 
 
 class _Tables(Mapping[str, pd.DataFrame]):
-    """Tables that were written, by name; each is read once."""
-
     def __init__(self, folder: Path, names: list[str]) -> None:
         self._files = {name: file for name in names if (file := folder / f"{name}.csv").exists()}
         self._read: dict[str, pd.DataFrame] = {}
@@ -192,12 +176,10 @@ def _key(key: PolicyKey) -> dict[str, Any]:
 
 
 def _harvested(key: HarvestKey) -> PolicyKey:
-    """Return the policy of a harvest; M0 has one per seed."""
     return PolicyKey(key.model, "grpo" if key.k else "base", key.group_size, key.k, key.seed)
 
 
 def _together(labelled: Iterable[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.DataFrame:
-    """Concatenate frames, with the labels of each as first columns; the seed of sampling becomes `sampling_seed`."""
     frames = []
     for labels, rows in labelled:
         renamed = rows.rename(columns={"seed": "sampling_seed"})

@@ -1,7 +1,4 @@
-"""Several runs side by side: accuracy and cost of their policies, and paired differences if they are comparable.
-
-A policy of one run is paired with the policy of the same name (model, regime, K, group size) and seed of another.
-"""
+"""Several runs side by side: policies of the same name (model, regime, K, group size) and seed are paired."""
 
 from __future__ import annotations
 
@@ -26,7 +23,6 @@ RUN_COLUMNS = columns(
     family_size="Int64",
 )
 ABSENT = "absent"
-# Packages whose versions affect verdicts.
 VERIFIER = ("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy")
 
 
@@ -34,8 +30,8 @@ VERIFIER = ("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "s
 def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> Rows:
     """A row per run, policy and benchmark, with the difference from the same policy of the first run over shared seeds.
 
-    The variance over seeds is not pooled, because it may differ between runs. p_holm and the interval are corrected for
-    all differences of a model and benchmark. not_compared is the reason if there is no difference.
+    The variance over seeds is not pooled, because it may differ between runs. not_compared is the reason if there is no
+    difference.
 
     Args:
         benchmarks: benchmarks to show; all if empty.
@@ -73,13 +69,12 @@ def _tokens(run: Results) -> dict[PolicyKey, float]:
     return base | {key: float(sum(job.tokens_generated for job in cost.records)) for key, cost in run.costs.items()}
 
 
-Pairs = dict[tuple[Row, str], tuple[np.ndarray, np.ndarray]]  # answers, (n_seeds, n_problems) each, by row and run
+Pairs = dict[tuple[Row, str], tuple[np.ndarray, np.ndarray]]
 
 
 def _tests(
     grouped: Mapping[str, Grouped], policies: Sequence[Row], reasons: Mapping[str, Sequence[str]]
 ) -> tuple[Pairs, dict[tuple[Row, str], str]]:
-    """Pair answers with the first run's; also return the reasons why others are not paired."""
     first = next(iter(grouped.values()))
     tests: Pairs = {}
     refused = {}
@@ -104,9 +99,8 @@ def _difference(test: Comparison) -> dict[str, Any]:
 
 
 def _reasons(both: Sequence[Results], model: str, benchmark: str) -> list[str]:
-    """Return the reasons why two runs cannot be compared on a model and benchmark."""
     if not all(model in run.config.models for run in both):
-        return []  # nothing to compare
+        return []
     # Prompts are compared below, from the answers.
     settings = [run.config.for_model(model).evaluation.answers for run in both]
     compared = differing(*({"evaluation": keys.params(without={"batch_size", "token_budgets"})} for keys in settings))
@@ -122,7 +116,6 @@ def _reasons(both: Sequence[Results], model: str, benchmark: str) -> list[str]:
 
 
 def _verifiers(runs: Sequence[Results]) -> list[dict[str, Any]]:
-    """Return the versions that affect verdicts, of the packages that all runs have recorded."""
     packages = [run.provenance["software"]["packages"] for run in runs]
     names = [name for name in VERIFIER if all(versions.get(name) for versions in packages)]
     stages = [run.provenance["workflow"]["stage_versions"].get("evaluate") for run in runs]
@@ -133,7 +126,6 @@ def _verifiers(runs: Sequence[Results]) -> list[dict[str, Any]]:
 
 
 def _other_questions(first: pd.DataFrame, other: pd.DataFrame) -> Iterator[str]:
-    """Yield the differences between the questions of two sets of answers."""
     first, other = (rows.drop_duplicates("problem_id").set_index("problem_id").sort_index() for rows in (first, other))
     shared = first.index.intersection(other.index)
     if not len(first) == len(other) == len(shared):

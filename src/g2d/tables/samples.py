@@ -15,7 +15,7 @@ from g2d.tables.evaluations import ROW, Evaluations, by_policy, clusters_of, cro
 from g2d.tables.frames import Rows, columns, table_of
 from g2d.verifier.normalise import normalise
 
-Equal = Callable[[Sequence[tuple[str, str]]], Sequence[bool]]  # whether the second answer equals the first, by pair
+Equal = Callable[[Sequence[tuple[str, str]]], Sequence[bool]]
 READ = ("problem_id", "verdict", "reward", "extracted_answer", "cluster")
 SAMPLE_COLUMNS = columns(ROW, "n_seeds n_problems n_samples measure k share ci_low ci_high")
 
@@ -52,13 +52,13 @@ def _rows(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, equal: Equal
 
 
 def pass_at_k(n: int, right: np.ndarray, k: int) -> np.ndarray:
-    """Estimate the chance that one of k samples is right, without bias, if `right` of n are (Chen et al. 2021, arXiv
-    2107.03374, equation 1)."""
+    """Estimate pass@k without bias, if `right` of n samples are right (Chen et al. 2021, arXiv 2107.03374, equation
+    1).
+    """
     return np.asarray(scipy.stats.hypergeom.sf(0, n, right, k))
 
 
 def powers_up_to(n: int) -> list[int]:
-    """Return 1, 2, 4, ... and n itself."""
     return sorted({2**i for i in range(n.bit_length()) if 2**i <= n} | {n})
 
 
@@ -75,7 +75,6 @@ def majority_right(answers: pd.DataFrame, equal: Equal) -> pd.Series:
 
 
 def _votes(samples: pd.DataFrame) -> tuple[int, Counter[str]]:
-    """Count the right answers and each of the wrong ones."""
     voted = samples[samples["extracted_answer"].fillna("").str.strip() != ""]
     is_right = voted["verdict"] == "correct"
     wrong = voted[~is_right]
@@ -87,13 +86,13 @@ def _votes(samples: pd.DataFrame) -> tuple[int, Counter[str]]:
 
 
 def _undecided(right: int, wrong: Counter[str]) -> bool:
-    """Whether the vote depends on which wrong answers are equal: together they may reach the right one's votes, and no
-    single one has more."""
+    """Return whether the vote depends on which wrong answers are equal: only together may they reach the right one's
+    votes.
+    """
     return len(wrong) > 1 and max(wrong.values()) <= right <= sum(wrong.values())
 
 
 def _share(right: int, wrong: Counter[str], equal: Mapping[tuple[str, str], bool]) -> float:
-    """Return 1 if the right answer wins, 0 if it loses, and its share of a tie."""
     if not right:
         return 0.0
     counts = _joined(wrong, equal) if _undecided(right, wrong) else list(wrong.values())
@@ -101,7 +100,6 @@ def _share(right: int, wrong: Counter[str], equal: Mapping[tuple[str, str], bool
 
 
 def _joined(wrong: Counter[str], equal: Mapping[tuple[str, str], bool]) -> list[int]:
-    """Return the votes of the wrong answers, each joined to the first one that it equals."""
     joined: Counter[str] = Counter()
     for answer, votes in wrong.items():
         joined[next((first for first in joined if equal[first, answer]), answer)] += votes

@@ -32,10 +32,7 @@ OVER_MODELS = "models, mean of their benchmarks"
 
 @table_of(SYNTHESIS_COLUMNS)
 def synthesis_table(evaluations: Evaluations) -> Rows:
-    """A row per K, reference and study (a model on a benchmark), then rows pooled `over` studies.
-
-    References are DPO at K=0 and GRPO alone. Methods: `g2d.analysis.synthesis`; docs/analysis.md defines the pools.
-    """
+    """A row per K, reference (DPO at K=0, GRPO) and study (a model on a benchmark), then rows pooled `over` studies."""
     effects = _effects(evaluations)
     for reference in dict.fromkeys(reference for _, reference in effects):
         families: dict[str, list[tuple[dict[str, Any], Pooled]]] = {}
@@ -74,8 +71,9 @@ def synthesis_table(evaluations: Evaluations) -> Rows:
 
 
 def _effects(evaluations: Evaluations) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
-    """Return the studies of each policy and reference over models, a row per model and benchmark, with the variances of
-    the difference from questions and from seeds."""
+    """Return the studies of each policy and reference, a row per model and benchmark, with variances from questions and
+    seeds.
+    """
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation)
     effects: dict[tuple[PolicyKey, str], list[dict[str, Any]]] = {}
     for (model, benchmark), rows in by_grid(grouped).items():
@@ -97,14 +95,12 @@ def _effects(evaluations: Evaluations) -> dict[tuple[PolicyKey, str], pd.DataFra
 
 
 def _reference(other: PolicyKey) -> str:
-    """Return the name of a reference; empty if the policy is none."""
     if other.role == "dpo" and other.k == 0:
         return NO_ONLINE
     return f"GRPO alone (G={other.group_size}, K={other.k})" if other.role == "grpo" else ""
 
 
 def _pooled(studies: pd.DataFrame) -> Iterator[tuple[str, str | None, Pooled]]:
-    """Yield the name of each pool, its benchmark if it has only one, and the result."""
 
     def pooled(rows: pd.DataFrame, **correlated: Sequence[Any]) -> Pooled:
         variances = [*(rows["of_questions"] + rows["of_seeds"])]

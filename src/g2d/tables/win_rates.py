@@ -30,8 +30,7 @@ def win_rate_table(replies: Mapping[PolicyKey, pd.DataFrame], prompts: Mapping[s
     """A row per policy except M0; null if there is no rate at equal length (`g2d.analysis.win_rates`).
 
     Args:
-        replies: replies by policy, with M0, to the same prompts with the same random numbers; `reward` is the judge's
-            score.
+        replies: by policy, with M0, to the same prompts with the same random numbers; `reward` is the judge's score.
         prompts: kinds of prompts behind each regime.
 
     Raises:
@@ -49,7 +48,6 @@ def win_rate_table(replies: Mapping[PolicyKey, pd.DataFrame], prompts: Mapping[s
 
 
 def _aligned(policy: pd.DataFrame, base: pd.DataFrame, folder: str) -> pd.DataFrame:
-    """Join the replies of a policy and of M0 by prompt and sample."""
     policy, base = (rows[list(NEEDED)].set_index(["problem_id", "sample"]).sort_index() for rows in (policy, base))
     if not policy.index.equals(base.index):
         raise ValueError(f"{folder}: its replies are not to the prompts that M0 replied to: draw them again")
@@ -81,7 +79,7 @@ def _of_model(aligned: Grouped, prompts: Mapping[str, str]) -> Rows:
 
 
 def _detectable(test: Comparison) -> float:
-    """Distance from 1/2 that is detected with power `POWER` at the corrected level.
+    """Return the distance from 1/2 that is detected with power `POWER` at the corrected level.
 
     `corrected` may end an interval at 1/2, so the test is not from there.
     """
@@ -103,17 +101,13 @@ def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray | None
 
 
 def _tested(rates: Sequence[np.ndarray], family: int) -> list[Comparison]:
-    """Compare the rate of each policy with 1/2, the rate of M0 against itself."""
     means = [rate.mean(axis=1) for rate in rates]
-    return [
-        compare(
-            rate,
-            np.full((1, rate.shape[1]), 0.5),
-            SeedPool(np.stack([mean for mean in means if len(mean) == len(rate)])),
-            family,
-        )
-        for rate in rates
-    ]
+    tested = []
+    for n, rate in enumerate(rates):
+        alike = [i for i, mean in enumerate(means) if len(mean) == len(rate)]
+        pool = SeedPool.without_unstable(np.stack([means[i] for i in alike]), [alike.index(n)])
+        tested.append(compare(rate, np.full((1, rate.shape[1]), 0.5), pool, family))
+    return tested
 
 
 def _interval(name: str, test: Comparison) -> dict[str, float | None]:

@@ -1,6 +1,5 @@
-r"""The answer of a completion, which is the content of its last `\boxed{...}`; and checks of reference answers.
+r"""The answer of a completion: the content of its last `\boxed{...}`, if that is terminated.
 
-Only a terminated box is an answer: a text that ends inside its last box has none, even if an earlier box is complete.
 Math-Verify's own extraction is not used because it accepts answers without a box and unterminated boxes. The search
 takes linear time and no recursion.
 """
@@ -30,7 +29,7 @@ def last_boxed(text: str) -> str | None:
     first_box = _COMMAND.search(text)
     if first_box is None:
         return None
-    open_braces: list[int | None] = []  # start of each box's content; None for an ordinary brace
+    open_braces: list[int | None] = []
     last_opening = content_start = content_end = -1
     braced = False
     for match in _TOKEN.finditer(text, max(first_box.start() - 1, 0)):

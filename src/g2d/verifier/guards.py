@@ -1,8 +1,7 @@
 r"""Guards: objections to known errors of Math-Verify when it finds two answers equal.
 
-An answer is correct if Math-Verify finds it equal to the reference and no guard objects. Two cases have no guard
-because the right reading depends on the question: `10` equals `10\%` (GSM8K writes percentages without the sign), and
-`(1,2)` equals `1,2`.
+Two cases have no guard because the right reading depends on the question: `10` equals `10\%` (GSM8K writes percentages
+without the sign), and `(1,2)` equals `1,2`.
 """
 
 from __future__ import annotations

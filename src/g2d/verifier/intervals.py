@@ -1,8 +1,6 @@
 r"""Solved inequalities as intervals: `x < -5 \text{ or } x \ge 7` for $(-\infty,-5)\cup[7,\infty)$.
 
-Math-Verify compares a relation with a set only if the reference is the relation. This module handles the other case:
-the reference is an interval or a union of intervals, and the answer is a solved inequality that compares one letter
-with numbers.
+Math-Verify compares a relation with a set only if the reference is the relation. Here the reference is the set.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from g2d.verifier.limits import Limits
 from g2d.verifier.reasoning import Entry
 from g2d.verifier.verdict import Verdict
 
-Pair = tuple[str | Entry, str]  # reference, answer
+Pair = tuple[str | Entry, str]
 
 START_S = 120.0  # seconds to import sympy from a cold network file system
 REAP_S = 5.0  # seconds to exit after closing the pipe
@@ -72,7 +72,6 @@ class Pool:
 
 
 def default_workers() -> int:
-    """Cores available to this process, divided by the local ranks."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 

@@ -1,7 +1,7 @@
 """A second opinion on whether an answer equals its reference, independent of Math-Verify and sympy.
 
 Both are normalised as strings, as in the MATH and Minerva graders, and numbers are compared exactly. Rewards do not
-depend on it; the disagreement rate estimates the label noise.
+depend on it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class Answer:
 
 
 def second_opinion(reference: str, answer: str) -> bool | None:
-    """Return whether an answer equals the reference; None if unsure."""
     expected, given = normalise(reference), normalise(answer)
     if None not in (expected.name, given.name) and expected.name != given.name:
         return None

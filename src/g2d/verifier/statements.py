@@ -1,7 +1,7 @@
-r"""Text around an answer's value: a name on its left and a qualifier on its right.
+r"""Text around an answer's value: a name on its left (`k_{\max}(n) = 2n+1`) and a qualifier on its right (`2k\pi, k \in
+\mathbb{Z}`).
 
-`k_{\max}(n) = 2n+1` is `2n+1` with a name; `2k\pi, k \in \mathbb{Z}` is `2k\pi` with a qualifier. Math-Verify handles
-some names and no qualifiers.
+Math-Verify handles some names and no qualifiers.
 """
 
 from __future__ import annotations

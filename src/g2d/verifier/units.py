@@ -85,7 +85,6 @@ NO_TAIL = Tail("", True)
 
 
 def read_tail(quantity: str, tail: str, is_price: bool) -> Tail:
-    r"""Classify the tail that Math-Verify drops from a quantity; `is_price` if the quantity has a `\$`."""
     written = "".join(tail.split())
     if not written:
         return NO_TAIL

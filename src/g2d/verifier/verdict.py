@@ -14,13 +14,12 @@ class Judgement:
     r"""The verdict on one completion and the answer it is based on.
 
     Attributes:
-        verdict: `correct` or `incorrect` by Math-Verify or by the task of reasoning-gym; `no_boxed`: no terminated
-            box; `truncated`: no terminated box because the token budget ran out; `parse_error`: Math-Verify cannot
-            read the answer as mathematics; `timeout`: verification exceeded its deadline; `limit`: size, nesting or
-            memory exceeded a limit; `no_reference`: the problem has no right answer.
-        extracted_answer: content of the last terminated \boxed{}; None without one.
-        second_opinion: whether an independent comparison of normalised strings and numbers finds the answer equal to
-            the reference; None if it cannot decide.
+        verdict: `no_boxed`: no terminated box; `truncated`: the same because the token budget ran out; `parse_error`:
+            Math-Verify cannot read the answer; `limit`: size, nesting or memory exceeded a limit; `no_reference`: the
+            problem has no right answer.
+        extracted_answer: content of the last terminated \boxed{}.
+        second_opinion: whether an independent comparison finds the answer equal to the reference; None if it cannot
+            decide.
     """
 
     verdict: Verdict

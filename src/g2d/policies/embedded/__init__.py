@@ -1,6 +1,5 @@
-"""The demonstration model as it is shipped: trained anew it would differ with the CPU's kernels.
-
-It is a model of `g2d.policies.scratch` from `benchmarks/embedded_model.py`.
+"""The demonstration model as it is shipped (`benchmarks/embedded_model.py`): trained anew it would differ with the
+CPU's kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run a training in several processes with accelerate's launcher. The job's own process only forwards signals."""
+"""Run a training in several processes with accelerate's launcher."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from g2d.regimes.run.processes import FSDP, Processes
 from g2d.regimes.run.stopping import stop_requests
 
 FOLDER = "processes"
-LOOK_S = 0.2  # seconds
+LOOK_S = 0.2
 TOGETHER_S = 1
 
 
@@ -49,9 +49,7 @@ def launched(
     log: Path,
     meter: Meter,
 ) -> Any:
-    """Call a function in several processes and return the result of the first.
-
-    `g2d.regimes.distributed.messages` must be able to write arguments and result.
+    """Call a function in several processes and return the first one's result.
 
     Raises:
         TrainingStoppedError: a signal stopped it early.
@@ -106,8 +104,6 @@ def require_devices(training: Processes) -> None:
 
 
 class _Launch(threading.Thread):
-    """accelerate's launcher; `failure` is its exception."""
-
     def __init__(self, training: Processes, folder: Path, function: str) -> None:
         super().__init__(name="accelerate", daemon=True)
         self.training, self.folder, self.function = training, folder, function
@@ -144,7 +140,7 @@ def _tell(folder: Path, n: int, told: set[int], name: str) -> set[int]:
 def _wait_for_orphans(work: Path) -> None:
     """Wait until no process of a killed attempt is left: each may still be saving its step."""
     living = os.open(work / LIVING, os.O_RDWR | os.O_CREAT)
-    with suppress(OSError):  # no locks on NFS
+    with suppress(OSError):
         fcntl.lockf(living, fcntl.LOCK_EX)
     os.close(living)
 

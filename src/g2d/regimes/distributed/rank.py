@@ -1,6 +1,6 @@
 """One of several processes of a training, started by `g2d.regimes.distributed.launch`:
 
-python -m g2d.regimes.distributed.rank FOLDER MODULE:FUNCTION
+    python -m g2d.regimes.distributed.rank FOLDER MODULE:FUNCTION
 
 FOLDER has the `Call`; the first process writes its `Outcome` there.
 """
@@ -37,8 +37,6 @@ class Outcome:
 
 @dataclass
 class RankMeter(Meter):
-    """Meter of one process; the job's process reads the first one's."""
-
     file: Path = Path(METER)
 
     def reached(self, step: int, steps: int) -> None:
@@ -61,7 +59,7 @@ class Call:
     arguments: tuple[Any, ...]
     meter: RankMeter
     log: Path
-    process: str  # `g2d.jobs.orphans.name_of`
+    process: str
 
 
 def rank_log(log: Path, rank: int) -> Path:

@@ -1,7 +1,7 @@
-"""GRPO's completions from `g2d.rollouts`; TRL's generation is not used.
+"""GRPO's completions from `g2d.rollouts` instead of TRL's generation.
 
-transformers decodes with the trained policy itself; vLLM's log-probabilities differ, and its adapter may be older, so
-completions are weighted. Random numbers depend on the step and the position in the batch of all processes.
+vLLM's log-probabilities differ from the trainer's, and its adapter may be older, so completions are weighted. Random
+numbers depend on the step and the position in the batch of all processes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class EngineGeneration:
         self.lag = Lag(warmup.lag, job.k, job.work, job.meter) if warmup.lag else None
         self._corrects_lag = self.lag is not None and warmup.ratio == "sampler"
         self.synced_at: list[int] = []  # steps at which vLLM received the adapter
-        self._last_draw = (-1, 0)  # (step, earlier draws in it)
+        self._last_draw = (-1, 0)
         self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, at_once, job.seed)
         self._trainer: Any = None
         self._cuda_graph = job.engine is not None and job.engine.cuda_graph
@@ -53,7 +53,7 @@ class EngineGeneration:
         """Generate for this trainer.
 
         With `use_vllm`, TRL corrects by the log-probabilities that come with completions, from any engine; with
-        `rollout_func`, its hook for custom generation, it does not.
+        `rollout_func` it does not.
         """
         self._trainer = trainer
         trainer.use_vllm = self._vllm is not None or self._corrects_lag

@@ -33,7 +33,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     group_sizes: list[int] = key([2], "Group sizes G to train and harvest.", paper="2")
     schedule: Literal["chain", "per_k"] = key(
         "chain",
-        "chain: one training passes through every K; per_k: one training per K, with its own learning-rate schedule.",
+        "chain: one training passes through every K; per_k: one training per K.",
         paper="not stated",
     )
     horizon: int | None = key(
@@ -45,14 +45,13 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     max_completion_length: int = key(384, "Token budget of a completion.", unit="tokens", paper="384", ge=1)
     per_device_batch_size: Rows = key(
         "auto",
-        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), else 4.",
+        "Completions per forward pass and device; auto: as many as fit on the GPU, else 4.",
         paper="4",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
         4,
-        "Forward passes per gradient step; per_device_batch_size: auto counts as 4. Computed if "
-        "prompts_per_step is set.",
+        "Forward passes per gradient step; per_device_batch_size: auto counts as 4.",
         paper="4",
         ge=1,
     )
@@ -69,15 +68,14 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         "grpo", "TRL's loss_type; bnpo averages over the tokens of a micro-batch.", paper="grpo, by its date"
     )
     mask_truncated: bool = key(False, "Exclude truncated completions from the loss.", paper="no (section 5.1)")
-    sync_every: int = key(1, "Gradient steps between synchronisations with vLLM; above 1, rollouts are stale.", ge=1)
+    sync_every: int = key(1, "Gradient steps between synchronisations with vLLM.", ge=1)
     keep_rollouts: Keep = key(
         "verdicts",
-        "Contents of rollouts.parquet: nothing, verdicts and lengths, also the texts of one group per "
-        "generation, or all texts.",
+        "Contents of rollouts.parquet: verdicts and lengths, the texts of one group per generation too, or all.",
     )
     auto: AutoStop | None = key(
         None,
-        "Also train g2d-auto, whose warm-up stops automatically; null: no.",
+        "Also train g2d-auto, whose warm-up stops automatically.",
         paper="advised",
     )
 
@@ -239,7 +237,6 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.total_steps if self.schedule == "chain" else k
 
     def trajectory(self, k: int, group_size: int) -> dict[str, Any]:
-        """Keys that the run to step K depends on."""
         params = self.params(without={"steps", "group_sizes", "keep_rollouts", "auto", "prompts_per_step"})
         return params | {
             "horizon": self.steps_to(k),
@@ -248,13 +245,11 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def completions_per_step(self, group_size: int) -> int:
-        """Completions per gradient step, over all devices."""
         if self.prompts_per_step is not None:
             return self.prompts_per_step * group_size
         return self.number("per_device_batch_size") * self.gradient_accumulation_steps
 
     def rows_per_pass(self, group_size: int) -> int:
-        """Completions per pass, unless chosen by GPU memory."""
         rows = self.number("per_device_batch_size")
         if self.per_device_batch_size != "auto":
             return rows
@@ -285,17 +280,16 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         return self.updates_per_generation * self.completions_per_step(group_size)
 
     def groups_trained(self, steps: int, group_size: int) -> int:
-        """Groups used in `steps` gradient steps, sampled or replayed."""
         return steps // self.iterations * self.completions_per_step(group_size) // group_size
 
     def replayed_groups(self, group_size: int) -> int:
-        """Groups per generation from the filled buffer; raises the errors of `whole_share`."""
+        """Return groups per generation from the filled buffer; raises as `whole_share`."""
         if self.replay is None or self.replay.share is None:
             return 0
         return whole_share("replay.share", self.replay.share, self.completions_per_generation(group_size) // group_size)
 
     def prompts_asked(self, steps: int, group_size: int) -> int:
-        """Prompts asked in `steps` gradient steps; the first generation replays nothing."""
+        """Return prompts asked in `steps` gradient steps; the first generation replays nothing."""
         replaying = max(0, steps // self.updates_between_generations - 1)
         return self.groups_trained(steps, group_size) - replaying * self.replayed_groups(group_size)
 
@@ -325,7 +319,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         }
 
     def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
-        """Settings of engine and reward that a result depends on; differences from 0.1.0 are named."""
+        """Return the settings of engine and reward that a result depends on; differences from 0.1.0 are named."""
         name = engine.identity if engine else None
         with_dropout = name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
         return {

@@ -15,7 +15,7 @@ from g2d.plain import say
 from g2d.regimes.run.checkpoints import KEPT
 from g2d.regimes.run.weights import load_weights, save_trained
 
-ADAPTERS = "earlier"  # folder of earlier policies, by their number of updates
+ADAPTERS = "earlier"
 
 
 class Lag:
@@ -24,7 +24,7 @@ class Lag:
     def __init__(self, updates: int, steps: int, work: Path, meter: Meter) -> None:
         self.updates, self.meter = updates, meter
         self._work, self._most = work, min(updates, steps)
-        self.generation: list[float] = []  # seconds per update
+        self.generation: list[float] = []
         self.training: list[float] = []
         self._began = self._drawn = 0.0
         self._folder = work / ADAPTERS
@@ -32,7 +32,6 @@ class Lag:
 
     @contextmanager
     def generator(self, model: Any, step: int) -> Iterator[None]:
-        """Give the model the weights that generate after `step` updates, within the context."""
         current = self._folder / str(step)
         if not current.is_dir():
             self._end_training()
@@ -71,7 +70,6 @@ class Lag:
         return sorted(self._folder.iterdir(), key=lambda folder: int(folder.name))
 
     def save(self, checkpoint: Path) -> None:
-        """Copy the last v adapters to a checkpoint; also ends the timing of an update."""
         for folder in self._kept()[-self.updates :]:
             copy_folder(folder, checkpoint / ADAPTERS / folder.name)
         self._end_training()
@@ -86,10 +84,10 @@ class Lag:
 
 
 def overlap_s(generation: Sequence[float], training: Sequence[float], lag: int) -> float:
-    """Seconds that an asynchronous run would save with a second device of the same speed for generation.
+    """Return seconds that an asynchronous run would save with a second device for generation.
 
     Its generation starts when the previous one is done and its weights exist, an update when its rollouts and the
-    previous update are done. `generation` and `training` are seconds per update.
+    previous update are done. Arguments are seconds per update.
     """
     generated, ends = 0.0, [0.0]  # ends[t]: after update t
     for step, (draw, update) in enumerate(zip(generation, training, strict=True)):

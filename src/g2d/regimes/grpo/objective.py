@@ -23,7 +23,7 @@ class Objective(Section):
     )
     scale_rewards: Literal["group", "batch", "none"] = key(
         "group",
-        "Divide advantages by the standard deviation of the group or of all rewards of a generation, or by 1.",
+        "Divide advantages by the standard deviation of the group, of the generation, or by 1.",
         neutral="group",
     )
     deviation: Literal["unbiased", "population"] = key(
@@ -70,7 +70,6 @@ class Objective(Section):
 
     @property
     def objective_arguments(self) -> dict[str, Any]:
-        """These keys under TRL's names."""
         named_alike = {"epsilon", "epsilon_high", "scale_rewards", "top_entropy_quantile", "off_policy_mask_threshold"}
         trigger = {} if self.negative_veto is None else {"off_policy_mask_threshold": self.negative_veto}
         return (
@@ -118,26 +117,26 @@ class OffPolicy(Section):
 
     updates_per_generation: int = key(
         1,
-        "v: gradient steps per generation, each on other prompts (docs/off_policy.md).",
+        "v: gradient steps per generation (docs/off_policy.md).",
         ge=1,
         neutral=1,
     )
     lag: int = key(
         0,
-        "Sample rollouts from the policy of this many steps ago, as in asynchronous training.",
+        "Sample from the policy of this many steps ago.",
         unit="steps",
         ge=0,
         neutral=0,
     )
     iterations: int = key(
         1,
-        "i: gradient steps on each rollout (TRL's num_iterations; docs/off_policy.md).",
+        "i: gradient steps on each rollout (docs/off_policy.md).",
         ge=1,
         neutral=1,
     )
     ratio: Literal["sampler", "none"] = key(
         "sampler",
-        "sampler: clipped ratio of the policy to the sampling policy; none: 1, as if rollouts were on-policy.",
+        "Clipped ratio to the sampling policy (sampler), or 1 (none).",
         neutral="sampler",
     )
     mask_uniform_groups: bool = key(
@@ -150,7 +149,7 @@ class OffPolicy(Section):
     )
     reference_every: int | Literal["pass"] = key(
         "pass",
-        "Gradient steps between synchronisations of the reference; pass: one pass over the training prompts.",
+        "Gradient steps between synchronisations of the reference; pass: over the training prompts.",
         neutral="pass",
     )
     reset_optimizer: bool = key(False, "Reset AdamW's state when the reference is synchronised.", neutral=False)
@@ -163,7 +162,6 @@ class OffPolicy(Section):
 
     @property
     def updates_between_generations(self) -> int:
-        """Gradient steps per generation: v x i."""
         return self.updates_per_generation * self.iterations
 
     @property
@@ -176,8 +174,8 @@ class Mismatch(Section):
 
     correction: Literal["sequence_mask", "sequence_truncate", "token_mask", "token_truncate", "m2"] = key(
         "sequence_mask",
-        "Importance weights by completion or token; above correction_cap they become 0 (mask) or the cap "
-        "(truncate). m2: mask the most extreme tokens (M2PO, arXiv 2510.01161).",
+        "Importance weights by completion or token: above correction_cap 0 (mask) or the cap (truncate). m2: mask "
+        "the most extreme tokens (M2PO, arXiv 2510.01161).",
         neutral="sequence_mask",
     )
     correction_cap: float = key(3.0, "Largest weight.", ge=1, neutral=3.0)
@@ -190,7 +188,7 @@ class Mismatch(Section):
     )
     float32_logits: bool = key(
         False,
-        "Compute logits in float32 (TRL's cast_lm_head_to_fp32); takes four bytes more per weight of the head.",
+        "Compute logits in float32 (TRL's cast_lm_head_to_fp32).",
         neutral=False,
     )
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
-FILE = "replay.parquet"  # file in a checkpoint
+FILE = "replay.parquet"
 STALENESS = "replay/staleness"  # mean over groups of the updates since they were sampled
 
 
@@ -46,15 +46,14 @@ class Replay(Section):
     )
     successes: int | None = key(
         None,
-        "Largest number of sampled completions in a group to replace by right ones of a harvest (RLEP, arXiv "
-        "2507.07451).",
+        "Most completions of a group to replace by right ones of a harvest (RLEP, arXiv 2507.07451).",
         paper="2, beside 16 drawn ones",
         ge=1,
         neutral=None,
     )
     harvest_step: Steps | None = key(
         None,
-        "With successes: K of the main grid's harvest that has them, at its first group size.",
+        "With successes: K of their harvest in the main grid.",
         unit="steps",
         neutral=None,
     )
@@ -73,7 +72,7 @@ class Completion(NamedTuple):
 
 @dataclass(frozen=True)
 class StoredGroup:
-    generation: int  # counted from 0
+    generation: int
     row: int
     ids: list[list[int]]
     log_probs: list[list[float]]
@@ -87,10 +86,9 @@ class ReplayBuffer:
         self.groups: deque[StoredGroup] = deque(maxlen=size)
         self.replayed: dict[int, Completion] = {}
         self.ages: list[int] = []  # generations since they were sampled
-        self._drawn: list[int] = []  # rows of the data set
+        self._drawn: list[int] = []
 
     def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> list[Row]:
-        """Rows of a generation: the next ones of the data set, then replayed groups."""
         chosen: list[StoredGroup] = []
         if generation:
             chosen = random.Random(f"{self.seed}/replay/{generation}").sample([*self.groups], self.n)
@@ -105,13 +103,11 @@ class ReplayBuffer:
         return [data[row] for row in rows for _ in range(self.group_size)]
 
     def add(self, generation: int, ids: Sequence[list[int]], log_probs: Sequence[list[float]]) -> None:
-        """Store the sampled groups; `ids` and `log_probs` cover all rows."""
         for place, row in enumerate(self._drawn):
             rows = slice(place * self.group_size, (place + 1) * self.group_size)
             self.groups.append(StoredGroup(generation, row, [*ids[rows]], [*log_probs[rows]]))
 
     def save(self, folder: Path) -> None:
-        """Write the buffer, with exact numbers."""
         import pyarrow
         import pyarrow.parquet
 
@@ -128,8 +124,6 @@ class ReplayBuffer:
 
 
 class Successes:
-    """Right completions of a harvest that replace the last ones of their prompts' groups."""
-
     def __init__(self, harvest: pd.DataFrame, n: int, longest: int, group_size: int, seed: int) -> None:
         self.n, self.group_size, self.seed = n, group_size, seed
         self.replayed: dict[int, Completion] = {}
@@ -140,7 +134,6 @@ class Successes:
                 self.by_problem.setdefault(problem, []).append(ids.tolist())
 
     def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> Sequence[Row]:
-        """Select the completions to replay."""
         self.replayed = {}
         for end in range(self.group_size, len(inputs) + 1, self.group_size):
             row = inputs[end - 1]

@@ -133,7 +133,6 @@ def _row(job: TrainingJob, problem: Problem, before: int) -> dict[str, Any]:
 
 
 def _order(warmup: Warmup, microbatches: MicroBatches) -> Order | None:
-    """Order of an update's completions before they are divided; None: TRL's."""
     from g2d.regimes.run.by_length import by_length, by_prompt
 
     if microbatches.tokens:
@@ -174,7 +173,7 @@ def _arguments(job: TrainingJob, draft: Path, microbatches: MicroBatches) -> Any
         loss_type=warmup.loss,
         mask_truncated_completions=warmup.mask_truncated,
         shuffle_dataset=False,
-        use_vllm=False,  # disables TRL's backend
+        use_vllm=False,
         vllm_importance_sampling_correction=warmup.ratio == "sampler",
     )
 

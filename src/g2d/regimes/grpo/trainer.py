@@ -1,7 +1,7 @@
 """TRL's GRPO trainer, extended by off-policy GRPO (arXiv 2505.22257).
 
 TRL 1.16 multiplies its loss by `tool_mask`, here the mask of eq. 8, and takes the ratio as 1 if a batch has no
-`old_per_token_logps`. Without these keys and dropout, the trainer equals TRL's bit for bit. vLLM is not imported.
+`old_per_token_logps`. Without these keys and dropout, the trainer equals TRL's bit for bit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ try:
 finally:
     trl_imports.is_vllm_available = is_vllm_available
 
-# Files in a checkpoint:
 PROMPTS = "prompts.json"
 REFERENCE = "reference.safetensors"  # not PEFT's folder `ref`, next to which the trainer would not load our adapter
 
@@ -83,7 +82,6 @@ class Grpo(GRPOTrainer):
             self.add_callback(ReferenceSync(self, n_problems))
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        """Return the batch of one generation; TRL shuffles later."""
         if self.choice is not None:
             inputs = self._chosen(self.choice, len(inputs) // self.num_generations)
         if self.replay is not None:
@@ -107,7 +105,7 @@ class Grpo(GRPOTrainer):
         return batch
 
     def _advantages(self, batch: dict[str, Any]) -> torch.Tensor:
-        """This rank's advantages, (B,), scaled by positive_weight or negative_weight."""
+        """Return this rank's advantages, (B,), scaled by positive_weight or negative_weight."""
         rows, advantages = self._own(batch), batch["advantages"]
         if self.warmup.deviation == "population":
             of_batch = self.warmup.scale_rewards == "batch"
@@ -117,7 +115,6 @@ class Grpo(GRPOTrainer):
         return weighted_by_sign(advantages, self.warmup.positive_weight, self.warmup.negative_weight)
 
     def _weigh(self, batch: dict[str, Any]) -> None:
-        """Mask tokens for M2PO, and log the share of weights beyond the cap."""
         mask, metrics = batch["completion_mask"], self._metrics["train"]
         log_ratios = masked_log_ratios(batch["old_per_token_logps"], batch["sampling_per_token_logps"], mask)
         if self.warmup.correction == "m2":
@@ -136,7 +133,7 @@ class Grpo(GRPOTrainer):
         return slice(self.accelerator.process_index * n, (self.accelerator.process_index + 1) * n)
 
     def _calculate_rewards(self, *arguments: Any, **keywords: Any) -> torch.Tensor:
-        """Rewards of all processes, (completions, 1); NaN if a completion has none."""
+        """Return rewards of all processes, (completions, 1); NaN if a completion has none."""
         rewards: torch.Tensor = super()._calculate_rewards(*arguments, **keywords)
         self._rewards = rewards[:, 0]
         if self.replay is not None:
@@ -159,7 +156,6 @@ class Grpo(GRPOTrainer):
         return before_veto(log_ratios, tensors["advantages"], self.warmup.negative_veto).to(log_ratios.dtype)
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """Return the next micro-batch; record the step that consumes each row of a generation."""
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         if self.order is not None and self._buffered_inputs is not before:
@@ -193,7 +189,6 @@ class Grpo(GRPOTrainer):
         return [part for part in parts if isinstance(part, (ReplayBuffer, Lag, RecordedRollouts))]
 
     def _chosen(self, choice: PromptChoice, n_prompts: int) -> list[dict[str, Any]]:
-        """Choose the rows of one generation; their completions are kept, not sampled again."""
         update = self.state.global_step
         groups = choice.settle(self._asked(choice.take(n_prompts, update)), self._asked, update)
         answers = [answer for group in groups for answer in group.answers]
@@ -204,7 +199,6 @@ class Grpo(GRPOTrainer):
         return [self.row(group.number) for group in groups for _ in range(self.num_generations)]
 
     def _asked(self, numbers: list[int]) -> list[AskedGroup]:
-        """Sample completions for the prompts at these positions."""
         size = self.num_generations
         rows = [row for row in map(self.row, numbers) for _ in range(size)]
         prompt_ids, _, _ = self._tokenize_prompts([row["prompt"] for row in rows])
@@ -234,7 +228,6 @@ class Grpo(GRPOTrainer):
         return self.generation.draw(prompt_ids) if drawn is None else drawn
 
     def log_probs(self, prompts: list[list[int]], completions: list[list[int]]) -> list[list[float]]:
-        """Log-probabilities under the current policy, at the training temperature."""
         padding, device = self.processing_class.pad_token_id, self.accelerator.device
         rows = [(prompts, "left"), (completions, "right")]
         parts = [([torch.tensor(row) for row in tokens], side) for tokens, side in rows]
@@ -265,7 +258,7 @@ class Grpo(GRPOTrainer):
         return self._completions, log_probs
 
     def _store(self, buffer: ReplayBuffer, batch: dict[str, Any]) -> None:
-        """Store the sampled completions. Without log-probabilities of an engine, the trained policy has sampled."""
+        """Store the sampled completions. Without an engine's log-probabilities, the trained policy has sampled."""
         if "old_per_token_logps" in batch:
             sampled = batch["sampling_per_token_logps"]
             batch["sampling_per_token_logps"] = torch.where(sampled.isnan(), batch["old_per_token_logps"], sampled)
@@ -303,7 +296,7 @@ class ReferenceSync(TrainerCallback):
 
 
 def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
-    """Mask of completions whose group has different rewards, (B,): the indicator of eq. 8.
+    """Return the mask of completions whose group has different rewards, (B,): the indicator of eq. 8.
 
     It compares rewards, since advantages have rounding errors. Missing rewards are NaN.
     """
@@ -313,7 +306,8 @@ def mixed_groups(rewards: torch.Tensor, group_size: int) -> torch.Tensor:
 
 
 def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool) -> torch.Tensor:
-    """Rewards minus their group's mean, over sqrt(var + 1e-4), (B,) (arXiv 2505.22257, eq. 2, without its epsilon).
+    """Return rewards minus their group's mean, over sqrt(var + 1e-4), (B,) (arXiv 2505.22257, eq. 2, without its
+    epsilon).
 
     Missing rewards are NaN and get advantage 0.
     """
@@ -338,21 +332,21 @@ def before_veto(log_ratios: torch.Tensor, advantages: torch.Tensor, trigger: flo
 
 
 def masked_log_ratios(log_probs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Log-ratio of the policy's to the sampler's probability of each token, as in TRL, (B, T); NaN counts as equal."""
+    """Return log-ratios of the policy's to the sampler's probabilities, as in TRL, (B, T); NaN counts as equal."""
     return ((log_probs - sampled) * mask).nan_to_num(nan=0.0)
 
 
 def above_cap(log_ratios: torch.Tensor, mask: torch.Tensor, cap: float, *, of_tokens: bool) -> torch.Tensor:
-    """Number of weights that exceed the cap, and number of weights, (2,)."""
+    """Return the numbers of weights that exceed the cap, and of weights, (2,)."""
     of_weights = log_ratios[mask.bool()] if of_tokens else log_ratios.sum(dim=1)
     return torch.stack([(of_weights.exp() > cap).sum(), torch.tensor(len(of_weights), device=of_weights.device)])
 
 
 def within_second_moment(log_ratios: torch.Tensor, mask: torch.Tensor, threshold: float) -> torch.Tensor:
-    """Mask of the tokens that M2PO keeps (arXiv 2510.01161), (B, T).
+    """Return the mask of the tokens that M2PO keeps (arXiv 2510.01161), (B, T).
 
     Tokens with the largest squared log-ratios in an update are masked until the mean of the others is at most the
-    threshold. Tokens equal to the smallest masked one are masked too, so that their order does not matter.
+    threshold, with all that equal the smallest masked one, so that their order does not matter.
     """
     squares = log_ratios.double() ** 2
     ascending = squares[mask.bool()].sort().values

@@ -1,7 +1,4 @@
-"""Offline DPO on harvested pairs, from a new copy of M0 (paper, section 2.1, stage 3; appendix B).
-
-The reference is the starting point: M0 with the adapter switched off, or a frozen copy of the adapter of pi_K.
-"""
+"""Offline DPO on harvested pairs, from a new copy of M0 (paper, section 2.1, stage 3; appendix B)."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ class Dpo(Section):
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")
     per_device_batch_size: Rows = key(
         "auto",
-        "Pairs per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), else 4.",
+        "Pairs per forward pass and device; auto: as many as fit on the GPU, else 4.",
         paper="not stated",
         auto=4,
     )
@@ -49,25 +46,25 @@ class Dpo(Section):
     pairs_per_prompt: int = key(1, "Distinct pairs per pairable prompt, at most.", paper="1", ge=1)
     match_pairs_to: Steps | Literal["min"] | None = key(
         None,
-        "Subsample pairs to the number of pairable prompts at this K, or the smallest over all K (min).",
+        "Subsample pairs to the number at this K, or the smallest over all K (min).",
         paper="680 of 708",
     )
     nll_weight: float = key(
         0.0,
-        "Weight of the chosen completions' mean negative log-likelihood per token (TRL's sft term).",
+        "Weight of the chosen completions' mean negative log-likelihood per token.",
         paper="none",
         ge=0,
         neutral=0.0,
     )
     use_weighting: bool = key(
         False,
-        "Weight each pair by the policy's likelihood of its completions (WPO, arXiv 2406.11827, eq. 2).",
+        "Weight pairs by their likelihood (WPO, arXiv 2406.11827, eq. 2).",
         paper="no",
         neutral=False,
     )
     ld_alpha: float = key(
         1.0,
-        "Weight of a pair's tokens beyond the length of its shorter completion (LD-DPO, arXiv 2409.06411).",
+        "Weight of tokens beyond the shorter completion (LD-DPO, arXiv 2409.06411).",
         paper="1",
         ge=0,
         le=1,
@@ -75,7 +72,7 @@ class Dpo(Section):
     )
     precompute_reference: bool = key(
         False,
-        "Compute reference log-probabilities once, before training: faster, equal up to rounding.",
+        "Compute reference log-probabilities once: faster, equal up to rounding.",
         paper="not stated",
         neutral=False,
     )
@@ -106,7 +103,6 @@ class Dpo(Section):
 
 
 def read_dpo(job: TrainingJob, inputs: Any) -> list[Pair]:
-    """Read the pairs of a harvest, subsampled to the smallest matched set of pairs."""
     pairs = pairs_with_token_ids(read_pairs(inputs.pairs), job.base)
     if matched := inputs.get("matched"):
         pairs = subsample(pairs, min(len(read_pairs(file)) for file in matched), job.seed)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
     """DPO on all pairs of a prompt's rollouts, each prompt with the same weight, from a fresh M0 or from pi_K."""
 
-    gradient_accumulation_steps: ClassVar[int] = 1  # the trainer itself splits an update into passes
+    gradient_accumulation_steps: ClassVar[int] = 1  # the trainer splits an update into passes
     regime: Literal["group_dpo"] = key(..., "Train on every pair of a right and a wrong rollout.")
     pairs: Literal["one", "all"] = key("all", "All pairs of right and wrong rollouts per prompt, or one random pair.")
     epochs: int = key(3, "Passes over the pairable prompts.", ge=1)
@@ -60,7 +60,7 @@ class GroupDpo(OptimizerKeys, GroupLoss, OfflineEntry):
 
 
 def harvested_groups(rollouts: pd.DataFrame, problems: Sequence[Problem], settings: GroupDpo, seed: int) -> list[Group]:
-    """Groups of a harvest's pairable prompts; a ValueError if there are none."""
+    """Return groups of a harvest's pairable prompts; a ValueError if there are none."""
     require_known_problems(rollouts, problems)
     names = {*rollouts["problem_id"]}
     harvested = [problem.problem_id for problem in problems if problem.problem_id in names]

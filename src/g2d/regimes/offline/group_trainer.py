@@ -32,7 +32,7 @@ class OnGroups:
 
     def __init__(self, *args: Any, updates: Updates, microbatches: MicroBatches, **kwargs: Any) -> None:
         self.updates, self.microbatches = updates, microbatches
-        self._sums: Counter[str] = Counter()  # over the passes of an update
+        self._sums: Counter[str] = Counter()
         super().__init__(*args, **kwargs)
 
     def training_step(self: Any, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
@@ -138,7 +138,7 @@ def own_passes(passes: Sequence[Sequence[Group]], process: int) -> Iterator[tupl
 
 
 def padded(passing: Sequence[Group], padding: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Padded rows of groups, (rollouts, tokens): token ids, attention mask, completion mask."""
+    """Return token ids, attention mask and completion mask of groups, (rollouts, tokens), padded."""
     rows = [(group.prompt, completion) for group in passing for completion in group.completions]
     ids = [torch.tensor(prompt + completion) for prompt, completion in rows]
     masks = [torch.tensor([0] * len(prompt) + [1] * len(completion)) for prompt, completion in rows]

@@ -19,15 +19,13 @@ if TYPE_CHECKING:
 
 Which = Literal["one", "all"]
 RolloutsAtOnce = Annotated[int, Field(ge=2)] | Literal["auto"]
-ROLLOUTS_AT_ONCE = (
-    "Rollouts per forward pass in training; auto: as many as fit on the GPU (docs/environments.md), 8 on a CPU."
-)
+ROLLOUTS_AT_ONCE = "Rollouts per forward pass; auto: as many as fit on the GPU, else 8."
 
 
 class GroupLoss(Section):
     """Loss on groups of rollouts: DPO's, with optional terms (arXiv 2506.21495, sections 3 and 4)."""
 
-    pairs: Which = key("one", "One random pair of right and wrong rollouts per prompt, or all (GroupDPO).")
+    pairs: Which = key("one", "One random pair per prompt, or all (GroupDPO).")
     beta: float = key(0.1, "Strength of the reference policy.", paper="0.1 on mathematics", gt=0)
     nll_weight: float = key(
         0.0, "Weight of the chosen rollouts' mean negative log-likelihood per token.", paper="0, and 1", ge=0
@@ -40,30 +38,28 @@ class GroupLoss(Section):
     )
     grpo_weight: float = key(
         0.0,
-        "alpha: weight of GRPO's loss on the same groups, which must be on-policy (equation 1).",
+        "alpha: weight of GRPO's loss on the same, on-policy groups (equation 1).",
         paper="0, 0.001 and 0.01",
         ge=0,
     )
     margin: float | None = key(
         None,
-        "Scalar reward: smallest difference between best and worst rollout of a prompt; null: any.",
+        "Scalar reward: smallest difference of a pair; null: any.",
         gt=0,
         neutral=None,
     )
     normalise: Literal["pairable", "asked"] = key(
         "pairable",
-        "Divide the loss by the prompts that have a pair, or by all (asked; the paper's code).",
+        "Divide the loss by the prompts with a pair, or by all (the paper's code).",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Training rollouts of one prompt, as tokens."""
-
     problem_id: str
     prompt: tuple[int, ...]
     completions: tuple[tuple[int, ...], ...]
-    pairs: tuple[tuple[int, int], ...]  # (chosen, rejected)
+    pairs: tuple[tuple[int, int], ...]
     advantages: tuple[float, ...]  # reward minus the prompt's mean (equation 1; not scaled)
 
     @property
@@ -72,7 +68,6 @@ class Group:
 
     @property
     def width(self) -> int:
-        """Tokens of the longest rollout, with the prompt."""
         return len(self.prompt) + max(map(len, self.completions))
 
 
@@ -97,7 +92,7 @@ def groups(
     by_problem = {name: rows.sort_values("sample") for name, rows in labelled.groupby("problem_id", sort=False)}
     for name in names:
         rows = by_problem.get(name)
-        if rows is None:  # without any reward
+        if rows is None:
             continue
         rewards = dict(zip(rows["sample"], rows["reward"], strict=True))
         right, wrong = ([*rows["sample"][rows["label"].eq(side).fillna(False)]] for side in (True, False))
@@ -135,7 +130,7 @@ def in_passes(update: Sequence[Group], rollouts: int, tokens: int = 0) -> Iterat
 
 
 def pair_weights(group: Group, n_prompts: int) -> list[float]:
-    """Weight of each pair in the mean over a prompt's pairs, then over prompts (equation 4)."""
+    """Return each pair's weight in the mean over a prompt's pairs, then over prompts (equation 4)."""
     return [1 / (len(group.pairs) * n_prompts)] * len(group.pairs)
 
 

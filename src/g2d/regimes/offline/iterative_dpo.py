@@ -1,6 +1,5 @@
-"""Iterative DPO: rounds of harvest, pairs and DPO, each from the policy of the previous round.
-
-Each round has its starting policy as the reference (Pang et al. 2024, arXiv 2404.19733).
+"""Iterative DPO: rounds of harvest, pairs and DPO, each from the policy of the previous round, its reference (Pang et
+al. 2024, arXiv 2404.19733).
 """
 
 from __future__ import annotations

@@ -58,13 +58,13 @@ def pair_losses(
     rejected_length: torch.Tensor,
     beta: float,
 ) -> torch.Tensor:
-    """Loss of every pair, (pairs,).
+    """Return the loss of every pair, (pairs,).
 
     sigmoid is DPO (Rafailov et al. 2023, equation 7). ipo_sum is equation 17 of Azar et al. 2023 (arXiv 2310.12036),
     with beta for tau. ipo is TRL's version, per token.
 
     Args:
-        chosen: log-ratios of policy over reference, summed over tokens, (pairs,); `rejected` likewise.
+        chosen, rejected: log-ratios of policy over reference, summed over tokens, (pairs,).
     """
     if loss == "sigmoid":
         return -logsigmoid(beta * (chosen - rejected))
@@ -88,7 +88,7 @@ def desensitised(per_token: torch.Tensor, mask: torch.Tensor, alpha: float) -> t
 
 @torch.no_grad()
 def policy_weights(per_token: torch.Tensor, log_sum_squares: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Weights of pairs, w(chosen) w(rejected) (WPO, arXiv 2406.11827, eq. 2, with its sampled alignment).
+    """Return weights of pairs, w(chosen) w(rejected) (WPO, arXiv 2406.11827, eq. 2, with its sampled alignment).
 
     w(y) = exp(mean over tokens of log p(y_t) - log sum_v p(v)^2), 1 on average for samples of the policy.
 

@@ -36,7 +36,7 @@ class Rft(OfflineEntry):
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
     per_device_batch_size: Rows = key(
         "auto",
-        "Completions per forward pass and device; auto: as many as fit on the GPU (docs/environments.md), else 4.",
+        "Completions per forward pass and device; auto: as many as fit on the GPU, else 4.",
         auto=4,
     )
     gradient_accumulation_steps: int = key(
@@ -46,8 +46,7 @@ class Rft(OfflineEntry):
     )
     examples: Literal["correct", "chosen"] = key(
         "correct",
-        "Distinct right completions that were not cut off (correct), or the chosen completion of each DPO "
-        "pair (chosen).",
+        "Right completions that were not cut off (correct), or the chosen ones of DPO's pairs.",
         neutral="correct",
     )
     max_steps: int | None = key(
@@ -79,7 +78,7 @@ class Rft(OfflineEntry):
         return Training(budget=budget, rows=rows, update=update, passes="by_length")
 
 
-IGNORED = -100  # label without loss
+IGNORED = -100
 
 
 class Example(TypedDict):
@@ -90,7 +89,7 @@ class Example(TypedDict):
 def right_completions(
     rollouts: pd.DataFrame, problems: Sequence[Problem], per_prompt: int | None, seed: int
 ) -> list[Example]:
-    """Distinct right completions that were not cut off, at most `per_prompt` per prompt.
+    """Return distinct right completions that were not cut off, at most `per_prompt` per prompt.
 
     Raises a ValueError if a rollout belongs to no problem in `problems`, or no completion is right.
     """
@@ -118,7 +117,6 @@ def right_completions(
 
 
 def chosen_completions(pairs: Sequence[Pair]) -> list[Example]:
-    """Right completions that DPO trains on with the same harvest."""
     return [Example(prompt_ids=pair["prompt_ids"], completion_ids=pair["chosen_ids"]) for pair in pairs]
 
 

@@ -1,7 +1,4 @@
-"""Common code of offline trainings, with mixins for trainers of TRL 1.16.
-
-The Trainer of transformers averages micro-batches, so rows of a smaller last one would weigh more.
-"""
+"""Common code of offline trainings, with mixins for trainers of TRL 1.16."""
 
 from __future__ import annotations
 
@@ -66,9 +63,9 @@ def train_offline(
     training: Training = settings.on_card(responses, lengths[1])
     microbatches = choose_microbatches(job, checkpoints, training, lengths)
     update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
-    if training.passes == "groups":  # the trainer makes the passes
+    if training.passes == "groups":
         micro_batch, accumulation = 1, 1
-    elif microbatches.tokens:  # the trainer splits its rows of an update
+    elif microbatches.tokens:
         micro_batch, accumulation = share(update, f"{regime}: the rows of a step"), 1
     else:
         passes = share(update // microbatches.rows, f"{regime}.gradient_accumulation_steps")
@@ -97,7 +94,7 @@ def train_offline(
         made,
         checkpoints,
         job.checkpointing,
-        # The reference adapter is recreated from `start`; next to a saved one, the trainer would not load our adapter.
+        # Recreated from `start`; next to a saved `ref`, the trainer would not load our adapter.
         save=lambda folder: shutil.rmtree(folder / "ref", ignore_errors=True),
         restore=partial(restore_token_count, made),
     )
@@ -143,7 +140,6 @@ class FixedReference:
             return super().compute_ref_log_probs(model, inputs)  # type: ignore[misc]
 
     def policy(self, model: Any, inputs: dict[str, Any]) -> Any:
-        """`log_probs` and `entropy` of the completion tokens."""
         return model(
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
@@ -153,11 +149,11 @@ class FixedReference:
         )
 
     def reference(self, model: Any, inputs: dict[str, Any], once: Sequence[Any] | None = None) -> Sequence[Any]:
-        """Reference log-probabilities of a micro-batch, computed or precomputed (`once`).
+        """Return reference log-probabilities of a micro-batch, computed or precomputed (`once`).
 
         Before the first update they are compared with the policy's, also without dropout.
         """
-        # None: the reference is the model with its adapter switched off or exchanged.
+        # None: the model with its adapter switched off or exchanged.
         ref_model: Any = self.ref_model  # type: ignore[has-type]
         log_probs: Sequence[Any] = self.compute_ref_log_probs(ref_model or model, inputs) if once is None else once
         if self.begins_at_reference and not self._compared and self.state.global_step == 0:  # type: ignore[attr-defined]

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 class Distillation(OptimizerKeys, OnlineEntry):
     """On-policy distillation: match a teacher's token distributions on the policy's own answers (arXiv 2306.13649)."""
 
-    sync_every: ClassVar[int] = 1  # the policy itself generates
+    sync_every: ClassVar[int] = 1  # the policy generates
     margin: ClassVar[None] = None  # no reward is used
 
     regime: Literal["distillation"] = key(..., "Distil from a teacher on fresh rollouts.")
     teacher: str | Annotated[LocalModel | HubModel, Field(discriminator="source")] = key(
         ...,
         "A policy of the same model and seed, by its folder (grpo, dpo, an ablation, another entry, name/dpo, "
-        "name/selected), or a model with the same vocabulary, as in `models`.",
+        "name/selected), or another model, as in `models`.",
     )
     teacher_step: int | None = key(None, "K of a policy as teacher; null: the largest.", unit="steps or updates", ge=0)
     beta: float = key(
@@ -44,7 +44,7 @@ class Distillation(OptimizerKeys, OnlineEntry):
     )
     temperature: float = key(1.0, "Temperature of sampling and of the loss's distributions.", paper="1.0", gt=0, le=5)
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", ge=1)
-    batch_size: int = key(64, "Completions per batch with transformers; ignored by vLLM.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
     per_device_batch_size: RolloutsAtOnce = key("auto", ROLLOUTS_AT_ONCE, auto=8)
     learning_rate: float = key(1e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")

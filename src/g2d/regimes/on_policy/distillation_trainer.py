@@ -18,7 +18,7 @@ class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
     def batch_of(
         self, passing: Sequence[Group], of_others: bool, update: Sequence[Group], n_asked: int
     ) -> dict[str, Any]:
-        """TRL's "prompt" is only the first token here, so that rows need padding on one side only.
+        """Collate one pass. TRL's "prompt" is only the first token, so that rows need padding on one side only.
 
         The loss covers the tokens in `tool_mask`: the completions.
         """
@@ -34,7 +34,6 @@ class DistillationOnGivenRollouts(OnGroups, DistillationTrainer):
         }
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """Skip TRL's generation."""
         return super(DistillationTrainer, self)._prepare_inputs(generation_batch)
 
     def compute_loss(

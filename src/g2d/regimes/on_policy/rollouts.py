@@ -39,7 +39,7 @@ from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
 
 TOGETHER = 1024  # most rollouts per call; a run can stop between calls
-BUFFER = "buffer.parquet"  # in a checkpoint: rollouts for later updates
+BUFFER = "buffer.parquet"
 STATE = "fresh.json"
 GENERATOR = "generator"  # in a checkpoint: the generator's weights, if any
 WEIGHTS = "adapter_model.safetensors"
@@ -70,7 +70,7 @@ class OnPolicyRollouts:
         )
         self.verifier = shared_verifier(default_workers())
         self.choice = PromptChoice.of(len(self.problems), job.seed, settings)
-        self._planned: dict[int, list[int]] = {}  # positions of the prompts of later updates
+        self._planned: dict[int, list[int]] = {}
         # `generated_at` is the first update that the generator has not seen.
         columns = ["step", "generated_at", *COLUMNS[1:], *(["reward_status"] if job.reward != TRUTH else [])]
         self.record = Record(settings.keep_rollouts, columns)
@@ -79,7 +79,7 @@ class OnPolicyRollouts:
         self.synced_at = 0  # updates before the last sync
         self._first = Path(job.start.trained) if job.start and job.start.trained else None
         self._folder = TemporaryDirectory(prefix="g2d-generator-")
-        self._m0: Any = None  # transformers engine
+        self._m0: Any = None
         updates = self.until if self.sync_every is None else self.sync_every
         at_once = updates * self.per_update * self.decoding.samples_per_prompt
         self._engine = vllm_beside_trainer(job, self.problems, at_once)
@@ -92,11 +92,9 @@ class OnPolicyRollouts:
 
     @property
     def adapter(self) -> Path | None:
-        """Folder of the generator's weights; None while M0 generates."""
         return self.own_folder if self.synced_at else self._first
 
     def engine(self) -> Engine:
-        """Return vLLM, or transformers with the current weights in a copy of M0."""
         if self._engine is not None:
             return self._engine
         from g2d.rollouts.transformers_engine import TransformersEngine
@@ -119,7 +117,7 @@ class OnPolicyRollouts:
         self._folder.cleanup()
 
     def rollouts_for(self, step: int, sync_weights: Callable[[Path], None]) -> pd.DataFrame:
-        """Judged rollouts, with tokens, of the update after `step` updates.
+        """Return judged rollouts, with tokens, of the update after `step` updates.
 
         `problem_id` includes the number of the visit. `sync_weights` saves the trained weights to a folder.
         """
@@ -142,7 +140,6 @@ class OnPolicyRollouts:
         return {} if self.choice is None else self.choice.metrics(step)
 
     def _last(self, step: int) -> int:
-        """End of a call: updates that the current generator serves."""
         following = self.until if self.sync_every is None else (step // self.sync_every + 1) * self.sync_every
         at_once = max(1, TOGETHER // (self.per_update * self.decoding.samples_per_prompt))
         if self.choice is not None:
@@ -170,7 +167,6 @@ class OnPolicyRollouts:
         return frame
 
     def _settled(self, choice: PromptChoice, updates: Sequence[int]) -> Iterator[pd.DataFrame]:
-        """Sample updates with the same generator together, then settle them one by one."""
         drawn = self._groups([number for update in updates for number in self._planned[update]])
         for i, update in enumerate(updates):
             of_update = drawn[i * self.per_update : (i + 1) * self.per_update]
@@ -209,7 +205,6 @@ class OnPolicyRollouts:
         return frame
 
     def _at(self, number: int) -> tuple[Problem, int]:
-        """Problem at a position of the order, and its number of earlier visits."""
         if self.choice is not None:
             return self.problems[self.choice.problem(number)], number // len(self.problems)
         return self.problems[self.order[number]], self.times_before[number]
@@ -249,7 +244,6 @@ def _rename(folder: Path, name: str, other: str) -> None:
 
 
 def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:
-    """Updates between two syncs; None for never."""
     if sync_every == "never":
         return None
     return updates_per_pass if sync_every == "pass" else int(sync_every)
@@ -310,9 +304,6 @@ def train_on_policy(
 
 
 def seed_after(seed: int, start: Policy) -> int:
-    """Seed of a training that continues another one, so that it samples different rollouts.
-
-    Entries with the same start share it.
-    """
+    """Return a seed for a training that continues another one, so that it samples different rollouts."""
     digest = hashlib.sha256(f"{seed}/{start.policy_id}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1  # below 2^31, like all seeds

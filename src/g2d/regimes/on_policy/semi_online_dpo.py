@@ -31,7 +31,7 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
     regime: Literal["semi_online_dpo"] = key(..., "Train on pairs of fresh rollouts.")
     sync_every: int | Literal["pass", "never"] = key(
         1,
-        "s: updates between synchronisations of the generator; pass: one pass over the training set; 1: online.",
+        "s: updates between synchronisations of the generator; pass: over the training set.",
         unit="updates",
         paper="1, 5, 10, 100 and never",
     )
@@ -49,7 +49,7 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
     )
     scored_at_one: bool = key(False, "Allow another temperature, although DPO computes log-probabilities at 1.")
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)
-    batch_size: int = key(64, "Completions per batch with transformers; ignored by vLLM.", ge=1)
+    batch_size: int = key(64, "Completions per batch with transformers.", ge=1)
     per_device_batch_size: RolloutsAtOnce = key("auto", ROLLOUTS_AT_ONCE, auto=8)
     learning_rate: float = key(1e-5, "Peak learning rate.", paper="1e-6, without LoRA", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.", paper="not stated")

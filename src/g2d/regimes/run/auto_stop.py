@@ -28,7 +28,7 @@ from g2d.rollouts.rollout import Rollout, to_frame
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A small harvest during training. H and mu are None if no prompt was pairable."""
+    """H and mu are None if no prompt was pairable."""
 
     step: int
     tokens_generated: int
@@ -76,11 +76,11 @@ def has_declined(history: Sequence[Probe], patience: int) -> bool:
 
 
 def best(history: Sequence[Probe]) -> Probe:
-    """Probe with the highest H; mu breaks ties, then fewer steps."""
+    """Return the probe with the highest H; mu breaks ties, then fewer steps."""
     return max(history, key=lambda probe: (*probe.h_and_mu, -probe.step))
 
 
-PROBES = "probes.json"  # finished probes and the digest of their job
+PROBES = "probes.json"
 
 
 def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob) -> Trained:
@@ -127,7 +127,6 @@ def _policy(job: TrainingJob, step: int, segment: Path) -> Policy:
 
 
 def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
-    """Generate a policy's harvest rollouts for the first prompts."""
     problems, decoding = job.data[: job.settings.auto.prompts], sampling(job.harvest, job.seed)
     settings = job.engine and job.engine.model_copy(update={"tensor_parallel_size": 1})
     engine = engine_for(policy, settings)
@@ -135,8 +134,6 @@ def probe_rollouts(job: TrainingJob, policy: Policy) -> list[Rollout]:
 
 
 class _History:
-    """Segments (`k{step}/`) and probes of one job in its work folder."""
-
     def __init__(self, work: Path, job: dict[str, Any], meter: Meter, completions_per_generation: int) -> None:
         self.work = work
         self.job = job_digest(job)
@@ -170,7 +167,6 @@ class _History:
         return self.work / f"k{step}"
 
     def add(self, probe: Probe) -> None:
-        """Record a probe, and delete files of neither the last nor the best segment."""
         self.probes.append(probe)
         self.meter.tokens_generated = self.tokens_generated
         record = {"probes": [asdict(entry) for entry in self.probes], "spent": asdict(self.meter.spent())}
@@ -184,7 +180,6 @@ class _History:
                     shutil.rmtree(part)
 
     def export_best(self) -> Trained:
-        """Copy the chosen policy's weights and training rollouts to the work folder."""
         chosen = best(self.probes)
         for part in ("adapter", "weights"):
             shutil.rmtree(self.work / part, ignore_errors=True)

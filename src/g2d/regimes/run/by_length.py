@@ -10,7 +10,7 @@ import torch
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import n_processes
 
-Batch = dict[str, Any]  # tensors by row, and values shared by all rows
+Batch = dict[str, Any]
 PROMPT = ("prompt_ids", "prompt_mask")
 
 
@@ -26,10 +26,9 @@ def dealt(lengths: Sequence[int], tokens: int, rows: int | None = None) -> list[
 
 
 class RowWeighting:
-    """Mixin for TRL trainers that gives every row of a gradient step the same weight."""
+    """Mixin for TRL trainers: every row of a gradient step has the same weight, also in a smaller last micro-batch."""
 
     def _get_num_items_in_batch(self, batches: list[dict[str, Any]], device: Any) -> Any:
-        """Called by the Trainer with the micro-batches of a gradient step."""
         last = self.accelerator.gradient_state.end_of_dataloader  # type: ignore[attr-defined]
         rows, total = own_rows(
             [self.rows(batch) for batch in batches],
@@ -57,7 +56,7 @@ class RowWeighting:
 def own_rows(
     sizes: Sequence[int], *, size: int, ends_at: int | None, rank: int, processes: int
 ) -> tuple[list[int], int]:
-    """Rows per micro-batch without accelerate's padding duplicates, and their total over all processes.
+    """Return rows per micro-batch without accelerate's padding duplicates, and their total over all processes.
 
     Args:
         sizes: rows of each micro-batch of this process; a full one has `size`.
@@ -109,7 +108,6 @@ def by_length(batch: Batch) -> torch.Tensor:
 
 
 def by_prompt(batch: Batch) -> torch.Tensor:
-    """Put the rows of each prompt next to each other (`g2d.regimes.run.shared_prompts`)."""
     rows = [tuple(ids) for ids in torch.cat([batch[name] for name in PROMPT], dim=1).tolist()]
     return torch.tensor(sorted(range(len(rows)), key=lambda row: rows.index(rows[row])))
 

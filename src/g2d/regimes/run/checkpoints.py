@@ -35,12 +35,12 @@ class Checkpointing(Section):
     every_steps: int | None = key(None, "Gradient steps between checkpoints; null: not by steps.", unit="steps", ge=1)
     keep: Literal["all", "last"] = key(
         "all",
-        "Keep an online training's checkpoints of all K, or only the last (docs/recovery.md).",
+        "Keep an online training's checkpoints of all K, or the last (docs/recovery.md).",
     )
 
 
 MANIFEST = "manifest.json"
-MICROBATCHES = "division.json"  # passes of an update (`run.microbatches`)
+MICROBATCHES = "division.json"
 KEPT = 2  # a machine may fail before the newest is on disk
 ENOUGH_TO_TELL = 10  # steps after which a reward must have scored some completion
 
@@ -66,7 +66,6 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)
 
     def newest(self) -> Path | None:
-        """Newest checkpoint of this job, intact or not."""
         for folder in self._newest_first():
             with suppress(OSError, ValueError):
                 if read_json(folder / MANIFEST)["job"] == self.job:
@@ -74,7 +73,7 @@ class Checkpoints:
         return None
 
     def latest(self) -> Path | None:
-        """Newest usable checkpoint; its cost is added to the meter, and newer unusable ones are deleted."""
+        """Return the newest usable checkpoint; its cost is added to the meter, and newer unusable ones are deleted."""
         shutil.rmtree(self.draft, ignore_errors=True)
         for folder in self._newest_first():
             if is_usable(folder, self.job, self.meter):
@@ -116,7 +115,6 @@ def is_usable(folder: Path, job: str, meter: Meter) -> bool:
 
 
 def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
-    """Add the recorded cost to the meter; records of 0.1.0 have none."""
     if "spent" in record:
         meter.carried = parse_record(Cost, record["spent"], where)
 
@@ -144,7 +142,6 @@ def require_intact(folder: Path) -> dict[str, Any]:
 
 
 def empty(checkpoint: Path) -> None:
-    """Delete all files except the manifest."""
     for part in checkpoint.iterdir():
         if part.is_dir():
             shutil.rmtree(part)
@@ -211,7 +208,7 @@ def train(
                     checkpoints.add(draft, step)
             processes.wait()
         except Exception:
-            shutil.rmtree(draft, ignore_errors=True)  # an incomplete checkpoint would only fill the disk
+            shutil.rmtree(draft, ignore_errors=True)
             raise
 
     trainer._save_checkpoint = save_checkpoint
@@ -264,7 +261,7 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
             return control
 
         def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if len(state.log_history) == ENOUGH_TO_TELL:  # fail early, not after a day of training
+            if len(state.log_history) == ENOUGH_TO_TELL:
                 require_rewards(state.log_history)
 
     return Schedule()

@@ -1,6 +1,5 @@
-"""Log-probabilities of completion tokens from all their logits in one pass, on a CPU.
-
-TRL computes logits in tiles, and again in the backward pass; here they are kept.
+"""Log-probabilities of completion tokens from all their logits in one pass, on a CPU; TRL computes them in tiles,
+twice.
 """
 
 from __future__ import annotations

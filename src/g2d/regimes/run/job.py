@@ -24,21 +24,20 @@ if TYPE_CHECKING:
 class TrainingJob:
     """One training. An interrupted attempt leaves checkpoints in `work`."""
 
-    base: Policy  # M0
-    data: Any  # result of `Regime.read`
+    base: Policy
+    data: Any
     settings: Any
     _: KW_ONLY
     seed: int
-    work: Path  # kept between attempts
+    work: Path
     lora: Lora
-    start: Policy | None = None  # policy to continue; None for M0
+    start: Policy | None = None  # None: M0
     teacher: Policy | None = None
     gradient_checkpointing: bool | Literal["auto"] = "auto"  # auto: on a GPU, if activations do not fit
     shared_prompts: bool | Literal["auto"] = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     tracking: Mapping[str, Any] | None = None
-    # Counts the tokens of online steps.
     meter: Meter = field(default_factory=lambda: Meter("training", "training"))
     version: int = 0  # attempts of other versions are not resumed
 
@@ -47,32 +46,28 @@ class TrainingJob:
     prompt: Prompt = field(default_factory=Prompt)
     prompt_mix: PromptMix = VERIFIABLE
     reward: Section = TRUTH
-    engine: EngineSettings | None = None  # None: transformers
+    engine: EngineSettings | None = None
     resume_from: Path | None = None  # checkpoint of a smaller K of the same trajectory
     replayed_harvest: Path | None = None  # a harvest whose successes are replayed
 
     harvest: Harvest = field(default_factory=Harvest)
     policy_id: str = ""
-    workers: int = 1  # verifier processes
+    workers: int = 1
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Values that every training depends on, as JSON."""
         return {"version": self.version, "base": as_json(self.base), "lora": self.lora.params(), "seed": self.seed}
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Result besides the files in the work folder."""
-
     log: list[dict[str, Any]]  # row per gradient step, including those before `resume_from`
-    recorded: Mapping[str, Any] = field(default_factory=dict)  # entries for the record of the policy
-    k: int | None = None  # if training stopped automatically
+    recorded: Mapping[str, Any] = field(default_factory=dict)
+    k: int | None = None
     probes: pd.DataFrame | None = None
 
 
 def train_on(train: Callable[[TrainingJob], Trained], job: TrainingJob, *, meter: Meter) -> Trained:
-    """Train with a meter; called in each process."""
     try:
         return train(replace(job, meter=meter))
     finally:

@@ -13,7 +13,6 @@ from g2d.jobs.run_process import release
 from g2d.memory.need import Forecast
 from g2d.memory.workload import Training
 from g2d.plain import say
-from g2d.policies.policy import cpu_has_bfloat16
 from g2d.policies.settings import CONFIG
 from g2d.regimes.run.checkpoints import MICROBATCHES, Checkpoints
 from g2d.regimes.run.job import TrainingJob
@@ -23,19 +22,17 @@ from g2d.rewards.model import RewardModel
 from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.settings import EngineSettings
 
-Lengths = tuple[int, int]  # tokens of the longest prompt, and of the longest completion
+Lengths = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class MicroBatches:
-    """Passes that make up an update. A resumed training keeps them."""
-
     rows: int
     checkpointing: bool
     tokens: int = 0  # most tokens per pass, with padding; 0: rows are not sorted by length
     shared_prompts: bool = False  # a pass reads each prompt once
     autocast: bool = False  # to bfloat16, on a CPU
-    whole_logits: bool = False  # compute all logits of a pass together
+    whole_logits: bool = False
 
     @property
     def arguments(self) -> dict[str, bool]:
@@ -72,13 +69,13 @@ def choose_microbatches(
 
 
 def _on_cpu(job: TrainingJob, training: Training, lengths: Lengths, *, resumes: bool) -> MicroBatches:
-    """A checkpoint without a record had plain passes in float32."""
+    """Choose on a CPU; a checkpoint without a record had plain passes in float32."""
     update = training.update if training.passes != "groups" else None
     rows = gcd(training.units, update) if update else training.units
     checkpointing = job.gradient_checkpointing is True or is_sharded()
     pretrained = "source" in job.base.settings and not job.base.is_scratch
     shared = pretrained if job.shared_prompts == "auto" else job.shared_prompts
-    autocast = pretrained and cpu_has_bfloat16() if job.precision == "auto" else job.precision == "bfloat16"
+    autocast = job.precision == "bfloat16"
     if resumes or not (shared or autocast):
         return MicroBatches(rows, checkpointing)
     shared = shared and not is_sharded()
@@ -89,7 +86,9 @@ def _on_cpu(job: TrainingJob, training: Training, lengths: Lengths, *, resumes: 
 
 
 def _rows_of_groups(rows: int, update: int, group: int, lengths: Lengths) -> int:
-    """Completions per pass with shared prompts, in whole groups if possible, within the tokens of `rows` without."""
+    """Return completions per pass with shared prompts, in whole groups if possible, within the tokens of `rows`
+    without.
+    """
     prompt, completion = lengths
 
     def tokens(n: int) -> int:
@@ -131,7 +130,6 @@ def _on_gpu(job: TrainingJob, training: Training, prompt_tokens: int, free: int,
 
 
 def card_memory() -> tuple[int, int] | None:
-    """Free bytes (least over all processes) and total bytes of the GPU."""
 
     import torch
 

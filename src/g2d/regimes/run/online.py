@@ -31,7 +31,6 @@ def read_prompts(job: TrainingJob, inputs: Any) -> list[Problem]:
 
 
 def identity(job: TrainingJob) -> dict[str, Any]:
-    """Values that a training depends on, regardless of K, as JSON."""
     return {
         **job.identity,
         "problems": [asdict(problem) for problem in job.data],
@@ -77,7 +76,7 @@ def train_to_k(job: TrainingJob, trainer: Any, checkpoints: Checkpoints, **own: 
 
 
 def require_prompts_fit(job: TrainingJob) -> int:
-    """Tokens of the longest prompt; a ValueError names a problem whose prompt and completion do not fit the model."""
+    """Return tokens of the longest prompt; a ValueError names a problem that does not fit the model."""
     problems: Sequence[Problem] = job.data
     tokenizer = load_tokenizer(job.base)
     ids = [prompt_ids(tokenizer, conversation(problem, job.prompt)) for problem in problems]

@@ -1,7 +1,7 @@
 """One training in several processes with one GPU each: configuration keys and communication.
 
-Without a launcher there is one process, and these functions do nothing. accelerate 1.15's mixed precision would return
-a sharded model's outputs in bfloat16, in which a log-probability of -20 has a precision of 1/8.
+Without a launcher these functions do nothing. accelerate 1.15's mixed precision would return a sharded model's outputs
+in bfloat16, in which a log-probability of -20 has a precision of 1/8.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ class Processes(Section):
     )
     gradient_checkpointing: bool | Literal["auto"] = key(
         "auto",
-        "Recompute activations: less memory, a third more computing, same results. auto: on a GPU, if `g2d "
-        "plan` predicts that it is needed.",
+        "Recompute activations: less memory, a third more computing. auto: on a GPU, if needed.",
         neutral="auto",
     )
     threads: int = key(
@@ -51,14 +50,12 @@ class Processes(Section):
     )
     shared_prompts: bool | Literal["auto"] = key(
         "auto",
-        "On a CPU, process a prompt once for all its completions; same results except for rounding and "
-        "lora.dropout. auto: for pretrained models.",
+        "On a CPU, process a prompt once for all its completions. auto: for pretrained models.",
         neutral="auto",
     )
     precision: Literal["auto", "float32", "bfloat16"] = key(
         "auto",
-        "Precision of matrix products on a CPU. auto: bfloat16 if the CPU supports it and the model is "
-        "pretrained, else float32. GPUs use bfloat16.",
+        "Precision of matrix products on a CPU. auto: float32. GPUs use bfloat16.",
         neutral="auto",
     )
 
@@ -84,14 +81,13 @@ def is_first() -> bool:
 
 
 def share(total: int, what: str) -> int:
-    """A process's share of a total; a ValueError names the keys if it is not divisible."""
+    """Return a process's share of a total; a ValueError names the keys if it is not divisible."""
     if total % (n := n_processes()):
         raise ValueError(indivisible(total, what, n))
     return total // n
 
 
 def own_part(n_rows: int) -> slice:
-    """Rows of a batch that belong to this process."""
     n, rank = n_processes(), int(os.environ.get("RANK", "0"))
     return slice(n_rows * rank // n, n_rows * (rank + 1) // n)
 
@@ -101,7 +97,6 @@ def indivisible(total: int, what: str, n: int) -> str:
 
 
 def gathered(rows: list[Any]) -> list[Any]:
-    """Gather the rows of all processes, in rank order."""
     if n_processes() == 1:
         return rows
     from accelerate.utils import gather_object
@@ -120,7 +115,6 @@ def largest(*numbers: int) -> list[int]:
 
 
 def from_first(value: Callable[[], Any]) -> Any:
-    """Evaluate a function in the first process and broadcast the result."""
     if n_processes() == 1:
         return value()
     from accelerate.utils import broadcast_object_list
@@ -171,7 +165,6 @@ def init_process_group() -> None:
 
 
 def keep_precision(trainer: Any) -> None:
-    """Make a trainer that shards its model compute like an unsharded one."""
     if not trainer.is_fsdp_enabled:
         raise RuntimeError("training.strategy: fsdp needs GPUs: accelerate shards no model on a CPU: set it to ddp")
     import torch
@@ -202,7 +195,6 @@ def in_step(model: Any) -> Iterator[None]:
 
 
 def require_same_strategy(checkpoint: Path) -> None:
-    """Raise a ValueError if the checkpoint is sharded and the training is not, or the reverse."""
     was_sharded = any(checkpoint.glob("pytorch_model_fsdp*"))
     if was_sharded != is_sharded():
         raise ValueError(

@@ -25,7 +25,7 @@ METRICS = (
     "prompts/retired",
     "prompts/skipped",  # due, but retired
     "prompts/discarded",  # asked, and replaced
-    "tokens/skipped",  # tokens of their last groups: estimated saving
+    "tokens/skipped",  # of their last groups: estimated saving
     "tokens/discarded",
 )
 
@@ -35,7 +35,7 @@ class PromptMix(Section):
 
     prompts: Literal["verifiable", "open_ended", "mixed"] = key(
         "verifiable",
-        "Prompts to train on: the training set, `open_ended.pool`, or both in each update.",
+        "The training set, `open_ended.pool`, or both in each update.",
         paper="all three, in arXiv 2506.21495",
         neutral="verifiable",
     )
@@ -63,14 +63,13 @@ class PromptMix(Section):
         return ["verifiable", "open_ended"] if self.prompts == "mixed" else [self.prompts]
 
     def open_ended_of(self, per_update: int) -> int:
-        """Open-ended prompts per update."""
         if self.prompts != "mixed":
             return per_update if self.prompts == "open_ended" else 0
         return whole_share("open_ended_share", self.open_ended_share, per_update)
 
 
 def whole_share(name: str, share: float, of: int) -> int:
-    """Prompts in a share of `of`; a ValueError if it is not whole, or all or none."""
+    """Return the prompts in a share of `of`; a ValueError if it is not whole, or all or none."""
     exact = share * of
     n = round(exact)
     if abs(exact - n) > NEARLY or not 0 < n < of:
@@ -86,12 +85,10 @@ VERIFIABLE = PromptMix()
 class Retire(Section):
     """Prompts to stop training on."""
 
-    after: int = key(
-        ..., "Groups in a row without signal (all right or all wrong) after which a prompt is retired.", ge=1
-    )
+    after: int = key(..., "Groups in a row without signal after which a prompt is retired.", ge=1)
     readmit: int | None = key(
         None,
-        "Try retired prompts again after this many updates; null: never.",
+        "Try them again after this many updates; null: never.",
         unit="updates",
         ge=1,
     )
@@ -100,13 +97,10 @@ class Retire(Section):
 class PromptKeys(Section):
     """Treatment of prompts without signal."""
 
-    retire: Retire | None = key(
-        None, "Leave out prompts whose groups have no signal; null: use all.", paper="none", neutral=None
-    )
+    retire: Retire | None = key(None, "Leave out prompts without signal; null: use all.", paper="none", neutral=None)
     resample: int = key(
         0,
-        "Replace prompts whose groups have no signal, at most this many times per update (DAPO's dynamic "
-        "sampling); their cost counts.",
+        "Replace prompts without signal, at most this many times per update (DAPO's dynamic sampling).",
         paper="0",
         ge=0,
         neutral=0,
@@ -115,7 +109,6 @@ class PromptKeys(Section):
 
 @lru_cache(maxsize=4)
 def permutation(n_problems: int, seed: int, epoch: int) -> tuple[int, ...]:
-    """Order of all problems in one epoch."""
     order = list(range(n_problems))
     random.Random(f"{seed}/{epoch}").shuffle(order)
     return tuple(order)
@@ -126,12 +119,11 @@ def problem_at(number: int, n_problems: int, seed: int) -> int:
 
 
 def prompt_order(n_problems: int, n_prompts: int, seed: int) -> list[int]:
-    """Indices of the first problems of a trajectory; a shorter order is a prefix of a longer one."""
+    """Return indices of the first problems of a trajectory; a shorter order is a prefix of a longer one."""
     return [problem_at(number, n_problems, seed) for number in range(n_prompts)]
 
 
 def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_update: int, seed: int) -> list[int]:
-    """Indices of the first problems of a trajectory, `per_update` for each update."""
     names = Counter(problem.problem_id for problem in problems)
     if repeated := [name for name, n in names.items() if n > 1]:
         raise ValueError(
@@ -155,7 +147,6 @@ def order(asked: PromptMix, problems: Sequence[Problem], n_prompts: int, per_upd
 
 
 def times_before(order: Sequence[int]) -> Iterator[int]:
-    """Yield the number of earlier visits of each problem in an order."""
     seen: Counter[int] = Counter()
     for number in order:
         yield seen[number]
@@ -164,7 +155,7 @@ def times_before(order: Sequence[int]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class AskedGroup:
-    number: int  # position in the order, from 0
+    number: int
     has_signal: bool
     tokens: int
     answers: Any
@@ -176,21 +167,21 @@ class PromptChoice:
     def __init__(self, n_problems: int, seed: int, keys: PromptKeys) -> None:
         self.n_problems, self.seed, self.keys = n_problems, seed, keys
         self._next = 0
-        self._dull: Counter[int] = Counter()  # consecutive groups without signal, by problem
-        self._retired: dict[int, int] = {}  # update of retirement, by problem
-        self._tokens: dict[int, int] = {}  # tokens of the last group, by problem
+        self._dull: Counter[int] = Counter()
+        self._retired: dict[int, int] = {}
+        self._tokens: dict[int, int] = {}
         self._noted: dict[int, Counter[str]] = {}
 
     @classmethod
     def of(cls, n_problems: int, seed: int, keys: PromptKeys) -> PromptChoice | None:
-        """None if all prompts are asked in turn."""
+        """Return None if all prompts are asked in turn."""
         return cls(n_problems, seed, keys) if keys.retire or keys.resample else None
 
     def problem(self, number: int) -> int:
         return problem_at(number, self.n_problems, self.seed)
 
     def take(self, n: int, update: int) -> list[int]:
-        """Positions of the next `n` prompts for an update. If all problems are retired, all are readmitted."""
+        """Return positions of the next `n` prompts for an update. If all problems are retired, all are readmitted."""
         self._readmit(update)
         noted, numbers = self._noted.setdefault(update, Counter()), list[int]()
         while len(numbers) < n:

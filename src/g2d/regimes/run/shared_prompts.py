@@ -30,14 +30,16 @@ class Packed:
     """Packed rows, (rows, width), and the positions of scored tokens."""
 
     ids: torch.Tensor
-    positions: torch.Tensor  # in its sequence
+    positions: torch.Tensor
     segments: torch.Tensor  # 0: prompt; 1, 2, ...: completions; -1: padding
     predictors: torch.Tensor  # index into the flattened rows of the state that predicts a token, (tokens,)
-    targets: torch.Tensor  # tokens to predict, (tokens,)
+    targets: torch.Tensor
 
     @property
     def mask(self) -> torch.Tensor:
-        """Attention mask, (rows, 1, width, width): tokens attend to earlier ones of their completion and prompt."""
+        """Return the attention mask, (rows, 1, width, width): tokens attend to earlier ones of their completion and
+        prompt.
+        """
         queries, keys = self.segments[:, :, None], self.segments[:, None, :]
         seen = (queries == keys) | ((keys == 0) & (queries >= 0))
         return (seen & torch.ones_like(seen).tril())[:, None]
@@ -47,7 +49,7 @@ def packed(input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.
     """Pack a batch, (rows, width); None if no token is scored, or a completion has no prompt."""
     rows: list[_Row] = []
     open_rows: dict[tuple[int, ...], int] = {}
-    places: list[tuple[int, int, int]] = []  # (row, column, target)
+    places: list[tuple[int, int, int]] = []
     for ids, present, of_row in zip(input_ids.tolist(), attention_mask.tolist(), labels.tolist(), strict=True):
         sequence = [(token, label) for token, is_token, label in zip(ids, present, of_row, strict=True) if is_token]
         scored = [i for i, (_, label) in enumerate(sequence) if label != -100]
@@ -93,7 +95,6 @@ class _Row:
         return cls([*prompt], [*range(len(prompt))], [0] * len(prompt))
 
     def append(self, completion: Sequence[int], position: int) -> int:
-        """Append a completion whose first token has `position`; return its column."""
         begin = len(self.ids)
         self.completions += 1
         self.ids += completion
@@ -127,7 +128,6 @@ def share_prompts(*models: Any, at_once: bool = False) -> bool:
 
 
 def _sharing(fused: Any, at_once: bool) -> Any:
-    """Wrap TRL's forward, which still serves other calls."""
 
     @wraps(fused.__func__)  # `generate` reads the signature
     def forward(self: Any, *args: Any, fused_lm_head: bool = False, **inputs: Any) -> Any:
@@ -155,7 +155,7 @@ def _sharing(fused: Any, at_once: bool) -> Any:
 
 
 def _states(model: Any, pack: Packed) -> torch.Tensor:
-    """Last hidden states of packed rows, (rows, width, size)."""
+    """Return the last hidden states of packed rows, (rows, width, size)."""
     mask = pack.mask
     if model.config._attn_implementation == "eager":  # eager attention adds its mask
         lowest = torch.finfo(model.dtype).min
@@ -168,7 +168,7 @@ def _states(model: Any, pack: Packed) -> torch.Tensor:
 
 @torch.no_grad()
 def _obstacle(model: Any) -> str:
-    """Reason why a model cannot read packed rows; it also compares them with plain rows."""
+    """Return why a model cannot read packed rows; also compares them with plain rows."""
     config = model.config.get_text_config()
     name, attention = config.model_type, config._attn_implementation
     if attention not in ("sdpa", "eager"):

@@ -52,7 +52,7 @@ def work_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         file.unlink()  # while locked, so that waiting processes see that it is gone
         lock.close()  # NFS keeps open files
-        with suppress(OSError):  # another process has arrived
+        with suppress(OSError):
             path.rmdir()
     finally:
         lock.close()

@@ -22,7 +22,6 @@ class Logging(Section):
 
 
 def tracking_arguments(settings: Logging, policy_id: str) -> dict[str, Any]:
-    """Trainer arguments for reporting; also sets the trackers' environment variables."""
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(LOGS.resolve() / "tensorboard" / policy_id)
     set_trackio_folder()
     if settings.report_to == "wandb":

@@ -36,7 +36,7 @@ class OptimizerKeys(Section):
         return betas
 
 
-AUTO = "auto"  # folder of policies with auto-stop
+AUTO = "auto"
 
 
 class AutoStop(Section):
@@ -45,13 +45,11 @@ class AutoStop(Section):
     every: int = key(50, "Gradient steps between probes.", unit="steps", paper="not stated", ge=1)
     prompts: int = key(
         200,  # docs/simulations.md has the effect of fewer
-        "Prompts per probe: the first of the training set, sampled as in the harvest.",
+        "Prompts per probe: the first of the training set.",
         paper="not stated",
         ge=1,
     )
-    patience: int = key(
-        3, "Probes in a row with H and mu below their maxima after which training stops.", paper="not stated", ge=1
-    )
+    patience: int = key(3, "Stop after this many probes with H and mu below their maxima.", paper="not stated", ge=1)
 
     @property
     def first_decline(self) -> int:
@@ -150,10 +148,6 @@ def untie_head(model: Any) -> None:
 
 
 def restore_token_count(trainer: Any, checkpoint: Path) -> None:
-    """TRL's DPO and SFT trainers do not restore it.
-
-    Older logs lack it in updates without groups before the first with some.
-    """
     counts = [row["num_tokens"] for row in read_log(checkpoint) if "num_tokens" in row]
     trainer._total_train_tokens = counts[-1] if counts else 0
 
@@ -185,7 +179,6 @@ def export_trained(checkpoint: Path, work: Path, base: Policy) -> None:
 
 
 def read_log(checkpoint: Path) -> list[dict[str, Any]]:
-    """Trainer's log up to a checkpoint, across attempts and jobs."""
     return read_json(checkpoint / "trainer_state.json")["log_history"]
 
 

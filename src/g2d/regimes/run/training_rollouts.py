@@ -19,25 +19,22 @@ Keep = Literal["none", "verdicts", "sampled", "completions"]
 COLUMNS = (
     "step",  # first gradient step that used it
     "problem_id",
-    "sample",  # within the prompt's group
+    "sample",
     "token_count",
     "finish_reason",
     "verdict",
     "reward",  # the verdict is always the verifier's
     "extracted_answer",
-    "completion_text",  # null unless configured
+    "completion_text",
 )
 
 
 class Record:
-    """Rows of the steps since the checkpoint of the previous K, one frame per draw."""
-
     def __init__(self, keep: Keep, columns: Sequence[str]) -> None:
         self.keep, self.columns = keep, [*columns]
         self.frames: list[pd.DataFrame] = []
 
     def texts(self, prompts: Sequence[str], texts: Sequence[str], *, sampled: bool = True) -> list[Any]:
-        """Texts to keep of a draw; with `sampled`, only of the first prompt."""
         of = {"completions": {*prompts}, "sampled": {*prompts[:1]} if sampled else set()}.get(self.keep, set())
         return [text if prompt in of else None for prompt, text in zip(prompts, texts, strict=True)]
 
@@ -46,7 +43,6 @@ class Record:
             self.frames.append(drawn[self.columns])
 
     def save(self, path: Path) -> None:
-        """Write the rows with fixed column types, also of empty columns."""
         import pandas as pd
 
         frame = pd.concat(self.frames) if self.frames else pd.DataFrame(columns=self.columns)
@@ -88,7 +84,6 @@ class TrainingRollouts(Record):
         trainer_state: Any,
         **columns: Any,
     ) -> None:
-        """Record one generation step; arguments other than judgements and rewards are TRL's."""
         import pandas as pd
 
         step = trainer_state.global_step
@@ -114,18 +109,15 @@ class TrainingRollouts(Record):
         self.add(frame.assign(sample=frame.groupby("problem_id").cumcount()))
 
     def leave_out(self, rows: Collection[int]) -> None:
-        """Drop replayed completions from those judged last."""
         if self.keep != "none":
             self.frames[-1] = self.frames[-1].drop(index=[*rows])
 
     def consumed_at(self, steps: Sequence[int]) -> None:
-        """Set the gradient step that uses each completion of the last generation."""
         if self.keep != "none":
             self.frames[-1] = self.frames[-1].assign(step=steps)
 
 
 def read_ages(path: str | Path) -> Any:
-    """Read `step` and `generated_at` of every completion in a training's record."""
     import pandas as pd
     import pyarrow.parquet
 

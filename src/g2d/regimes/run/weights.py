@@ -39,7 +39,6 @@ def copy_to_reference(model: Any, frozen: Any = None) -> None:
 
 
 def load_weights(model: Any, folder: Path, adapter: str, frozen: Any = None) -> None:
-    """Load weights into the trained part of a model ("default") or its reference ("ref")."""
     if not hasattr(model, "peft_config"):
         with_trained(model if adapter == "default" else frozen, folder)
         return
