@@ -4,8 +4,8 @@
 WEIGHTS, WEIGHTS_CONFIG = CONFIG.lora.files
 
 
-# Online: every K continues the checkpoint of the K before it.
-for regime in of_phase("online"):
+# Online, or a stage on a harvest: every K continues the checkpoint of the K before it.
+for regime in (*of_phase("online"), *of_phase("stages")):
     name = f"train_{regime.name}"
     place, logs = ("{regime}", "{regime}/") if regime in ENTRIES else (f"{{variant}}{regime.name}", "{variant}")
     folder = f"results/{{model}}/seed{{seed}}/{place}/g{{g}}/k{{k}}"
@@ -206,50 +206,6 @@ for regime in of_phase("rounds"):
             f"results/benchmarks/{name}/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}.tsv"
         wildcard_constraints:
             regime=folders(regime.name),
-        conda:
-            "../../envs/g2d.yaml"
-        threads: CONFIG.training.threads
-        resources:
-            gpu=gpus,
-        params:
-            version=VERSIONS[name],
-            settings=param(name, "settings"),
-        message:
-            regime.message
-        script:
-            "../scripts/train.py"
-
-
-# Stages of GRPO, each on the harvest of the policy before it, from its checkpoint; K counts them.
-for regime in of_phase("stages"):
-    name = f"train_{regime.name}"
-    folder = "results/{model}/seed{seed}/{regime}/g{g}/k{k}"
-
-    rule:
-        name:
-            name
-        input:
-            planned(name, ""),
-            problems=planned(name, "problems"),
-            harvest=planned(name, "harvest"),
-            checkpoint=planned(name, "checkpoint"),
-            costs=planned(name, "costs"),
-            base="results/{model}/base/policy.json",
-            choice=planned(name, "choice"),
-        output:
-            checkpoint=directory(f"{folder}/checkpoint"),
-            rollouts=f"{folder}/rollouts.parquet",
-            policy=f"{folder}/policy.json",
-            weights=f"{folder}/{WEIGHTS}",
-            weights_config=f"{folder}/{WEIGHTS_CONFIG}",
-            metrics=f"{folder}/metrics.jsonl",
-            cost=f"{folder}/cost.json",
-        log:
-            f"results/logs/{name}/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}.log",
-        benchmark:
-            f"results/benchmarks/{name}/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}.tsv"
-        wildcard_constraints:
-            regime=names(arm.name for arm in ARMS if arm.regime == regime.name),
         conda:
             "../../envs/g2d.yaml"
         threads: CONFIG.training.threads

@@ -190,8 +190,8 @@ class _Stages:
             given["start"] = self.made(_policy(model, seed, arm, (g, k - 1))) if k > 1 else []
         elif arm.phase == "stages":
             given = {"problems": _training_set(model), "harvest": [f"{read[0]}/rollouts.parquet"]}
+            given |= {"costs": f"{read[0]}/cost.json", "reward": [], "start": [], "teacher": []}
             given["checkpoint"] = [f"{_policy(model, seed, arm, (g, k - 1))}/checkpoint"] if k > 1 else []
-            given["costs"] = f"{read[0]}/cost.json"
             outputs |= {"checkpoint": f"{folder}/checkpoint", "rollouts": f"{folder}/rollouts.parquet"}
             continues = k - 1
         else:

@@ -71,22 +71,19 @@ class Objective(Section):
     @property
     def objective_arguments(self) -> dict[str, Any]:
         named_alike = {"epsilon", "epsilon_high", "scale_rewards", "top_entropy_quantile", "off_policy_mask_threshold"}
-        trigger = {} if self.negative_veto is None else {"off_policy_mask_threshold": self.negative_veto}
-        return (
-            self.model_dump(include=named_alike)
-            | trigger
-            | {
-                "importance_sampling_level": self.importance_sampling,
-                "use_bias_correction_kl": self.bias_corrected_kl,
-                "entropy_coef": self.entropy_coefficient,
-                "sapo_temperature_neg": 1.05,  # arXiv 2511.20347; TRL's defaults
-                "sapo_temperature_pos": 1.0,
-                "vespo_k_pos": 2.0,  # arXiv 2602.10693; TRL's defaults
-                "vespo_lambda_pos": 3.0,
-                "vespo_k_neg": 3.0,
-                "vespo_lambda_neg": 2.0,
-            }
-        )
+        return self.model_dump(include=named_alike) | {
+            "importance_sampling_level": self.importance_sampling,
+            "use_bias_correction_kl": self.bias_corrected_kl,
+            "entropy_coef": self.entropy_coefficient,
+            "sapo_temperature_neg": 1.05,  # arXiv 2511.20347; TRL's defaults
+            "sapo_temperature_pos": 1.0,
+            "vespo_k_pos": 2.0,  # arXiv 2602.10693; TRL's defaults
+            "vespo_lambda_pos": 3.0,
+            "vespo_k_neg": 3.0,
+            "vespo_lambda_neg": 2.0,
+            # Makes TRL call `Grpo.get_off_policy_mask`.
+            **({} if self.negative_veto is None else {"off_policy_mask_threshold": self.negative_veto}),
+        }
 
 
 class Signs(Section):
