@@ -25,6 +25,7 @@ COMMANDS = {
     "reward-model": "g2d.rewards.scratch_model",
     "compare": "g2d.report.compare",
     "export": "g2d.report.inspect_logs",
+    "verify-run": "g2d.report.verify_run",
     "push": "g2d.report.push",
 }
 

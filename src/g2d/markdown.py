@@ -19,7 +19,7 @@ _SYNTAX = re.compile(
     """,
     re.VERBOSE,
 )
-_NUMBERED = re.compile(r"^(\d{1,9})([.)])")
+_NUMBERED = re.compile(r"^(\d{1,9})([.)])")  # numbered list
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
@@ -39,6 +39,7 @@ def code(text: str) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
+    """Return lines in a block of code."""
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}{language}\n{plain(text, lines=True).rstrip()}\n{fence}"
 

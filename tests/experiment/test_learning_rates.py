@@ -21,7 +21,7 @@ FRESH = {"regime": "semi_online_dpo", "steps": [2], "prompts_per_update": 4}
 
 
 def test_every_regime_has_its_row() -> None:
-    assert RATES.keys() == REGIMES.keys()
+    assert RATES.keys() == {name for name, regime in REGIMES.items() if regime.phase != "extrapolated"}
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -40,7 +40,7 @@ REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 OPEN_ENDED = {"reward": "polite", "pool": REPLIES | {"split": "train"}, "held_out": REPLIES | {"split": "test"}}
 ALWAYS = {table.name for table in TABLES} - {
     *("factorial", "auto", "stages", "regimes", "frontier", "sweep", "controls"),
-    *("selection", "synthesis", "saturation", "equal_gain", "looks"),
+    *("selection", "synthesis", "saturation", "equal_gain", "looks", "extrapolation", "linearity"),
     *("contamination", "samples", "training", "collapses", "win_rates"),
     *("advice", "advice_hours", "advice_check"),
 }
@@ -82,6 +82,10 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "stages": (
         {"regimes": {"s": {"regime": "staged_grpo", "stages": [1]}}, "training_set": {"n": 80}},
         {"stages", "regimes", "frontier", "training", "collapses"},
+    ),
+    "extrapolation": (
+        {"regimes": {"far": {"regime": "extrapolated", "from": [0, 10], "to": [20]}}},
+        {"regimes", "frontier", "training", "collapses", "extrapolation", "linearity"},
     ),
     "synthesis": ({"benchmarks": {name: {**SYNTHETIC, "split": "test"} for name in "abc"}}, {"synthesis"}),
     "collapse": ({"collapse": {"share": 0.3}}, {"training", "collapses"}),

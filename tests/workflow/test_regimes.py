@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from html import unescape
 from typing import Any
 
 import pandas as pd
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from g2d.experiment import grid
 from g2d.experiment.config import load
@@ -51,6 +54,7 @@ STUDENT = {
     "max_completion_length": 24,
     "learning_rate": 1e-3,
 }
+FAR = {"regime": "extrapolated", "from": [2, 4], "to": [6], "policies": ["extrapolated", "dpo"]}
 ENTRIES = {
     "rft": RFT,
     "z-one-right": RFT | {"per_prompt": 1, "steps": [2], "start": "warmup"},
@@ -66,7 +70,11 @@ ENTRIES = {
     "rounds": ROUNDS,
     "student": STUDENT,
     "staged": STAGED,
+    "near": {"regime": "extrapolated", "from": [0, 2], "to": [4]},
+    "far": FAR,
+    "far-chosen": RFT | {"examples": "chosen", "harvest": "far", "start": "warmup"},
 }
+LINEARITY = {"make_linearity_table": 1}
 HOT = {"steps": [2], "warmup": {"temperature": 1.1}, "policies": ["grpo"]}
 
 
@@ -99,10 +107,11 @@ def changed(config: dict[str, Any], **entries: Any) -> dict[str, Any]:
 
 def test_only_jobs_of_the_entries_run(extended: tuple[Project, dict[str, int]]) -> None:
     project, planned = extended
-    offline = {"train_rft": 6, "train_kto": 1, "train_group_dpo": 3, "train_dpo": 3, "train_iterative_dpo": 2}
+    offline = {"train_rft": 7, "train_kto": 1, "train_group_dpo": 3, "train_dpo": 4, "train_iterative_dpo": 2}
     offline |= {"train_staged_grpo": 3}
     online = {"train_grpo": 1, "train_semi_online_dpo": 5, "train_semi_online_dpo_auto": 1, "train_distillation": 1}
-    assert planned == offline | online | {"harvest_rollouts": 8, "build_pairs": 5, "evaluate": 25} | SUMMARIES
+    drawn = {"harvest_rollouts": 9, "build_pairs": 6, "evaluate": 29}
+    assert planned == offline | online | drawn | {"train_extrapolated": 2} | LINEARITY | SUMMARIES
     assert project.planned() == {}
 
 
@@ -378,6 +387,56 @@ def test_an_offline_entry_can_be_trained_on_another_harvest(project: Project) ->
     assert spent.prompts["semi-online"] == 2 * 8
 
 
+def test_an_extrapolated_policy_is_harvested_and_trained_on(project: Project, micro_config: dict[str, Any]) -> None:
+    seed, tables = project.results / "micro/seed0", project.results / "tables"
+    trained = {k: read_json(seed / f"grpo/g2/k{k}/policy.json") for k in (2, 4)}
+    near, far = (read_json(seed / f"{name}/policy.json") for name in ("near/g2/k4", "far/g2/k6"))
+    assert (near["k"], far["k"], far["settings"]["extrapolated"]) == (4, 6, {"from": [2, 4]})
+    assert far["weights_sha256"] != trained[4]["weights_sha256"]
+    scaled, whole, last = (
+        load_file(seed / f"{name}/adapter/adapter_model.safetensors")
+        for name in ("near/g2/k4", "far/g2/k6", "grpo/g2/k2")
+    )
+    for name, weights in scaled.items():
+        assert torch.equal(weights, last[name] * (2 if ".lora_B." in name else 1))
+        assert sorted(whole[name].shape)[0] == 2 * sorted(weights.shape)[0]
+    harvest = seed / "far/harvest/g2/k6"
+    assert set(pd.read_parquet(harvest / "rollouts.parquet").policy_id) == {"micro/seed0/far/g2/k6"}
+    dpo = read_json(seed / "far/dpo/g2/k6/policy.json")
+    assert dpo["settings"]["n_pairs"] == len(read_pairs(harvest / "pairs.jsonl"))
+    assert read_json(seed / "far/far-chosen/g2/k6/policy.json")["started_from"] == "micro/seed0/far/g2/k6"
+
+    billed = pd.read_csv(tables / "cost.csv").query("policy == 'far/dpo'")
+    stages = ["calibrate", "train_grpo", "train_extrapolated", "harvest_rollouts", "train_dpo", "evaluate"]
+    assert list(billed.stage) == stages
+    assert billed.set_index("stage").n_jobs["train_grpo"] == 2
+    spent = pd.read_csv(tables / "regimes.csv").query("benchmark == 'arithmetic'").set_index(["policy", "K"])
+    assert (spent.prompts["near", 4], spent.updates["near", 4]) == (16, 2)
+    assert (spent.prompts["far", 6], spent.updates["far", 6]) == (32, 4)
+    assert spent.prompts["far/dpo", 6] == 32 + 60
+
+    (row,) = pd.read_csv(tables / "extrapolation.csv").to_dict("records")  # only GRPO's last K is evaluated, K=4
+    main = pd.read_csv(tables / "main.csv").query("group_size == 2").set_index(["policy", "K"])
+    assert (row["policy"], row["K"], row["last_trained"]) == ("near", 4, 2)
+    assert (row["accuracy"], row["trained"]) == (main.accuracy["near", 4], main.accuracy["grpo", 4])
+    compared = pd.read_csv(tables / "comparisons.csv").query("policy == 'near' and reference == 'grpo'")
+    assert row["difference"] == compared.difference.iloc[0]
+    linearity = pd.read_csv(tables / "linearity.csv")
+    assert list(zip(linearity.group_size, linearity.K, linearity.n_checkpoints, strict=True)) == [(2, 4, 3)]
+    assert linearity.linear.between(0, 1).all()
+    page = unescape((project.results / "report/index.html").read_text())
+    assert "near (K=4), extrapolated from K=2, is" in page
+    card = (seed / "far/dpo/g2/k6/adapter/README.md").read_text()
+    assert "harvested after 6 steps of GRPO, extrapolated from K=4" in card
+    methods = (project.results / "methods.md").read_text().replace("\\", "")
+    assert "Far (K=6): the weights of GRPO at K=2 and K=4, extrapolated linearly" in methods
+
+    project.configure(changed(micro_config, far=FAR | {"to": [6, 8]}))
+    assert project.planned()["train_extrapolated"] == 1
+    project.configure(changed(micro_config, far=FAR | {"from": [0, 4]}))
+    assert project.planned()["train_extrapolated"] == 1
+
+
 def test_the_grid_has_an_entry_at_its_k(micro_config: dict[str, Any]) -> None:
     policies = grid.policies(load(with_entries(micro_config, rft=RFT | {"steps": [4, 0]})))
     entries = [key for key in policies if key.role == "entry"]
@@ -424,6 +483,10 @@ def test_the_grid_has_an_entry_at_its_k(micro_config: dict[str, Any]) -> None:
         (STUDENT | {"teacher_step": 3}, "regimes.x.teacher_step: dpo has no K=3 for micro: choose from [0, 2, 4]"),
         (STUDENT | {"teacher": "x"}, "regimes.x.teacher: x "),
         (STUDENT | {"teacher": "after/dpo"}, "regimes.x.teacher: after/dpo "),
+        (FAR | {"from": [0, 3]}, "regimes.x.from: K=3 is not in warmup.steps [0, 2, 4] of micro"),
+        (FAR | {"from": [4, 2]}, "regimes.x: from: "),
+        (FAR | {"from": [2]}, "regimes.x: from: "),
+        (FAR | {"to": [3]}, "regimes.x: to: K=3 is not beyond from: [2, 4]"),
     ],
 )
 def test_a_mistake_in_an_entry_is_named(micro_config: dict[str, Any], entry: dict[str, Any], message: str) -> None:
@@ -433,6 +496,12 @@ def test_a_mistake_in_an_entry_is_named(micro_config: dict[str, Any], entry: dic
         entries["after"] = SEMI_ONLINE | {"start": "x", "start_step": 2, "policies": ["dpo"]}
     with pytest.raises(ConfigError, match=re.escape(message)):
         load(with_entries(micro_config, **entries))
+
+
+def test_only_a_chain_is_extrapolated(micro_config: dict[str, Any]) -> None:
+    warmup = {"warmup": micro_config["warmup"] | {"schedule": "per_k"}}
+    with pytest.raises(ConfigError, match=r"regimes.x: warmup.schedule: per_k "):
+        load(with_entries(micro_config, x=FAR) | warmup)
 
 
 @pytest.mark.parametrize("name", ["dpo", "GRPO", "ipo", "Ipo"])

@@ -7,6 +7,7 @@ from itertools import count, islice
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.io import get_flag_value, is_flagged
 from snakemake.sourcecache import LocalSourceFile
 
 try:
@@ -29,7 +30,7 @@ try:
     from g2d.experiment.sections import Contamination
     from g2d.experiment.stages import VERSIONS
     from g2d.experiment.sweep import development_of, held_out, swept_section, with_candidates
-    from g2d.jobs import recover
+    from g2d.jobs import recover, storage as job_storage
     from g2d.jobs.digests import recorded_inputs
     from g2d.jobs.orphans import name_of
     from g2d.jobs.stage import RULE_NAMES, own_name
@@ -55,13 +56,50 @@ CONFIG_FILES = workflow.configfiles
 if workflow.config_settings.replace_workflow_config and workflow.config_settings.configfiles:
     CONFIG_FILES = workflow.config_settings.configfiles
 
+STORED = workflow.storage_settings.default_storage_provider  # None: results are in the working directory
+RESULTS = Path(workflow.modifier.modify_path("results"))  # local copies if they are in a storage
+KEPT = ["results/config.yaml", "results/plan.json"]  # written by Snakemake itself, not by a job
+
+
+def stored(file):
+    """Return the object of a result in the default storage."""
+    path = file if is_flagged(file, "storage_object") else workflow.modifier.modify_path(file)
+    return get_flag_value(path, "storage_object")
+
+
+def is_made(file):
+    """Return whether a result exists, in the storage if there is one."""
+    return stored(file).exists() if STORED else os.path.exists(file)
+
+
+def fetched(file):
+    """Return the local copy of a result in the storage, None if there is no such result."""
+    found = stored(file)
+    if not found.exists():
+        return None
+    found.local_path().parent.mkdir(parents=True, exist_ok=True)
+    found.retrieve_object()
+    return str(found.local_path())
+
+
+if STORED and workflow.is_main_process:
+    for file in KEPT:
+        fetched(file)
+
+
 try:
     require_written_well(CONFIG_FILES)
     if not workflow.modifier.is_main_snakefile():
         require_one(CONFIG_FILES)
     require_whole(config, CONFIG_FILES)
     CONFIG = load(config, ", ".join(map(str, CONFIG_FILES)) or "--config")
-    require_files(CONFIG)
+    if not STORED:
+        require_files(CONFIG)
+    elif CONFIG.looks:
+        raise ConfigError(
+            f"seeds.looks: interim analyses cannot be read from a storage (--default-storage-provider {STORED}) while "
+            "planning: list the seeds, or run without a storage"
+        )
     require_windows(CONFIG)
     require_vocabularies(CONFIG)
     FETCHED = fetched_models(CONFIG)
@@ -86,7 +124,7 @@ renamed = workflow.modifier.modify_rulename
 os.environ.update(PYTHONUTF8="1")
 if "*" in renamed("*"):  # not while `use rule train_dpo ... with` reads this file again
     os.environ[RULE_NAMES] = renamed("*")
-if workflow.modifier.modify_path("results/x") != "results/x":
+if workflow.modifier.path_modifier.replace_prefix("results/x") != "results/x":
     raise WorkflowError(
         "module: prefix and replace_prefix are not for g2d, whose tools look for results/: use --directory"
     )
@@ -98,6 +136,9 @@ if workflow.is_main_process:
         say(sentence, file=sys.stderr)
 config.update(CONFIG.model_dump(mode="json"))  # captions and jobs need the defaults too
 config["share_imports"] &= workflow.is_main_process  # a cluster job has its own Snakemake
+if STORED:
+    job_storage.find = fetched
+    config["checkpoints"]["keep"] = "all"  # only local copies would be emptied
 
 try:
     JOBS = build(NOW, after=True)
@@ -120,7 +161,9 @@ def find_job(rule, wildcards):
 
 def planned(rule, name):
     """Input: files of a job under this name ("": under none)."""
-    return lambda w: find_job(rule, w).inputs[name]
+    if name:
+        return lambda w: find_job(rule, w).inputs[name]
+    return lambda w: JOBS.beside(find_job(rule, w)) if STORED else find_job(rule, w).inputs.get("", [])
 
 
 def param(rule, name):
@@ -133,7 +176,9 @@ def gpus(wildcards, rulename):
 
 
 def given(files, log):
-    """External inputs: time stamps count only if the job with this log recorded no digests."""
+    """External inputs: time stamps count only if the job with this log recorded no digests. A storage has none."""
+    if STORED:
+        return [local(file) if os.path.isabs(file) else file for file in files]
     try:
         recorded = recorded_inputs(log, files)
     except (OSError, ValueError) as error:

@@ -2,7 +2,6 @@
 
 import glob
 
-from snakemake.io import is_flagged
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -19,7 +18,7 @@ from g2d.policies.policy import BASE_FILES, changed_base_files, read_policy
 
 BASE_MODELS = {"embedded_model", "scratch_model", "gguf_model", "pretrained_model"}  # rules that make M0
 # Configuration files of this run; if results/config.yaml is given, the files it lists.
-RECORD = Path("results/config.yaml")
+RECORD = RESULTS / "config.yaml"
 PROJECT = Path(workflow.basedir)
 if PROJECT != ROOT and PROJECT.name == "workflow":
     PROJECT = PROJECT.parent
@@ -48,8 +47,8 @@ def plan_what_is_due(dag):
     for job in jobs_of_g2d(dag.jobs):
         if dag.needrun(job):
             continue
-        missing = [file for file in job.output if not is_flagged(file, "temp") and not os.path.exists(file)]
-        edited = edited_files(job) if not missing else []
+        missing = [file for file in job.output if not is_flagged(file, "temp") and not is_made(file)]
+        edited = edited_files(job) if not missing and not STORED else []
         dag.reason(job).missing_output.update(missing)
         dag.reason(job).updated_input.update(edited)
         due = due or bool(missing or edited)
@@ -105,7 +104,7 @@ def refuse_to_replace(dag):
         for j in jobs_of_g2d(dag.needrun_jobs())
         if own_name(j.rule.name) in {*BASE_MODELS, "load_problems"} or "gpu" in j.rule.resources
     ]
-    again = [job for job in made if dag.reason(job).params_changed and any(map(os.path.exists, job.output))]
+    again = [job for job in made if dag.reason(job).params_changed and any(map(is_made, job.output))]
     others = (before.files or []) != FILES and before.shares_no_model(CONFIG) and glob.glob("results/*/seed*/*")
     if not others and not (again and before.came_from_others(FILES)):
         return
@@ -128,7 +127,7 @@ def say_what_looks_newer(dag):
         job
         for job in jobs_of_g2d(dag.needrun_jobs())
         if any(file.startswith("results/") for file in dag.reason(job).updated_input.intersection(job.input))
-        and all(map(os.path.exists, job.output))
+        and all(map(is_made, job.output))
     ]
     if newer and workflow.is_main_process:
         logger.warning(
@@ -153,7 +152,7 @@ def say_hours(dag):
         planned = jobs_of_g2d(dag.needrun_jobs(exclude_finished=False))
         in_table = [JOBS.get(key_of(own_name(job.rule.name), job.wildcards)) for job in planned]
         jobs = [gpu_job(CONFIG, job, device) for job in in_table if job and on_device(job)]
-        rates = measured_rates("results", CONFIG.models, device.hours) if jobs or LOOKS else {}
+        rates = measured_rates(RESULTS, CONFIG.models, device.hours) if jobs or LOOKS else {}
         price = CONFIG.price_per_device_hour
         parts = [report_hours(estimate(jobs, rates), price, device)]
         if LOOKS and not NOW.reached.is_over:
@@ -220,7 +219,7 @@ def refuse_unrecorded(dag):
     record, so a changed learning rate would silently leave them stale.
     """
     jobs = [job for job in jobs_of_g2d(dag.jobs) if dag.reason(job).no_metadata and not dag.needrun(job)]
-    unrecorded = sum(job.rule.is_script and all(map(os.path.exists, job.output)) for job in jobs)
+    unrecorded = sum(job.rule.is_script and all(map(is_made, job.output)) for job in jobs)
     if not unrecorded:
         return
     if not RECORD.exists():

@@ -52,6 +52,7 @@ use rule harvest_rollouts as harvest_rollouts_shard with:
 
 rule build_pairs:
     input:
+        planned("build_pairs", ""),
         base="results/{model}/base/policy.json",
         rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
         problems="results/{model}/calibration/train.jsonl",
@@ -76,6 +77,11 @@ rule build_pairs:
 
 
 use rule build_pairs as build_several_pairs with:
+    input:
+        planned("build_several_pairs", ""),
+        base="results/{model}/base/policy.json",
+        rollouts="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/rollouts.parquet",
+        problems="results/{model}/calibration/train.jsonl",
     output:
         pairs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/pairs-{n}.jsonl",
     log:

@@ -3,6 +3,7 @@
 
 rule record_provenance:
     input:
+        planned("record_provenance", ""),
         base=expand("results/{model}/base/policy.json", model=CONFIG.models),
         policies=at_last("record_provenance", "policies"),
         manifests=expand("results/problems/{name}.manifest.json", name=CONFIG.problem_sources),

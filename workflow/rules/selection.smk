@@ -3,6 +3,7 @@
 
 rule choose_checkpoint:
     input:
+        planned("choose_checkpoint", ""),
         answers=planned("choose_checkpoint", "answers"),
         replies=planned("choose_checkpoint", "replies"),
         policies=planned("choose_checkpoint", "policies"),

@@ -218,3 +218,40 @@ for regime in of_phase("rounds"):
             regime.message
         script:
             "../scripts/train.py"
+
+
+# No training: the weights of a later K, extrapolated from two checkpoints of GRPO.
+for regime in of_phase("extrapolated"):
+    name = f"train_{regime.name}"
+    folder = "results/{model}/seed{seed}/{regime}/g{g}/k{k}"
+
+    rule:
+        name:
+            name
+        input:
+            planned(name, ""),
+            policies=planned(name, "policies"),
+            weights=planned(name, "weights"),
+            costs=planned(name, "costs"),
+            base="results/{model}/base/policy.json",
+        output:
+            policy=f"{folder}/policy.json",
+            weights=f"{folder}/{WEIGHTS}",
+            weights_config=f"{folder}/{WEIGHTS_CONFIG}",
+            cost=f"{folder}/cost.json",
+        log:
+            f"results/logs/{name}/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}.log",
+        benchmark:
+            f"results/benchmarks/{name}/{{model}}/seed{{seed}}/{{regime}}/g{{g}}/k{{k}}.tsv"
+        wildcard_constraints:
+            regime=folders(regime.name),
+        conda:
+            "../../envs/g2d.yaml"
+        threads: 1
+        params:
+            version=VERSIONS[name],
+            settings=param(name, "settings"),
+        message:
+            regime.message
+        script:
+            "../scripts/train.py"

@@ -25,9 +25,9 @@ CHECK_COLUMNS = columns(
     K="Int64",
     inside="boolean",
 )
-Point = tuple[int, int]
+Point = tuple[int, int]  # group size and K
 Values = Mapping[Point, float]
-FOUND_AS = {"n_pairs": "n_pairable"}
+FOUND_AS = {"n_pairs": "n_pairable"}  # attributes of `Informativeness` that have another name
 
 
 @table_of(CHECK_COLUMNS)

@@ -14,8 +14,8 @@ from g2d.rollouts.settings import Calibration
 
 Level = int | None  # None: the problem has no level
 
-OUTCOMES = ["pairable", "all_wrong", "all_correct"]
-LEVEL_COLUMNS = {
+OUTCOMES = ["pairable", "all_wrong", "all_correct"]  # outcomes of a prompt's group of rollouts; exactly one holds
+LEVEL_COLUMNS = {  # columns of levels.csv
     "levels": "object",
     "selected": "bool",
     "n": "int64",
@@ -70,6 +70,7 @@ def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
 
 
 def require_levels(settings: Calibration, levels: Collection[Level]) -> None:
+    """Refuse a pinned level without problems: a ValueError names the key and what to choose from."""
     if settings.levels != "auto" and (unknown := sorted(set(settings.levels) - set(levels))):
         raise ValueError(
             f"calibration.levels: level {unknown[0]} has no calibrated problems: choose from "

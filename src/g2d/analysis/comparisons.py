@@ -26,7 +26,7 @@ class Comparison:
     family_size: int  # comparisons of which one may be chosen afterwards
     family_low: float  # simultaneous for the family; agrees with p_holm after `corrected`
     family_high: float
-    standard_error: float
+    standard_error: float  # error of the difference over seeds and questions
     p_value: float  # two-sided: other seeds and questions
     p_holm: float  # Bonferroni's from `compare`, Holm's from `corrected`
     gained: float  # share of answers that the policy has right and the reference wrong
@@ -99,8 +99,8 @@ def sign_flip_p(differences: np.ndarray) -> float:
         differences: (n_questions,) numbers of correct answers of the policy minus the reference's.
     """
     magnitudes = np.abs(differences[differences != 0])
-    chance: np.ndarray = np.ones(1)
+    chance: np.ndarray = np.ones(1)  # probability of every sum, -total to total
     for m in magnitudes:
-        chance = np.convolve(chance, [0.5, *[0.0] * (2 * int(m) - 1), 0.5])
+        chance = np.convolve(chance, [0.5, *[0.0] * (2 * int(m) - 1), 0.5])  # probabilities of -m and m
     sums = np.arange(len(chance)) - magnitudes.sum()
     return float(min(1.0, chance[np.abs(sums) >= abs(differences.sum())].sum()))

@@ -45,6 +45,7 @@ def partial_id(problem_id: str, share: float) -> str:
 
 
 def is_verbatim(completion: str, rest: str) -> bool:
+    """Whether a completion begins with exactly the words that are missing."""
     missing = rest.split()
     return completion.split()[: len(missing)] == missing
 
@@ -64,7 +65,7 @@ def rouge_l(completion: str, rest: str) -> float:
 def _longest_common(a: Sequence[str], b: Sequence[str]) -> int:
     lengths = [0] * (len(b) + 1)
     for word in a:
-        before = 0
+        before = 0  # the cell above and to the left
         for j, other in enumerate(b, 1):
             above = lengths[j]
             lengths[j] = before + 1 if word == other else max(above, lengths[j - 1])

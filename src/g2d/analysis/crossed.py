@@ -41,9 +41,9 @@ class Error:
     question_degrees: int
     seeds: float = 0.0  # variance from seeds, including the noise of single answers; 0 with one seed
     seed_degrees: int = 1
-    noise: float = 0.0
+    noise: float = 0.0  # variance from single answers
     expected_seeds: float = 0.0  # `seeds` without inflation, for the power of the test
-    middle: float = 0.0
+    middle: float = 0.0  # the mean, in -1..1
 
     @property
     def standard_error(self) -> float:
@@ -64,6 +64,7 @@ class Error:
         return math.hypot(q * math.sqrt(self.questions), max(s * math.sqrt(self.seeds), q * math.sqrt(self.noise)))
 
     def interval(self, alpha: float) -> tuple[float, float]:
+        """Two-sided interval of level 1 - alpha."""
         reach = self.reach(alpha)
         return possible(self.middle - reach, self.middle + reach)
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from g2d.analysis.informativeness import PARSEABLE
 
-STEP = 1e-6
+STEP = 1e-6  # step of the numerical derivative
 FACTORS = ("finishing", "format", "reasoning")
 STAGES = ("finished", "parseable", "correct")  # product of the factors so far
 

@@ -10,9 +10,9 @@ import pandas as pd
 
 # Names of each measure in trainers' logs; the first in a log is used.
 LOGGED = {
-    "reward": ("reward",),
+    "reward": ("reward",),  # mean of the completions
     "entropy": ("entropy",),  # mean entropy of the policy's next token, nats
-    "length": ("completions/mean_length",),
+    "length": ("completions/mean_length",),  # tokens
     "no_signal": ("frac_reward_zero_std",),  # share of groups whose rewards are all the same
     "clipped": ("clip_ratio/region_mean",),  # share of tokens whose ratio the clip acts on
     "ratio": ("sampling/importance_sampling_ratio/mean",),  # trainer's over the engine's probabilities, capped
@@ -23,7 +23,7 @@ MEASURES = (*LOGGED, "staleness")
 WATCHED = ("entropy", "length")  # a fall of these is a collapse
 RATIO_BOUND = 0.1  # distance of a training's mean ratio from 1 that the page warns of
 SHARE_OF_STEPS = 0.1  # share of the steps to average over to detect a collapse
-FEWEST_STEPS = 5
+FEWEST_STEPS = 5  # smallest number of steps to average over
 
 
 def steps_of(

@@ -34,7 +34,7 @@ class Standing:
     beaten: float  # accuracy minus the accuracy of `beaten_by`; NaN, like both ends, if not beaten
     beaten_low: float  # two-sided, simultaneous over all such statements; agrees with p_beaten
     beaten_high: float
-    cheapest_enough: bool
+    cheapest_enough: bool  # good enough, and no other good enough policy is shown to cost less
 
 
 def cost_interval(costs: np.ndarray, alpha: float = LEVEL) -> tuple[float, float]:
@@ -67,7 +67,7 @@ def on_axis(costs: Sequence[np.ndarray], differences: Differences, enough: Seque
     alpha = LEVEL / max(n * (n - 1) / 2, 1)  # one of the pairs may be picked afterwards
     excess = [[_excess_cost(costs[i], costs[j], alpha) for j in range(n)] for i in range(n)]
     others = [[j for j in range(n) if j != i] for i in range(n)]
-    perhaps_cheaper = [[j for j in others[i] if excess[i][j][1] >= 0] for i in range(n)]
+    perhaps_cheaper = [[j for j in others[i] if excess[i][j][1] >= 0] for i in range(n)]  # or as cheap
     shown_cheaper = [[j for j in others[i] if excess[i][j][0] >= 0] for i in range(n)]
     tested, undercut = ([i for i in range(n) if cheaper[i]] for cheaper in (perhaps_cheaper, shown_cheaper))
     p_on, p_beaten = np.full(n, math.nan), np.ones(n)

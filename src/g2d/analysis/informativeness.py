@@ -33,7 +33,7 @@ class Informativeness:
 
     n_prompts: int
     n_rollouts: int
-    pass_at_1: float | None
+    pass_at_1: float | None  # share of right rollouts, mean over prompts: of p(x), where the truth is rewarded
     pairability: float | None  # rho: share of prompts with 0 < p(x) < 1
     n_pairable: int
     all_wrong: float | None  # share of prompts with p(x) = 0
@@ -50,13 +50,15 @@ class Informativeness:
     entropy_corrected: float | None
     format_compliance: float | None  # share of rollouts with a terminated box that parses
     truncated_share: float | None  # share of rollouts that used up their token budget
-    mean_length: float | None
+    mean_length: float | None  # tokens per rollout
     disputed_share: float | None  # share of rollouts whose verdict the verifier's second opinion contradicts
     # Pairs with such a completion that used up its budget; None without pairs, and in files of 0.1.0.
     n_chosen_truncated: int | None = None
     n_rejected_truncated: int | None = None
+    # Only for harvests with another reward than correctness:
     mean_reward: float | None = None
     n_not_judged: int | None = None  # rollouts without a finite reward; not in p(x) or pairs
+    # Only for a scalar reward:
     mean_length_best: float | None = None  # tokens per rollout that is best of a prompt which has a pair
     mean_length_worst: float | None = None
     n_not_read_whole: int | None = None  # rollouts that were too long for a reward model
@@ -137,7 +139,6 @@ def _without_p(rollouts: pd.DataFrame) -> dict[str, Any]:
 
 
 def _of_scalars(rollouts: pd.DataFrame) -> Informativeness:
-    """Return the summary without p(x): a prompt is pairable if its best and its worst rollout differ."""
     sides = labels(rollouts).groupby(rollouts["problem_id"], sort=False).agg(["any", "size"])
     has_pair = sides["any"].astype(bool)
     best, worst = lengths(rollouts)
@@ -199,6 +200,11 @@ def write_informativeness(path: str | Path, summary: Informativeness) -> None:
 
 
 def read_informativeness(path: str | Path) -> Informativeness:
+    """Read what `write_informativeness` wrote.
+
+    Raises:
+        ValueError: the file is not such a summary; the message names it.
+    """
     values = read_json(path)
     names = {entry.name for entry in fields(Informativeness)}
     if not NEEDED <= set(values) <= names:

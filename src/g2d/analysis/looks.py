@@ -57,8 +57,8 @@ class Compared(Asked):
     """A comparison at its last look; accuracies are in 0..1, differences in -1..1."""
 
     n_seeds: int = 0  # seeds that both policies have
-    fractions: tuple[float, ...] = ()
-    estimate: float = 0.0
+    fractions: tuple[float, ...] = ()  # information at each of its looks, divided by the information of the last look
+    estimate: float = 0.0  # accuracy of the policy minus the reference's
     standard_error: float = 0.0
     p_value: float = 1.0  # two-sided, of "no difference"
     boundary: float = 0.0  # the policies differ if p_value is at most this
@@ -77,7 +77,7 @@ class Decision:
     policy: str
     status: Status
     why: str
-    seeds: int
+    seeds: int  # now
     next_seeds: int  # needed at the next look
 
 
@@ -85,8 +85,8 @@ class Decision:
 class Look:
     plan: Plan
     number: int
-    comparisons: tuple[Compared, ...]
-    policies: tuple[Decision, ...]
+    comparisons: tuple[Compared, ...]  # in the order of `plan.asked`
+    policies: tuple[Decision, ...]  # in the order of `plan.policies`
 
     @property
     def next(self) -> dict[str, int]:
@@ -154,7 +154,7 @@ class _Test:
     estimate: float
     error: Error
     n_seeds: int
-    fractions: tuple[float, ...]
+    fractions: tuple[float, ...]  # up to this look
 
     @classmethod
     def of(

@@ -66,6 +66,7 @@ class Differences:
         return float(self.answers[i].mean() - self.answers[j].mean())
 
     def interval(self, i: int, j: int, alpha: float) -> tuple[float, float]:
+        """Return the two-sided interval of `mean`, level 1 - alpha."""
         return self._errors[i, j].interval(alpha)
 
 

@@ -20,7 +20,7 @@ from g2d.analysis.crossed import Error, SeedPool, clustered, seed_variance
 
 POWER = 0.8
 DRAWS = 400  # leaves a standard error of a tenth of the difference's own
-MOST_QUESTIONS = 20_000
+MOST_QUESTIONS = 20_000  # limit of a plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class Design:
 
     n_seeds: int
     n_questions: int
-    n_policies: int
-    family: int = 1
+    n_policies: int  # trained in the same way, over which the variance between few seeds is pooled
+    family: int = 1  # comparisons of which one may be chosen afterwards
 
 
 @functools.lru_cache(maxsize=4096)
@@ -171,7 +171,7 @@ class _Experiments:
     def __init__(self, components: Components, design: Design) -> None:
         rng = np.random.default_rng(0)
         self.design, self.per_question = design, components.policy_question
-        self.noise = components.answer / design.n_questions
+        self.noise = components.answer / design.n_questions  # variance that single answers give an accuracy
         seeds = 0.0 if math.isnan(components.policy_seed) or design.n_seeds == 1 else components.policy_seed
         shape = (DRAWS, max(design.n_policies, 2), design.n_seeds)
         # Deviations by seeds and single answers, by questions, and of an effect by questions (standard normal).

@@ -40,7 +40,7 @@ class Estimate:
 @dataclass(frozen=True)
 class Saturation:
     status: Status
-    asymptote: Estimate
+    asymptote: Estimate  # accuracy in 0..1
     midpoint: Estimate  # K at which half of the change is reached
     slope: Estimate
     nearly: Estimate  # K at which 90 % of the change is reached: midpoint * 9^(1 / slope)

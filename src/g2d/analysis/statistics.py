@@ -13,8 +13,8 @@ import scipy
 from g2d.analysis.crossed import clustered, effective_questions, mean_squares
 
 RESAMPLES = 2000
-LEVEL = 0.05
-LOWER, UPPER = (1 - 0.95) / 2, (1 + 0.95) / 2
+LEVEL = 0.05  # significance level
+LOWER, UPPER = (1 - 0.95) / 2, (1 + 0.95) / 2  # the quantiles of an interval of 95 %
 
 
 def require_answers(values: np.ndarray) -> np.ndarray:

@@ -28,22 +28,26 @@ class Pooled:
     tau: float  # standard deviation of the true effects between studies
     i_squared: float  # share of the studies' scatter that their own errors do not explain (Higgins and Thompson 2002)
     p_heterogeneity: float  # of Cochran's Q: all studies have the same effect
-    p_value: float
-    mean: float
+    p_value: float  # two-sided, of no effect on average over all such studies
+    mean: float  # mean effect in these studies
     mean_error: float  # from the errors of the studies
-    mean_degrees: float
+    mean_degrees: float  # degrees of freedom of that
 
     @property
     def mean_p_value(self) -> float:
+        """Two-sided p-value of no mean effect in these studies."""
         return 2 * float(scipy.special.stdtr(self.mean_degrees, -abs(self.mean) / self.mean_error))
 
     def mean_interval(self, alpha: float) -> tuple[float, float]:
+        """Return the interval of the mean effect in these studies, level 1 - alpha."""
         return _t_interval(self.mean, self.mean_error, self.mean_degrees, alpha)
 
     def interval(self, alpha: float) -> tuple[float, float]:
+        """Interval of the mean of the true effects, level 1 - alpha."""
         return _t_interval(self.effect, self.standard_error, self.n_studies - 1, alpha)
 
     def prediction(self, alpha: float) -> tuple[float, float]:
+        """Interval of the true effect in another study, level 1 - alpha."""
         return _t_interval(self.effect, math.hypot(self.tau, self.standard_error), self.n_studies - 2, alpha)
 
 

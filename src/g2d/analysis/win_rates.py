@@ -81,9 +81,9 @@ def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
 class AtEqualLength:
     """Rewards of candidates, each (n_candidates,); prompts have equal weights."""
 
-    rewards: np.ndarray
-    raw: np.ndarray
-    lengths: np.ndarray
+    rewards: np.ndarray  # rewards at the mean length of all candidates
+    raw: np.ndarray  # mean rewards
+    lengths: np.ndarray  # mean length
     slope: float  # reward for one more unit of length
 
 

@@ -1,7 +1,7 @@
 """Expand a configuration into one list of arms.
 
-An arm is one way to make policies: online (a warm-up or an online entry of `regimes`), on a harvest, in rounds, or by
-selecting a checkpoint. `g2d.experiment.sweep` adds a sweep's candidates.
+An arm is one way to make policies: online (a warm-up or an online entry of `regimes`), on a harvest, in rounds, by
+selecting a checkpoint, or by extrapolating two. `g2d.experiment.sweep` adds a sweep's candidates.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
 from g2d.regimes.run.training import AUTO
 from g2d.settings.cached_method import cached_method
 
-Point = tuple[int, int]
+Point = tuple[int, int]  # G and K; (0, 0) is M0
 
 
 @dataclass(frozen=True, eq=False)
 class Arm:
     """One way to train policies of a model: one policy for each of `points` and each seed."""
 
-    name: str
-    regime: str
-    role: str
-    settings: Any
+    name: str  # the folder of its policies (`PolicyKey.regime`)
+    regime: str  # a name in `g2d.regimes.catalogue`
+    role: str  # one of `g2d.experiment.keys.ROLES`
+    settings: Any  # a section of the configuration, with an ablation's values filled in
     points: tuple[Point, ...]  # G and K, K ascending for each G
     evaluated: tuple[Point, ...]
     variant: str = ""  # folder of its harvests: an ablation, an entry, `AUTO`, or "" for the main grid
-    source: Arm | None = None  # online arm whose harvests it is trained on, or whose checkpoints it selects from
+    source: Arm | None = None  # arm whose harvests it is trained on, or whose checkpoints it selects or extrapolates
     selected: bool = False
     start: tuple[Arm, Point] | None = None  # policy that an online training starts from, if not M0
-    owner: str = ""
-    written: Any = None
+    owner: str = ""  # the ablation or entry that configures it
+    written: Any = None  # the same as configured
     own: frozenset[str] = frozenset()  # keys of `settings` that an ablation or an entry of rounds changes
     swept_as: tuple[str, ...] = ()  # names under which a sweep chooses keys of `settings`; the first one wins
 
@@ -56,10 +56,18 @@ class Arm:
 
     @property
     def online(self) -> Arm:
-        return self.source or self
+        """The online training behind it: its source or the training behind that, or itself."""
+        return self.source.online if self.source else self
+
+    @property
+    def last_trained(self) -> int | None:
+        """K of the last checkpoint behind it if its K is extrapolated."""
+        made = (self.phase == "offline" and self.source) or self
+        return made.settings.between[1] if made.phase == "extrapolated" else None
 
     @property
     def reward(self) -> str | None:
+        """The entry of `rewards` that judges the rollouts of its online training; None for the truth."""
         return getattr(self.online.written, "reward", None)
 
     @property
@@ -80,16 +88,18 @@ class Arm:
         return tuple((settings.group_sizes[0] if k else 0, k) for k in settings.steps)
 
     def before(self, group_size: int, k: int) -> int | None:
+        """Return the K whose checkpoint an online training continues: the next smaller one, None if it starts anew."""
         settings = self.settings
         if isinstance(settings, Warmup) and (settings.schedule == "per_k" or group_size not in settings.group_sizes):
             return None
         return max((step for step in settings.steps if 0 < step < k), default=None)
 
 
-Arms = Mapping[str, Arm]
+Arms = Mapping[str, Arm]  # name -> arm
 
 
 def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:
+    """Return the teacher of an online training, None if it is no policy of the grid."""
     name = getattr(trained.settings, "teacher", None)
     if not isinstance(name, str):
         return None
@@ -108,6 +118,8 @@ def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]
     round or stage the harvest of the policy before it.
     """
     group_size, k = point
+    if arm.phase == "extrapolated":
+        return []
     if arm.phase == "rounds":
         return [(arm.variant if k > 1 else "", (group_size, k - 1))]
     if arm.phase == "stages":
@@ -129,6 +141,8 @@ def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]
         before = [(online_arm(found, variant), at) for variant, at in harvests_read(found, arm, point)]
         if arm.selected:
             before += [(arm.online, at) for at in arm.points]
+        elif arm.phase == "extrapolated":
+            before += [(arm.online, (point[0], k)) for k in arm.settings.between]
         elif arm.phase == "online":
             earlier = None if arm.stops else arm.before(*point)
             before += [(arm, (point[0], earlier))] if earlier is not None else []
@@ -155,7 +169,7 @@ def asked_for(config: Config, role: str) -> dict[str, Any]:
 def by_section(found: Iterable[Arm]) -> dict[str, list[Arm]]:
     sections: dict[str, list[Arm]] = {}
     for arm in found:
-        if arm.points and not arm.selected:
+        if arm.points and not arm.selected and arm.phase != "extrapolated":
             sections.setdefault(arm.section, []).append(arm)
     return sections
 
@@ -165,6 +179,7 @@ def group_sizes(found: Iterable[Arm]) -> list[int]:
 
 
 def online_arm(found: Arms, variant: str) -> Arm:
+    """Return the training that a variant's harvests are sampled from, the main warm-up if none has that name."""
     candidates = (found.get(name) for name in (variant, f"{variant}/grpo"))
     return next((arm for arm in candidates if arm is not None and arm.phase != "offline"), found["grpo"])
 
@@ -181,7 +196,7 @@ def expanded(config: Config) -> Iterator[Arm]:
     online = {name: _own_warmup(config, name) for name, ablation in config.ablations.items() if ablation.has_warmup}
     online |= _online_entries(config, main)
     for name, entry in config.regimes.items():
-        if entry.phase == "online":
+        if name in online:
             yield from _asked_for(
                 online[name], _dpo(f"{name}/dpo", "entry", config.dpo, online[name].points, online[name])
             )
@@ -250,6 +265,11 @@ def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
     for name, entry in config.regimes.items():
         if entry.phase == "online" and name not in trained_entries:
             add(name)
+        elif entry.phase == "extrapolated":
+            points = tuple((g, k) for g in config.warmup.group_sizes for k in entry.steps)
+            evaluated = points if "extrapolated" in entry.policies else ()
+            arm = Arm(name, entry.regime, "entry", entry, points, evaluated, name, main, owner=name, written=entry)
+            trained_entries[name] = replace(arm, swept_as=(name,))
     return trained_entries
 
 
@@ -276,7 +296,8 @@ def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:
         if policy == "dpo":
             yield replace(after, owner=trained.owner, written=trained.written)
         else:
-            yield _selected(trained.variant, trained, trained) if trained.written.select else trained
+            selects = getattr(trained.written, "select", False)
+            yield _selected(trained.variant, trained, trained) if selects else trained
 
 
 def _selected(name: str, trained: Arm, source: Arm) -> Arm:

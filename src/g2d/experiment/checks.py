@@ -27,6 +27,7 @@ from g2d.regimes.run.training import AUTO
 from g2d.rewards.catalogue import reward_of
 from g2d.settings import Section, repeated
 
+# Names in a results folder, and in a model's folder, that are not models and regimes.
 RESERVED_FOLDERS = {
     *("problems", "tables", "figures", "logs", "benchmarks", "attempts", "digests", "looks", "report"),
     *("reward-models", "teachers"),

@@ -44,7 +44,7 @@ def with_file_rewards(values: Mapping[str, Any]) -> dict[str, Any]:
     copied = copy.deepcopy(dict(values))
     rewards = copied.get("rewards", {})
     if not isinstance(rewards, dict):
-        return copied
+        return copied  # the validation reports it
     for name, entry in rewards.items():
         if isinstance(entry, dict):
             rewards[name] = with_current_name(({"reward": "python"} if "file" in entry else {}) | entry)
@@ -117,6 +117,7 @@ class Owner:
 
 
 def owner(file: str | Path) -> Owner | None:
+    """Return the owner of a results folder from its `config.yaml`, None if that is missing or cannot be read."""
     try:
         config = read(file)
         first, _, _ = Path(file).read_text(encoding="utf-8").partition("\n")

@@ -16,6 +16,7 @@ import pandas as pd
 
 from g2d.experiment.config import load
 from g2d.jobs.cost import Meter
+from g2d.jobs.storage import work_place
 from g2d.plain import say
 from g2d.policies.policy import as_json, read_own_policy
 from g2d.problems import Problem
@@ -27,6 +28,7 @@ from g2d.rewards.judging import require_numbers
 from g2d.rollouts.draw import draw_rollouts, engine_for, with_rewards
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import Rollout, merge_shards, read_rollouts, shard, to_frame, write_rollouts
+from g2d.rollouts.vllm_engine import adapter_rank_of
 from g2d.settings import Section
 from g2d.verifier import Verifier
 
@@ -69,7 +71,8 @@ def _drawn(
     prompt = None if shown is None else Prompt.model_validate(shown)
     config = load(snakemake.config).for_model(policy.model)
     longest = max(draws.max_completion_length for draws in (config.calibration, config.harvest, config.evaluation))
-    engine = engine_for(policy, config.engine, adapter_rank=config.lora.r or None, longest=longest)
+    rank = adapter_rank_of(policy.adapter) if policy.adapter else config.lora.r or None
+    engine = engine_for(policy, config.engine, adapter_rank=rank, longest=longest)
     job = {
         "version": snakemake.params.version,
         "policy": as_json(policy),
@@ -79,7 +82,7 @@ def _drawn(
         "engine": config.engine.identity,
     }
     return draw_in_parts(
-        Path(f"{snakemake.output.rollouts}.parts"),
+        work_place(Path(f"{snakemake.output.rollouts}.parts")),
         problems,
         lambda dealt: draw_rollouts(
             policy, dealt, prompt, decoding, workers=snakemake.threads, engine=engine, token_ids=token_ids

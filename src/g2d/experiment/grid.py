@@ -25,7 +25,6 @@ FEWEST_K = 4  # above 0, for a curve with three parameters
 
 
 def is_recorded(config: Config, model: str) -> bool:
-    """Return whether a model is a file of recorded completions, which are analysed, never trained."""
     return isinstance(config.models[model], RecordedModel)
 
 
@@ -42,6 +41,7 @@ def trained_models(config: Config) -> list[str]:
 
 @cached_method
 def policies(config: Config) -> list[PolicyKey]:
+    """Return all evaluated policies, M0 first, then in the order of `ROLES`."""
     evaluated = []
     for model in trained_models(config):
         evaluated.append(PolicyKey(model, "base", 0, 0, None))
@@ -73,6 +73,7 @@ def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> Pol
         start=None if start is None else key_of(config, model, *start, seed),
         teacher=None if teacher is None else key_of(config, model, *teacher, seed),
         selected=arm.selected,
+        last_trained=arm.last_trained,
     )
 
 
@@ -124,6 +125,10 @@ def with_all_behind(config: Config, wanted: Iterable[PolicyKey]) -> list[PolicyK
 
 
 def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
+    """Return the policies along each online training, K ascending, by the last one; its log has all steps.
+
+    If each K is a separate training (`warmup.schedule: per_k`), only the last one is listed.
+    """
     groups: dict[PolicyKey, list[PolicyKey]] = {}
     for key in trainings(config):
         if key.trained_online:
@@ -145,6 +150,7 @@ def chosen_by(config: Config, name: str) -> list[str]:
 
 
 def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
+    """Return the checkpoints that each selected policy is chosen from: all K of one training, ascending."""
     tried = {}
     for key in policies(config):
         if key.selected:
@@ -207,6 +213,7 @@ def variants(config: Config) -> list[str]:
     harvested = {arm.source.name for arm in all_arms if arm.source and not arm.selected}
     sampled = [arm for arm in online if arm.role == "ablation"]
     sampled += [arm for arm in online if arm.role == "entry" and arm.phase == "online" and arm.name in harvested]
+    sampled += [arm for arm in all_arms if arm.phase == "extrapolated" and arm.name in harvested]
     sampled += [arm for arm in online if arm.phase == "rounds" and arm.points[-1][1] > 1]
     sampled += [arm for arm in online if arm.phase == "stages"]
     return [arm.variant for arm in sampled] + [AUTO] * bool(auto_warmups(config))
@@ -275,6 +282,7 @@ def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def other_reward(config: Config, variant: str) -> str:
+    """Describe the reward behind a variant's harvests in words; "" if it is the correct answer."""
     arm = online_arm(any_arms(config), variant)
     settings = TRUTH if arm.reward is None else config.rewards[arm.reward]
     return "" if settings == TRUTH else words_of(settings)

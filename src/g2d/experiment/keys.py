@@ -11,6 +11,7 @@ from g2d.regimes.run.training import AUTO
 # `regimes`; grpo, curve: the baseline at the largest K and at smaller K; ablation: Table 3.
 ROLES = ("base", "dpo", "auto", "entry", "grpo", "curve", "ablation")
 
+# Names of policies in sentences, by label.
 POLICY_NAMES = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}
 
 
@@ -40,15 +41,16 @@ class PolicyKey:
     # GRPO steps, updates of an online entry, or rounds; an upper bound if the training stops automatically.
     k: int
     seed: int | None
-    steps_taken: int | None = field(default=None, compare=False)
-    kind: str = field(default="", compare=False)
-    role: str = field(default="", compare=False)
-    online: str = field(default="grpo", compare=False)
+    steps_taken: int | None = field(default=None, compare=False)  # set by `with_steps_taken`
+    kind: str = field(default="", compare=False)  # base, or a name in `g2d.regimes.catalogue`
+    role: str = field(default="", compare=False)  # one of `ROLES`
+    online: str = field(default="grpo", compare=False)  # regime of its K online steps
     reward: str = field(default="", compare=False)  # in words, "" for correctness
     stops: bool = field(default=False, compare=False)  # its online phase stopped automatically, at most at `k`
-    start: PolicyKey | None = field(default=None, compare=False)
-    teacher: PolicyKey | None = field(default=None, compare=False)
-    selected: bool = field(default=False, compare=False)
+    start: PolicyKey | None = field(default=None, compare=False)  # policy that its online phase started from, if not M0
+    teacher: PolicyKey | None = field(default=None, compare=False)  # teacher of its online phase
+    selected: bool = field(default=False, compare=False)  # a checkpoint selected among several up to `k`
+    last_trained: int | None = field(default=None, compare=False)  # last trained K if `k` is extrapolated
 
     def __post_init__(self) -> None:
         for name in ("kind", "role"):
@@ -70,6 +72,11 @@ class PolicyKey:
         return self.kind in REGIMES and REGIMES[self.kind].phase == "online"
 
     @property
+    def has_log(self) -> bool:
+        """Whether it is trained, so neither a copy of a checkpoint nor extrapolated."""
+        return not self.selected and self.kind != "extrapolated"
+
+    @property
     def on_a_curve(self) -> bool:
         return self.trained_online and not (self.stops or self.selected or self.start)
 
@@ -85,7 +92,7 @@ class PolicyKey:
         """
         if self.in_rounds:
             return replace(self, regime="dpo", kind="dpo", role="dpo", group_size=0, k=0)
-        name = self.kind if self.kind in ("base", "grpo") else "dpo"
+        name = {"base": "base", "grpo": "grpo", "extrapolated": "grpo"}.get(self.kind, "dpo")
         return replace(self, regime=name, kind=name, role=name)
 
     @property
@@ -95,6 +102,8 @@ class PolicyKey:
     @property
     def steps_spent(self) -> int:
         """Steps of its online phase that were trained, including steps after a selected checkpoint."""
+        if self.last_trained is not None:
+            return self.last_trained
         return self.k if self.selected else self.shown_k
 
     @property
@@ -125,7 +134,7 @@ class HarvestKey:
     group_size: int
     k: int
     seed: int
-    variant: str = ""
+    variant: str = ""  # the ablation or online entry that it belongs to, "" for the main grid
 
     @property
     def folder(self) -> str:

@@ -11,6 +11,7 @@ from g2d.experiment.sections import Ablation, Config
 from g2d.policies.settings import LORA_RANKS
 from g2d.problems.generated import per_level
 from g2d.problems.settings import SyntheticProblems, is_open_ended
+from g2d.regimes.extrapolated import Extrapolated
 from g2d.regimes.grpo.keys import Warmup, check_group_sizes
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import OnlineEntry
@@ -157,6 +158,8 @@ def _of_an_entry(config: Config, name: str, entry: Any, model: str) -> Iterator[
     where = f"regimes.{name}"
     if entry.phase == "online":
         yield from _of_an_online_entry(config, where, entry, model)
+    elif entry.phase == "extrapolated":
+        yield from _of_an_extrapolation(config, where, entry, model)
     elif entry.phase == "rounds":
         entry.dpo_of(config.dpo, f"{where}.dpo")  # raises its mistakes
     elif entry.phase == "stages":
@@ -188,15 +191,32 @@ def _of_an_online_entry(config: Config, where: str, entry: OnlineEntry, model: s
         yield from _missing(f"{where}.start_step", entry.start_step, key, steps, model)
 
 
+def _of_an_extrapolation(config: Config, where: str, entry: Extrapolated, model: str) -> Iterator[str]:
+    warmup, trained = config.warmup, [k for k in entry.between if k]
+    yield from _missing(f"{where}.from", trained, "warmup.steps", warmup.steps, model)
+    if warmup.schedule != "chain":
+        yield (
+            f"{where}: warmup.schedule: {warmup.schedule} trains every K from M0, so two K are not on one trajectory: "
+            "set it to chain, or drop the entry"
+        )
+    rank = len(trained) * config.lora.r
+    if config.engine.name == "vllm" and rank > LORA_RANKS[-1]:
+        yield (
+            f"{where}.from: two adapters have rank {rank} together, more than the {LORA_RANKS[-1]} that vLLM applies: "
+            "extrapolate from K=0, or lower lora.r"
+        )
+
+
 def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> Iterator[str]:
     where, harvested = f"regimes.{name}", config.ablations.get(entry.harvest) or config.regimes.get(entry.harvest)
-    has_harvests = harvested.has_warmup if isinstance(harvested, Ablation) else isinstance(harvested, OnlineEntry)
+    online = isinstance(harvested, OnlineEntry | Extrapolated)
+    has_harvests = harvested.has_warmup if isinstance(harvested, Ablation) else online
     if entry.harvest and not has_harvests:
         yield (
             f"{where}.harvest: {entry.harvest} is neither an ablation with its own warm-up nor an online entry of "
             "regimes: name one, or drop the key for the main grid's harvests"
         )
-    if harvested is not None and harvested.asks_open_ended:
+    if getattr(harvested, "asks_open_ended", False):
         yield f"{where}.harvest: {entry.harvest} trains on open-ended prompts, which are not harvested: drop it"
     if isinstance(harvested, OnlineEntry) and harvested.auto is not None:
         yield (f"{where}.harvest: {entry.harvest} stops automatically: name another, or add dpo to its policies")

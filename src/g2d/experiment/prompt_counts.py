@@ -11,7 +11,7 @@ from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
 from g2d.rewards.catalogue import words_of
 
-THEN = ", then "
+THEN = ", then "  # between the kinds of prompts of successive trainings
 
 
 def prompts_asked(config: Config, key: PolicyKey) -> int:

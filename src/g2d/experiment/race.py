@@ -19,7 +19,7 @@ from g2d.jobs.files import read_json
 from g2d.settings import ConfigError
 
 PLAN = "plan.json"  # in the looks' folder; `g2d.tables.dated_plan` writes the whole grid's in results
-POLICY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)+")
+POLICY = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)+")  # `PolicyKey.name`
 
 
 def look_name(looks: Looks, number: int) -> str:
@@ -27,6 +27,7 @@ def look_name(looks: Looks, number: int) -> str:
 
 
 def decided(config: Config, results: str | Path = "results") -> Config:
+    """Return the configuration with the seeds after the interim analyses so far, unchanged if it has none."""
     return at_end(config, taken(config.looks, results)) if config.looks else config
 
 
@@ -56,6 +57,7 @@ def _having(config: Config, reached: Reached | None) -> Config:
 
 
 def last_of(looks: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the last of these interim analyses, by file; None before the first."""
     return list(looks.values())[-1] if looks else None
 
 

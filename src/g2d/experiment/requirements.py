@@ -65,7 +65,7 @@ def _too_few_problems(config: Config) -> Iterator[str]:
 def _mistake_of_model(name: str, source: ModelSource) -> str | None:
     if isinstance(source, GgufModel):
         if source.path is not None and _unusable(source.path):
-            return None
+            return None  # reported with the other files
         return None if Path("results", name, "base/policy.json").is_file() else gguf.mistake_in(source)
     if isinstance(source, LocalModel) and not Path(source.path, CONFIG).is_file():
         files = sorted(Path(source.path).glob("*.gguf"))
@@ -263,6 +263,7 @@ def fetch_reward_models(config: Config, judged_by: Iterable[dict[str, Any]]) -> 
 
 
 def lookup(repo_type: RepoType, repo_id: str, revision: str) -> str | None:
+    """Return the problem with a repository in one line, None if it can be read."""
     from httpx import HTTPError
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import (

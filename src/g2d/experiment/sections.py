@@ -36,7 +36,7 @@ from g2d.settings import MistakeInKeyError, Name, Section, Seed, Steps, key, rep
 from g2d.settings.cached_method import cached_method
 from g2d.settings.mistakes import changed
 
-MOST_SEEDS = 1000
+MOST_SEEDS = 1000  # seeds in stages
 FILES = "# files: "  # first line of a saved configuration: a list, in JSON
 
 
@@ -74,12 +74,14 @@ class Price(Section):
     )
 
     def per_hour(self, device: str) -> float | None:
+        """Return the price of a device, None if it has none or if the devices of one job differ."""
         if isinstance(self.devices, (int, float)):
             return self.devices
         prices = {self.devices.get(name) for name in device.split(", ")}
         return prices.pop() if len(prices) == 1 else None
 
     def of_any(self, hours: float) -> str:
+        """Return future hours in money, None if their price depends on the device."""
         return f" ({self.devices * hours:.2f} {self.currency})" if isinstance(self.devices, (int, float)) else ""
 
 
@@ -299,7 +301,7 @@ MODEL_SECTIONS = {
 @dataclass(frozen=True)
 class Reached:
     seeds: Mapping[str, int] = field(default_factory=dict)  # number by policy (`PolicyKey.name`), including the next
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # interim analyses, first to last; paths begin with `results/`
     is_over: bool = False
 
 
@@ -377,6 +379,7 @@ class Config(Section):
 
     @property
     def reached(self) -> Reached | None:
+        """Return the seeds after the interim analyses so far; None for the whole grid."""
         return self._reached
 
     @property

@@ -24,7 +24,7 @@ COUNTS = ("epochs", "max_steps", "lag")  # swept keys that are whole numbers
 
 @dataclass(frozen=True)
 class Candidate:
-    swept: str
+    swept: str  # warmup, dpo, an ablation or an entry
     values: tuple[tuple[str, float], ...]
     k: int
 
@@ -59,13 +59,14 @@ def swept_section(config: Config, name: str) -> tuple[str, Section]:
 
 
 def candidates(config: Config) -> list[Candidate]:
+    """Return all candidates, by what is swept, in ascending order of their values."""
     all_candidates: list[Candidate] = []
     for name, lists in config.sweep.regimes.items() if config.sweep else ():
         (_, base), k = swept_section(config, name), k_of(config, name)
         combined = []
         for values in product(*lists.values()):
             tried = changed(f"sweep.regimes.{name}", base, dict(zip(lists, values, strict=True)))
-            combined.append(tuple((key, getattr(tried, key)) for key in lists))
+            combined.append(tuple((key, getattr(tried, key)) for key in lists))  # validated values
         combined.sort(key=lambda values: [value for _, value in values])
         all_candidates += [Candidate(name, values, k) for values in combined]
     return all_candidates

@@ -18,6 +18,7 @@ from g2d.jobs.cost import Meter
 from g2d.jobs.files import atomic, install, read_json, sha256
 from g2d.jobs.launchers import forget_launcher
 from g2d.jobs.stage import own_name, stage
+from g2d.jobs.storage import work_place
 from g2d.policies.policy import Policy, read_own_policy, read_policy, require_own_weights, write_policy
 from g2d.policies.settings import Lora
 from g2d.problems.prompts import Prompt
@@ -41,9 +42,9 @@ PARTS = ("adapter", "weights", "checkpoint", "rollouts.parquet")
 class GridTraining:
     snakemake: Any
     regime: Regime
-    folder: Path
+    folder: Path  # folder of the policy
     config: Config  # resolved for the model; read only for settings that do not change the result
-    params: dict[str, Any]
+    params: dict[str, Any]  # settings that the result depends on
     job: TrainingJob
 
     def train(self) -> Trained:
@@ -53,7 +54,7 @@ class GridTraining:
             from g2d.regimes.run.auto_stop import train_until_decline
 
             return train_on(partial(train_until_decline, self.regime.train), job, meter=job.meter)
-        if self.config.training.processes == 1:
+        if self.config.training.processes == 1 or self.regime.phase == "extrapolated":
             return train_on(self.regime.train, job, meter=job.meter)
         from g2d.regimes.distributed.launch import launched
 
@@ -68,7 +69,8 @@ class GridTraining:
 
         output, job = self.snakemake.output, self.job
         stopped = self.snakemake.input.get("warmup")  # a warm-up that stopped automatically: its record has its K
-        write_metrics(output.metrics, trained.log)
+        if self.regime.phase != "extrapolated":
+            write_metrics(output.metrics, trained.log)
         for part in PARTS:
             if (job.work / part).exists():
                 install(job.work / part, self.folder / part)
@@ -105,11 +107,11 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
     training continued is emptied.
     """
     folder, params = Path(snakemake.output.policy).parent, snakemake.params.settings
-    for file in snakemake.input.get("choice", []):
+    for file in snakemake.input.get("choice", []):  # settings that a sweep has chosen
         params = with_choice(params, read_json(file))
     regime = REGIMES[own_name(snakemake.rule).removeprefix("train_").removesuffix("_auto")]
     try:
-        with work_folder(folder / "work") as work:
+        with work_folder(work_place(folder / "work")) as work:
             with stage(snakemake) as meter:
                 config, model = load(snakemake.config), snakemake.wildcards.model
                 arm = arms(with_candidates(config), model)[_arm_name(folder)]
@@ -129,7 +131,7 @@ def _arm_name(folder: Path) -> str:
 def _job(
     snakemake: Any, arm: Arm, config: Config, params: Mapping[str, Any], *, work: Path, meter: Meter
 ) -> TrainingJob:
-    wildcards, policy_id = snakemake.wildcards, str(Path(*work.parts[1:-1]))
+    wildcards, policy_id = snakemake.wildcards, str(Path(*Path(snakemake.output.policy).parts[1:-1]))
     section = REGIMES[arm.regime].section or arm.regime
     chosen = {key: value for key, value in params[section].items() if key not in snakemake.params.settings[section]}
     start, teacher, checkpoint, harvest = (

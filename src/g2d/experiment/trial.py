@@ -51,7 +51,7 @@ from g2d.verifier import Verifier
 from g2d.verifier.pool import default_workers
 
 AT_ONCE = 8  # problems per batch, after which answers are printed; vLLM answers all in one batch
-SHOWN = 1200
+SHOWN = 1200  # characters of a completion to print without --full
 WIDTH = 118
 MANY = 0.1  # share of answers that causes a hint
 WORDS = {
@@ -68,14 +68,14 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Trial:
-    config: Config
+    config: Config  # resolved for the model
     model: str
-    problems: str
-    section: str
+    problems: str  # name of the set
+    section: str  # section of the configuration with the decoding
     decoding: Decoding
     rollouts: list[Rollout]
-    seconds: float
-    rewards: list[float] | None = None
+    seconds: float  # for generating and judging, without loading
+    rewards: list[float] | None = None  # rewards by --reward, unless that is correctness
 
 
 def register(subparsers: Any) -> None:
@@ -173,6 +173,7 @@ def tried(
 
 
 def not_a_number(policy: Policy) -> str | None:
+    """Return the name of an infinite or NaN weight of M0, None if there is none."""
     from safetensors import safe_open
 
     for file in sorted(Path(policy.model_folder).glob("*.safetensors")):
@@ -237,6 +238,7 @@ def _block(name: str, text: str) -> Iterator[str]:
 
 
 def summary(trial: Trial) -> Iterator[str]:
+    """Yield counts, seconds, and hints."""
     n, decoding = len(trial.rollouts), trial.decoding
     how = f"temperature {decoding.temperature:g}" if decoding.temperature else "greedy"
     yield (

@@ -7,10 +7,11 @@ from dataclasses import replace
 from g2d.memory.need import GIB, Forecast, Need
 from g2d.memory.workload import Drawing, Training
 
-SHARES = tuple(n / 20 for n in range(1, 19))
+SHARES = tuple(n / 20 for n in range(1, 19))  # shares of the card for vLLM
 
 
 def training_change(training: Training, need: Need, forecast: Forecast) -> str | None:
+    """Return which settings to change, or that no change helps; None if the job fits."""
     if need.verdict == "fits":
         return None
     passes = [n for n in range(training.units, 0, -1) if training.units % n == 0]

@@ -87,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 def model_forecast(
     config: Config, name: str, given: dict[str, Path], memory: int, prompt_tokens: int = PROMPT_TOKENS
 ) -> dict[str, Any]:
+    """Return the forecast of one model on a card of `memory` bytes, as JSON; without a card (0) only tokens."""
     model_config = config.for_model(name)
     result: dict[str, Any] = {"model": name, "engine": model_config.engine.name, "tokens": _tokens(model_config)}
     jobs = result["jobs"] = []
@@ -99,7 +100,7 @@ def model_forecast(
     if name in given:
         file = given[name]
     elif isinstance(source, LocalModel | HubModel | GgufModel):
-        from g2d.memory.model_shape import NoConfigError, config_file
+        from g2d.memory.model_shape import NoConfigError, config_file  # imports torch
 
         try:
             file = config_file(name, source)
@@ -197,6 +198,7 @@ def _files(pairs: list[str], config: Config) -> dict[str, Path]:
 
 
 def memory_here() -> float | None:
+    """Return the GiB of this machine's smallest card."""
     if shutil.which("nvidia-smi") is None:
         return None
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]

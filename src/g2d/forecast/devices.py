@@ -20,6 +20,7 @@ class Device:
     caveat: str
 
     def hours(self, cost: Cost) -> float:
+        """Hours of a job on such a device; 0 if it ran on the other kind."""
         if (cost.device != "cpu") is not self.is_card:
             return 0.0
         return (cost.device_s if self.is_card else cost.cpu_s) / 3600
@@ -34,7 +35,6 @@ def device_of(cost: Cost) -> Device:
 
 
 def device_here(engine: str, *, elsewhere: bool = False) -> Device:
-    """Return the device of future jobs: a core only if they run here, without vLLM and GPUs."""
     return CARD if elsewhere or engine == "vllm" or visible() else CORE
 
 

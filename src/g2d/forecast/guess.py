@@ -27,7 +27,7 @@ SOURCE = "guess"
 BANDWIDTH = 3.0e12  # bytes per second of a copy on the card
 OPERATIONS = 3.5e14  # per second, in a DPO step of the 7B model
 STEP = {"transformers": 0.07, "vllm": 0.003}  # seconds of a decoding step without reading the weights
-ROW = {"transformers": 0.0, "vllm": 2.5e-5}
+ROW = {"transformers": 0.0, "vllm": 2.5e-5}  # seconds per row of it
 AT_ONCE = 256  # rows of vLLM
 PASS = 0.5  # seconds of a pass of training at least: launches
 UPDATE = 1.0  # seconds of an update beside drawing and passes
@@ -35,10 +35,10 @@ START = {"transformers": 30.0, "vllm": 60.0}  # seconds before the first token
 EFFICIENCY = 1.0  # relative to a float32 matrix product; bfloat16 is faster
 START_ON_CPU = 15.0
 
-LENGTH = 0.5
-PAIRABLE = 0.5
-PROBLEMS = 1000
-LEVELS = 5
+LENGTH = 0.5  # share of the token budget
+PAIRABLE = 0.5  # share of the prompts
+PROBLEMS = 1000  # assumed size of a benchmark
+LEVELS = 5  # assumed number of levels
 
 # Tokens of the template with its default system message, and of each message.
 TEMPLATE_TOKENS, MESSAGE_TOKENS = 20, 8
@@ -50,17 +50,18 @@ class Work:
     drawn: float = 0.0
     rows: int = 1  # completions that are drawn together
     length: float = 0.0
-    trained: float = 0.0
+    trained: float = 0.0  # sequences
     passes: float = 0.0  # forward and backward, over these sequences
     updates: float = 0.0  # online training
     teacher: float | None = None  # parameters; as in `Training`
     group: int = 1
-    shared: int = 1
+    shared: int = 1  # completions that a pass reads with one prompt
     prompt: float = PROMPT_TOKENS
     beginning: float = 0.0  # tokens that all prompts begin with
 
 
 def seconds(work: Work, size: float, engine: str) -> float:
+    """Return the device seconds of a job, for a model of `size` parameters."""
     steps = ceil(work.drawn / work.rows) * work.length
     drawing = steps * (STEP[engine] + work.rows * ROW[engine] + size * BYTES / BANDWIDTH)
     tokens = work.trained * (PROMPT_TOKENS + work.length)
@@ -70,6 +71,7 @@ def seconds(work: Work, size: float, engine: str) -> float:
 
 
 def core_seconds(work: Work, size: float, operations: float) -> float:
+    """Return the CPU seconds of a job, on a core with this many operations per second."""
     teacher = 0.0 if work.teacher is None else work.teacher or size
     drawn = work.drawn * ((work.prompt - work.beginning) / work.group + work.length)
     trained = work.trained * (work.prompt / work.shared + work.length)

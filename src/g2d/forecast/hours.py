@@ -73,6 +73,7 @@ def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
 
 
 def estimate(jobs: Iterable[GpuJob], measured: Mapping[tuple[str, str], Sequence[float]]) -> list[Line]:
+    """Return the hours by stage and source of the rate."""
     by_line: dict[tuple[str, str], list[float | None]] = {}
     means = mean_rates(measured)
     for job in jobs:

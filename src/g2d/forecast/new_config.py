@@ -36,7 +36,7 @@ DATA_SETS: dict[str, dict[str, Any]] = yaml.safe_load((TEMPLATES / "problems.yam
 DEMONSTRATION = "embedded"
 MODELS = f"a folder, a repository of the Hub (id, or id@commit), or {DEMONSTRATION} (the demonstration's)"
 PROBLEMS = "gsm8k, math, arithmetic (generated), or a JSONL file to train on, whose --benchmark is another file"
-COLUMNS = {
+COLUMNS = {  # likeliest first
     "prompt": ("problem", "question", "prompt", "query", "instruction"),
     "answer": ("answer", "reference", "target", "solution"),
     "level": ("level", "difficulty"),
@@ -46,7 +46,7 @@ ON_CARD = {
     "engine": "vllm",
     "seeds": [0, 1, 2],
     "n": MOST_PROMPTS,
-    "budget": 512,
+    "budget": 512,  # tokens
     "steps": [0, 50, 100, 200],
     "prompts_per_step": 16,
     "problems_per_level": 200,
@@ -87,6 +87,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Write the file and print whether it fits; raises ConfigError if an answer is missing or invalid."""
     from g2d.forecast.command import memory_here
 
     file = arguments.file

@@ -26,20 +26,23 @@ from g2d.tables.frames import Rows, columns, table_of
 
 HOURS_COLUMNS = columns("model scope stage n_jobs device_hours source")
 MEASURED = "calibration and probe"
-ALWAYS = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")
+ALWAYS = ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")  # always have a row
 STAGES = (*ONLINE_STAGES, "harvest_rollouts", *OFFLINE_STAGES, "evaluate", "draw_samples")
 
 
 @dataclass(frozen=True)
 class Rates:
+    """Rates of one model; seconds are of `device`."""
+
     seconds_per_completion: float | None  # warm-up
-    start_up: float
+    start_up: float  # seconds of a job before its first token
     seconds_per_token: float
     tokens: Mapping[tuple[int, int], float]  # per probed prompt, by (G, K)
     tokens_per_completion: float
     device: Device = CARD
 
     def generation(self, tokens: float, jobs: int) -> float:
+        """Return the device seconds of `jobs` shards that generate `tokens` together."""
         return jobs * self.start_up + tokens * self.seconds_per_token
 
     def harvested(self, point: tuple[int, int]) -> float:

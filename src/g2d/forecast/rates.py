@@ -35,8 +35,8 @@ class Pace:
     """Seconds of jobs by rule and model; `work` is relative to the rule's average job."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0])
-        self._took = self._usual = 0.0
+        self._sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0])  # seconds per work, and jobs
+        self._took = self._usual = 0.0  # sums over finished jobs
 
     def add(self, rule: str, seconds: float, work: float = 1.0, model: str = "") -> None:
         for key in {(rule, ""), (rule, model)}:
@@ -46,6 +46,7 @@ class Pace:
         self._usual += work * USUAL.get(rule, USUAL_OF_OTHERS)
 
     def seconds(self, rule: str, work: float = 1.0, model: str = "") -> float:
+        """Return the expected seconds of a job, from jobs of its rule and model, of its rule, or of all rules."""
         for key in ((rule, model), (rule, "")):
             if key in self._sums:
                 total, jobs = self._sums[key]

@@ -18,7 +18,7 @@ from g2d.problems.settings import Generated
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.run.checkpoints import KEPT
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imports torch
     from g2d.memory.model_shape import ModelShape
 
 PROMPT_TOKENS = 256  # assumed
@@ -57,6 +57,8 @@ def _place(arm: Arm) -> int:
 
 @dataclass(frozen=True)
 class Disk:
+    """Bytes of the results after all trainings, and of temporary files during trainings."""
+
     policies: int
     policy: int
     checkpoints: int  # later K resume from them

@@ -32,7 +32,7 @@ from g2d.rewards.scratch_model import ScratchRewardModel
 from g2d.settings import Section
 from g2d.settings.cached_method import cached_method
 
-Param = Callable[[], Any]
+Param = Callable[[], Any]  # computes a param of a job when it is needed
 
 
 @cached_method
@@ -64,7 +64,7 @@ class _Stages:
         yield from self.reward_models()
         yield from map(self.base_model, fetched_models(self.config))
         yield from chain.from_iterable(map(self.calibration, self.config.models))
-        yield from self.trainings("online")
+        yield from self.trainings("online", "extrapolated")
         yield from self.selections()
         yield from self.probes()
         yield from self.harvests()
@@ -183,8 +183,15 @@ class _Stages:
         outputs: dict[str, Files] = {}
         if arm.phase == "offline":
             given = self.offline_inputs(model, seed, arm, point, read)
-            given["start"] = self.warmed_up(model, seed, arm.online, point) if arm.settings.start == "warmup" else []
+            warmed_up = self.warmed_up(model, seed, arm.source or arm, point)
+            given["start"] = warmed_up if arm.settings.start == "warmup" else []
             given["costs"] = f"{_harvest(model, seed, arm.variant, point)}/cost.json"
+        elif arm.phase == "extrapolated":
+            trained = [_policy(model, seed, arm.online, (g, at)) for at in arm.settings.between if at]
+            folders = [f"results/{model}/base"] * (2 - len(trained)) + trained
+            given = {"policies": [f"{of_two}/policy.json" for of_two in folders]}
+            given["weights"] = [f"{of_two}/{self.config.lora.files[0]}" for of_two in trained]
+            given["costs"] = [f"{of_two}/cost.json" for of_two in trained]
         elif arm.phase == "rounds":
             given = {"pairs": f"{read[0]}/pairs.jsonl", "costs": f"{read[0]}/cost.json"}
             given["start"] = self.made(_policy(model, seed, arm, (g, k - 1))) if k > 1 else []
@@ -201,11 +208,12 @@ class _Stages:
             outputs |= {name.partition(".")[0]: f"{folder}/{name}" for name in left}
         given |= {"": self.base_files(model), "base": f"results/{model}/base/policy.json", "choice": choices}
         outputs |= self.policy_outputs(folder)
-        outputs |= {"metrics": f"{folder}/metrics.jsonl", "cost": f"{folder}/cost.json"}
+        outputs |= {} if arm.phase == "extrapolated" else {"metrics": f"{folder}/metrics.jsonl"}
+        outputs["cost"] = f"{folder}/cost.json"
         more: dict[str, Any] = {
             "arm": arm,
             "continues": continues,
-            "devices": self.config.for_model(model).training.processes,
+            "devices": 0 if arm.phase == "extrapolated" else self.config.for_model(model).training.processes,
         }
         rule, wildcards = self._rule_and_wildcards(model, seed, arm, point)
         state = _stated(settings=partial(params.training, arm, point))

@@ -25,13 +25,14 @@ POWER = "Statistical power"
 RACE = "Interim analyses"
 SYNTHESIS = "Meta-analysis"
 FRONTIER = "Pareto frontier"
+EXTRAPOLATION = "Extrapolated K"
 GAINS = "Decomposition of gains"
 BILL = "Cost"
 BESIDE = "Published results"
 ADVISED = "Advice"
 DISPUTES = "Verifier disagreements"
 SECTIONS = (
-    *(OTHERS, FRONTIER, RACE, SYNTHESIS, POWER, TRAINING, SWEEP, OPEN_ENDED, CONTAMINATION),
+    *(OTHERS, FRONTIER, RACE, SYNTHESIS, POWER, TRAINING, EXTRAPOLATION, SWEEP, OPEN_ENDED, CONTAMINATION),
     *(GAINS, BILL, BESIDE, ADVISED, DISPUTES),
 )
 
@@ -46,6 +47,10 @@ def _training(config: Config) -> bool:
 
 def _frontier(config: Config) -> bool:
     return bool(asked_for(config, "entry") or config.frontier) and bool(grid.policies(config))
+
+
+def _extrapolation(config: Config) -> bool:
+    return any(entry.phase == "extrapolated" for entry in config.regimes.values()) and bool(grid.policies(config))
 
 
 def _open_ended(config: Config) -> bool:
@@ -63,14 +68,15 @@ def _synthesis(config: Config) -> bool:
 class Table:
     name: str
     title: str
-    function: str = ""
+    function: str = ""  # computes it: "module:function" of this package; empty where its rule has a script of its own
     reads: str = ""  # arguments, separated by spaces: attributes of `g2d.tables.inputs.Inputs`
-    section: str = OTHERS
-    enabled: Callable[[Config], bool] = lambda config: True
-    rule: str = "make_tables"
+    section: str = OTHERS  # of the page
+    enabled: Callable[[Config], bool] = lambda config: True  # for this configuration
+    rule: str = "make_tables"  # writes it
 
     @property
     def build(self) -> Any:
+        """Its function; None where there is none."""
         module, _, function = self.function.partition(":")
         return getattr(import_module(f"g2d.tables.{module}"), function) if function else None
 
@@ -79,7 +85,7 @@ class Table:
 class Figure:
     name: str
     title: str
-    caption: str = ""
+    caption: str = ""  # in `captions.yaml`, if a table has the same name
 
     @property
     def caption_name(self) -> str:
@@ -141,6 +147,12 @@ TABLES = (
     Table("controls", "Gains with control rewards",
           "controls:controls_table", "answers controls seen",
           enabled=lambda config: bool(grid.controls(config)) and bool(grid.policies(config))),
+    Table("extrapolation", "Extrapolated against trained policies",
+          "extrapolation:extrapolation_table", "answers device_hours margin", section=EXTRAPOLATION,
+          enabled=_extrapolation),
+    Table("linearity", "Linearity of the warm-up's weights",
+          "extrapolation:linearity_table", "chains", section=EXTRAPOLATION, enabled=_extrapolation,
+          rule="make_linearity_table"),
     Table("samples", "pass@k and maj@n",
           "samples:sample_table", "sampled equal", enabled=lambda config: bool(grid.sample_files(config)),
           rule="make_sample_table"),
@@ -186,6 +198,7 @@ FIGURES = (
 
 
 def table(name: str) -> Table:
+    """The table of that name; KeyError without one."""
     return {one.name: one for one in TABLES}[name]
 
 
@@ -194,6 +207,7 @@ def tables_of(config: Config) -> dict[str, Table]:
 
 
 def tables_of_rule(config: Config, rule: str) -> list[Table]:
+    """The tables that a rule writes; all of them where the configuration has none, and the rule therefore no job."""
     tables = [one for one in TABLES if one.rule == rule]
     return [one for one in tables if one.enabled(config)] or tables
 
@@ -210,6 +224,7 @@ def left_over(config: Config, folder: Path) -> list[Path]:
 
 
 def figure(name: str) -> Figure:
+    """The figure of that name; KeyError without one."""
     return {one.name: one for one in FIGURES}[name]
 
 

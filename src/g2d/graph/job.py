@@ -11,9 +11,10 @@ from typing import Any
 from g2d.experiment.arms import Arm
 from g2d.experiment.stages import RUNNING_ORDER
 from g2d.jobs.stage import FETCHING
+from g2d.policies.settings import ADAPTER_FILES, ALL_FILES
 
 Files = str | list[str]
-Key = tuple[Any, ...]
+Key = tuple[Any, ...]  # rule and wildcards
 
 DEVICE_STAGES = {*RUNNING_ORDER, "scratch_model", "calibrate_temperature", "draw_probe", "continue_questions"}
 
@@ -54,6 +55,7 @@ class Job:
 
     @property
     def model(self) -> str:
+        """The model that it belongs to, "" for none."""
         return model_of(vars(self.wildcards))
 
     @cached_property
@@ -135,7 +137,7 @@ class Jobs(Mapping[Key, Job]):
 
     def __init__(self, jobs: Iterable[Job | Deferred], given: Iterable[str] = ()) -> None:
         self._jobs = {job.key: job for job in jobs}
-        self.given = frozenset(given)
+        self.given = frozenset(given)  # files that no job makes
 
     def __getitem__(self, key: Key) -> Job:
         if key not in self._jobs and len(key) > 1:  # perhaps only a finished result needs it; such a job has wildcards
@@ -164,6 +166,28 @@ class Jobs(Mapping[Key, Job]):
     @cached_property
     def makers(self) -> dict[str, Job]:
         return {file: job for job in self.values() for file in flat(job.outputs)}
+
+    def beside(self, job: Job) -> list[str]:
+        """Return a job's unnamed inputs, and files that it opens beside its inputs: a storage retrieves only inputs.
+
+        They are no inputs without a storage, because a new input makes finished jobs run again.
+        """
+        files = [*job.inputs.get("", [])]
+        for file in job.files:
+            for weights, config in (ADAPTER_FILES, ALL_FILES):
+                files += [file.removesuffix(weights) + config] if file.endswith(f"/{weights}") else []
+            if file.endswith("/base/policy.json"):
+                files += self._base_models[file]
+            elif file.endswith("/policy.json") and job.rule == "record_provenance":
+                files += [other for other in flat(self.makers[file].outputs) if other.endswith("/metrics.jsonl")]
+        return list(dict.fromkeys(files))
+
+    @cached_property
+    def _base_models(self) -> dict[str, list[str]]:
+        """Files of each M0 that a rule makes, by its record. Reads no finished results."""
+        jobs = [job for job in self._jobs.values() if isinstance(job, Job) and job.rule.endswith("_model")]
+        made = {str(job.outputs["policy"]): flat(job.outputs) for job in jobs if "policy" in job.outputs}
+        return {record: [file for file in files if "/base/model/" in file] for record, files in made.items()}
 
     def behind(self, rule: str) -> list[Job]:
         """Return the jobs that the one job of a rule needs, in the order of the table.

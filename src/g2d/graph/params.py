@@ -14,11 +14,18 @@ from g2d.rewards.catalogue import TRUTH, ByKind, reward_params
 from g2d.rollouts.settings import Evaluation, Sampling
 from g2d.settings import Section
 
-Settings = dict[str, Any]
+Settings = dict[str, Any]  # by section or regime
 Judge = Literal["reward", "judged_by"]  # key of `open_ended`: reward of a training or judge of policies
 
 
 class Params:
+    """Params of the jobs of one model.
+
+    Args:
+        config: the configuration with the candidates of its sweep.
+        model: a name in `models`.
+    """
+
     def __init__(self, config: Config, model: str) -> None:
         self.config, self.resolved = config, config.for_model(model)
 
@@ -87,6 +94,7 @@ class Params:
         return judge
 
     def judge_of(self, arm: Arm) -> Section | None:
+        """Return the reward of an online training and its harvests; None if it is the correct answer."""
         reward: Section | None = None if arm.reward is None else self.config.rewards[arm.reward]
         if not arm.asked.asks_open_ended:
             return reward
@@ -100,8 +108,8 @@ class Params:
 
     def training(self, arm: Arm, point: Point) -> Settings:
         section = REGIMES[arm.regime].section
-        if arm.phase in ("offline", "rounds"):
-            values = arm.settings.params(without={"steps", "regime", "harvest"})
+        if arm.phase not in ("online", "stages"):
+            values = arm.settings.params(without={"steps", "regime", "harvest", "to", "policies"})
             shared = self.sections("lora") if section else self.sections("lora", "prompt")
             return {section or arm.regime: self._left_open(arm, values), **shared}
         auto = {"auto": arm.settings.auto.params()} if arm.stops else {}

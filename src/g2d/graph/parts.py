@@ -68,6 +68,11 @@ def _learnt_from(config: Config) -> Mapping[Any, str]:
     return {key: grid.learnt_from(config, key) for key in _trained(config) if key.regime in controls}
 
 
+def _chains(config: Config) -> Mapping[Any, str]:
+    main = [key for keys in grid.trajectories(config).values() for key in keys if key.regime == "grpo"]
+    return {key: f"results/{key.folder}/{config.lora.files[0]}" for key in main}
+
+
 def _temperatures(config: Config) -> Mapping[Any, str]:
     files = {model: grid.factorial_files(config, model) for model in config.models}
     return {
@@ -88,7 +93,7 @@ PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]],
     "trained": (_trained, "{.folder}/policy.json"),
     "costs": (_trained, "{.folder}/cost.json"),
     "logs_of_regimes": (
-        lambda config: [key for key in _trained(config) if asked_for(config, "entry") and not key.selected],
+        lambda config: [key for key in _trained(config) if asked_for(config, "entry") and key.has_log],
         "{.folder}/metrics.jsonl",
     ),
     "shown_pairs": (_shown, "{.folder}/pairs.jsonl"),
@@ -116,6 +121,7 @@ PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]],
     "selections": (grid.checkpoints, "{.folder}/selection.csv"),
     "probes": (grid.auto_warmups, "{.folder}/probes.csv"),
     "logs": (grid.trajectories, "{.folder}/metrics.jsonl"),
+    "chains": (_chains, ""),
     "ages": (lambda config: chain.from_iterable(grid.trajectories(config).values()), "{.folder}/rollouts.parquet"),
     "continued": (
         lambda config: product(config.models, config.continued_benchmarks),

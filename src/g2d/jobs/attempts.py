@@ -49,7 +49,7 @@ class Attempt:
     updated: float
     start_up_s: float
     carried: Cost | None = None
-    progress: Progress | None = None
+    progress: Progress | None = None  # training's progress at the last update
     process: Process | None = None  # not in records of 0.1.0
 
     @property
@@ -155,6 +155,7 @@ def kept(attempts: Iterable[Attempt]) -> dict[JobKey, Attempt]:
 
 
 def lost_device_s(attempts: Iterable[Attempt]) -> dict[JobKey, float]:
+    """Return the device seconds of each job that its cost file does not contain."""
     attempts = list(attempts)
     spent: dict[JobKey, float] = defaultdict(float)
     for attempt in attempts:
@@ -182,6 +183,7 @@ def log_of(record: Path, folder: Path) -> Path | None:
 
 
 def read_attempt(file: str | Path) -> Attempt:
+    """Read the record of one attempt; a ValueError names the file."""
     values = read_json(file)
     try:
         return parse_record(Attempt, values, "record")

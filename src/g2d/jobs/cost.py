@@ -14,7 +14,7 @@ from g2d.jobs.energy import Readings, joules_since
 from g2d.jobs.files import parse_record, read_json, write_json
 from g2d.jobs.usage import cpu_seconds, gpu_memory_peak, memory_peak, own_cpu_seconds, visible_devices
 
-JobKey = tuple[str, str]
+JobKey = tuple[str, str]  # stage and name; jobs of two stages may share a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +163,7 @@ def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str 
 
 
 def read_cost(path: str | Path) -> CostFile:
+    """Read a file of `write_cost`; a ValueError names the file."""
     values = read_json(path)
     if not isinstance(values.get("ancestry"), list):
         raise ValueError(f"{path}: no list `ancestry`, so it is no cost record: delete it to have it made again")

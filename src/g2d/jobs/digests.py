@@ -18,8 +18,9 @@ from g2d.plain import say
 
 FOLDER = "digests"
 UNKNOWN = "delete it, and its files count as unknown"
-MARK = ".snakemake_timestamp"
-NO_OUTPUTS = {FOLDER, TRASH, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "report.html"}
+MARK = ".snakemake_timestamp"  # the age of a folder that is an output
+VERIFIED = "verification.json"  # of g2d verify-run
+NO_OUTPUTS = {FOLDER, TRASH, VERIFIED, "logs", "benchmarks", "attempts", "config.yaml", "plan.json", "report.html"}
 
 
 def digest_file(log: str | Path) -> Path:
@@ -37,6 +38,7 @@ def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str]
 
 
 def read_digests(results: Path) -> dict[Path, str]:
+    """Return all digests; a ValueError names a list that cannot be read."""
     lists = sorted((results / FOLDER).rglob("*.sha256"))
     return {Path(file): digest for listed in lists for file, digest in _read_list(listed).items()}
 
@@ -65,7 +67,7 @@ class ChangedError(ValueError):
     """A file's content is not the recorded one."""
 
 
-BASE_RECORD = "/base/policy.json"
+BASE_RECORD = "/base/policy.json"  # end of the path of M0's record
 
 
 def require_recorded(files: Iterable[str]) -> None:

@@ -26,6 +26,7 @@ def read(gpus: Sequence[str]) -> Readings | None:
 
 
 def joules_since(before: Readings | None) -> float | None:
+    """Return the energy used since the readings; None if unknown."""
     now = read(list(before)) if before else None
     if before is None or now is None:
         return None

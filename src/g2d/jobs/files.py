@@ -22,7 +22,7 @@ from tempfile import TemporaryFile
 from typing import Any, TextIO, TypeVar, get_args, get_type_hints
 
 Record = TypeVar("Record")
-TRASH = ".trash"
+TRASH = ".trash"  # in a results folder; g2d never empties it
 
 
 class DiskError(OSError):
@@ -122,7 +122,7 @@ def require_replaceable(path: str | Path) -> Path:
     mode = target.stat().st_mode
     if not stat.S_ISREG(mode):
         raise FileExistsError(f"{path}: neither a file nor a folder, so it is not replaced: name a file")
-    if not mode & 0o222 or not os.access(target, os.W_OK):
+    if not mode & 0o222 or not os.access(target, os.W_OK):  # root may write what it marked as read-only
         raise PermissionError(f"{path}: read-only, so it is not replaced: permit writing (chmod) or name another file")
     return target
 
@@ -225,6 +225,7 @@ def _fields(kind: type[Any]) -> dict[str, tuple[str, tuple[Any, ...]]]:
 
 
 def read_text(path: str | Path) -> str:
+    """Return the text of a file that the workflow made; a ValueError names file and line."""
     content = Path(path).read_bytes()
     try:
         return content.removeprefix(codecs.BOM_UTF8).decode()

@@ -28,7 +28,7 @@ def this_machine() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
+    except OSError:  # not Linux
         return platform.node()
 
 
@@ -92,7 +92,7 @@ def end_with_snakemake() -> None:
         return
 
     def say_and_stop() -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # the terminal may be gone too
             say("the Snakemake that started this job is gone: stopping")
         stop()
 

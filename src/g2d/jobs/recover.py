@@ -31,7 +31,7 @@ RESULTS, LOCKS = Path("results"), ".snakemake/locks"
 class SlurmJob:
     job_id: str
     state: str
-    label: str
+    label: str  # rule and wildcards
 
 
 def register(subparsers: Any) -> None:
@@ -95,6 +95,7 @@ def _set_times(folder: Path) -> int:
 
 
 def is_locked(folder: Path) -> bool:
+    """Return whether a running or killed Snakemake has the folder's lock."""
     return any((folder / LOCKS).glob("*"))
 
 
@@ -110,6 +111,7 @@ def require_no_snakemake(folder: Path) -> None:
 
 
 def unfinished_jobs(folder: Path) -> list[SlurmJob]:
+    """Return the Slurm jobs submitted from a folder; a RuntimeError if Slurm does not answer."""
     command = ["squeue", "--me", "--noheader", "--format=%i|%T|%Z|%k"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

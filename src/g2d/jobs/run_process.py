@@ -25,7 +25,7 @@ from typing import IO, Any
 from g2d.jobs.orphans import RUN, has_ended
 from g2d.plain import say
 
-QUEUE = 512
+QUEUE = 512  # jobs that may wait
 LOCKS = "[0-9a-f]" * 16 + ".lock"  # locks of GPUs have other names
 LONGEST_NAME = 107  # bytes of a socket's path, on Linux
 OTHER_FOLDER = "set XDG_RUNTIME_DIR or TMPDIR to a folder that is yours and has a short name"
@@ -112,6 +112,7 @@ def listen(socket: Path) -> Listener:
 
 
 def accept(listener: Listener) -> Connection | None:
+    """Accept the next connection; refuse another user's and return None."""
     connection = listener.accept()
     if (user := _user_of(connection)) == os.getuid():
         return connection
@@ -157,7 +158,7 @@ def _remove_scratch(lock: IO[str]) -> None:
 
 def _locked(file: Path, mode: str) -> IO[str] | None:
     lock: IO[str] | None = None
-    with suppress(OSError):
+    with suppress(OSError):  # another process has it, or has just removed the file
         lock = open(file, mode)  # noqa: SIM115 -- held for life
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: a fork would keep it
         if os.path.samestat(os.fstat(lock.fileno()), file.stat()):

@@ -27,6 +27,7 @@ from g2d.jobs.kernels import AVX2, pin_embedded
 from g2d.jobs.orphans import end_with_snakemake, name_of, stop, watched, when_ends
 from g2d.jobs.run_process import accept, connect, current_run, listen, only_one, socket_of
 from g2d.jobs.stage import LOGS, go_offline, set_trackio_folder
+from g2d.jobs.storage import enter
 from g2d.jobs.usage import Elsewhere, charge, cpu_seconds, memory_peak
 from g2d.plain import say
 
@@ -44,14 +45,15 @@ IMPORTS = (
     "snakemake.script",
     "g2d.experiment.generation",
     "g2d.experiment.training",
-    "g2d.regimes.grpo.trainer",
+    "g2d.regimes.grpo.trainer",  # and with it TRL's
     "g2d.rollouts.transformers_engine",
 )
 LOG = f"{LOGS}/shared_imports.log"
 
 
 def run(main: Callable[[Any], None], snakemake: Any) -> None:
-    end_with_snakemake()
+    end_with_snakemake()  # imports take long
+    enter(snakemake)
     shared = _shared(snakemake)
     if shared is None:
         main(snakemake)
@@ -120,7 +122,7 @@ def main(socket_file: Path, run: str) -> None:
         sys.exit("an import has begun CUDA, which no fork can use then: share_imports: false saves this attempt")
     gc.collect()
     gc.freeze()  # otherwise a collection in a child copies the pages of all imports
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its run
     _serve(socket_file, ends_with)
     Path(lock.name).unlink(missing_ok=True)  # last: from here on another process may take it
     os._exit(0)
@@ -138,7 +140,7 @@ def _forks_cannot_use_cuda() -> bool:
 def _serve(socket_file: Path, ends_with: int) -> None:
     listener = listen(socket_file)
     socket_fd: int = listener._listener._socket.fileno()  # type: ignore[attr-defined]
-    children: dict[int, tuple[Any, Connection]] = {}
+    children: dict[int, tuple[Any, Connection]] = {}  # by pidfd
     fork = get_context("fork")
     import_usage: Elsewhere | None = Elsewhere(cpu_seconds(), memory_peak())  # charged to the first job
     host = os.getpid()
@@ -171,7 +173,7 @@ def _serve(socket_file: Path, ends_with: int) -> None:
                 child, connection = children.pop(descriptor)
                 os.close(descriptor)
                 child.join()
-                with suppress(OSError), connection:
+                with suppress(OSError), connection:  # the waiting process may have been killed
                     connection.send(child.exitcode)
 
 

@@ -19,6 +19,7 @@ from g2d.jobs.energy import read as read_energy
 from g2d.jobs.gpus import take as take_gpus
 from g2d.jobs.kernels import pin_embedded
 from g2d.jobs.orphans import end_with_snakemake
+from g2d.jobs.storage import enter
 from g2d.plain import say
 
 # Local rules that may use the network; all others run offline and without a token.
@@ -26,7 +27,7 @@ FETCHING = frozenset({"pretrained_model", "load_problems"})
 TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 LOGS = Path("results/logs")
 CLOCK_SKEW = 60  # seconds by which the clocks of a file server and a node may differ
-RULE_NAMES = "G2D_RULE_NAMES"
+RULE_NAMES = "G2D_RULE_NAMES"  # pattern of rule names, such as `g2d_*`
 
 
 @contextmanager
@@ -35,6 +36,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
 
     On an exception or SIGTERM the traceback goes to the log, one line to the terminal, and the process exits with 1.
     """
+    enter(snakemake)
     terminal, rule = _redirect_output(Path(snakemake.log[0])), own_name(snakemake.rule)
     end_with_snakemake()
     # Read when torch is imported, which no script does before.
@@ -61,7 +63,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
         write_digests(snakemake.log[0], [*snakemake.output, *fetched], read)
     except (Exception, Stopped) as error:
         say(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal)
-        with suppress(OSError):
+        with suppress(OSError):  # the log may be on the full disk
             traceback.print_exc()
             sys.stdout.flush()
             sys.stderr.flush()

@@ -48,7 +48,7 @@ def memory_peak() -> int:
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
     cpu_s: float
-    peak_memory_bytes: int
+    peak_memory_bytes: int  # since the process started
     device: str | None = None
     devices: int = 0
     peak_gpu_memory_bytes: int | None = None

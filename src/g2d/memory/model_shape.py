@@ -12,13 +12,13 @@ from g2d.jobs.files import parse_json
 from g2d.memory.passes import shortened, skeleton
 from g2d.policies.settings import CONFIG, GgufModel, HubModel, LocalModel, Lora, file_of
 
-SHAPES = Path(__file__).parent / "shapes"
+SHAPES = Path(__file__).parent / "shapes"  # config.json files of shipped configurations
 
 
 @dataclass(frozen=True)
 class ModelShape:
     parameters: int
-    adapter: int
+    adapter: int  # 0 if all weights are trained
     blocks: int
     outside: int  # parameters of embedding, head and last norm
     vocabulary: int

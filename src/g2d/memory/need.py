@@ -12,7 +12,7 @@ from g2d.policies.settings import Lora
 from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.settings import EngineSettings
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # both import torch
     from g2d.memory.model_shape import ModelShape
     from g2d.memory.passes import Counted
 
@@ -20,7 +20,7 @@ CONTEXT = GIB  # assumed: CUDA context, kernels and their workspaces
 ROOMY = 0.9  # share of the card; torch's allocator leaves gaps
 GATHERED = "the block that computes, the next one, embedding and head"
 VLLM = "vLLM"
-GRAPHS = GIB // 2
+GRAPHS = GIB // 2  # assumed
 DOUBT = 14  # per cent: peaks on one H100 differed by 1 to 14 % (docs/performance.md)
 SAMPLER = 3  # float32 copies of a step's logits in vLLM
 
@@ -66,6 +66,7 @@ class Forecast:
 
     @classmethod
     def of(cls, file: Path, lora: Lora, engine: EngineSettings, memory: int, prompt_tokens: int) -> Forecast:
+        """Forecast from a model's config.json; raises the errors of `model_config`."""
         from g2d.memory.model_shape import model_config, model_shape
         from g2d.memory.passes import Counted
 

@@ -23,7 +23,7 @@ from g2d.policies.settings import Lora, lora_config
 from g2d.settings.cached_method import cached_method
 
 Given = ParamSpec("Given")
-SHORT = (1, 2)
+SHORT = (1, 2)  # blocks
 
 
 @dataclass(frozen=True)

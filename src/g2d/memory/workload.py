@@ -15,7 +15,7 @@ class Drawing:
     name: str
     section: str
     budget: int  # most tokens per completion
-    batch: int
+    batch: int  # generated together, with transformers
     samples: int
     completions: int | None  # per job; None if not configured
     compared: bool = False  # then read by the policy and by M0
@@ -26,7 +26,7 @@ class Training:
     budget: int  # most tokens per completion
     rows: int  # sequences per forward and backward pass
     per_row: int = 1  # 2 for a pair
-    reference: bool = False
+    reference: bool = False  # while the policy's activations are kept
     reference_model: bool = False  # a second model stays in memory even if its pass comes first
     teacher: float | None = None  # parameters of a frozen teacher; 0: as many as M0
     adapters: int = 1  # 2 if the reference is not M0
@@ -40,7 +40,7 @@ class Training:
     update: int | None = None  # units per gradient step; None: `rows` is fixed
     passes: Passes = "equal"
     checkpointing: bool = True  # one state per block is kept
-    choose_checkpointing: bool = False
+    choose_checkpointing: bool = False  # fit on the card
     name: str = ""
     section: str = ""
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from g2d.jobs.files import read_json
 
 LAYERS = 8  # sampled to compute an effect
-OUTPUTS = 256
+OUTPUTS = 256  # sampled per layer
 INPUTS = 64
 PREFIX, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 

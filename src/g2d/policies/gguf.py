@@ -34,7 +34,7 @@ BLOCKS = {
     **{10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210)},  # Q2_K to Q6_K
 }
 UNQUANTIZED = frozenset({"F32", "F16", "BF16"})
-ENDS = ("eos", "eot", "eom")
+ENDS = ("eos", "eot", "eom")  # tokens that end a completion, in metadata keys
 
 
 class Source(Protocol):
@@ -149,6 +149,7 @@ def file_in(source: Source) -> Path:
 
 
 def header_of(source: Source) -> Header | None:
+    """None if the file is not on this machine."""
     try:
         return read_header(str(file_in(source)))
     except (ValueError, OSError):

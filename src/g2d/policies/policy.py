@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    policy_id: str
-    model: str
+    policy_id: str  # its folder, relative to the results folder
+    model: str  # M0 in the configuration
     regime: str  # base | grpo | dpo | name of an ablation
-    base: str
+    base: str  # folder of M0, or file of a recorded model
     group_size: int = 0
     k: int = 0
     seed: int | None = None
     revision: str | None = None
-    adapter: str | None = None
+    adapter: str | None = None  # folder of the LoRA adapter
     weights_sha256: str | None = None  # digest of trained weights, or a local M0
     continued_from: int | None = None  # K of the checkpoint that a chained warm-up continued
     started_from: str | None = None  # policy_id; None for M0, and in records of 0.1.0
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)  # resolved, of its stage
     # Digests of `BASE_FILES` by name; None if a Hub revision pins them, and in records of 0.1.0.
     base_files: dict[str, str] | None = None
     effect_left: float | None = None  # share of the adapter's effect after two roundings
@@ -90,6 +90,7 @@ class Policy:
 
 
 def as_json(policy: Policy) -> dict[str, Any]:
+    """Record as written; fields newer than 0.1.0 are left out if None."""
     newer = ("base_files", "started_from", "effect_left", "weights", "chat_template_kwargs", "converted_from")
     return {name: value for name, value in asdict(policy).items() if name not in newer or value is not None}
 
@@ -232,7 +233,7 @@ def load_base(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 
     require_own_base_files(policy)
     if torch.cuda.is_available():
-        release()
+        release()  # memory of an idle engine
     dtype = torch.float32 if exact else precision()
     try:
         return AutoModelForCausalLM.from_pretrained(
@@ -249,6 +250,7 @@ def precision() -> torch.dtype:
 
 
 def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
+    """Load the policy in evaluation mode; the adapter is merged if `exact`."""
     import torch
 
     require_own_weights(policy)

@@ -27,7 +27,7 @@ def resolve_base(name: str, source: LocalModel | HubModel | RecordedModel) -> Po
         _safetensors(folder, f"{source.id} at {source.revision[:8]}")
         base = replace(base, base=folder, revision=source.revision)
     else:
-        digests = "".join(map(sha256, _safetensors(source.path, source.path)))
+        digests = "".join(map(sha256, _safetensors(source.path, source.path)))  # shards in order
         digest = hashlib.sha256(digests.encode()).hexdigest()
         base = replace(base, base=source.path, weights_sha256=digest, base_files=base_files(source.path))
     base = replace(base, chat_template_kwargs=source.chat_template_kwargs or None)

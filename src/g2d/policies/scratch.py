@@ -33,8 +33,8 @@ CHAT_TEMPLATE = (
 # A word with its space, a number of at most two digits, or a punctuation mark.
 TOKEN = Regex(r"\\boxed| ?[A-Za-z]+| ?\d{1,2}| ?[^\sA-Za-z\d]|\s")
 
-MATRIX_LEARNING_RATE = 0.02
-OTHER_LEARNING_RATE = 2e-3
+MATRIX_LEARNING_RATE = 0.02  # Muon, for matrices
+OTHER_LEARNING_RATE = 2e-3  # AdamW, for embeddings and norms
 WARMUP_STEPS = 30
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Keller Jordan's quintic, kellerjordan.github.io/posts/muon
 ITERATIONS = 5

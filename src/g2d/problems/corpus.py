@@ -43,7 +43,7 @@ LEVEL_BIAS = {1: 2.6, 2: -0.3, 3: -0.1, 4: -0.6, 5: -3.0}
 VERB_BIAS = dict(zip(VERBS, (3.4, 2.4, 1.4, 0.5, -0.5, -1.4, -2.4, -3.4), strict=True))
 WORD_PROBLEM_BIAS = 2.2
 
-UNBOXED_SHARE = 0.04
+UNBOXED_SHARE = 0.04  # shares of worked solutions
 UNTERMINATED_SHARE = 0.02
 
 HARD_FACTS = {"+": 0.08, "-": 0.08, "*": 0.30, "mod": 0.30}  # share that the author may get wrong

@@ -20,7 +20,6 @@ def generate(source: SyntheticProblems) -> list[Problem]:
 
 
 def with_seed(source: ProblemSource) -> ProblemSource:
-    """Replace `seed: run` by a random seed; the manifest records it."""
     if isinstance(source, SyntheticProblems) and source.seed == OF_THE_RUN:
         return source.model_copy(update={"seed": secrets.randbelow(2**31)})
     return source

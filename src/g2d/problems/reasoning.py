@@ -27,7 +27,7 @@ from g2d.problems.synthetic import Split, shares, split_of
 
 PACKAGE = "reasoning_gym"
 INSTALL = "reasoning-gym is not installed in this environment: pip install -e '.[reasoning-gym]'"
-RESERVED = ("seed", "size")
+RESERVED = ("seed", "size")  # set by g2d
 CHECK_S = 20.0  # CPU seconds; the slowest tasks take 0.3 s per problem
 # Draws in a row without a new question of the split.
 PATIENCE, PATIENCE_PER_QUESTION = 500, 10

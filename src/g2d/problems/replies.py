@@ -42,7 +42,7 @@ MOST_FILLERS = 5
 class Reply:
     text: str
     politeness: int  # polite sentences minus rude ones
-    fillers: int
+    fillers: int  # sentences without content
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ def draw_request(rng: random.Random, split: Split = "train") -> tuple[str, str]:
 
 
 def draw_reply(rng: random.Random, place: str, *, politeness: int | None = None, fillers: int | None = None) -> Reply:
+    """Draw a reply; politeness and number of fillers are random if None."""
     politeness = rng.randint(-2, 2) if politeness is None else politeness
     fillers = rng.randint(0, MOST_FILLERS) if fillers is None else fillers
     manners = rng.sample(POLITE if politeness > 0 else RUDE, abs(politeness))
@@ -88,7 +89,6 @@ def draw_reply(rng: random.Random, place: str, *, politeness: int | None = None,
 
 
 def draw_preference(rng: random.Random, length_bias: float) -> Preference:
-    """Draw a judge's preference between two random replies (Bradley-Terry)."""
     prompt, place = draw_request(rng)
     first, second = draw_reply(rng, place), draw_reply(rng, place)
     difference = worth(first, length_bias) - worth(second, length_bias)

@@ -130,9 +130,10 @@ def is_open_ended(source: ProblemSource) -> bool:
     return isinstance(source, SyntheticProblems) and source.family == "replies"
 
 
+# Training, comparison of policies, and selection of checkpoints.
 OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT = "open-ended", "open-ended-held-out", "open-ended-development"
 OPEN_ENDED_SETS = (OPEN_ENDED, HELD_OUT, OPEN_ENDED_DEVELOPMENT)
-DEVELOPMENT = "development"
+DEVELOPMENT = "development"  # chooses sweep candidates and checkpoints
 
 
 def place_of(problems: str) -> str:

@@ -15,11 +15,11 @@ from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.catalogue import RewardName
 from g2d.settings import Name, Section, Steps, key, repeated
 
-# K steps on fresh rollouts, a training on the harvest of pi_K, K rounds of harvest and training, or K stages of one
-# training, each after a harvest.
-Phase = Literal["online", "offline", "rounds", "stages"]
+# K steps on fresh rollouts, a training on the harvest of pi_K, K rounds of harvest and training, K steps of which the
+# last ones are extrapolated, or K stages of one training, each after a harvest.
+Phase = Literal["online", "offline", "rounds", "extrapolated", "stages"]
 
-SELECTED = "selected"
+SELECTED = "selected"  # folder of policies that are copies of the chosen checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Regime:
     settings: type[Section]
     read: Callable[[TrainingJob, Any], Any]
     train: Callable[[TrainingJob], Trained]
-    label: str
+    label: str  # its policies in legends
     card: str  # origin of a policy; template
     message: str  # of its rule; template
     auto_message: str = ""
     unit: str = ""  # of K, unless offline
     methods: Callable[[Any], str] = lambda settings: ""
-    section: str = ""
+    section: str = ""  # instead of entries in `regimes`
 
     @property
     def configured_in(self) -> str:
@@ -60,7 +60,7 @@ class Selects(Section):
 class Entry(Section):
     """Base class of the entries of `regimes`."""
 
-    phase: ClassVar[Phase]
+    phase: ClassVar[Phase]  # unit of K: the entry's updates or rounds, or the warm-up steps before its harvest
 
 
 class OfflineEntry(Entry):
@@ -80,6 +80,7 @@ class OfflineEntry(Entry):
         return 2 * pairable
 
     def on_card(self, group_size: int, budget: int) -> Training:
+        """Workload on a card, with completions of at most `budget` tokens, if offline."""
         return Training(
             budget=budget,
             rows=self.number("per_device_batch_size"),
@@ -217,6 +218,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
         return steps * self.prompts_per_update
 
     def mistakes(self, model: str, n_problems: int, dropout: float) -> Iterator[str]:
+        """Yield conflicts with a model's training set or adapter: key and fix."""
         probed = 0 if self.auto is None else self.auto.prompts
         for name, prompts in (("prompts_per_update", self.prompts_per_update), ("auto.prompts", probed)):
             if prompts > n_problems:

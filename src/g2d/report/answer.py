@@ -29,7 +29,7 @@ from g2d.report.phrases import (
 from g2d.report.styles import policy_of
 
 MOST_SCATTER = 3  # ratio of standard deviations up to which pooled tests keep 5 % (docs/simulations.md)
-At = tuple[str, int, int]
+At = tuple[str, int, int]  # a policy: its label, K, and group size or 0
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Answer:
     model: str
     benchmark: str
     sentences: tuple[str, ...]
-    details: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()  # costs, and the warm-up that stopped automatically
+    notes: tuple[str, ...] = ()  # method
     headline: str = ""
     caveats: tuple[str, ...] = ()
 
@@ -70,7 +70,7 @@ class Difference:
 
     accuracy: float
     distinct: bool
-    evidence: str
+    evidence: str  # for `distinct`
     test: Mapping[Any, Any] | None = None  # its row of `comparisons.csv`
 
     @property
@@ -90,10 +90,10 @@ class _Grid:
         policies = _rows(rows, margins)
         self.benchmark, self.tests = benchmark, _tests(comparisons)
         self.candidates = sorted((row for row in policies if row.at[0] in ("dpo", "g2d")), key=lambda row: row.k)
-        self.none = next((row for row in self.candidates if row.k == 0), None)
+        self.none = next((row for row in self.candidates if row.k == 0), None)  # DPO at K=0
         self.warmed = _most_accurate([row for row in self.candidates if row.k > 0])
         self.bounded = [row for row in self.candidates if row.bound]
-        self.enough = next((row for row in self.bounded if row.bound and row.bound["enough"]), None)
+        self.enough = next((row for row in self.bounded if row.bound and row.bound["enough"]), None)  # the smallest K
         grpo = [row for row in policies if row.at[0] == "grpo"]
         last = max((row.k for row in grpo), default=0)  # not the best of its learning curve
         self.grpo = _most_accurate([row for row in grpo if row.k == last])

@@ -37,7 +37,7 @@ ROLLOUT_COLUMNS = (
 
 @dataclass(frozen=True)
 class Completion:
-    role: str
+    role: str  # chosen, rejected, example (no pair), or the policy's name
     sample: int
     text: Markup
     verdict: str
@@ -45,7 +45,7 @@ class Completion:
     tokens: int
     truncated: bool
     disputed: bool
-    reward: float | None
+    reward: float | None  # by the harvest's reward, if it has one
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Step:
     k: int
     correct: int
     n: int
-    verdicts: str
+    verdicts: str  # such as "5 correct, 3 incorrect"
     completions: tuple[Completion, ...]
 
 
@@ -83,7 +83,7 @@ class Story(Shown):
 class Series:
     model: str
     seed: int
-    variant: str
+    variant: str  # name of the entry, "" for the main grid
     group_size: int | None
     shown: tuple[Story, ...]
 
@@ -92,12 +92,12 @@ class Series:
 class Answered:
     model: str
     benchmark: str
-    policies: tuple[str, ...]
+    policies: tuple[str, ...]  # names on the page
     right: tuple[str, ...]  # one string per problem, with 1 or 0 per policy
     shown: tuple[Shown, ...]
 
 
-At = tuple[str, int, str, int | None]
+At = tuple[str, int, str, int | None]  # model, seed, variant, G of a series
 Browsed = TypeVar("Browsed", Series, Answered)
 
 
@@ -121,6 +121,13 @@ def browse_pairs(
     rollouts: Callable[[HarvestKey], pd.DataFrame],
     problems: Mapping[str, Mapping[str, Problem]],
 ) -> list[Series]:
+    """Return the series of a grid with the problems to show, fewer if the texts exceed `MAX_CHARACTERS`.
+
+    Args:
+        harvests: harvests of the grid, then of its controls.
+        rollouts: rollouts of each harvest, with `ROLLOUT_COLUMNS`.
+        problems: the harvested prompts by model and problem_id.
+    """
     series = []
     for at, keys in series_keys(harvests).items():
         prompts = problems[at[0]]

@@ -180,6 +180,8 @@ def _training(key: PolicyKey, policy: Policy) -> str:
     )
     if key.trained_online and key.start:
         how += f", begun {_warmup(key.start.k, key.start.online, key.start.start)}"
+    if key.last_trained is not None:
+        how += f", extrapolated from K={key.last_trained}"
     if tried := policy.settings.get("selected_from"):
         how += f", the best on development prompts of K={', '.join(map(str, tried))}"
     settings = {**policy.settings.get(key.kind, {}), **policy.settings.get("prompts", {})}

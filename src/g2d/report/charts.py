@@ -19,11 +19,12 @@ from g2d.report.phrases import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
 from g2d.report.vega import HEIGHT, Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
 
-WIDTH = 900
-ROW_HEIGHT = 26
+WIDTH = 900  # pixels of a chart on the page
+ROW_HEIGHT = 26  # pixels, of a bar
 ACCURACY = "accuracy (pass@1)"
 POINT: dict[str, Any] = {"filled": True, "size": 95, "opacity": 1, "stroke": "#1b1f23", "strokeWidth": 0.6}
 
+# A training has the colour of its policies.
 STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind != "base"} | {
     **{f"train_{regime.name}_auto": COLORS[regime.name] for regime in of_phase("online")},
     "calibrate": "#000000",
@@ -35,7 +36,7 @@ STAGE_COLORS = {f"train_{kind}": color for kind, color in COLORS.items() if kind
     "measure_drift": "#117733",
     "draw_replies": "#DDCC77",
 }
-SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")
+SHARES = dict.fromkeys(("accuracy", "ci_low", "ci_high"), ".1%")  # formats
 
 
 def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
@@ -46,6 +47,7 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
     ks = sorted(int(k) for k in trained.loc[of_warmup, "K"].unique()) or [0]
     reach = ks[-1] - ks[0] or 1
     series = list(dict.fromkeys(trained.loc[of_warmup, "series"]))
+    # Marks at the same K are side by side.
     offsets = trained["series"].map({name: 0.007 * (i - (len(series) - 1) / 2) for i, name in enumerate(series)})
     others = list(dict.fromkeys(trained.loc[~of_warmup, "policy"]))
     step = min(0.11, 0.8 / max(1, len(others)))
@@ -80,6 +82,7 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
+    """Return accuracy against device-hours: one point per policy, joined by series in the order of K."""
     rows = drawn(main.dropna(subset=["device_hours"]), styles)
     unit, factor = time_unit(rows["device_hours"].max())
     rows = rows.assign(cost=rows["device_hours"] * factor)
@@ -125,7 +128,7 @@ def against_cost(
         named: rows whose names are drawn; without it, all.
         under: layers below the marks, over the fields `at` and `accuracy`.
     """
-    span = 1.15 * float(rows["cost"].max()) or 1
+    span = 1.15 * float(rows["cost"].max()) or 1  # room for the last name
     low, high = _range(rows)
     rows = side_by_side(rows, span, high - low)
     axis, scale = alt.Axis(grid=False, tickCount=5, format="~s"), alt.Scale(domain=[0, span], nice=False)
@@ -157,6 +160,7 @@ def side_by_side(rows: pd.DataFrame, span: float, height: float) -> pd.DataFrame
     return rows.assign(at=ats)
 
 
+# Places of a name beside its mark, in the order of preference.
 PLACES: tuple[dict[str, Any], ...] = (
     {"align": "left", "dx": 8, "dy": -5},
     {"align": "left", "dx": 8, "dy": 17},
@@ -275,6 +279,10 @@ def differences(comparisons: pd.DataFrame) -> Spec:
 
 
 def gains(decomposition: pd.DataFrame) -> Spec | None:
+    """Return a waterfall per policy from M0's accuracy by finishing, format and reasoning; None without a gain.
+
+    A black line is the policy's accuracy, a dashed line M0's.
+    """
     rows = decomposition.dropna(subset=["gain"])
     if rows.empty:
         return None
@@ -316,11 +324,12 @@ def gains(decomposition: pd.DataFrame) -> Spec | None:
 
 
 def budgets(table: pd.DataFrame, styles: Styles) -> Spec:
+    """Accuracy against the token budget, a line per policy of the main grid; of one colour they differ by shape."""
     rows = table[table["policy"].isin(POLICY_NAMES)]
     by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows))
     series = {name: i - (len(by_line) - 1) / 2 for i, name in enumerate(by_line)}
-    rows = rows.assign(at=rows["budget"] * (1 + 0.01 * rows["series"].map(series)))
+    rows = rows.assign(at=rows["budget"] * (1 + 0.01 * rows["series"].map(series)))  # intervals beside each other
     axis = alt.Axis(values=sorted({int(budget) for budget in rows["budget"]}), grid=False)
     x = alt.X("at:Q", title="token budget", axis=axis, scale=alt.Scale(type="log", base=2, nice=False, padding=12))
     y, channels = _accuracy_axis(rows), series_channels(by_line)

@@ -24,7 +24,7 @@ from g2d.tables.results import Results
 from g2d.tables.runs import runs_table
 
 MISSING = "-"
-MAX_VALUE = 60
+MAX_VALUE = 60  # characters of a setting on the screen
 
 
 def register(subparsers: Any) -> None:

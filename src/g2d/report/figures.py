@@ -13,9 +13,9 @@ import vl_convert
 from g2d.jobs.files import write_text
 from g2d.report.vega import THEME, Spec
 
-WIDTH = 460
+WIDTH = 460  # pixels, of a panel
 OWN_LEGENDS = {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "independent")}
-Panels = Mapping[str, Sequence[Spec]]
+Panels = Mapping[str, Sequence[Spec]]  # model: panels from top to bottom
 
 
 def panels(draw: Callable[..., Spec | None], table: pd.DataFrame, *more: Any) -> Panels:

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from g2d.plain import is_hidden
 
 MAX_CHARACTERS = 8000  # per text; a page has hundreds
-MAX_FORMULA = 2000
+MAX_FORMULA = 2000  # characters; longer ones are no formulas but runaway text
 
 _FORMULA = re.compile(
     r"""

@@ -29,7 +29,7 @@ from g2d.experiment.grid import other_reward
 from g2d.graph import catalogue
 from g2d.markdown import literal, shown
 from g2d.plain import plain
-from g2d.report import charts, drift, summary, training
+from g2d.report import charts, drift, extrapolation, summary, training
 from g2d.report.browsers import PROBLEMS_PER_CONTROL, PROBLEMS_PER_SERIES, QUESTIONS_PER_BENCHMARK, Answered, Series
 from g2d.report.contamination import contamination_sentences
 from g2d.report.looks import CAVEAT
@@ -46,7 +46,7 @@ from g2d.report.win_rates import win_rate_sentences
 from g2d.tables.results import read_by_name
 
 TEMPLATES = Path(__file__).parent / "templates"
-FIRST_ROWS = 12
+FIRST_ROWS = 12  # rows of a long table before it is unfolded
 VEGA_NOTICE = "/* Vega, Vega-Lite, Vega-Embed: (c) University of Washington Interactive Data Lab, BSD-3-Clause. */\n"
 
 
@@ -56,12 +56,12 @@ class Entry:
     title: str
     table: Table
     caption: str = ""  # its HTML is Markup
-    definitions: Mapping[str, Markup] = field(default_factory=dict)
-    href: str = ""
-    charts: Mapping[str, str] = field(default_factory=dict)
+    definitions: Mapping[str, Markup] = field(default_factory=dict)  # columns and values
+    href: str = ""  # the CSV
+    charts: Mapping[str, str] = field(default_factory=dict)  # names of specifications, with titles
 
 
-OF_POLICIES = ("policies", "effect_left", "lost_losses")
+OF_POLICIES = ("policies", "effect_left", "lost_losses")  # parts of the provenance that grow with the grid
 
 
 @dataclass(frozen=True)
@@ -203,13 +203,14 @@ def content_security_policy(scripts: Sequence[str]) -> str:
     )
 
 
-_SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {
+_SECTION_SENTENCES: dict[str, tuple[Any, ...]] = {  # functions and the tables they read
     catalogue.ADVISED: (score_words, "advice_check"),
     catalogue.SWEEP: (sweep_sentences, "sweep"),
     catalogue.POWER: (power_sentences, "power", "variance"),
     catalogue.SYNTHESIS: (synthesis_sentences, "synthesis"),
     catalogue.GAINS: (drift.equal_gain_sentences, "equal_gain"),
     catalogue.TRAINING: (training.saturation_sentences, "saturation"),
+    catalogue.EXTRAPOLATION: (extrapolation.extrapolation_sentences, "extrapolation", "linearity"),
     catalogue.OPEN_ENDED: (win_rate_sentences, "win_rates"),
     catalogue.CONTAMINATION: (contamination_sentences, "contamination"),
 }
@@ -224,6 +225,8 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
     "looks": (["model", "family"], lambda rows, _: look_path(rows)),
     "synthesis": (["reference", "policy", "K"], lambda rows, _: forest(rows)),
     "training": (["model", "measure"], training.course),
+    "extrapolation": (["model", "benchmark"], extrapolation.extrapolated_and_trained),
+    "linearity": (["model"], extrapolation.linear_share),
     "samples": (["model", "benchmark"], charts.pass_at_k),
     "stages": (["model", "benchmark"], lambda rows, _: charts.accuracy_by_stages(rows)),
     "cost": (["model"], lambda rows, _: charts.cost_by_stage(rows)),

@@ -52,6 +52,7 @@ def percent_interval(share: float, low: float, high: float, digits: int = 1) -> 
 
 
 def percent_of(row: Mapping[Any, Any], name: str, bounds: str = "") -> str:
+    """Return "12.3 % [10.1, 14.5]" from a column and its bounds (names begin with `bounds`)."""
     return percent_interval(row[name], *(row[f"{bounds or name}_{side}"] for side in ("low", "high")))
 
 

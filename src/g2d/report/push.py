@@ -1,7 +1,7 @@
 """`g2d push`: upload policies, pairs, rollouts and cards of a results folder to the Hugging Face Hub.
 
 Each policy is a model repository (an adapter, or all weights with M0's tokenizer); all harvests are one data set. Only
-unchanged outputs of finished jobs are uploaded, with cards and M0's name for the Hub.
+unchanged outputs of finished jobs are uploaded, with cards, M0's name for the Hub, and the record of `g2d verify-run`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pandas as pd
 from g2d import __version__
 from g2d.experiment import grid
 from g2d.experiment.keys import HarvestKey, PolicyKey
-from g2d.jobs.digests import MARK, as_recorded, digests_in
+from g2d.jobs.digests import MARK, VERIFIED, as_recorded, digests_in
 from g2d.jobs.files import read_json, read_text
 from g2d.plain import first_line, say
 from g2d.policies.policy import Policy, base_files, read_policy
@@ -46,7 +46,7 @@ AGAIN = "the same command goes on with what is missing"
 @dataclass(frozen=True)
 class Repository:
     id: str
-    kind: str
+    kind: str  # model | dataset
     files: Mapping[str, Path | str]
 
 
@@ -231,8 +231,9 @@ class Push:
     def _dataset(self) -> Repository:
         harvests = [(key, self._m0(key.model), self.results.summaries[key]) for key in self.harvests]
         card = dataset_card(harvests, self.to, self.config.demonstration)
-        drawn = [f"{key.folder}/{name}" for key in self.harvests for name in HARVESTED]
-        return Repository(self.to, "dataset", {CARD: card, **{file: self.folder / file for file in drawn}})
+        files = [f"{key.folder}/{name}" for key in self.harvests for name in HARVESTED]
+        files += [VERIFIED] if (self.folder / VERIFIED).is_file() else []
+        return Repository(self.to, "dataset", {CARD: card, **{file: self.folder / file for file in files}})
 
     def _require_no_place(self, one: Repository) -> None:
         places = [str(place) for place in (Path.home(), self.folder.resolve().parent) if len(place.parts) > 1]

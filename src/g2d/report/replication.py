@@ -56,7 +56,7 @@ def compare_results(a: Path, b: Path) -> list[Difference]:
     settings = other_settings(*(config.identity for config in configs))
     differences = [*_differences("configuration", settings, "asked"), *_software(a, b)]
     other_problems: set[str] = set()
-    answered: dict[str, tuple[pd.Series, pd.Series]] = {}
+    answered: dict[str, tuple[pd.Series, pd.Series]] = {}  # right answers by question
     for kind, name, path in _files(*configs):
         files = a / path, b / path
         if kind == "evaluation" and files[0].stem in other_problems:

@@ -21,7 +21,7 @@ from g2d.report.tables import cells_of
 from g2d.report.vega import Spec, finished, named_scale, tips
 from g2d.tables.results import Results
 
-RUN_HEIGHT = 16
+RUN_HEIGHT = 16  # pixels of a policy's row, for every run
 CAPTION = Markup(
     "Every policy that has been evaluated. Difference: this run minus {first}, in accuracy, paired by question and "
     "seed; its interval holds for all differences of this table at once, and so does p holm."

@@ -19,7 +19,7 @@ from g2d.regimes.catalogue import REGIMES
 
 # Okabe and Ito's colours for colour-blind readers, in the order of the families.
 OKABE_ITO = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
-PALETTE = (*OKABE_ITO, "#332288", "#999933")
+PALETTE = (*OKABE_ITO, "#332288", "#661100", "#999933")  # and three of Paul Tol's
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 2, 2, 2))
 
@@ -30,14 +30,14 @@ SERIES = {"base": "M0", "g2d": "G2D (at K=0: DPO)", "g2d-auto": "G2D auto", "grp
 
 @dataclass(frozen=True)
 class Style:
-    series: str
+    series: str  # name in legends
     color: str
     shape: str
     dash: tuple[int, ...]
     of_warmup: bool  # its K counts steps of the GRPO warm-up
 
 
-Styles = Mapping[tuple[str, int], Style]
+Styles = Mapping[tuple[str, int], Style]  # key: policy, and group size or 0
 
 
 def numbered_style(number: int, series: str, color: str) -> Style:

@@ -21,7 +21,7 @@ from g2d.report.styles import Styles
 from g2d.report.vega import Spec
 
 KEPT = 0.9  # share of an adapter's effect: less is a caveat
-NAMED = 5
+NAMED = 5  # policies in a sentence
 
 
 def panels(
@@ -117,6 +117,7 @@ def zero_caveats(main: pd.DataFrame, ablations: pd.DataFrame) -> tuple[str, ...]
 
 
 def loss_caveats(lost: Mapping[str, int], model: str) -> tuple[str, ...]:
+    """A sentence if losses of a model's trainings were not finite (`lost_losses` of the provenance)."""
     runs = [f"{name.removeprefix(f'{model}/')} ({n} steps)" for name, n in lost.items() if name.startswith(f"{model}/")]
     if not runs:
         return ()

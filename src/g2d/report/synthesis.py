@@ -14,7 +14,7 @@ from g2d.report.styles import OKABE_ITO
 from g2d.report.vega import Spec, dashed_line, finished, named_scale, tips
 from g2d.tables.synthesis import OVER_MODELS, STUDY
 
-ROW_HEIGHT = 24
+ROW_HEIGHT = 24  # pixels
 _STUDY, _POOLED, _PREDICTED = "one study, 95 % interval", "pooled, 95 % interval", "another study, 95 % prediction"
 
 

@@ -20,7 +20,7 @@ from g2d.report.markup import cut, plain
 from g2d.report.styles import names
 
 MAX_ROWS = 2000  # a phone sorts this many without a pause
-MAX_CELL = 2000
+MAX_CELL = 2000  # characters of a text; the CSV has the rest
 MISSING = "–"
 
 
@@ -36,7 +36,7 @@ class Table:
     numeric: tuple[bool, ...]
     rows: tuple[tuple[Cell, ...], ...]
     constant: tuple[tuple[str, Markup], ...]  # columns with the same value in all rows, shown once
-    n_rows: int
+    n_rows: int  # rows of the file; the first `MAX_ROWS` are shown
 
 
 def cells_of(frame: pd.DataFrame) -> Table:
@@ -116,6 +116,7 @@ def qualifiers(frame: pd.DataFrame) -> dict[str, tuple[str, ...]]:
 
 
 def decimals(values: pd.Series) -> int:
+    """Return the decimals of a column: three significant digits of its largest value, none for whole numbers."""
     present = values.dropna().astype(float)
     if present.empty or (present % 1 == 0).all():
         return 0

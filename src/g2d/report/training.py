@@ -14,7 +14,7 @@ from g2d.report.phrases import NBSP, percent, percent_of, these_weights
 from g2d.report.styles import Styles, legend, styles_of
 from g2d.report.vega import Spec, finished, series_channels, tips
 
-HEIGHT = 200
+HEIGHT = 200  # pixels: one of several
 
 
 def course(training: pd.DataFrame, styles: Styles) -> Spec:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from g2d.report.styles import Style
 
-HEIGHT = 320
+HEIGHT = 320  # pixels
 
 THEME: dict[str, Any] = {
     "font": "system-ui, sans-serif",
@@ -35,6 +35,7 @@ def named_scale(names: Iterable[str], values: Sequence[Any]) -> alt.Scale:
 
 
 def series_channels(styles: Mapping[str, Style], dash: bool = True) -> dict[str, Any]:
+    """Return colour, shape and dash of each series, with one legend for all three."""
     ranges: dict[str, tuple[Any, list[Any]]] = {
         "color": (alt.Color, [style.color for style in styles.values()]),
         "shape": (alt.Shape, [style.shape for style in styles.values()]),

@@ -37,7 +37,7 @@ RewardName = Annotated[
 
 _SETTINGS: TypeAdapter[Any] = TypeAdapter(AnyReward)
 
-TRUTH = MathVerify(reward="math_verify")
+TRUTH = MathVerify(reward="math_verify")  # the default
 
 
 class ByKind(Section):
@@ -58,7 +58,6 @@ def reward_of(settings: Section) -> tuple[Reward, Section]:
 
 
 def with_current_name(values: dict[str, Any]) -> dict[str, Any]:
-    """Replace `plugin`, the former name of a package's rewards."""
     return values | {"reward": "python"} if values.get("reward") == PLUGIN else values
 
 
@@ -73,7 +72,7 @@ def is_scalar(settings: Section) -> bool:
     return any(not reward_of(part)[0].binary for part in parts(settings))
 
 
-ADDED = ("version", "content")
+ADDED = ("version", "content")  # keys that `reward_params` adds
 
 
 def reward_params(settings: Section) -> dict[str, Any]:

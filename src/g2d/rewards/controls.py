@@ -79,14 +79,14 @@ def _by_majority(settings: Majority, attempts: Sequence[Attempt], context: Conte
     equal = {pair for pair, judgement in zip(pairs, judgements, strict=True) if judgement.verdict == "correct"}
     judged: dict[tuple[str, int], Judgement] = {}
     for group, different in zip(groups, answers, strict=True):
-        stands_for: dict[str, str] = {}
+        stands_for: dict[str, str] = {}  # each answer's first equal one
         for answer in different:
             if (answer, answer) in equal:
                 earlier = (first for first in dict.fromkeys(stands_for.values()) if (first, answer) in equal)
                 stands_for[answer] = next(earlier, answer)
         votes = [stands_for.get(_answer(attempt) or "") for attempt in group]
         counts = Counter(vote for vote in votes if vote is not None)
-        winner = max(counts, key=counts.__getitem__, default=None)
+        winner = max(counts, key=counts.__getitem__, default=None)  # the first in a tie
         details = {"majority": winner, "votes": counts[winner or ""]}
         for attempt, vote in zip(group, votes, strict=True):
             won = vote is not None and vote == winner

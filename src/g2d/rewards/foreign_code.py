@@ -21,6 +21,7 @@ class LateError(BaseException):
 
 @contextmanager
 def deadline(seconds: float | None) -> Iterator[None]:
+    """Raise a LateError after `seconds`."""
     if seconds is None or threading.current_thread() is not threading.main_thread():
         yield
         return

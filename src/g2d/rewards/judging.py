@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 LARGEST = 1e18  # squares of larger numbers overflow in float32
-GROUPS_AT_ONCE = 32
+GROUPS_AT_ONCE = 32  # per call of a reward with a time limit
 
 
 def judge(settings: Section, attempts: Sequence[Attempt], context: Context) -> list[Judgement]:
@@ -109,7 +109,7 @@ def _checked(judgement: Judgement, binary: bool) -> Judgement:
         number = float(judgement.reward)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not abs(number) <= LARGEST:
+    if not abs(number) <= LARGEST:  # or NaN
         return Judgement(None, "not_finite", details)
     if binary and number not in (0, 1):
         raise RuntimeError(f"a binary reward gave {number}: say binary=False, or give 0 or 1")

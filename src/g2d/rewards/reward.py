@@ -25,8 +25,8 @@ class Attempt:
     """One completion of a problem. Its text is never executed or rendered."""
 
     problem: Problem
-    group: str
-    sample: int
+    group: str  # `group_name`
+    sample: int  # within the group
     text: str
     verified: Verified
 
@@ -41,7 +41,7 @@ class Judgement:
 @dataclass(frozen=True, slots=True)
 class Context:
     verifier: Verifier
-    seed: int
+    seed: int  # seed of the run
     stream: str  # "training" or "harvest"
 
     def uniform(self, attempt: Attempt) -> float:
@@ -58,7 +58,7 @@ class Reward:
     judgements of a group must only depend on that group, the settings and the context.
     """
 
-    name: str
+    name: str  # used in the configuration and in tables
     version: int  # raise it when results change: trainings with the reward run again
     settings: type[Section]
     score: Callable[[Any, Sequence[Attempt], Context], Sequence[Judgement]]

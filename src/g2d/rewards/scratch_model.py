@@ -21,10 +21,10 @@ from g2d.settings import Section, Seed, key
 
 FOLDER = "results/reward-models"
 TRAINED_WITH = {"seed", "steps", "length_bias"}
-OPTIONS = {"seed": int, "length_bias": float}
+OPTIONS = {"seed": int, "length_bias": float}  # command-line options
 
 POSITIONS = 256
-BATCH_SIZE = 32
+BATCH_SIZE = 32  # preferences
 HIDDEN_SIZE = 32
 LEARNING_RATE = 1e-3
 WORD = r"[A-Za-z]+|\d|[^\sA-Za-z\d]"

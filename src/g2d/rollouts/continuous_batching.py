@@ -18,7 +18,7 @@ from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rows import SLIDING, Rows, attends_by_row, kinds_of_layers
 from g2d.rollouts.sampling import has_large_vocabulary
 
-Sample = tuple[int, int]
+Sample = tuple[int, int]  # (index of the prompt, number of the sample)
 
 SHARE = 8  # refill when 1/SHARE of the rows are free: reading prompts takes about as long as a step
 PREFIX = 32  # shortest common prefix, in tokens, that is read once
@@ -105,7 +105,6 @@ class ContinuousBatch:
         self.rows.join(suffixes, rows, which, uniforms)
 
     def _close(self, rows: torch.Tensor) -> None:
-        """Remove rows; the last remaining rows fill the gaps."""
         stays = torch.ones_like(self.rows.free)
         stays[rows] = False
         n = int(stays.sum())

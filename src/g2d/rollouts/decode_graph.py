@@ -13,7 +13,7 @@ import torch
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rows import Rows
 
-Step = Callable[[int], None]
+Step = Callable[[int], None]  # function of the number of columns
 
 
 def bucket(columns: int) -> int:
@@ -58,10 +58,11 @@ class FixedRows:
         self._take: Callable[[Step, int], None] | None = None
 
     def rows(self, model: Any, decoding: Decoding, end_ids: Collection[int], n: int, columns: int) -> Rows:
+        """Return at least `n` free rows with at least `columns` columns, reusing the last call's rows if possible."""
         wanted = (model, decoding.max_completion_length, decoding.temperature, decoding.top_p, frozenset(end_ids))
         rows = self._rows
         if rows is None or self._made_for != wanted or len(rows) < n or rows.cache.columns < columns:
-            rows = self._rows = self._take = None
+            rows = self._rows = self._take = None  # free their memory before allocating new rows
             rows = self._rows = Rows(model, decoding, end_ids, n, bucket(columns))
             self._take, self._made_for = self._make(), wanted
         rows.free.fill_(True)

@@ -17,7 +17,7 @@ class Decoding:
     samples_per_prompt: int
     temperature: float
     top_p: float
-    max_completion_length: int
+    max_completion_length: int  # tokens
     batch_size: int  # completions that transformers generates together
     seed: int
     token_budgets: tuple[int, ...] = ()  # also return the text of the first b tokens, for each b
@@ -41,7 +41,7 @@ class Completion:
     token_ids: tuple[int, ...] | None = None
 
 
-Drawn = tuple[list[int], FinishReason]
+Drawn = tuple[list[int], FinishReason]  # (tokens of a completion, reason why it ended)
 
 
 class Engine(Protocol):

@@ -41,6 +41,7 @@ class SharedEngine(RemoteEngine):
 
     def connect(self) -> None:
         """Wait for a connection; raises a RuntimeError if the process cannot be started."""
+        # The engine process prints to this job's log.
         connected = connect(__name__, socket_of(self._run), self._run, self._settings.keep_alive)
         self.connection, (self.host, log) = connected
         self.died = (
@@ -73,7 +74,7 @@ class SharedEngineServer(EngineServer):
         self._socket = socket
         self._keep_alive = keep_alive
         self._lock = lock
-        self._scratch = tempfile.TemporaryDirectory(prefix="g2d-engine-", ignore_cleanup_errors=True)
+        self._scratch = tempfile.TemporaryDirectory(prefix="g2d-engine-", ignore_cleanup_errors=True)  # merged weights
         name_scratch(lock, self._scratch.name)
         tempfile.tempdir = self._scratch.name
         self._listener = listen(socket)
@@ -89,7 +90,7 @@ class SharedEngineServer(EngineServer):
                 continue
             with self._guard:
                 self._idle_since = None
-            with suppress(EOFError, ConnectionError), connection:
+            with suppress(EOFError, ConnectionError), connection:  # the job has finished or died
                 connection.send((os.getpid(), str(Path("/proc/self/fd/2").readlink())))
                 self.answer(connection)
                 self.leave()  # a retry starts a new process

@@ -29,7 +29,7 @@ def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
         margin: smallest difference between a prompt's best and worst scalar reward; None: above 0.
     """
     open_ended = is_open_ended(rollouts)
-    if open_ended.any() and not open_ended.all():
+    if open_ended.any() and not open_ended.all():  # a mixed batch: label each kind by its reward
         verifiable = labels(rollouts[~open_ended])
         return labels(rollouts[open_ended], margin).reindex(rollouts.index).where(open_ended, verifiable)
     reward = rollouts["reward"]

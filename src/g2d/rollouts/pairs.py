@@ -31,7 +31,7 @@ class PairTokens(TypedDict, total=False):
     prompt_ids: list[int]
     chosen_ids: list[int]
     rejected_ids: list[int]
-    tokenizer_sha256: str
+    tokenizer_sha256: str  # as in `Rollout`
 
 
 class Pair(PairTokens):
@@ -67,7 +67,7 @@ def build_pairs(
         truncated_chosen, margin: as in the section `pairs`.
     """
     require_known_problems(rollouts, problems)
-    drawn: dict[str, dict[int, Any]] = defaultdict(dict)
+    drawn: dict[str, dict[int, Any]] = defaultdict(dict)  # by problem_id and sample
     counts = rollouts.dropna(subset="reward").groupby("problem_id").size()
     labelled = rollouts.assign(label=labels(rollouts, margin)).dropna(subset="label").sort_values("sample")
     for row in labelled.to_dict("records"):
@@ -118,6 +118,7 @@ def build_pairs(
 
 
 def require_known_problems(rollouts: pd.DataFrame, problems: Sequence[Problem]) -> None:
+    """Raise a ValueError if a rollout belongs to none of these problems."""
     if unknown := sorted(set(rollouts["problem_id"]) - {problem.problem_id for problem in problems}):
         raise ValueError(f"rollouts of {unknown[0]!r}, which is not among the {len(problems)} problems given")
 

@@ -65,7 +65,7 @@ class EngineServer:
     def __init__(self, name: str = "") -> None:
         self.engine: VllmEngine | None = None
         self._name = name
-        self._billed = 0.0
+        self._billed = 0.0  # CPU seconds already reported
 
     def open(self, policy: Policy, settings: EngineSettings, keywords: dict[str, Any]) -> None:
         from g2d.rollouts.vllm_engine import VllmEngine

@@ -31,7 +31,7 @@ class Rollout:
     level: int | None
     reference_answer: str | None  # None for an open-ended problem
     sample: int  # 0 .. G'-1 within the prompt
-    prompt_text: str
+    prompt_text: str  # exact text given to the policy, with the chat template
     completion_text: str
     token_count: int
     finish_reason: FinishReason
@@ -40,23 +40,23 @@ class Rollout:
     extracted_answer: str | None
     disputed: bool  # the verifier's second opinion contradicts the verdict
     engine: str
-    temperature: float
+    temperature: float  # 0 means greedy
     seed: int
     policy_id: str
     budget_verdicts: str | None = None  # JSON: token budget -> verdict on the completion cut there
     reward_status: str | None = None  # `g2d.rewards.reward.Status`; absent with the default reward
-    reward_details: str | None = None
+    reward_details: str | None = None  # JSON of `Judgement.details`; absent with the default reward
     # Absent unless used for training, and from files of 0.1.0 (`g2d.rollouts.tokens`).
     prompt_ids: tuple[int, ...] | None = None
     completion_ids: tuple[int, ...] | None = None  # including the token that ended the completion
     tokenizer_sha256: str | None = None  # see `g2d.policies.policy.tokenizer_sha256`
-    cluster: str | None = None
+    cluster: str | None = None  # `Problem.cluster`; absent without clusters
 
 
 COLUMNS = tuple(field.name for field in fields(Rollout))
 BUDGET_VERDICTS = "budget_verdicts"  # set by evaluations; otherwise null, and absent from the oldest files
 OF_REWARDS = ("reward_status", "reward_details")
-IDS = ("prompt_ids", "completion_ids")
+IDS = ("prompt_ids", "completion_ids")  # lists of int32
 OF_TOKENS = (*IDS, "tokenizer_sha256")
 CLUSTER = "cluster"
 LEFT_OUT = (*OF_REWARDS, *OF_TOKENS, CLUSTER)  # omitted from files if empty

@@ -94,8 +94,8 @@ class RowCache(Cache):
     def __init__(self, columns: int, by_row: bool = False) -> None:
         self.columns, self.width, self.by_row = columns, 1, by_row
         nowhere = torch.empty(0, dtype=torch.long)
-        self.places = (nowhere, nowhere)
-        self.prefix: DynamicCache | None = None
+        self.places = (nowhere, nowhere)  # rows and columns that the step writes
+        self.prefix: DynamicCache | None = None  # a cache with one row
         self.parts: list[RowLayer] = []
         super().__init__(layers=self.parts)
 
@@ -133,6 +133,7 @@ class RowCache(Cache):
         return RowLayer(self, keys, values, prefix)
 
     def keep(self, rows: torch.Tensor) -> None:
+        """Keep some of the rows, in place: `rows[i]` becomes row i."""
         moving = (rows != torch.arange(len(rows), device=rows.device)).nonzero().flatten()
         for part in self.parts:
             for states in (part.keys, part.values):
@@ -168,8 +169,8 @@ class Rows:
         # The last column is for free rows, which keep sampling without advancing.
         self.tokens = zeros(rows, budget + 1)
         self.uniforms = zeros(rows, budget + 1, dtype=torch.float64)
-        self.counts = zeros(rows)
-        self.lengths = zeros(rows) + 1
+        self.counts = zeros(rows)  # tokens sampled
+        self.lengths = zeros(rows) + 1  # tokens of the prompt and sampled tokens
         self.latest = zeros(rows)  # last sampled token, not read yet
         self.by_row = attends_by_row(model) and (len(prefix) > 0 or shares_keys(model))
         self.cache = RowCache(columns, self.by_row)

@@ -13,7 +13,7 @@ import torch
 from g2d.rollouts.engine import Decoding
 
 LARGE = 4096  # vocabulary from which the cost per column matters; g2d's models have fewer than 300 words
-AT_ONCE = 2**19
+AT_ONCE = 2**19  # probabilities per part, on a CPU
 BLOCK = 256  # words whose probabilities are summed before the search
 
 
@@ -71,6 +71,7 @@ def _chosen(masses: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor,
         masses: (rows, columns), float64.
     """
     cumulative = masses.cumsum(dim=-1)
+    # The uniform number is below 1, so the target is below the total mass and a token is found.
     targets = uniforms.unsqueeze(-1) * cumulative[:, -1:]
     chosen = torch.searchsorted(cumulative, targets, right=True)
     mass = masses.gather(-1, chosen)

@@ -28,7 +28,7 @@ from g2d.rollouts.settings import EngineSettings
 
 class SubprocessEngine(RemoteEngine):
     def __init__(self, policy: Policy, settings: EngineSettings, **keywords: Any) -> None:
-        self._charged = 0.0
+        self._charged = 0.0  # CPU seconds
         ours, its = socket.socketpair()
         command = [sys.executable, "-m", __name__, name_of(os.getpid()), str(its.fileno())]
         self._process = subprocess.Popen(command, env=_environment(), pass_fds=[its.fileno()])

@@ -76,7 +76,7 @@ class TransformersEngine(ModelEngine):
         """Sample one completion per tokenized prompt, for a trainer, with the end of the turn; random numbers depend on
         names.
         """
-        first_of = {tuple(prompt): i for i, prompt in enumerate(prompts)}
+        first_of = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read equal prompts once
         samples = [(first_of[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
         drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[1]], 0), samples)
         return [drawn[sample] for sample in samples]
@@ -104,7 +104,7 @@ class TransformersEngine(ModelEngine):
                 )
                 generated = self.model.generate(
                     **encoded.to(self.model.device),
-                    do_sample=False,
+                    do_sample=False,  # the processor leaves one candidate
                     logits_processor=[partial(only_the_chosen, uniforms=uniforms, width=width, decoding=decoding)],
                     max_new_tokens=decoding.max_completion_length,
                     eos_token_id=sorted(self.end_ids),

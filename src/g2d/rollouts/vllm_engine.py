@@ -27,8 +27,8 @@ from g2d.rollouts.weights_check import PREFIXES, candidates, fixed_texts, requir
 
 CONTEXT_STEP = 256  # tokens; the context is rounded up to avoid restarts
 SEQUENCES = 256  # concurrent sequences that vLLM prepares for by default
-CPU_BATCH = 8192
-CPU_BLOCK = 128
+CPU_BATCH = 8192  # prompt tokens per step on a CPU
+CPU_BLOCK = 128  # tokens per cache block of vLLM on a CPU
 MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's default is most of the machine's memory
 
 
@@ -276,7 +276,7 @@ def cpu_cache_bytes(base: str | Path, sequences: int, context: int) -> int:
         heads = config["num_attention_heads"]
         width = config.get("head_dim") or config["hidden_size"] // heads
         layers, heads = config["num_hidden_layers"], config.get("num_key_value_heads") or heads
-    except KeyError:
+    except KeyError:  # a configuration with other names
         return MOST_CPU_CACHE
     blocks = sequences * -(-context // CPU_BLOCK) + 1  # vLLM uses the first block itself
     return int(min(MOST_CPU_CACHE, blocks * CPU_BLOCK * 2 * layers * heads * width * 4))

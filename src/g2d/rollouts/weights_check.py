@@ -39,8 +39,8 @@ BOUNDS = {"float32": 1e-3, "bfloat16": 0.15}  # nats per token
 MISSING, ERRORS = 0.75, 4  # share of an adapter's effect; standard errors
 LONGEST = 96  # tokens, so that the texts fit a small context
 PREFIXES = 8  # of each text; vLLM allows 20 scored tokens, so at most 16
-ROWS = 64
-MEMORY = Path(".snakemake/g2d_scores.json")
+ROWS = 64  # rows of a layer that `require_adapter` compares
+MEMORY = Path(".snakemake/g2d_scores.json")  # a cache of references
 
 
 class WrongWeightsError(RuntimeError):
@@ -48,6 +48,8 @@ class WrongWeightsError(RuntimeError):
 
 
 class Reference(NamedTuple):
+    """Log-probabilities of the fixed texts, as `log_probabilities` returns them."""
+
     policy: list[list[float]]
     base: list[list[float]] | None  # without the adapter; None if the policy has none
     dtype: str
@@ -115,6 +117,7 @@ def require_policy(engine: Any, policy: Policy, texts: Sequence[Sequence[int]]) 
 
 
 def require_same(name: str, engine: Any, scores: Sequence[Sequence[float]], reference: Reference) -> None:
+    """Raise a WrongWeightsError if an engine's scores differ from the reference by more than rounding does."""
     import numpy as np
 
     expected = np.array(reference.policy)

@@ -54,7 +54,7 @@ class Section(BaseModel):
     @field_validator("*", mode="after")
     @classmethod
     def _check_size(cls, value: Any) -> Any:
-        for item in _items(value):
+        for item in _items(value):  # numbers that YAML read as text
             if isinstance(item, (int, float)) and abs(item) > LARGEST:
                 raise ValueError(_too_large(item))
         return value
@@ -146,6 +146,6 @@ def key(
 # File names are limited to 255 bytes.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Steps = Annotated[int, Field(ge=0)]
-Rows = Annotated[int, Field(ge=1)] | Literal["auto"]
+Rows = Annotated[int, Field(ge=1)] | Literal["auto"]  # rows per pass
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]

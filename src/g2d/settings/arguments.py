@@ -9,6 +9,7 @@ from typing import Any
 
 
 def at_least(low: int, kind: type[int] | type[float] = float, *, above: bool = False) -> Callable[[str], Any]:
+    """Return an argparse type for a finite number that is at least `low`, or above it."""
 
     def convert(text: str) -> Any:
         try:

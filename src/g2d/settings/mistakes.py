@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from g2d.settings import MistakeInKeyError, Section, is_list
 
-DISCRIMINATORS = ("source", "regime", "reward")
+DISCRIMINATORS = ("source", "regime", "reward")  # select the type of a section
 
 
 def changed(where: str, common: Any, own: Mapping[str, Any]) -> Any:

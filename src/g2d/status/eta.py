@@ -20,7 +20,7 @@ class Eta:
     device_hours: tuple[Line, ...]  # a line per stage
     device: Device
     seconds: float | None  # until all is done, with as many parallel jobs as now
-    at_once: int
+    at_once: int  # running jobs
     not_counted: tuple[str, ...]  # stages without measurements
 
 

@@ -14,6 +14,7 @@ COLUMNS: tuple[State, ...] = ("finished", "running", *TROUBLE, "waiting")
 
 
 def screen(snapshot: Snapshot, width: int, height: int) -> str:
+    """Return at most `height` lines of `width` characters; the most urgent come first."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.now))
     done = f"{snapshot.counts['finished']} of {len(snapshot.states)} jobs finished"
     table = [f"{snapshot.title}: {done} ({at}, {plain(str(snapshot.results))})", *_table(snapshot)]

@@ -21,7 +21,7 @@ from g2d.plain import plain
 from g2d.status.eta import Eta, eta
 from g2d.status.states import STATES, TROUBLE, JobState, Records, State, job_states
 
-TAIL = 8192
+TAIL = 8192  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Spent:
     gpu: float
     cpu: float  # a machine without a GPU counts as one device
     unknown: float  # attempts without a recorded device
-    in_vain: float
+    in_vain: float  # wasted, among these
 
 
 def spent(attempts: Sequence[Attempt]) -> Spent:
@@ -47,14 +47,14 @@ def spent(attempts: Sequence[Attempt]) -> Spent:
 class Snapshot:
     results: Path
     title: str
-    now: float
+    now: float  # seconds since the epoch
     states: Sequence[JobState]
     spent: Spent
     eta: Eta
     is_locked: bool  # a running or killed Snakemake has the lock
     price: Price | None  # price of a device-hour
     looks: Sequence[str]  # lines on the next interim analysis
-    unreadable: Sequence[str]
+    unreadable: Sequence[str]  # records, with the reason
 
     @property
     def counts(self) -> Counter[State]:

@@ -37,7 +37,7 @@ class Recorded:
 @dataclass(slots=True)
 class Records:
     folder: Path
-    unreadable: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)  # error messages
     _over: dict[str, Recorded] = field(default_factory=dict)
 
     def read(self) -> dict[tuple[str, str], list[Recorded]]:
@@ -48,7 +48,7 @@ class Records:
             if recorded is None:
                 try:
                     recorded = Recorded(path, read_attempt(path))
-                except FileNotFoundError:
+                except FileNotFoundError:  # deleted in the meantime
                     continue
                 except (OSError, ValueError) as error:
                     self.unreadable.append(str(error))

@@ -38,7 +38,7 @@ def candidate_table(tried: Sequence[tuple[Candidate, PolicyKey]], answers: Seque
         row = accuracy_row({key: candidate_answers}, {}, DEVELOPMENT)
         row |= {"swept": candidate.swept, "K": candidate.k, "seed": key.seed, "settings": settings}
         rows.append(row | {"chosen": False, "edge": None})
-    place = int(np.argmax([row["accuracy"] for row in rows]))
+    place = int(np.argmax([row["accuracy"] for row in rows]))  # the first of equal ones
     rows[place] |= {"chosen": True, "edge": edge_of(tried[place][0], [candidate for candidate, _ in tried])}
     return frame(rows, SWEEP_COLUMNS)
 
@@ -62,6 +62,7 @@ def best(table: pd.DataFrame) -> int:
 
 
 def edge_of(chosen: Candidate, tried: Sequence[Candidate]) -> str | None:
+    """Name the chosen values that are the smallest or the largest tried; None without any."""
     edges = []
     for name, value in chosen.values:
         others = {dict(candidate.values)[name] for candidate in tried}

@@ -115,12 +115,14 @@ def _totals(costs: Sequence[Cost]) -> dict[str, float]:
 
 
 def gpu_energy_kwh(costs: Sequence[Cost]) -> float | None:
+    """Energy that the GPUs of jobs report; None without a GPU, or if one reports nothing."""
     joules = [cost.gpu_energy_j for cost in costs if cost.device != "cpu"]
     reported = [energy for energy in joules if energy is not None]
     return math.fsum(reported) / 3.6e6 if reported and len(reported) == len(joules) else None
 
 
 def money(costs: Sequence[Cost], price: Price | None) -> float | None:
+    """Cost of jobs at the prices of their devices; None if a price is missing."""
     rates = [price.per_hour(cost.device) if price else None for cost in costs]
     amounts = [cost.device_s / 3600 * rate for cost, rate in zip(costs, rates, strict=True) if rate is not None]
     return math.fsum(amounts) if price and len(amounts) == len(costs) else None
@@ -150,6 +152,7 @@ def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
 
 
 def costs_of(key: PolicyKey, records: Sequence[Cost], spent: Mapping[str, float], config: Config) -> dict[str, float]:
+    """Cost of a policy on each axis, from the jobs that made it and `spent_on`; NaN or missing if unknown."""
     return {
         **_axes(records, config.price_per_device_hour),
         **{axis: spent[axis] for axis in ("tokens_generated", "updates")},
@@ -252,7 +255,7 @@ def spent_on(
     # A chain of K has a folder per K, and the last one has the whole log; each round begins a new log.
     trainings: dict[Path, tuple[Arm | None, Path]] = {}
     for record in records:
-        if record.stage.startswith("train_"):
+        if record.stage.startswith("train_") and record.stage != "train_extrapolated":  # that has no steps
             folder = Path(record.job).parent
             arm = arms(config, key.model).get("/".join(folder.parts[3:-2]))
             trainings[folder if arm and arm.phase == "rounds" else folder.parent] = (arm, folder)

@@ -45,14 +45,17 @@ def planned(config: Config) -> dict[str, Any]:
     return {"primary": primary(config), "seeds": list(config.seeds), "settings_sha256": json_sha256(settings)}
 
 
-def write_plan(config: Config, results: str | Path = "results") -> None:
-    """Write `plan.json`: a changed configuration replaces the plan until a trained policy has been evaluated, then adds
-    an entry.
+def write_plan(config: Config, results: str | Path = "results", evaluations: int | None = None) -> None:
+    """Write `plan.json`: a changed configuration replaces the plan until a trained policy has been evaluated, and then
+    adds an entry.
+
+    Args:
+        evaluations: finished evaluations of trained policies, if they are not in the folder but in a storage.
     """
     entries, plan = read_plan(results), planned(config)
     if entries and entries[-1]["plan"] == plan:
         return
-    evaluations = _finished_evaluations(results)
+    evaluations = _finished_evaluations(results) if evaluations is None else evaluations
     entry = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "evaluations": evaluations, "plan": plan}
     kept = entries if evaluations else []
     write_json(Path(results, PLAN), {"entries": [*kept, entry | {"sha256": json_sha256(entry)}]})

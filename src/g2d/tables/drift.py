@@ -9,6 +9,7 @@ import numpy as np
 
 from g2d.analysis.equal_gain import at_equal_gain
 from g2d.analysis.statistics import mean_interval
+from g2d.experiment.keys import PolicyKey
 from g2d.tables.evaluations import BY_BENCHMARK, Evaluations, by_grid, by_policy, clusters_of, crossed, m0_of, row_of
 from g2d.tables.frames import Rows, columns, estimate, table_of
 
@@ -45,12 +46,14 @@ def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
     """A row per model and benchmark: divergence of online policies relative to policies trained on harvests, at equal
     gain.
 
-    Selected checkpoints are left out because they are copies, rounds because they are both, and policies that answer as
-    M0 does.
+    Selected checkpoints are left out because they are copies, rounds because they are both, extrapolated policies
+    because they are neither, and policies that answer as M0 does.
     """
-    grouped, measured = (
-        by_policy(answers, keep=lambda key: not (key.selected or key.in_rounds)) for answers in (evaluations, drifted)
-    )
+
+    def keep(key: PolicyKey) -> bool:
+        return not (key.selected or key.in_rounds or key.kind == "extrapolated")
+
+    grouped, measured = (by_policy(answers, keep) for answers in (evaluations, drifted))
     for (model, benchmark), rows in by_grid(measured).items():
         base = grouped[m0_of(rows[0])]
         by_seed = {at: crossed(measured[at], benchmark, "kl") for at in rows}

@@ -14,8 +14,8 @@ from g2d.rollouts.rollout import CLUSTER
 from g2d.tables.frames import interval
 
 Evaluations = Mapping[tuple[PolicyKey, str], pd.DataFrame]  # (policy, benchmark): rows as in `Rollout`
-Row = tuple[PolicyKey, str]
-Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]
+Row = tuple[PolicyKey, str]  # a policy over its seeds (`PolicyKey.over_seeds`), on a benchmark
+Grouped = Mapping[Row, Mapping[PolicyKey, pd.DataFrame]]  # answers by seed
 
 # Columns that identify a row of most tables (`named`), in two orders.
 ROW = "model policy K group_size benchmark"
@@ -25,6 +25,7 @@ BY_BENCHMARK = "model benchmark policy K group_size"
 def by_policy(
     evaluations: Evaluations, keep: Callable[[PolicyKey], bool] = lambda key: True
 ) -> dict[Row, dict[PolicyKey, pd.DataFrame]]:
+    """Group the answers of the policies to keep by row, in `grid_order`, and inside by ascending seed."""
     grouped: dict[Row, dict[PolicyKey, pd.DataFrame]] = {}
     for (key, benchmark), answers in evaluations.items():
         if keep(key):
@@ -65,14 +66,17 @@ def named(seeds: Iterable[PolicyKey], benchmark: str) -> dict[str, Any]:
 
 
 def row_of(seeds: Iterable[PolicyKey], benchmark: str, values: np.ndarray) -> dict[str, Any]:
+    """Return the cells of `named` and the shape of the policy's values, (n_seeds, n_problems)."""
     return named(seeds, benchmark) | {"n_seeds": values.shape[0], "n_problems": values.shape[1]}
 
 
 def share(values: np.ndarray, name: str = "accuracy", clusters: np.ndarray | None = None) -> dict[str, float | None]:
+    """Return the cells of a share of right answers, (n_seeds, n_problems), and of its 95 % interval."""
     return {name: float(values.mean(axis=1).mean())} | interval("ci", accuracy_interval(values, clusters))
 
 
 def clusters_of(by_key: Mapping[PolicyKey, pd.DataFrame]) -> np.ndarray | None:
+    """Return the cluster of each problem, in the order of `crossed`; None if the benchmark has none."""
     answers = next(iter(by_key.values()))
     return answers.groupby("problem_id", sort=True)[CLUSTER].first().to_numpy() if CLUSTER in answers else None
 

@@ -29,7 +29,7 @@ from g2d.tables.evaluations import (
 )
 from g2d.tables.frames import Rows, columns, table_of
 
-Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]
+Family = tuple[str, list[tuple[PolicyKey, PolicyKey]]]  # its name, and pairs (policy, reference)
 
 # Names of families by the role of their policies; M0 and GRPO before its last K have none.
 CALLED = {
@@ -63,7 +63,6 @@ def comparison_table(evaluations: Evaluations) -> Rows:
 
 @table_of(MARGIN_COLUMNS)
 def margin_table(evaluations: Evaluations, margin: float) -> Rows:
-    """A row per K and G of DPO: the bound on how much worse it is than the best other K (`margins.Margin`)."""
     grouped = by_policy(evaluations, keep=lambda key: key.role == "dpo")
     for (_, benchmark), rows in by_grid(grouped).items():
         differences = Paired(grouped, rows).differences

@@ -19,7 +19,7 @@ from g2d.jobs.files import atomic, read_lines
 
 Rows = Iterator[dict[Any, Any]]
 P = ParamSpec("P")
-Columns = Mapping[str, str]
+Columns = Mapping[str, str]  # type by name, in the order of the file
 
 
 # Types of columns, the same in every table; all others are numbers or null. Int64 is a whole number or null.
@@ -75,6 +75,7 @@ def table_of(
 
 
 def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not None, or None without any."""
     numbers = [value for value in values if value is not None]
     return float(np.mean(numbers)) if numbers else None
 

@@ -20,7 +20,7 @@ from g2d.tables.evaluations import Evaluations
 from g2d.tables.frames import Rows, columns, interval, mean, table_of
 
 CORRELATED_METRICS = ("pairability", "entropy", "mid_band")
-HARVEST_METRICS = {
+HARVEST_METRICS = {  # column: attribute of Informativeness
     **{"harvest_pass_at_1": "pass_at_1", "pairability": "pairability", "n_pairs": "n_pairable"},
     **{name: name for name in ("entropy", "mid_band", "entropy_corrected", "mid_band_corrected")},
     **{name: name for name in ("format_compliance", "truncated_share", "n_chosen_truncated", "n_rejected_truncated")},

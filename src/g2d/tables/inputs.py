@@ -63,21 +63,25 @@ class Inputs:
         threads: workers of the verifier.
     """
 
+    # Keys: a policy.
     records = _Part(read_policy)
     costs = _Part(read_cost, shown=True)  # trained policies only: the cost of M0 is not part of the experiment
     replies = _Part(read_rollouts, NEEDED, shown=True)  # replies to the held-out open-ended prompts
     probes = _Part(read_table, PROBE_COLUMNS)  # probes of automatic warm-ups
-    seen = _Part(seen_in_training)
+    seen = _Part(seen_in_training)  # controls
     selections = _Part(read_table, CANDIDATE_COLUMNS)
+    # Keys: a policy and a benchmark.
     answers = _Part(read_rollouts, WITHOUT_TEXTS, shown=True)
-    sampled = _Part(read_rollouts, READ, shown=True)
-    drifted = _Part(pd.read_parquet, shown=True)
+    sampled = _Part(read_rollouts, READ, shown=True)  # several answers to each problem
+    drifted = _Part(pd.read_parquet, shown=True)  # divergence from M0 on the policy's answers
+    # Keys: a harvest.
     summaries = _Part(read_informativeness)
     harvested = _Part(read_rollouts, WITHOUT_TEXTS)
-    levels = _Part(read_table, LEVEL_COLUMNS)
-    looks = _Part(read_json)
-    candidates = _Part(read_table, SWEEP_COLUMNS)
-    continued = _Part(read_rollouts, ("problem_id", "completion_text", "verdict"))
+    # Other keys.
+    levels = _Part(read_table, LEVEL_COLUMNS)  # model: its difficulty levels
+    looks = _Part(read_json)  # file, first to last
+    candidates = _Part(read_table, SWEEP_COLUMNS)  # model and swept regime
+    continued = _Part(read_rollouts, ("problem_id", "completion_text", "verdict"))  # model and benchmark
     questions = _Part(read_problems)  # benchmark: the problems whose beginnings were continued
     main = cached_property(lambda self: self.build("main"))  # Table 1
 
@@ -126,6 +130,7 @@ class Inputs:
 
     @cached_property
     def device_hours(self) -> dict[PolicyKey, float]:
+        """Device-hours of each finished policy; 0 for M0."""
         trained = {key: self.costs[key].device_hours for key in self.finished if key in self.costs}
         return {key: trained.get(key, 0.0) for key in self.finished.values() if key in trained or key.role == "base"}
 
@@ -184,6 +189,16 @@ class Inputs:
         for (model, temperature), rollouts in self.read("temperatures", read_rollouts, WITHOUT_TEXTS).items():
             by_model.setdefault(model, {})[float(temperature)] = rollouts
         return by_model
+
+    @cached_property
+    def chains(self) -> dict[PolicyKey, dict[int, Path]]:
+        """Files of the weights of each warm-up by K, by the policy at its end."""
+        files = self.read("chains", Path)
+        return {
+            last: {key.k: files[key] for key in stops if key in files}
+            for last, stops in grid.trajectories(self.config).items()
+            if last in files
+        }
 
     @cached_property
     def logs(self) -> dict[Any, pd.DataFrame]:

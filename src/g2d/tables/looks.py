@@ -29,7 +29,7 @@ WITHOUT_ANSWERS = frozenset(
         *("collapse", "contamination", "drift", "probe"),
     }
 )
-LOOK = TypeAdapter(Look)
+LOOK = TypeAdapter(Look)  # reads and writes the JSON of a file
 LOOK_COLUMNS = columns(
     "model benchmark family policy reference look n_seeds information difference standard_error low high",
     "p_value boundary p_margin boundary_margin verdict chance_next chance",

@@ -17,8 +17,8 @@ from g2d.problems.settings import ProblemSource
 from g2d.tables.evaluations import ROW
 from g2d.tables.frames import Rows, columns, table_of
 
-POLICIES = {"SFT": "base", "DPO": "dpo", "G2D": "g2d", "GRPO": "grpo"}
-BENCHMARKS = ("math500", "gsm8k")
+POLICIES = {"SFT": "base", "DPO": "dpo", "G2D": "g2d", "GRPO": "grpo"}  # our names of the methods in Table 1
+BENCHMARKS = ("math500", "gsm8k")  # columns of Table 1
 MEASURED = ("accuracy", "ci_low", "ci_high", "device_hours")
 PUBLISHED_COLUMNS = columns(
     *(ROW, "paper_accuracy paper_std accuracy ci_low ci_high difference paper_gpu_hours device_hours")

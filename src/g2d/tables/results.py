@@ -26,8 +26,8 @@ from g2d.tables.inputs import Inputs
 # The first columns of each frame; `group_size` is 0 and `seed` null if they do not apply.
 KEY_COLUMNS = {
     "model": "object",
-    "policy": "object",
-    "regime": "object",
+    "policy": "object",  # its name in tables: g2d is DPO on the harvest of a warmed-up policy
+    "regime": "object",  # its name in folders
     "K": "int64",
     "group_size": "int64",
     "seed": "Int64",

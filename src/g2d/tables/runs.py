@@ -23,6 +23,7 @@ RUN_COLUMNS = columns(
     family_size="Int64",
 )
 ABSENT = "absent"
+# Packages whose versions affect verdicts.
 VERIFIER = ("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy")
 
 
@@ -69,7 +70,7 @@ def _tokens(run: Results) -> dict[PolicyKey, float]:
     return base | {key: float(sum(job.tokens_generated for job in cost.records)) for key, cost in run.costs.items()}
 
 
-Pairs = dict[tuple[Row, str], tuple[np.ndarray, np.ndarray]]
+Pairs = dict[tuple[Row, str], tuple[np.ndarray, np.ndarray]]  # answers, (n_seeds, n_problems) each, by row and run
 
 
 def _tests(
@@ -100,7 +101,7 @@ def _difference(test: Comparison) -> dict[str, Any]:
 
 def _reasons(both: Sequence[Results], model: str, benchmark: str) -> list[str]:
     if not all(model in run.config.models for run in both):
-        return []
+        return []  # nothing to compare
     # Prompts are compared below, from the answers.
     settings = [run.config.for_model(model).evaluation.answers for run in both]
     compared = differing(*({"evaluation": keys.params(without={"batch_size", "token_budgets"})} for keys in settings))

@@ -15,7 +15,7 @@ from g2d.tables.evaluations import ROW, Evaluations, by_policy, clusters_of, cro
 from g2d.tables.frames import Rows, columns, table_of
 from g2d.verifier.normalise import normalise
 
-Equal = Callable[[Sequence[tuple[str, str]]], Sequence[bool]]
+Equal = Callable[[Sequence[tuple[str, str]]], Sequence[bool]]  # whether the second answer equals the first, by pair
 READ = ("problem_id", "verdict", "reward", "extracted_answer", "cluster")
 SAMPLE_COLUMNS = columns(ROW, "n_seeds n_problems n_samples measure k share ci_low ci_high")
 

@@ -29,7 +29,7 @@ def last_boxed(text: str) -> str | None:
     first_box = _COMMAND.search(text)
     if first_box is None:
         return None
-    open_braces: list[int | None] = []
+    open_braces: list[int | None] = []  # start of each box's content; None for an ordinary brace
     last_opening = content_start = content_end = -1
     braced = False
     for match in _TOKEN.finditer(text, max(first_box.start() - 1, 0)):

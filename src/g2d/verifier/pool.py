@@ -22,7 +22,7 @@ from g2d.verifier.limits import Limits
 from g2d.verifier.reasoning import Entry
 from g2d.verifier.verdict import Verdict
 
-Pair = tuple[str | Entry, str]
+Pair = tuple[str | Entry, str]  # reference, answer
 
 START_S = 120.0  # seconds to import sympy from a cold network file system
 REAP_S = 5.0  # seconds to exit after closing the pipe

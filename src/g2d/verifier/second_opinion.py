@@ -29,6 +29,7 @@ class Answer:
 
 
 def second_opinion(reference: str, answer: str) -> bool | None:
+    """Return whether an answer equals the reference; None if unsure."""
     expected, given = normalise(reference), normalise(answer)
     if None not in (expected.name, given.name) and expected.name != given.name:
         return None

@@ -79,7 +79,6 @@ def _read(reference: str) -> _Words | None:
 
 
 def _plain(latex: str) -> str:
-    r"""Drop `\text`, braces and layout; any space becomes a blank."""
     return " ".join(_SPACE.sub(" ", _LAYOUT.sub("", _without_text(latex))).split())
 
 
@@ -90,7 +89,6 @@ def _without_text(latex: str) -> str:
 
 
 def _spelled(plain: str) -> str:
-    """Drop space, points, brackets and hyphens."""
     return re.sub(r"[\s.()\[\]]", "", _HYPHEN.sub("", plain)).casefold()
 
 

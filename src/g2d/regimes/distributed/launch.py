@@ -36,7 +36,7 @@ from g2d.regimes.run.processes import FSDP, Processes
 from g2d.regimes.run.stopping import stop_requests
 
 FOLDER = "processes"
-LOOK_S = 0.2
+LOOK_S = 0.2  # seconds
 TOGETHER_S = 1
 
 
@@ -140,7 +140,7 @@ def _tell(folder: Path, n: int, told: set[int], name: str) -> set[int]:
 def _wait_for_orphans(work: Path) -> None:
     """Wait until no process of a killed attempt is left: each may still be saving its step."""
     living = os.open(work / LIVING, os.O_RDWR | os.O_CREAT)
-    with suppress(OSError):
+    with suppress(OSError):  # no locks on NFS
         fcntl.lockf(living, fcntl.LOCK_EX)
     os.close(living)
 

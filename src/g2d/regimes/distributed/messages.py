@@ -11,7 +11,7 @@ from typing import Any
 from g2d.jobs.files import write_text
 from g2d.settings import Section
 
-TYPE = "__type__"
+TYPE = "__type__"  # key of JSON objects that represent other types
 PLAIN = (str, int, float, bool, type(None))
 
 

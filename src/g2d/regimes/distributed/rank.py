@@ -59,7 +59,7 @@ class Call:
     arguments: tuple[Any, ...]
     meter: RankMeter
     log: Path
-    process: str
+    process: str  # `g2d.jobs.orphans.name_of`
 
 
 def rank_log(log: Path, rank: int) -> Path:

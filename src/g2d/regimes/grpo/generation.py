@@ -42,7 +42,7 @@ class EngineGeneration:
         self.lag = Lag(warmup.lag, job.k, job.work, job.meter) if warmup.lag else None
         self._corrects_lag = self.lag is not None and warmup.ratio == "sampler"
         self.synced_at: list[int] = []  # steps at which vLLM received the adapter
-        self._last_draw = (-1, 0)
+        self._last_draw = (-1, 0)  # (step, earlier draws in it)
         self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, at_once, job.seed)
         self._trainer: Any = None
         self._cuda_graph = job.engine is not None and job.engine.cuda_graph

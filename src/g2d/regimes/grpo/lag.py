@@ -15,7 +15,7 @@ from g2d.plain import say
 from g2d.regimes.run.checkpoints import KEPT
 from g2d.regimes.run.weights import load_weights, save_trained
 
-ADAPTERS = "earlier"
+ADAPTERS = "earlier"  # folder of earlier policies, by their number of updates
 
 
 class Lag:
@@ -24,7 +24,7 @@ class Lag:
     def __init__(self, updates: int, steps: int, work: Path, meter: Meter) -> None:
         self.updates, self.meter = updates, meter
         self._work, self._most = work, min(updates, steps)
-        self.generation: list[float] = []
+        self.generation: list[float] = []  # seconds per update
         self.training: list[float] = []
         self._began = self._drawn = 0.0
         self._folder = work / ADAPTERS

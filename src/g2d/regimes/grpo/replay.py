@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
-FILE = "replay.parquet"
+FILE = "replay.parquet"  # file in a checkpoint
 STALENESS = "replay/staleness"  # mean over groups of the updates since they were sampled
 
 
@@ -72,7 +72,7 @@ class Completion(NamedTuple):
 
 @dataclass(frozen=True)
 class StoredGroup:
-    generation: int
+    generation: int  # counted from 0
     row: int
     ids: list[list[int]]
     log_probs: list[list[float]]
@@ -86,7 +86,7 @@ class ReplayBuffer:
         self.groups: deque[StoredGroup] = deque(maxlen=size)
         self.replayed: dict[int, Completion] = {}
         self.ages: list[int] = []  # generations since they were sampled
-        self._drawn: list[int] = []
+        self._drawn: list[int] = []  # rows of the data set
 
     def begin(self, inputs: Sequence[Row], generation: int, data: Sequence[Row]) -> list[Row]:
         chosen: list[StoredGroup] = []
@@ -108,6 +108,7 @@ class ReplayBuffer:
             self.groups.append(StoredGroup(generation, row, [*ids[rows]], [*log_probs[rows]]))
 
     def save(self, folder: Path) -> None:
+        """Write the buffer, with exact numbers."""
         import pyarrow
         import pyarrow.parquet
 

@@ -173,7 +173,7 @@ def _arguments(job: TrainingJob, draft: Path, microbatches: MicroBatches) -> Any
         loss_type=warmup.loss,
         mask_truncated_completions=warmup.mask_truncated,
         shuffle_dataset=False,
-        use_vllm=False,
+        use_vllm=False,  # disables TRL's backend
         vllm_importance_sampling_correction=warmup.ratio == "sampler",
     )
 

@@ -38,6 +38,7 @@ try:
 finally:
     trl_imports.is_vllm_available = is_vllm_available
 
+# Files in a checkpoint:
 PROMPTS = "prompts.json"
 REFERENCE = "reference.safetensors"  # not PEFT's folder `ref`, next to which the trainer would not load our adapter
 
@@ -228,6 +229,7 @@ class Grpo(GRPOTrainer):
         return self.generation.draw(prompt_ids) if drawn is None else drawn
 
     def log_probs(self, prompts: list[list[int]], completions: list[list[int]]) -> list[list[float]]:
+        """Log-probabilities under the current policy, at the training temperature."""
         padding, device = self.processing_class.pad_token_id, self.accelerator.device
         rows = [(prompts, "left"), (completions, "right")]
         parts = [([torch.tensor(row) for row in tokens], side) for tokens, side in rows]

@@ -32,7 +32,7 @@ class OnGroups:
 
     def __init__(self, *args: Any, updates: Updates, microbatches: MicroBatches, **kwargs: Any) -> None:
         self.updates, self.microbatches = updates, microbatches
-        self._sums: Counter[str] = Counter()
+        self._sums: Counter[str] = Counter()  # over the passes of an update
         super().__init__(*args, **kwargs)
 
     def training_step(self: Any, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:

@@ -59,7 +59,7 @@ class Group:
     problem_id: str
     prompt: tuple[int, ...]
     completions: tuple[tuple[int, ...], ...]
-    pairs: tuple[tuple[int, int], ...]
+    pairs: tuple[tuple[int, int], ...]  # (chosen, rejected)
     advantages: tuple[float, ...]  # reward minus the prompt's mean (equation 1; not scaled)
 
     @property
@@ -92,7 +92,7 @@ def groups(
     by_problem = {name: rows.sort_values("sample") for name, rows in labelled.groupby("problem_id", sort=False)}
     for name in names:
         rows = by_problem.get(name)
-        if rows is None:
+        if rows is None:  # without any reward
             continue
         rewards = dict(zip(rows["sample"], rows["reward"], strict=True))
         right, wrong = ([*rows["sample"][rows["label"].eq(side).fillna(False)]] for side in (True, False))

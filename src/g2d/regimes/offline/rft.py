@@ -78,7 +78,7 @@ class Rft(OfflineEntry):
         return Training(budget=budget, rows=rows, update=update, passes="by_length")
 
 
-IGNORED = -100
+IGNORED = -100  # label without loss
 
 
 class Example(TypedDict):

@@ -63,9 +63,9 @@ def train_offline(
     training: Training = settings.on_card(responses, lengths[1])
     microbatches = choose_microbatches(job, checkpoints, training, lengths)
     update = settings.number("per_device_batch_size") * settings.gradient_accumulation_steps
-    if training.passes == "groups":
+    if training.passes == "groups":  # the trainer makes the passes
         micro_batch, accumulation = 1, 1
-    elif microbatches.tokens:
+    elif microbatches.tokens:  # the trainer splits its rows of an update
         micro_batch, accumulation = share(update, f"{regime}: the rows of a step"), 1
     else:
         passes = share(update // microbatches.rows, f"{regime}.gradient_accumulation_steps")

@@ -39,7 +39,7 @@ from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
 
 TOGETHER = 1024  # most rollouts per call; a run can stop between calls
-BUFFER = "buffer.parquet"
+BUFFER = "buffer.parquet"  # in a checkpoint: rollouts for later updates
 STATE = "fresh.json"
 GENERATOR = "generator"  # in a checkpoint: the generator's weights, if any
 WEIGHTS = "adapter_model.safetensors"
@@ -70,7 +70,7 @@ class OnPolicyRollouts:
         )
         self.verifier = shared_verifier(default_workers())
         self.choice = PromptChoice.of(len(self.problems), job.seed, settings)
-        self._planned: dict[int, list[int]] = {}
+        self._planned: dict[int, list[int]] = {}  # positions of the prompts of later updates
         # `generated_at` is the first update that the generator has not seen.
         columns = ["step", "generated_at", *COLUMNS[1:], *(["reward_status"] if job.reward != TRUTH else [])]
         self.record = Record(settings.keep_rollouts, columns)
@@ -79,7 +79,7 @@ class OnPolicyRollouts:
         self.synced_at = 0  # updates before the last sync
         self._first = Path(job.start.trained) if job.start and job.start.trained else None
         self._folder = TemporaryDirectory(prefix="g2d-generator-")
-        self._m0: Any = None
+        self._m0: Any = None  # transformers engine
         updates = self.until if self.sync_every is None else self.sync_every
         at_once = updates * self.per_update * self.decoding.samples_per_prompt
         self._engine = vllm_beside_trainer(job, self.problems, at_once)
@@ -92,6 +92,7 @@ class OnPolicyRollouts:
 
     @property
     def adapter(self) -> Path | None:
+        """Folder of the generator's weights; None while M0 generates."""
         return self.own_folder if self.synced_at else self._first
 
     def engine(self) -> Engine:
@@ -244,6 +245,7 @@ def _rename(folder: Path, name: str, other: str) -> None:
 
 
 def sync_period(sync_every: int | str, updates_per_pass: int) -> int | None:
+    """Updates between two syncs; None for never."""
     if sync_every == "never":
         return None
     return updates_per_pass if sync_every == "pass" else int(sync_every)
@@ -304,6 +306,5 @@ def train_on_policy(
 
 
 def seed_after(seed: int, start: Policy) -> int:
-    """Return a seed for a training that continues another one, so that it samples different rollouts."""
     digest = hashlib.sha256(f"{seed}/{start.policy_id}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1  # below 2^31, like all seeds

@@ -80,7 +80,7 @@ def best(history: Sequence[Probe]) -> Probe:
     return max(history, key=lambda probe: (*probe.h_and_mu, -probe.step))
 
 
-PROBES = "probes.json"
+PROBES = "probes.json"  # finished probes and the digest of their job
 
 
 def train_until_decline(train: Callable[[TrainingJob], object], job: TrainingJob) -> Trained:

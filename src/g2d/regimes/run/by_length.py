@@ -10,7 +10,7 @@ import torch
 from g2d.regimes.run.microbatches import MicroBatches
 from g2d.regimes.run.processes import n_processes
 
-Batch = dict[str, Any]
+Batch = dict[str, Any]  # tensors by row, and values shared by all rows
 PROMPT = ("prompt_ids", "prompt_mask")
 
 

@@ -40,7 +40,7 @@ class Checkpointing(Section):
 
 
 MANIFEST = "manifest.json"
-MICROBATCHES = "division.json"
+MICROBATCHES = "division.json"  # passes of an update (`run.microbatches`)
 KEPT = 2  # a machine may fail before the newest is on disk
 ENOUGH_TO_TELL = 10  # steps after which a reward must have scored some completion
 
@@ -115,6 +115,7 @@ def is_usable(folder: Path, job: str, meter: Meter) -> bool:
 
 
 def carry(meter: Meter, record: Mapping[str, Any], where: str) -> None:
+    """Add the recorded cost to the meter; records of 0.1.0 have none."""
     if "spent" in record:
         meter.carried = parse_record(Cost, record["spent"], where)
 
@@ -208,7 +209,7 @@ def train(
                     checkpoints.add(draft, step)
             processes.wait()
         except Exception:
-            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(draft, ignore_errors=True)  # an incomplete checkpoint would only fill the disk
             raise
 
     trainer._save_checkpoint = save_checkpoint
@@ -261,7 +262,7 @@ def _schedule(settings: Checkpointing, until: int | None, every: int, requests: 
             return control
 
         def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if len(state.log_history) == ENOUGH_TO_TELL:
+            if len(state.log_history) == ENOUGH_TO_TELL:  # fail early, not after a day of training
                 require_rewards(state.log_history)
 
     return Schedule()

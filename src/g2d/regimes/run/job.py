@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 class TrainingJob:
     """One training. An interrupted attempt leaves checkpoints in `work`."""
 
-    base: Policy
-    data: Any
+    base: Policy  # M0
+    data: Any  # result of `Regime.read`
     settings: Any
     _: KW_ONLY
     seed: int
-    work: Path
+    work: Path  # kept between attempts
     lora: Lora
     start: Policy | None = None  # None: M0
     teacher: Policy | None = None
@@ -38,6 +38,7 @@ class TrainingJob:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     tracking: Mapping[str, Any] | None = None
+    # Counts the tokens of online steps.
     meter: Meter = field(default_factory=lambda: Meter("training", "training"))
     version: int = 0  # attempts of other versions are not resumed
 
@@ -46,13 +47,13 @@ class TrainingJob:
     prompt: Prompt = field(default_factory=Prompt)
     prompt_mix: PromptMix = VERIFIABLE
     reward: Section = TRUTH
-    engine: EngineSettings | None = None
+    engine: EngineSettings | None = None  # None: transformers
     resume_from: Path | None = None  # checkpoint of a smaller K of the same trajectory
     replayed_harvest: Path | None = None  # a harvest whose successes are replayed
 
     harvest: Harvest = field(default_factory=Harvest)
     policy_id: str = ""
-    workers: int = 1
+    workers: int = 1  # verifier processes
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -62,8 +63,8 @@ class TrainingJob:
 @dataclass(frozen=True)
 class Trained:
     log: list[dict[str, Any]]  # row per gradient step, including those before `resume_from`
-    recorded: Mapping[str, Any] = field(default_factory=dict)
-    k: int | None = None
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # entries for the record of the policy
+    k: int | None = None  # if training stopped automatically
     probes: pd.DataFrame | None = None
 
 

@@ -22,17 +22,19 @@ from g2d.rewards.model import RewardModel
 from g2d.rollouts.free_memory import GIB
 from g2d.rollouts.settings import EngineSettings
 
-Lengths = tuple[int, int]
+Lengths = tuple[int, int]  # tokens of the longest prompt, and of the longest completion
 
 
 @dataclass(frozen=True)
 class MicroBatches:
+    """Passes that make up an update. A resumed training keeps them."""
+
     rows: int
     checkpointing: bool
     tokens: int = 0  # most tokens per pass, with padding; 0: rows are not sorted by length
     shared_prompts: bool = False  # a pass reads each prompt once
     autocast: bool = False  # to bfloat16, on a CPU
-    whole_logits: bool = False
+    whole_logits: bool = False  # compute all logits of a pass together
 
     @property
     def arguments(self) -> dict[str, bool]:
@@ -130,7 +132,7 @@ def _on_gpu(job: TrainingJob, training: Training, prompt_tokens: int, free: int,
 
 
 def card_memory() -> tuple[int, int] | None:
-
+    """Free bytes (least over all processes) and total bytes of the GPU."""
     import torch
 
     if not torch.cuda.is_available():

@@ -195,6 +195,7 @@ def in_step(model: Any) -> Iterator[None]:
 
 
 def require_same_strategy(checkpoint: Path) -> None:
+    """Raise a ValueError if the checkpoint is sharded and the training is not, or the reverse."""
     was_sharded = any(checkpoint.glob("pytorch_model_fsdp*"))
     if was_sharded != is_sharded():
         raise ValueError(

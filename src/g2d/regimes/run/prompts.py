@@ -155,7 +155,7 @@ def times_before(order: Sequence[int]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class AskedGroup:
-    number: int
+    number: int  # position in the order, from 0
     has_signal: bool
     tokens: int
     answers: Any
@@ -167,9 +167,9 @@ class PromptChoice:
     def __init__(self, n_problems: int, seed: int, keys: PromptKeys) -> None:
         self.n_problems, self.seed, self.keys = n_problems, seed, keys
         self._next = 0
-        self._dull: Counter[int] = Counter()
-        self._retired: dict[int, int] = {}
-        self._tokens: dict[int, int] = {}
+        self._dull: Counter[int] = Counter()  # consecutive groups without signal, by problem
+        self._retired: dict[int, int] = {}  # update of retirement, by problem
+        self._tokens: dict[int, int] = {}  # tokens of the last group, by problem
         self._noted: dict[int, Counter[str]] = {}
 
     @classmethod

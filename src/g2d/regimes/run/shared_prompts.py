@@ -30,10 +30,10 @@ class Packed:
     """Packed rows, (rows, width), and the positions of scored tokens."""
 
     ids: torch.Tensor
-    positions: torch.Tensor
+    positions: torch.Tensor  # in its sequence
     segments: torch.Tensor  # 0: prompt; 1, 2, ...: completions; -1: padding
     predictors: torch.Tensor  # index into the flattened rows of the state that predicts a token, (tokens,)
-    targets: torch.Tensor
+    targets: torch.Tensor  # tokens to predict, (tokens,)
 
     @property
     def mask(self) -> torch.Tensor:
@@ -49,7 +49,7 @@ def packed(input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.
     """Pack a batch, (rows, width); None if no token is scored, or a completion has no prompt."""
     rows: list[_Row] = []
     open_rows: dict[tuple[int, ...], int] = {}
-    places: list[tuple[int, int, int]] = []
+    places: list[tuple[int, int, int]] = []  # (row, column, target)
     for ids, present, of_row in zip(input_ids.tolist(), attention_mask.tolist(), labels.tolist(), strict=True):
         sequence = [(token, label) for token, is_token, label in zip(ids, present, of_row, strict=True) if is_token]
         scored = [i for i, (_, label) in enumerate(sequence) if label != -100]

@@ -36,7 +36,7 @@ class OptimizerKeys(Section):
         return betas
 
 
-AUTO = "auto"
+AUTO = "auto"  # folder of policies with auto-stop
 
 
 class AutoStop(Section):

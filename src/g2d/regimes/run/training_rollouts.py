@@ -19,13 +19,13 @@ Keep = Literal["none", "verdicts", "sampled", "completions"]
 COLUMNS = (
     "step",  # first gradient step that used it
     "problem_id",
-    "sample",
+    "sample",  # within the prompt's group
     "token_count",
     "finish_reason",
     "verdict",
     "reward",  # the verdict is always the verifier's
     "extracted_answer",
-    "completion_text",
+    "completion_text",  # null unless configured
 )
 
 
