@@ -15,9 +15,9 @@ from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.catalogue import RewardName
 from g2d.settings import Name, Section, Steps, key, repeated
 
-# K steps on fresh rollouts, a training on the harvest of pi_K, K rounds of harvest and training, or K steps of which
-# the last ones are extrapolated.
-Phase = Literal["online", "offline", "rounds", "extrapolated"]
+# K steps on fresh rollouts, a training on the harvest of pi_K, K rounds of harvest and training, K steps of which the
+# last ones are extrapolated, or K stages of one training, each after a harvest.
+Phase = Literal["online", "offline", "rounds", "extrapolated", "stages"]
 
 SELECTED = "selected"  # folder of policies that are copies of the chosen checkpoint
 

@@ -91,6 +91,26 @@ def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
     return against_cost(rows, f"device-{unit} per seed", styles, _tooltip(rows), _curves(rows[~base], rows[base]))
 
 
+def accuracy_by_stages(stages: pd.DataFrame) -> Spec:
+    """Return accuracy against the number of stages, from DPO to GRPO, with the device time beside each mark."""
+    unit, factor = time_unit(stages["device_hours"].max())
+    rows = stages.assign(
+        name=stages["policy"].map(lambda policy: POLICY_NAMES.get(policy, policy)),
+        cost=[f"{hours * factor:.3g} {unit}" for hours in stages["device_hours"]],
+    )
+    axis = alt.Axis(labelAngle=0)
+    x, y = alt.X("name:N", title="number of stages", sort=list(rows["name"]), axis=axis), _accuracy_axis(rows)
+    shown = dict.fromkeys(("stages", "updates", "prompts"), "") | {"tokens_generated": ".3~s", "n_seeds": ""}
+    tooltip = tips({"name": None, **SHARES, **shown, "cost": None}, cost="device time per seed")
+    chart = alt.Chart(rows).encode(x=x)
+    return finished(
+        chart.mark_line(strokeWidth=1.3, color="#777").encode(y=y),
+        chart.mark_rule(strokeWidth=1.5).encode(**_interval(rows)),
+        chart.mark_point(**POINT).encode(y=y, tooltip=tooltip),
+        *outlined(chart.encode(y=y, text="cost:N"), align="left", dx=8),
+    )
+
+
 def against_cost(
     rows: pd.DataFrame,
     title: str,

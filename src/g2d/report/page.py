@@ -229,6 +229,7 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
     "extrapolation": (["model", "benchmark"], extrapolation.extrapolated_and_trained),
     "linearity": (["model"], extrapolation.linear_share),
     "samples": (["model", "benchmark"], charts.pass_at_k),
+    "stages": (["model", "benchmark"], lambda rows, _: charts.accuracy_by_stages(rows)),
     "cost": (["model"], lambda rows, _: charts.cost_by_stage(rows)),
 }
 
