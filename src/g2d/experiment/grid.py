@@ -298,7 +298,7 @@ def controls(config: Config) -> dict[str, str]:
 def control_rewards(config: Config) -> dict[str, str]:
     """Return the kind of reward of each control."""
     arms = any_arms(config)
-    return {name: config.rewards[arms[name].online.reward].reward for name in controls(config)}
+    return {name: config.rewards[str(arms[name].online.reward)].reward for name in controls(config)}
 
 
 def _twin(config: Config, control: Arm, others: Iterable[Arm]) -> str | None:

@@ -81,9 +81,9 @@ def terms_table(evaluations: Evaluations, controls: Mapping[str, str], control_r
         for policy, _ in rows:
             kinds = {kind: names.get((policy.regime, kind), "") for kind in ("random", "majority")}
             kinds["truth"] = policy.regime
-            arms = {kind: at.get((name, policy.group_size, policy.k)) for kind, name in kinds.items()}
-            if base and all(arms.values()):
-                families.append(arms | {"base": base})
+            points = {kind: (name, policy.group_size, policy.k) for kind, name in kinds.items()}
+            if base and at.keys() >= {*points.values()}:
+                families.append({"base": base} | {kind: at[point] for kind, point in points.items()})
         levels = sorted(next(iter(grouped[rows[0]].values()))["level"].dropna().unique()) if families else []
         for level in (None, *levels) if len(levels) > 1 else (None,):
             answers = Paired(_of_level(grouped, rows, level), rows)
