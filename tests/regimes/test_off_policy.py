@@ -39,6 +39,7 @@ OBJECTIVES: list[tuple[dict[str, Any], dict[str, Any]]] = [  # and what TRL call
     ({"loss": "vespo"}, {"loss_type": "vespo", "vespo_k_pos": 2.0, "vespo_lambda_neg": 2.0}),
     ({"top_entropy_quantile": 0.2}, {"top_entropy_quantile": 0.2}),
     ({"off_policy_mask_threshold": 0.5}, {"off_policy_mask_threshold": 0.5}),
+    ({"negative_veto": 1.5}, {"off_policy_mask_threshold": 1.5}),
     ({"beta": 0.1, "bias_corrected_kl": False}, {"beta": 0.1, "use_bias_correction_kl": False}),
     ({"adam_betas": [0.9, 0.95], "max_grad_norm": 0.1}, {"adam_beta2": 0.95, "max_grad_norm": 0.1}),
 ]
@@ -451,12 +452,17 @@ def by_hand(keys: dict[str, Any], log_probs: torch.Tensor, entropies: torch.Tens
     mask, advantages = batch["completion_mask"].double(), batch["advantages"].double()[:, None]
     log_ratios = log_probs - batch["old_per_token_logps"].double()
     ratios = log_ratios.exp()
-    gain = torch.minimum(ratios * advantages, ratios.clamp(0.8, 1.2) * advantages)
+    low = keys.get("epsilon", 0.2)
+    clipped = ratios.clamp(1 - low, 1 + keys.get("epsilon_high", low))
+    gain = torch.minimum(ratios * advantages, clipped * advantages)
     if "top_entropy_quantile" in keys:
         gain = gain * (entropies >= entropies[mask.bool()].quantile(1 - keys["top_entropy_quantile"]))
     if "off_policy_mask_threshold" in keys:
         further = -(log_ratios.detach() * mask).sum(1) / mask.sum(1) > keys["off_policy_mask_threshold"]
         gain = gain * ~(further[:, None] & (advantages < 0))
+    if "negative_veto" in keys:
+        vetoed = (ratios.detach() > keys["negative_veto"]).cumsum(1) > 0
+        gain = gain * ~(vetoed & (advantages < 0))
     if keys.get("loss") == "vespo":
         weight = (log_ratios.detach() * mask).sum(1, keepdim=True).exp()  # w of the completion, then phi(w)
         k, decay = (torch.where(advantages >= 0, *pair) for pair in ((2.0, 3.0), (3.0, 2.0)))
@@ -466,12 +472,20 @@ def by_hand(keys: dict[str, Any], log_probs: torch.Tensor, entropies: torch.Tens
 
 
 @pytest.mark.parametrize(
-    "keys", [{"top_entropy_quantile": 0.3}, {"off_policy_mask_threshold": 0.01}, {"loss": "vespo"}], ids=str
+    "keys",
+    [
+        {"top_entropy_quantile": 0.3},
+        {"off_policy_mask_threshold": 0.01},
+        {"negative_veto": 1.01},
+        {"epsilon": 0.01, "epsilon_high": 0.02},
+        {"loss": "vespo"},
+    ],
+    ids=str,
 )
 def test_the_gradient_is_that_of_the_papers_loss(
     tmp_path: Path, watch: Callable[[Seen], None], keys: dict[str, Any]
 ) -> None:
-    """Losses of arXiv 2506.01939, 2512.02556 (eq. 9) and 2602.10693. Only directions are compared: TRL normalises."""
+    """Losses of arXiv 2506.01939, 2512.02556 (eq. 9), 2605.17570 and 2602.10693. Only directions are compared."""
     cosines: list[float] = []
     plain: list[float] = []
 

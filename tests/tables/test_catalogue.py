@@ -39,7 +39,7 @@ SMALL: dict[str, Any] = {
 REPLIES = {"source": "synthetic", "family": "replies", "n": 5}
 OPEN_ENDED = {"reward": "polite", "pool": REPLIES | {"split": "train"}, "held_out": REPLIES | {"split": "test"}}
 ALWAYS = {table.name for table in TABLES} - {
-    *("factorial", "auto", "regimes", "frontier", "sweep", "controls"),
+    *("factorial", "auto", "stages", "regimes", "frontier", "sweep", "controls", "terms"),
     *("selection", "synthesis", "saturation", "equal_gain", "looks", "extrapolation", "linearity"),
     *("contamination", "samples", "training", "collapses", "win_rates"),
     *("advice", "advice_hours", "advice_check"),
@@ -79,6 +79,10 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "factorial": ({"calibration": {"factorial_temperatures": [0.5, 0.9]}}, {"factorial"}),
     "auto": ({"warmup": {"steps": [0, 10], "auto": {"every": 2, "patience": 1}}}, {"auto"}),
     "regimes": ({"regimes": {"rft": {"regime": "rft"}}}, {"regimes", "frontier", "training", "collapses"}),
+    "stages": (
+        {"regimes": {"s": {"regime": "staged_grpo", "stages": [1]}}, "training_set": {"n": 80}},
+        {"stages", "regimes", "frontier", "training", "collapses"},
+    ),
     "extrapolation": (
         {"regimes": {"far": {"regime": "extrapolated", "from": [0, 10], "to": [20]}}},
         {"regimes", "frontier", "training", "collapses", "extrapolation", "linearity"},
@@ -105,6 +109,13 @@ TABLES_OF_KEYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "controls": (
         {"rewards": {"coin": {"reward": "random"}}, "ablations": {"on-coin": {"reward": "coin", "steps": [10]}}},
         {"controls"},
+    ),
+    "terms": (
+        {
+            "rewards": {name: {"reward": name} for name in ("random", "majority")},
+            "ablations": {f"on-{name}": {"reward": name, "steps": [10]} for name in ("random", "majority")},
+        },
+        {"controls", "terms"},
     ),
 }
 

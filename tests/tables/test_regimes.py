@@ -10,7 +10,8 @@ from g2d.experiment.config import read
 from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs.cost import Cost
-from g2d.tables.costs import regime_table, spent_on
+from g2d.report.charts import accuracy_by_stages
+from g2d.tables.costs import regime_table, spent_on, stages_table
 from g2d.tables.families import comparison_table
 
 from .test_tables import solved
@@ -59,6 +60,34 @@ def test_every_policy_has_its_cost_in_the_table(tmp_path: Path, monkeypatch: pyt
     assert list(table.policy) == ["base", "g2d"]
     assert list(table.updates) == [0, 11]
     assert list(table.tokens_trained) == [0, 1200]
+
+
+def test_stages_are_between_dpo_and_grpo() -> None:
+    def staged(n: int, seed: int) -> PolicyKey:
+        return PolicyKey("m", f"staged/{n}", 2, n, seed, kind="staged_grpo", role="entry")
+
+    dpo, later = (PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 8))
+    grpo, wide = PolicyKey("m", "grpo", 2, 8, 0), PolicyKey("m", "grpo", 4, 8, 0)
+    keys = [staged(1, 0), staged(1, 1), staged(4, 0), grpo, wide, dpo, later, PolicyKey("m", "base", 0, 0, None)]
+    hours = {key: 1.0 + n for n, key in enumerate(keys)}
+    spent = {
+        key: dict(zip(("updates", "empty_updates", "prompts", "tokens_generated"), (8, 0, 64 + n, 100), strict=True))
+        | {"tokens_trained": 50}
+        for n, key in enumerate(keys)
+    }
+    table = stages_table({(key, "id"): solved(min(n, 4)) for n, key in enumerate(keys)}, hours, spent)
+    assert list(zip(table.policy, table.stages, strict=True)) == [
+        *(("dpo", 1), ("staged/1", 1), ("staged/4", 4), ("grpo", 8))
+    ]
+    assert list(table.n_seeds) == [1, 2, 1, 1]
+    n_problems = len(solved(0))
+    assert list(table.accuracy) == pytest.approx([share / n_problems for share in (4, 0.5, 2, 3)])
+    assert list(table.prompts) == [69, 64.5, 66, 67]
+    assert list(table.device_hours) == [6, 1.5, 3, 4]
+    (data,) = [rows for rows in accuracy_by_stages(table)["datasets"].values() if len(rows) == 4 and "name" in rows[0]]
+    assert [(row["name"], row["cost"]) for row in data] == [
+        *(("DPO", "6 hours"), ("staged/1", "1.5 hours"), ("staged/4", "3 hours"), ("GRPO", "4 hours"))
+    ]
 
 
 def test_online_entries_are_compared_with_those_before_them_at_the_same_k_and_g() -> None:

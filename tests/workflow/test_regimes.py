@@ -21,11 +21,11 @@ from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import OF_TOKENS
 from g2d.settings import ConfigError
 from tests.workflow.conftest import Project, copy_of_micro
-from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
-from tests.workflow.test_grid import metrics
+from tests.workflow.test_grid import OF_REGIMES, metrics
 
 RFT = {"regime": "rft", "learning_rate": 5e-4, "epochs": 1}
 ROUNDS = {"regime": "iterative_dpo", "rounds": [1, 2]}
+STAGED = {"regime": "staged_grpo", "stages": [1, 2], "warmup": {"prompts_per_step": 30}}
 KTO = {"regime": "kto", "learning_rate": 5e-4, "per_device_batch_size": 16}
 
 
@@ -68,11 +68,12 @@ ENTRIES = {
     "hot-chosen": RFT | {"examples": "chosen", "harvest": "hot"},
     "rounds": ROUNDS,
     "student": STUDENT,
+    "staged": STAGED,
     "near": {"regime": "extrapolated", "from": [0, 2], "to": [4]},
     "far": FAR,
     "far-chosen": RFT | {"examples": "chosen", "harvest": "far", "start": "warmup"},
 }
-LINEARITY = {"make_linearity_table": 1}
+SUMMARIES = OF_REGIMES | {"make_linearity_table": 1}
 HOT = {"steps": [2], "warmup": {"temperature": 1.1}, "policies": ["grpo"]}
 
 
@@ -106,9 +107,10 @@ def changed(config: dict[str, Any], **entries: Any) -> dict[str, Any]:
 def test_only_jobs_of_the_entries_run(extended: tuple[Project, dict[str, int]]) -> None:
     project, planned = extended
     offline = {"train_rft": 7, "train_kto": 1, "train_group_dpo": 3, "train_dpo": 4, "train_iterative_dpo": 2}
+    offline |= {"train_staged_grpo": 3}
     online = {"train_grpo": 1, "train_semi_online_dpo": 5, "train_semi_online_dpo_auto": 1, "train_distillation": 1}
-    drawn = {"harvest_rollouts": 6, "build_pairs": 6, "evaluate": 27}
-    assert planned == offline | online | drawn | {"train_extrapolated": 2} | LINEARITY | SUMMARIES
+    drawn = {"harvest_rollouts": 9, "build_pairs": 6, "evaluate": 29}
+    assert planned == offline | online | drawn | {"train_extrapolated": 2} | SUMMARIES
     assert project.planned() == {}
 
 
@@ -321,6 +323,48 @@ def test_rounds_are_steps_of_the_graph_and_the_first_is_dpo(project: Project, mi
     assert project.planned() == further | SUMMARIES
 
 
+def test_stages_are_harvests_and_trainings_with_equal_updates_and_completions(
+    project: Project, micro_config: dict[str, Any]
+) -> None:
+    seed = project.results / "micro/seed0/staged"
+    n_tokens = {}
+    for folder, n in (("1/harvest/g0/k0", 4), ("2/harvest/g0/k0", 2), ("2/harvest/g2/k1", 2)):
+        drawn = pd.read_parquet(seed / folder / "rollouts.parquet")
+        assert list(drawn.groupby("problem_id").size()) == [n] * 60
+        n_tokens[folder] = drawn.token_count.sum()
+    policies = {at: read_json(seed / at / "policy.json") for at in ("1/g2/k1", "2/g2/k1", "2/g2/k2")}
+    assert [policy["k"] for policy in policies.values()] == [1, 1, 2]
+    assert policies["2/g2/k2"]["continued_from"] == 1
+    trained = [pd.read_parquet(seed / at / "rollouts.parquet") for at in policies]
+    assert [(len(rows), sorted(set(rows.step))) for rows in trained] == [
+        *((240, [1, 2, 3, 4]), (120, [1, 2]), (120, [3, 4]))
+    ]
+    assert [rows.token_count.sum() for rows in trained] == list(n_tokens.values())
+    assert (seed / "2/g2/k1/checkpoint").is_dir()
+
+    tables = project.results / "tables"
+    billed = pd.read_csv(tables / "cost.csv").query("policy == 'staged/2'").set_index("stage")
+    assert dict(billed.n_jobs) == {"calibrate": 1, "harvest_rollouts": 2, "train_staged_grpo": 2, "evaluate": 1}
+    assert billed.tokens_generated["train_staged_grpo"] == 0
+    assert billed.tokens_generated["harvest_rollouts"] == sum(list(n_tokens.values())[1:])
+    stages = pd.read_csv(tables / "stages.csv").query("benchmark == 'arithmetic'")
+    assert list(zip(stages.policy, stages.stages, stages.updates, stages.prompts, strict=True))[1:3] == [
+        *(("staged/1", 1, 4, 120), ("staged/2", 2, 4, 120))
+    ]
+    assert list(stages.policy) == ["dpo", "staged/1", "staged/2", "grpo"]
+    assert "stages/micro, arithmetic" in (project.results / "report/index.html").read_text()
+    card = (seed / "2/g2/k2/adapter/README.md").read_text()
+    assert "2 stages of harvest and GRPO (`staged/2`, group size 2)" in " ".join(card.split())
+    methods = (project.results / "methods.md").read_text().replace("\\", "")
+    assert "Staged (K=1, 2): GRPO in that many stages" in methods
+
+    project.configure(changed(micro_config, staged=STAGED | {"stages": [1, 2, 4]}))
+    further = {"train_staged_grpo": 4, "harvest_rollouts": 4, "evaluate": 1}
+    assert project.planned() == further | SUMMARIES
+    project.configure(changed(micro_config, staged=STAGED | {"negative_veto": None}))
+    assert project.planned()["train_staged_grpo"] == 3
+
+
 def test_an_offline_entry_can_be_trained_on_another_harvest(project: Project) -> None:
     folder = project.results / "micro/seed0/semi-online/all-pairs/g4/k2"
     record = read_json(folder / "policy.json")
@@ -365,7 +409,8 @@ def test_an_extrapolated_policy_is_harvested_and_trained_on(project: Project, mi
     stages = ["calibrate", "train_grpo", "train_extrapolated", "harvest_rollouts", "train_dpo", "evaluate"]
     assert list(billed.stage) == stages
     assert billed.set_index("stage").n_jobs["train_grpo"] == 2
-    spent = pd.read_csv(tables / "regimes.csv").query("benchmark == 'arithmetic'").set_index(["policy", "K"])
+    spent = pd.read_csv(tables / "regimes.csv").query("benchmark == 'arithmetic' and group_size == 2")
+    spent = spent.set_index(["policy", "K"])
     assert (spent.prompts["near", 4], spent.updates["near", 4]) == (16, 2)
     assert (spent.prompts["far", 6], spent.updates["far", 6]) == (32, 4)
     assert spent.prompts["far/dpo", 6] == 32 + 60
@@ -548,7 +593,7 @@ def test_a_further_regime_is_a_module_and_a_line(project: Project, micro_config:
     try:
         with (
             project.edited(CATALOGUE, line, line + "from g2d.regimes.toy import TOY\n"),
-            project.edited(CATALOGUE, "ITERATIVE_DPO)", "ITERATIVE_DPO, TOY)"),
+            project.edited(CATALOGUE, "STAGED_GRPO)", "STAGED_GRPO, TOY)"),
         ):
             planned = project.snakemake("-n", "--quiet", "rules")
             assert re.search(r"^train_toy +1$", planned.stdout, re.M), planned.stdout

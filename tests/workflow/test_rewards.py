@@ -33,6 +33,7 @@ REWARDS = {
 }
 ABLATIONS = {
     "on-coin": {"steps": [0, 4], "reward": "coin", "policies": ["dpo", "grpo"]},
+    "on-most": {"steps": [0], "reward": "votes"},
     "on-short": {"steps": [0], "reward": "short"},
     "on-liked": {"steps": [0], "reward": "liked"},
 }
@@ -67,8 +68,8 @@ def test_only_jobs_of_the_rewards_run_and_a_changed_reward_runs_dependent_jobs(
     extended: tuple[Project, dict[str, int]], micro_config: dict[str, Any]
 ) -> None:
     project, planned = extended
-    trained = {"train_grpo": 1, "train_dpo": 4, "train_semi_online_dpo": 2, "train_rft": 1, "evaluate": 8}
-    assert planned == trained | {"harvest_rollouts": 4, "build_pairs": 4} | SUMMARIES
+    trained = {"train_grpo": 1, "train_dpo": 5, "train_semi_online_dpo": 2, "train_rft": 1, "evaluate": 9}
+    assert planned == trained | {"harvest_rollouts": 5, "build_pairs": 5} | SUMMARIES
     assert project.planned() == {}
     assert project.snakemake("-n").stdout.count("rewards.short.reward: plugin is now called python") == 1
     changed = with_rewards(micro_config) | {"rewards": REWARDS | {"coin": {"reward": "random", "p": 0.4}}}
@@ -150,10 +151,11 @@ def test_a_control_is_compared_with_its_policy_of_the_true_reward(project: Proje
         (("on-coin/dpo", 4), "g2d"),
         (("on-coin/grpo", 4), "grpo"),
         (("on-liked/dpo", 0), "dpo"),
+        (("on-most/dpo", 0), "dpo"),
         (("on-short/dpo", 0), "dpo"),
         (("on-votes", 2), "fresh"),
     ]
-    assert set(rows["family_size"]) == {6}
+    assert set(rows["family_size"]) == {7}
     main = pd.read_csv(results / "tables/main.csv").query("benchmark == 'arithmetic'")
     accuracy = {
         (policy, k, group): value
@@ -171,6 +173,12 @@ def test_a_control_is_compared_with_its_policy_of_the_true_reward(project: Proje
     assert rows.loc[("on-coin/dpo", 0), "rewarded"] == pytest.approx(coins["reward"].mean(), rel=1e-5)
     assert rows.loc[("on-coin/dpo", 0), "right"] == pytest.approx((coins["verdict"] == "correct").mean(), rel=1e-5)
     assert "reward=coin" in set(pd.read_csv(results / "tables/ablations.csv")["change"])
+    (terms,) = (
+        pd.read_csv(results / "tables/terms.csv").query("benchmark == 'arithmetic' and level.isna()").itertuples()
+    )
+    assert (terms.policy, terms.K) == ("dpo", 0)
+    assert terms.null + terms.elicitation + terms.reward == pytest.approx(terms.gain, abs=1e-5)
+    assert terms.gain == pytest.approx(accuracy["dpo", 0, 0] - accuracy["base", 0, 0], abs=1e-5)
     page = (results / "report/index.html").read_text()
     assert "Controls: " in page
     assert "rewards for short completions" in page

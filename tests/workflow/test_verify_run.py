@@ -17,7 +17,7 @@ import pytest
 from g2d.cli import main
 from g2d.graph.job import Job
 from g2d.jobs.files import read_json, sha256, write_json
-from g2d.report.verify_run import Check, _costs, draw, finished, verify
+from g2d.report.verify_run import Check, _costs, _others, draw, finished, verify
 from tests.workflow import forked
 from tests.workflow.conftest import Project
 
@@ -155,6 +155,16 @@ def test_other_versions_are_not_comparable(own_micro_grid: Project) -> None:
     statuses = {check.job.partition(" ")[0]: check.status for check in (first, *checks)}
     assert statuses["make_tables"] == statuses["record_provenance"] == "not comparable"
     assert statuses["select_training_set"] == "identical"
+
+
+def test_only_a_known_commit_is_another_one() -> None:
+    software = {
+        "workflow.dirty": (True, False),
+        "workflow.commit": (None, "b"),
+        "software.kernels.MKL_CBWR": (None, "AVX2"),
+    }
+    assert _others(software) == ["software.kernels.MKL_CBWR: None recorded, AVX2 here"]
+    assert _others({"workflow.commit": ("a", "b")}) == ["workflow.commit: a recorded, b here"]
 
 
 def test_a_job_that_cannot_run_says_why(own_micro_grid: Project) -> None:

@@ -212,7 +212,8 @@ ABLATED_WARMUPS = [arm.variant for arm in ARMS if arm.role == "ablation" and arm
 def folders(regime, stops=False):
     """Wildcard constraint: folders of a regime's policies, with or without automatic stopping."""
     trained = [arm for arm in ARMS if arm.regime == regime and not arm.selected]
-    return names({arm.name.rpartition("/")[2]: arm for arm in trained if arm.source is not None or arm.stops == stops})
+    trained = [arm for arm in trained if arm.source is not None or arm.stops == stops]
+    return names({arm.name if arm.phase == "stages" else arm.name.rpartition("/")[2]: arm for arm in trained})
 
 
 wildcard_constraints:

@@ -22,6 +22,7 @@ TABLE_PARAMS = {
         "share": CONTAMINATION.share,
     },
     "make_sweep_table": {},
+    "make_linearity_table": {},
 }
 
 

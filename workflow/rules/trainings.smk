@@ -4,8 +4,8 @@
 WEIGHTS, WEIGHTS_CONFIG = CONFIG.lora.files
 
 
-# Online: every K continues the checkpoint of the K before it.
-for regime in of_phase("online"):
+# Online, or a stage on a harvest: every K continues the checkpoint of the K before it.
+for regime in (*of_phase("online"), *of_phase("stages")):
     name = f"train_{regime.name}"
     place, logs = ("{regime}", "{regime}/") if regime in ENTRIES else (f"{{variant}}{regime.name}", "{variant}")
     folder = f"results/{{model}}/seed{{seed}}/{place}/g{{g}}/k{{k}}"

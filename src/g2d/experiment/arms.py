@@ -13,6 +13,7 @@ from typing import Any
 from g2d.experiment.sections import Ablation, Config
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
+from g2d.regimes.grpo.staged import OWN
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import SELECTED, Phase
 from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
@@ -114,13 +115,15 @@ def teacher_folder(entry: str) -> str:
 
 def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]]:
     """Return the harvests that one training reads, by variant and point: its own, then those of `match_pairs_to`; for a
-    round the harvest of the policy before it.
+    round or stage the harvest of the policy before it.
     """
     group_size, k = point
     if arm.phase == "extrapolated":
         return []
     if arm.phase == "rounds":
         return [(arm.variant if k > 1 else "", (group_size, k - 1))]
+    if arm.phase == "stages":
+        return [(arm.variant, (group_size if k > 1 else 0, k - 1))]
     if arm.phase == "online":
         replay = getattr(arm.settings, "replay", None)
         return [("", at) for at in found["grpo"].harvest_points if replay is not None and at[1] == replay.harvest_step]
@@ -199,6 +202,8 @@ def expanded(config: Config) -> Iterator[Arm]:
             )
         elif entry.phase == "rounds":
             yield _rounds(config, name)
+        elif entry.phase == "stages":
+            yield from _stages(config, name)
         else:
             at = online[entry.harvest].harvest_points if entry.harvest else grid
             points = tuple((g, k) for g, k in at if k in config.steps_of(name))
@@ -273,6 +278,15 @@ def _rounds(config: Config, name: str) -> Arm:
     points = tuple((0, k) for k in entry.rounds)
     trained = Arm(name, entry.regime, "entry", entry.dpo_of(config.dpo), points, points, name, owner=name)
     return replace(trained, written=entry, own=frozenset(entry.dpo), swept_as=("dpo",))
+
+
+def _stages(config: Config, name: str) -> Iterator[Arm]:
+    """Yield an arm for each number of stages; K counts the stages of its policies."""
+    entry, own = config.regimes[name], frozenset({*config.regimes[name].warmup, *OWN})
+    for n in entry.stages:
+        settings, points = entry.warmup_of(config.warmup, n), ((config.warmup.group_sizes[0], n),)
+        trained = Arm(f"{name}/{n}", entry.regime, "entry", settings, points, points, f"{name}/{n}", owner=name)
+        yield replace(trained, written=entry, own=own, swept_as=("warmup",))
 
 
 def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:

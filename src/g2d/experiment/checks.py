@@ -231,6 +231,9 @@ def _of_swept_keys(config: Config, name: str) -> Iterator[str]:
     if name not in (names := [*SECTIONS, *config.ablations, *config.regimes]):
         yield f"{where}: is no section, ablation or entry of regimes: choose from {', '.join(names)}"
         return
+    if name in config.regimes and config.regimes[name].phase == "stages":
+        yield f"{where}: GRPO in stages has the values chosen for warmup: write warmup, or drop it"
+        return
     if not lists:
         yield f"{where}: name a key with the values to try"
     section, tried = swept_section(config, name)

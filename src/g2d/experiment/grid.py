@@ -67,7 +67,7 @@ def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> Pol
         *(model, arm.name, *point, seed),
         kind=arm.regime,
         role="curve" if is_curve else arm.role,
-        online="grpo" if arm.online.phase == "rounds" else arm.online.regime,
+        online="grpo" if arm.online.phase in ("rounds", "stages") else arm.online.regime,
         reward=other_reward(config, arm.variant),
         stops=arm.stops,
         start=None if start is None else key_of(config, model, *start, seed),
@@ -215,6 +215,7 @@ def variants(config: Config) -> list[str]:
     sampled += [arm for arm in online if arm.role == "entry" and arm.phase == "online" and arm.name in harvested]
     sampled += [arm for arm in all_arms if arm.phase == "extrapolated" and arm.name in harvested]
     sampled += [arm for arm in online if arm.phase == "rounds" and arm.points[-1][1] > 1]
+    sampled += [arm for arm in online if arm.phase == "stages"]
     return [arm.variant for arm in sampled] + [AUTO] * bool(auto_warmups(config))
 
 
@@ -292,6 +293,12 @@ def controls(config: Config) -> dict[str, str]:
     with_reward.sort(key=lambda arm: arm.role != "ablation")
     twins = {arm.name: _twin(config, arm, with_reward) for arm in with_reward if other_reward(config, arm.variant)}
     return {name: twin for name, twin in twins.items() if twin}
+
+
+def control_rewards(config: Config) -> dict[str, str]:
+    """Return the kind of reward of each control."""
+    arms = any_arms(config)
+    return {name: config.rewards[str(arms[name].online.reward)].reward for name in controls(config)}
 
 
 def _twin(config: Config, control: Arm, others: Iterable[Arm]) -> str | None:

@@ -82,12 +82,13 @@ class PolicyKey:
 
     @property
     def in_rounds(self) -> bool:
-        return self.kind in REGIMES and REGIMES[self.kind].phase == "rounds"
+        """Whether K counts rounds or stages, each with a harvest."""
+        return self.kind in REGIMES and REGIMES[self.kind].phase in ("rounds", "stages")
 
     @property
     def reference(self) -> PolicyKey:
-        """Policy of the main grid to compare an ablation or entry with, at the same K and G (Table 3); for rounds the
-        first one.
+        """Policy of the main grid to compare an ablation or entry with, at the same K and G (Table 3); for rounds and
+        stages DPO on the harvest of M0.
         """
         if self.in_rounds:
             return replace(self, regime="dpo", kind="dpo", role="dpo", group_size=0, k=0)

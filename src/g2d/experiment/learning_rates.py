@@ -19,9 +19,11 @@ class Rates:
     source: str
 
 
+ONLINE = Rates(1e-6, 1e-5, "arXiv 2506.21495; G2D with an adapter")
 PREFERENCES = Rates(5e-7, 5e-5, "TRL's online DPO; G2D with an adapter")
 RATES = {
-    "grpo": Rates(1e-6, 1e-5, "arXiv 2506.21495; G2D with an adapter"),
+    "grpo": ONLINE,
+    "staged_grpo": ONLINE,
     "semi_online_dpo": Rates(5e-7, 1e-5, "TRL's online DPO; config/bridging.yaml with an adapter"),
     "dpo": PREFERENCES,
     "iterative_dpo": PREFERENCES,

@@ -48,14 +48,7 @@ def _mistakes(whole: Config, model: str) -> Iterator[str]:
     for name, ablation in config.ablations.items():
         yield from _of_an_ablation(config, name, ablation, model)
     for name, entry in config.regimes.items():
-        if entry.phase == "online":
-            yield from _of_an_online_entry(config, f"regimes.{name}", entry, model)
-        elif entry.phase == "extrapolated":
-            yield from _of_an_extrapolation(config, f"regimes.{name}", entry, model)
-        elif entry.phase == "rounds":
-            entry.dpo_of(config.dpo, f"regimes.{name}.dpo")  # raises its mistakes
-        else:
-            yield from _of_an_offline_entry(config, name, entry, model)
+        yield from _of_an_entry(config, name, entry, model)
     for name, entry in config.regimes.items():
         if isinstance(getattr(entry, "teacher", None), str):
             yield from _of_a_teacher(config, name, model)
@@ -101,9 +94,9 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iter
             f"{where}.{next(iter(idle))} needs engine.name: vllm, a lag or a replay buffer, because {engine} and "
             "the trainer compute the same probabilities: drop the key or change the engine"
         )
-    if warmup.off_policy_mask_threshold is not None and not weighs and warmup.updates_between_generations == 1:
+    if warmup.masks_negative and not weighs and warmup.updates_between_generations == 1:
         yield (
-            f"{where}.off_policy_mask_threshold masks nothing, because {engine} samples from the policy in training: "
+            f"{where}.{warmup.masks_negative[0]} masks nothing, because {engine} samples from the policy in training: "
             "set lag or replay.buffer, or updates_per_generation or iterations above 1, or drop the key"
         )
     if warmup.loss == "vespo" and weighs and warmup.ratio == "sampler" and warmup.correction != "token_truncate":
@@ -159,6 +152,21 @@ def _of_an_ablation(config: Config, name: str, ablation: Ablation, model: str) -
     key = "its steps" if ablation.has_warmup else "warmup.steps"
     yield from _missing(where, steps, key, warmup.steps, model)
     yield from _missing(where, dpo.match_pairs_to, key, warmup.steps, model)
+
+
+def _of_an_entry(config: Config, name: str, entry: Any, model: str) -> Iterator[str]:
+    where = f"regimes.{name}"
+    if entry.phase == "online":
+        yield from _of_an_online_entry(config, where, entry, model)
+    elif entry.phase == "extrapolated":
+        yield from _of_an_extrapolation(config, where, entry, model)
+    elif entry.phase == "rounds":
+        entry.dpo_of(config.dpo, f"{where}.dpo")  # raises its mistakes
+    elif entry.phase == "stages":
+        entry.warmup_of(config.warmup, max(config.warmup.steps), f"{where}.warmup")  # raises its mistakes
+        yield from (f"{where}.{mistake} ({model})" for mistake in entry.mistakes(config.warmup, config.training_set.n))
+    else:
+        yield from _of_an_offline_entry(config, name, entry, model)
 
 
 def _of_an_online_entry(config: Config, where: str, entry: OnlineEntry, model: str) -> Iterator[str]:
@@ -244,7 +252,9 @@ def _of_processes(config: Config, trained: Mapping[str, list[Arm]]) -> Iterator[
     n, fsdp = config.training.processes, config.training.strategy == "fsdp"
     for where, arms in trained.items() if n > 1 else ():
         settings, online = arms[0].settings, arms[0].phase == "online"
-        if isinstance(settings, Warmup):
+        if arms[0].phase == "stages":
+            yield f"{where}: GRPO in stages {ONE} drop the entry"
+        elif isinstance(settings, Warmup):
             yield from _of_a_divided_warmup(where, settings, group_sizes(arms), n)
         elif isinstance(settings, Dpo) or arms[0].regime == "rft":
             yield from _of_divided_passes(f"{where}.dpo" if arms[0].phase == "rounds" else where, settings, n)

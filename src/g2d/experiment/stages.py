@@ -58,7 +58,7 @@ RUNNING_ORDER = (
     "answer_development",
     "reply_to_development",
     "harvest_rollouts",
-    *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase in ("offline", "rounds")),
+    *(f"train_{name}" for name, regime in REGIMES.items() if regime.phase in ("offline", "rounds", "stages")),
     "evaluate",
     "draw_samples",
     "measure_drift",

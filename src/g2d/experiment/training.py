@@ -118,7 +118,7 @@ def training(snakemake: Any) -> Iterator[GridTraining]:
                 config = config.for_model(model)
                 job = _job(snakemake, arm, config, params, work=work, meter=meter)
                 yield GridTraining(snakemake, regime, folder, config, params, job)
-            if job.resume_from is not None and job.checkpointing.keep == "last":
+            if job.resume_from is not None and arm.phase == "online" and job.checkpointing.keep == "last":
                 empty(job.resume_from)
     except (OSError, RuntimeError) as error:  # of the work folder; `stage` handles all others
         sys.exit(f"{snakemake.rule}: {error}")

@@ -121,7 +121,7 @@ def guess(
 def _training(config: Config, arm: Arm, group_size: int, completions: float) -> Work:
     settings, samples, budget = arm.settings, config.harvest.samples_per_prompt, config.harvest.max_completion_length
     shares = config.training.shared_prompts is not False
-    if arm.phase != "online":
+    if arm.phase in ("offline", "rounds"):
         sequences = config.training_set.n * settings.sequences(samples, PAIRABLE) * settings.epochs
         card = settings.on_card(samples, budget)
         shared = (samples if card.passes == "groups" else card.per_row) if shares else 1
@@ -130,7 +130,8 @@ def _training(config: Config, arm: Arm, group_size: int, completions: float) -> 
     rows = per_update if isinstance(settings, Warmup) else _rows(config, per_update, settings.batch_size)
     passes, updates = completions / min(per_update, card.rows), completions / per_update
     shared = group_size if shares else 1
-    return Work(completions, rows, card.budget * LENGTH, completions, passes, updates, card.teacher, group_size, shared)
+    drawn = 0.0 if arm.phase == "stages" else completions
+    return Work(drawn, rows, card.budget * LENGTH, completions, passes, updates, card.teacher, group_size, shared)
 
 
 def _drawing(config: Config, stage: str, wildcards: Wildcards, share: float) -> Work:

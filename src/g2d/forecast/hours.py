@@ -18,7 +18,7 @@ from g2d.experiment.race import at_look, decided
 from g2d.experiment.sections import Config, Price
 from g2d.forecast.devices import CARD, Device
 from g2d.forecast.guess import SOURCE, guess
-from g2d.forecast.rates import AUTO_STAGES, ONLINE_STAGES, measured_rates
+from g2d.forecast.rates import AUTO_STAGES, IN_STAGES, ONLINE_STAGES, measured_rates
 from g2d.graph.build import grid_jobs
 from g2d.graph.job import Job, Key
 from g2d.jobs.cost import Cost
@@ -57,7 +57,8 @@ def gpu_job(config: Config, job: Job, device: Device = CARD) -> GpuJob:
     if stage in ONLINE_STAGES:
         assert job.arm is not None
         steps, settings = int(w.k) - (job.continues or 0), job.arm.settings
-        units = steps * settings.completions_per_step(int(w.g))  # an auto-stop may need fewer
+        per_step = settings.completions_per_generation if stage in IN_STAGES else settings.completions_per_step
+        units = steps * per_step(int(w.g))  # an auto-stop may need fewer
         more = {"at_most": getattr(settings, "trains_again", False)}
     elif stage == "draw_probe":
         prompts = model_config.training_set.n

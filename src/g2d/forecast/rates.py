@@ -9,13 +9,14 @@ from pathlib import Path
 from g2d.forecast.devices import CARD
 from g2d.jobs.cost import Cost, read_cost
 from g2d.policies.policy import read_policy
-from g2d.regimes.catalogue import ENTRIES, REGIMES, of_phase
+from g2d.regimes.catalogue import ENTRIES, of_phase
 
 Rates = dict[tuple[str, str], list[float]]  # hours (or money) per unit of every finished job, by (stage, model)
 TO_K = tuple(f"train_{regime.name}" for regime in of_phase("online"))  # may continue a checkpoint
 AUTO_STAGES = tuple(f"{stage}_auto" for stage in TO_K)  # may stop before their last step
-ONLINE_STAGES = (*TO_K, *AUTO_STAGES)  # their unit is a completion
-OFFLINE_STAGES = tuple(f"train_{name}" for name, regime in REGIMES.items() if regime.phase in ("offline", "rounds"))
+IN_STAGES = tuple(f"train_{regime.name}" for regime in of_phase("stages"))
+ONLINE_STAGES = (*TO_K, *AUTO_STAGES, *IN_STAGES)
+OFFLINE_STAGES = tuple(f"train_{regime.name}" for phase in ("offline", "rounds") for regime in of_phase(phase))
 
 # Seconds in the demonstration, on two cores of an AMD EPYC. Once a job has finished, only their ratios are used.
 USUAL: dict[str, float] = {
@@ -62,7 +63,7 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
             try:
                 cost = read_cost(path)
                 stage = cost.own.stage
-                units = _completions(path.parent) if stage in ONLINE_STAGES else 1
+                units = _completions(path.parent, stage) if stage in ONLINE_STAGES else 1
             except (OSError, ValueError, KeyError):
                 continue
             shards = [record for record in cost.ancestry if record.stage == stage and ".shards/" in record.job]
@@ -71,7 +72,7 @@ def measured_rates(results: str | Path, models: Iterable[str], worth: Callable[[
     return rates
 
 
-def _completions(folder: Path) -> int:
+def _completions(folder: Path, stage: str) -> int:
     policy = read_policy(folder / "policy.json")
     last = policy.settings.get("steps_trained", policy.k)  # an auto-stop may train beyond its K
     entry = next((policy.settings[regime.name] for regime in ENTRIES if regime.name in policy.settings), None)
@@ -80,4 +81,5 @@ def _completions(folder: Path) -> int:
     else:
         warmup = policy.settings["warmup"]  # prompts_per_step is recorded as accumulation steps
         per_step = warmup["per_device_batch_size"] * warmup["gradient_accumulation_steps"]
+        per_step *= warmup.get("updates_per_generation", 1) if stage in IN_STAGES else 1
     return int(last - (policy.continued_from or 0)) * int(per_step)

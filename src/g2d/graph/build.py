@@ -68,7 +68,7 @@ class _Stages:
         yield from self.selections()
         yield from self.probes()
         yield from self.harvests()
-        yield from self.trainings("offline", "rounds")
+        yield from self.trainings("offline", "rounds", "stages")
         yield from self.evaluations()
         yield from self.choices()
         yield from self.measurements()
@@ -168,8 +168,8 @@ class _Stages:
         regime, (variant, slash, last) = REGIMES[arm.regime], arm.name.rpartition("/")
         online, wildcards = arm.phase == "online", _place(model, seed, point)
         stops = online and arm.stops
-        if regime.section != "warmup":
-            wildcards["regime"] = last
+        if regime.section != "warmup" or arm.phase == "stages":
+            wildcards["regime"] = arm.name if arm.phase == "stages" else last
         if arm.phase == "offline" or (online and regime.section and not stops):
             wildcards["variant"] = variant + slash
         return f"train_{regime.name}{'_auto' if stops else ''}", wildcards
@@ -195,6 +195,12 @@ class _Stages:
         elif arm.phase == "rounds":
             given = {"pairs": f"{read[0]}/pairs.jsonl", "costs": f"{read[0]}/cost.json"}
             given["start"] = self.made(_policy(model, seed, arm, (g, k - 1))) if k > 1 else []
+        elif arm.phase == "stages":
+            given = {"problems": _training_set(model), "harvest": [f"{read[0]}/rollouts.parquet"]}
+            given |= {"costs": f"{read[0]}/cost.json", "reward": [], "start": [], "teacher": []}
+            given["checkpoint"] = [f"{_policy(model, seed, arm, (g, k - 1))}/checkpoint"] if k > 1 else []
+            outputs |= {"checkpoint": f"{folder}/checkpoint", "rollouts": f"{folder}/rollouts.parquet"}
+            continues = k - 1
         else:
             before = [] if continues is None else [_policy(model, seed, arm, (g, continues))]
             given = self.online_inputs(model, seed, arm, read, before)
@@ -320,7 +326,7 @@ class _Stages:
                 given["judged"], bills = [f"{again}/rollouts.parquet"], [f"{again}/cost.json"]
                 attributes = {"settled": True, "devices": int(judge is not None and reward_of(judge)[0].gpu)}
             kind = "" if again else "harvest"
-            settings = partial(params.harvest, online)
+            settings = partial(params.harvest, online, key.k)
             yield from self._generation(
                 "harvest_rollouts", given, f"{folder}/rollouts", wildcards, settings, kind, bills, **attributes
             )
@@ -492,7 +498,7 @@ def _choices(model: str, params: Params, arm: Arm) -> list[str]:
 def _points(arm: Arm) -> list[Point]:
     if arm.selected:
         return []
-    if arm.phase != "rounds":
+    if arm.phase not in ("rounds", "stages"):
         return list(arm.points)
     group_size, last = arm.points[-1]
     return [(group_size, k) for k in range(1, last + 1)]

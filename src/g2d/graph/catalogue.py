@@ -54,6 +54,11 @@ def _extrapolation(config: Config) -> bool:
     return any(entry.phase == "extrapolated" for entry in config.regimes.values()) and bool(grid.policies(config))
 
 
+def _terms(config: Config) -> bool:
+    kinds = {(twin, grid.control_rewards(config)[name]) for name, twin in grid.controls(config).items()}
+    return any((twin, "majority") in kinds for twin, kind in kinds if kind == "random") and bool(grid.policies(config))
+
+
 def _open_ended(config: Config) -> bool:
     return config.open_ended is not None
 
@@ -140,9 +145,14 @@ TABLES = (
     Table("regimes", "Cost and accuracy by regime",
           "costs:regime_table", "answers device_hours spent",
           enabled=lambda config: bool(asked_for(config, "entry")) and bool(grid.policies(config))),
+    Table("stages", "Accuracy and cost by number of stages",
+          "costs:stages_table", "answers device_hours spent",
+          enabled=lambda config: any(key.kind == "staged_grpo" for key in grid.policies(config))),
     Table("controls", "Gains with control rewards",
           "controls:controls_table", "answers controls seen",
           enabled=lambda config: bool(grid.controls(config)) and bool(grid.policies(config))),
+    Table("terms", "Gain = null + elicitation + reward", "controls:terms_table", "answers controls control_rewards",
+          enabled=_terms),
     Table("extrapolation", "Extrapolated against trained policies",
           "extrapolation:extrapolation_table", "answers device_hours margin", section=EXTRAPOLATION,
           enabled=_extrapolation),

@@ -8,6 +8,7 @@ from g2d.experiment.arms import Arm, Point
 from g2d.experiment.config import Config
 from g2d.experiment.sweep import swept_keys
 from g2d.regimes.catalogue import REGIMES
+from g2d.regimes.grpo.staged import Stage
 from g2d.regimes.run.prompts import PromptMix
 from g2d.rewards.catalogue import TRUTH, ByKind, reward_params
 from g2d.rollouts.settings import Evaluation, Sampling
@@ -68,7 +69,13 @@ class Params:
         sampling = self.config.open_ended.params(only={*Sampling.model_fields, "seed"})
         return {"open_ended": sampling, "reward": reward_params(self.judge_of_replies(by)), **self.sections("prompt")}
 
-    def harvest(self, online: Arm) -> Settings:
+    def harvest(self, online: Arm, k: int) -> Settings:
+        if isinstance(online.settings, Stage):  # for the stage after k stages
+            stage, like = online.settings.harvested(k, self.resolved.training_set.n), {"max_completion_length"}
+            drawn = online.settings.model_dump(include=like | {"temperature"})
+            drawn |= {"samples_per_prompt": stage.pop("samples"), "top_p": 1.0}
+            drawn["batch_size"] = self.resolved.harvest.batch_size
+            return {"harvest": drawn, "stage": stage, **self.sections("prompt")}
         return self.sections("harvest", "prompt") | self.reward(online)
 
     def pairs(self) -> Settings:
@@ -101,7 +108,7 @@ class Params:
 
     def training(self, arm: Arm, point: Point) -> Settings:
         section = REGIMES[arm.regime].section
-        if arm.phase != "online":
+        if arm.phase not in ("online", "stages"):
             values = arm.settings.params(without={"steps", "regime", "harvest", "to", "policies"})
             shared = self.sections("lora") if section else self.sections("lora", "prompt")
             return {section or arm.regime: self._left_open(arm, values), **shared}

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from g2d.regimes.extrapolated import EXTRAPOLATED
+from g2d.regimes.grpo.staged import STAGED_GRPO
 from g2d.regimes.grpo.train import GRPO
 from g2d.regimes.offline.dpo import DPO
 from g2d.regimes.offline.group_dpo import GROUP_DPO
@@ -21,7 +22,9 @@ from g2d.regimes.regime import Entry, Phase, Regime
 
 REGIMES: dict[str, Regime] = {
     regime.name: regime
-    for regime in (GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, DISTILLATION, ITERATIVE_DPO, EXTRAPOLATED)
+    for regime in (
+        *(GRPO, SEMI_ONLINE_DPO, DPO, RFT, KTO, GROUP_DPO, DISTILLATION, ITERATIVE_DPO, EXTRAPOLATED, STAGED_GRPO),
+    )
 }
 
 # GRPO and DPO have separate sections.

@@ -15,16 +15,16 @@ from g2d.regimes.run.training_rollouts import Keep
 from g2d.rewards.catalogue import RewardName
 from g2d.settings import Name, Section, Steps, key, repeated
 
-# K steps on fresh rollouts, a training on the harvest of pi_K, K rounds of harvest and training, or K steps of which
-# the last ones are extrapolated.
-Phase = Literal["online", "offline", "rounds", "extrapolated"]
+# K steps on fresh rollouts, a training on the harvest of pi_K, K rounds of harvest and training, K steps of which the
+# last ones are extrapolated, or K stages of one training, each after a harvest.
+Phase = Literal["online", "offline", "rounds", "extrapolated", "stages"]
 
 SELECTED = "selected"  # folder of policies that are copies of the chosen checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    name: str  # in the configuration, in rules (`train_{name}`) and in tables
+    name: str  # used in the configuration, rules (`train_{name}`) and tables
     version: int  # raise it if results change
     phase: Phase
     consumes: Literal["prompts", "pairs", "rollouts"]  # part of a harvest, unless online
@@ -35,7 +35,7 @@ class Regime:
     card: str  # origin of a policy; template
     message: str  # of its rule; template
     auto_message: str = ""
-    unit: str = ""  # of K, unless offline
+    unit: str = ""  # unit of K, unless offline
     methods: Callable[[Any], str] = lambda settings: ""
     section: str = ""  # instead of entries in `regimes`
 

@@ -18,6 +18,7 @@ from g2d.regimes.catalogue import of_phase
 from g2d.report.phrases import time_unit
 from g2d.report.styles import COLORS, OKABE_ITO, Styles, drawn, legend, line_styles, names, numbered_style, styles_of
 from g2d.report.vega import HEIGHT, Spec, dashed_line, finished, named_scale, outlined, series_channels, tips
+from g2d.tables.controls import TERMS
 
 WIDTH = 900  # pixels of a chart on the page
 ROW_HEIGHT = 26  # pixels, of a bar
@@ -88,6 +89,26 @@ def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
     rows = rows.assign(cost=rows["device_hours"] * factor)
     base = rows["policy"] == "base"
     return against_cost(rows, f"device-{unit} per seed", styles, _tooltip(rows), _curves(rows[~base], rows[base]))
+
+
+def accuracy_by_stages(stages: pd.DataFrame) -> Spec:
+    """Return accuracy against the number of stages, from DPO to GRPO, with the device time beside each mark."""
+    unit, factor = time_unit(stages["device_hours"].max())
+    rows = stages.assign(
+        name=stages["policy"].map(lambda policy: POLICY_NAMES.get(policy, policy)),
+        cost=[f"{hours * factor:.3g} {unit}" for hours in stages["device_hours"]],
+    )
+    axis = alt.Axis(labelAngle=0)
+    x, y = alt.X("name:N", title="number of stages", sort=list(rows["name"]), axis=axis), _accuracy_axis(rows)
+    shown = dict.fromkeys(("stages", "updates", "prompts"), "") | {"tokens_generated": ".3~s", "n_seeds": ""}
+    tooltip = tips({"name": None, **SHARES, **shown, "cost": None}, cost="device time per seed")
+    chart = alt.Chart(rows).encode(x=x)
+    return finished(
+        chart.mark_line(strokeWidth=1.3, color="#777").encode(y=y),
+        chart.mark_rule(strokeWidth=1.5).encode(**_interval(rows)),
+        chart.mark_point(**POINT).encode(y=y, tooltip=tooltip),
+        *outlined(chart.encode(y=y, text="cost:N"), align="left", dx=8),
+    )
 
 
 def against_cost(
@@ -255,6 +276,30 @@ def differences(comparisons: pd.DataFrame) -> Spec:
         chart.mark_rule(strokeWidth=2).encode(x2="high:Q"),
         chart.mark_point(filled=True, size=80, opacity=1).encode(x="difference:Q"),
         height=ROW_HEIGHT * max(len(rows), 2),
+    )
+
+
+def terms(table: pd.DataFrame) -> Spec:
+    """Return the parts of each policy's gain over all problems, with intervals."""
+    rows = table[table["level"].isna()]
+    rows = rows.assign(name=names(rows))
+    parts = [
+        rows[["name"]].assign(part=part, value=rows[part], low=rows[f"{part}_low"], high=rows[f"{part}_high"])
+        for part in TERMS
+    ]
+    shown = {"name": None, "part": None, **dict.fromkeys(("value", "low", "high"), "+.1%")}
+    chart = alt.Chart(pd.concat(parts)).encode(
+        y=alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=260)),
+        yOffset=alt.YOffset("part:N", sort=list(TERMS)),
+        x=alt.X("low:Q", title="part of the gain over M0", axis=alt.Axis(format="+.0%", tickCount=6)),
+        color=alt.Color("part:N", title=None, scale=named_scale(TERMS, OKABE_ITO)),
+        tooltip=tips(shown),
+    )
+    return finished(
+        dashed_line("x"),
+        chart.mark_rule(strokeWidth=2).encode(x2="high:Q"),
+        chart.mark_point(filled=True, size=80, opacity=1).encode(x="value:Q"),
+        height=2 * ROW_HEIGHT * max(len(rows), 2),
     )
 
 

@@ -219,6 +219,7 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
     "harvest": (["model"], lambda rows, _: charts.informativeness_by_k(rows)),
     "calibration": (["model"], lambda rows, _: charts.difficulty_by_level(rows)),
     "comparisons": (["model", "benchmark"], lambda rows, _: charts.differences(rows)),
+    "terms": (["model", "benchmark"], lambda rows, _: charts.terms(rows)),
     "decomposition": (["model", "benchmark"], lambda rows, _: charts.gains(rows)),
     "drift": (["model", "benchmark"], drift.gain_by_divergence),
     "power": (["model", "benchmark"], lambda rows, _: difference_by_seeds(rows)),
@@ -228,6 +229,7 @@ _TABLE_CHARTS: dict[str, tuple[list[str], Callable[[pd.DataFrame, Styles], Spec 
     "extrapolation": (["model", "benchmark"], extrapolation.extrapolated_and_trained),
     "linearity": (["model"], extrapolation.linear_share),
     "samples": (["model", "benchmark"], charts.pass_at_k),
+    "stages": (["model", "benchmark"], lambda rows, _: charts.accuracy_by_stages(rows)),
     "cost": (["model"], lambda rows, _: charts.cost_by_stage(rows)),
 }
 

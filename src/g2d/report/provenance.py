@@ -1,6 +1,6 @@
 """Record of how results were made: `results/provenance.json`.
 
-It has no time, host, user or folder: equal results on equal software and CPUs have equal files.
+Equal results on equal software and CPUs have equal files: no time, host, user or folder.
 """
 
 from __future__ import annotations

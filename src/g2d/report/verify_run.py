@@ -29,7 +29,7 @@ from g2d.jobs.digests import VERIFIED, digests_in
 from g2d.jobs.files import read_json, sha256, write_json
 from g2d.jobs.stage import FETCHING
 from g2d.plain import say
-from g2d.report.differences import NOT_COMPARED, beyond_bounds, differences
+from g2d.report.differences import beyond_bounds, differences
 from g2d.report.recompute import copy_inputs, outputs, recompute
 from g2d.report.replication import other_software
 from g2d.settings.arguments import at_least
@@ -134,10 +134,7 @@ def verify(results: Path, cheap: Sequence[Job], drawn: Mapping[Job, Sequence[Cos
             failed, again = recompute(results, Path(place), jobs, threads, tables_began), Path(place) / "results"
             records = [folder / "provenance.json" for folder in (results, again)]
             if jobs[0].rule == "record_provenance" and not failed:
-                found = other_software(*map(read_json, records)).items()
-                software = [
-                    f"{k}: {v[0]} recorded, {v[1]} here" for k, v in found if k.split(".")[-1] not in NOT_COMPARED
-                ]
+                software = _others(other_software(*map(read_json, records)))
             for job in jobs:
                 name = f"{job.stage} {job.name.removeprefix('results/').removesuffix('cost').rstrip('./')}"
                 check = (
@@ -146,6 +143,12 @@ def verify(results: Path, cheap: Sequence[Job], drawn: Mapping[Job, Sequence[Cos
                     else _compared(results, again, job, software, drawn.get(job))
                 )
                 yield Check(name, *check)
+
+
+def _others(software: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Describe the differences between the recorded software and this machine's, as far as both are known."""
+    unknown = {"workflow.dirty"} | {key for key in ("workflow.commit",) if None in software.get(key, ())}
+    return [f"{key}: {old} recorded, {new} here" for key, (old, new) in software.items() if key not in unknown]
 
 
 def _compared(

@@ -31,7 +31,7 @@ from g2d.rollouts.settings import EngineSettings
 class SharedEngine(RemoteEngine):
     """Client of the run's shared engine, which is started if needed; `expected` are keywords of `VllmEngine`.
 
-    Each request has its own connection, but a generation uses the one of its `request`. Connecting waits until no other
+    Each request has its own connection; a generation uses its `request`'s. Connecting waits until no other
     job is connected.
     """
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def with_token_ids(rollouts: pd.DataFrame, base: Policy) -> pd.DataFrame:
     """Return rollouts with prompt_ids and completion_ids in every row, as arrays of int32.
 
-    Raises a ValueError if the tokens are from another tokenizer than M0's, which is only loaded if some are missing.
+    Raises a ValueError if the tokens are from another tokenizer than M0's.
     """
     import numpy as np
     import pandas as pd

@@ -35,7 +35,7 @@ MOST_CPU_CACHE = 2**30  # bytes of keys and values; vLLM's default is most of th
 class VllmEngine(ModelEngine):
     """Generates with a vLLM engine in this process; a WrongWeightsError if the weights are not the policy's.
 
-    It starts with the first `generate`, which knows the length of the prompts, and restarts for a longer context.
+    It starts when the first `generate` gives the length of the prompts, and restarts for a longer context.
 
     Args:
         adapter_rank: rank of the adapters for `use_adapter`; None if only the policy's adapter is used.

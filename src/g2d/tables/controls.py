@@ -10,7 +10,7 @@ import pandas as pd
 from g2d.analysis.comparisons import LEVEL, Comparison
 from g2d.analysis.shares import share_of_gain
 from g2d.experiment.keys import PolicyKey
-from g2d.tables.evaluations import ROW, Evaluations, Row, by_grid, by_policy, named
+from g2d.tables.evaluations import ROW, Evaluations, Grouped, Row, by_grid, by_policy, named
 from g2d.tables.families import Paired
 from g2d.tables.frames import Rows, columns, estimate, mean, table_of
 
@@ -19,6 +19,14 @@ CONTROL_COLUMNS = columns(
     "gain gain_low gain_high p_gain truth_gain truth_gain_low truth_gain_high p_truth share share_low share_high",
     "difference difference_low difference_high p_value family_size p_holm",
     reward="object",
+)
+
+# Parts of the gain over M0 (arXiv 2606.05932): each is the accuracy with one reward minus that with another.
+TERMS = {"null": ("random", "base"), "elicitation": ("majority", "random"), "reward": ("truth", "majority")}
+TERM_COLUMNS = columns(
+    *("model benchmark level policy K group_size n_seeds n_problems", "gain gain_low gain_high"),
+    *(f"{name} {name}_low {name}_high" for name in TERMS),
+    level="Int64",
 )
 
 
@@ -52,6 +60,50 @@ def controls_table(
             for name in ("rewarded", "right"):
                 row[name] = mean(seen.get(key, {}).get(name) for key in grouped[control])
             yield named(grouped[control], benchmark) | row
+
+
+@table_of(TERM_COLUMNS)
+def terms_table(evaluations: Evaluations, controls: Mapping[str, str], control_rewards: Mapping[str, str]) -> Rows:
+    """A row per policy whose random and majority controls were evaluated, over all problems and for each level.
+
+    null, elicitation and reward (`TERMS`) add up to the gain, and their intervals hold together.
+
+    Args:
+        controls: counterparts by control (`g2d.experiment.grid.controls`).
+        control_rewards: kind of reward by control.
+    """
+    names = {(twin, control_rewards[name]): name for name, twin in controls.items()}
+    grouped = by_policy(evaluations)
+    for (_, benchmark), rows in by_grid(grouped).items():
+        at = {(policy.regime, policy.group_size, policy.k): (policy, benchmark) for policy, _ in rows}
+        base = next((row for row in rows if row[0].role == "base"), None)
+        families = []
+        for policy, _ in rows:
+            kinds = {kind: names.get((policy.regime, kind), "") for kind in ("random", "majority")}
+            kinds["truth"] = policy.regime
+            points = {kind: (name, policy.group_size, policy.k) for kind, name in kinds.items()}
+            if base and at.keys() >= {*points.values()}:
+                families.append({"base": base} | {kind: at[point] for kind, point in points.items()})
+        levels = sorted(next(iter(grouped[rows[0]].values()))["level"].dropna().unique()) if families else []
+        for level in (None, *levels) if len(levels) > 1 else (None,):
+            answers = Paired(_of_level(grouped, rows, level), rows)
+            for arms in families:
+                terms = answers.tested([(arms[policy], arms[reference]) for policy, reference in TERMS.values()])
+                (gain,) = answers.tested([(arms["truth"], arms["base"])])
+                yield {
+                    **named(grouped[arms["truth"]], benchmark),
+                    **{"level": level, "n_seeds": gain.n_seeds, "n_problems": gain.n_problems},
+                    **_corrected("gain", gain),
+                    **{
+                        k: v for name, term in zip(TERMS, terms, strict=True) for k, v in _corrected(name, term).items()
+                    },
+                }
+
+
+def _of_level(grouped: Grouped, rows: Sequence[Row], level: int | None) -> Grouped:
+    if level is None:
+        return grouped
+    return {row: {key: part[part["level"] == level] for key, part in grouped[row].items()} for row in rows}
 
 
 def seen_in_training(rollouts: str | Path) -> dict[str, float]:

@@ -162,6 +162,7 @@ def costs_of(key: PolicyKey, records: Sequence[Cost], spent: Mapping[str, float]
 
 
 def calibration_of(records: Sequence[Cost], price: Price | None = None) -> dict[str, float]:
+    """Calibration's part of a policy's costs; the paper does not count it."""
     calibration = [record for record in records if record.stage == "calibrate"]
     rest = [record for record in records if record.stage != "calibrate"]
     path_s = critical_path_s(records) - critical_path_s(rest)
@@ -193,6 +194,8 @@ def paper_hours(key: PolicyKey, config: Config) -> float:
     """
     if key.kind == "base":
         return 0.0
+    if REGIMES[key.kind].phase == "stages":
+        return math.nan
     if key.in_rounds:
         return key.shown_k * (PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"])
     hours = 0.0
@@ -219,6 +222,27 @@ def regime_table(
         row = accuracy_row(by_key, device_hours, benchmark)
         by_seed = [spent[key] for key in by_key if key in spent] or [dict.fromkeys(SPENT, 0.0)]  # M0 took nothing
         yield row | {name: mean(seed.get(name) for seed in by_seed) for name in (*SPENT, "tokens_scored")}
+
+
+STAGES = "stages updates prompts tokens_generated device_hours"
+
+
+@table_of(columns("model policy group_size benchmark n_seeds accuracy ci_low ci_high", STAGES, prompts="float64"))
+def stages_table(
+    evaluations: Evaluations,
+    device_hours: Mapping[PolicyKey, float],
+    spent: Mapping[PolicyKey, Mapping[str, float]],
+) -> Rows:
+    """A row per number of stages, between DPO on the harvest of M0 (one) and GRPO (as many as its updates)."""
+
+    def keep(key: PolicyKey) -> bool:
+        return key.kind == "staged_grpo" or (key.role == "dpo" and key.k == 0) or key.role == "grpo"
+
+    shown = {at: answers for at, answers in evaluations.items() if keep(at[0])}
+    sizes = {key.group_size for key, _ in shown if key.kind == "staged_grpo"}
+    for row in regime_table(shown, device_hours, spent).to_dict("records"):
+        if row["policy"] == "dpo" or row["group_size"] in sizes:
+            yield row | {"stages": max(1, row["K"])}
 
 
 def spent_on(

@@ -88,7 +88,7 @@ class Inputs:
     def __init__(self, folder: Path, config: Config, whole: bool = False, threads: int = 1) -> None:
         self.folder, self.config, self.whole, self.threads = folder, config, whole, threads
         self._built: dict[str, pd.DataFrame] = {}
-        self.controls = grid.controls(config)
+        self.controls, self.control_rewards = grid.controls(config), grid.control_rewards(config)
         self.changes = grid.ablation_changes(config)
         self.price = config.price_per_device_hour
         settings = config.frontier or Frontier()

@@ -138,11 +138,13 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
             )
         if self.positive_weight == self.negative_weight == 0:
             yield "positive_weight and negative_weight are both 0, so the loss is 0: set one above 0"
-        if self.negative_weight == 0 and self.off_policy_mask_threshold is not None:
+        if self.negative_weight == 0 and self.masks_negative:
             yield (
-                "off_policy_mask_threshold has no effect with negative_weight: 0, which already drops negative "
+                f"{self.masks_negative[0]} has no effect with negative_weight: 0, which already drops negative "
                 "advantages: drop either"
             )
+        if len(self.masks_negative) > 1:
+            yield f"{' and '.join(self.masks_negative)}: only one mask of negative advantages is possible: drop either"
         if self.advantages == "sign" and (idle := self.params(only={"scale_rewards", "deviation"})):
             yield (f"{next(iter(idle))} has no effect with advantages: sign, which does not scale rewards: drop either")
 
@@ -184,9 +186,9 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
                 f"{next(iter(idle))} has no effect with ratio: none, which has no weights: set ratio to sampler, or "
                 "drop it"
             )
-        if self.ratio == "none" and self.off_policy_mask_threshold is not None:
+        if self.ratio == "none" and self.masks_negative:
             yield (
-                "off_policy_mask_threshold has no effect with ratio: none, which treats rollouts as fresh: set ratio "
+                f"{self.masks_negative[0]} has no effect with ratio: none, which treats rollouts as fresh: set ratio "
                 "to sampler, or drop it"
             )
         # A training can only end or resume when the rollouts of a generation are used up.
@@ -221,6 +223,11 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
                 f"auto could never stop: a decline shows at step {first} at the earliest (1 + patience probes), beyond "
                 f"the {self.total_steps} steps of the schedule: lower auto.every or auto.patience, or raise the horizon"
             )
+
+    @property
+    def masks_negative(self) -> list[str]:
+        """Keys that are set and mask stale completions with a negative advantage."""
+        return [*self.params(only={"off_policy_mask_threshold", "negative_veto"})]
 
     @property
     def total_steps(self) -> int:

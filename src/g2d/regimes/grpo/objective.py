@@ -60,6 +60,13 @@ class Objective(Section):
         gt=0,
         neutral=None,
     )
+    negative_veto: float | None = key(
+        None,
+        "In completions with a negative advantage, mask the first token whose ratio exceeds this and all after it "
+        "(arXiv 2605.17570); null: none.",
+        gt=1,
+        neutral=None,
+    )
 
     @property
     def objective_arguments(self) -> dict[str, Any]:
@@ -74,6 +81,8 @@ class Objective(Section):
             "vespo_lambda_pos": 3.0,
             "vespo_k_neg": 3.0,
             "vespo_lambda_neg": 2.0,
+            # Makes TRL call `Grpo.get_off_policy_mask`.
+            **({} if self.negative_veto is None else {"off_policy_mask_threshold": self.negative_veto}),
         }
 
 

@@ -34,10 +34,12 @@ from g2d.rollouts.rollout import read_rollouts
 from g2d.rollouts.tokens import with_token_ids
 
 if TYPE_CHECKING:
+    from g2d.regimes.grpo.generation import RecordedRollouts
     from g2d.regimes.run.by_length import Order
 
 
-def train_grpo(job: TrainingJob) -> Trained:
+def train_grpo(job: TrainingJob, recorded: RecordedRollouts | None = None) -> Trained:
+    """Train to step K on rollouts of the policy, or on recorded ones."""
     warmup: Warmup = job.settings
     problems: Sequence[Problem] = job.data
     checkpoints, microbatches = begin(job)
@@ -69,7 +71,7 @@ def train_grpo(job: TrainingJob) -> Trained:
     rewards = TrainingReward(
         job.reward, problems, seed=job.seed, group_size=group_size, eos_token_ids=ends, on_judged=rollouts.record
     )
-    generation = EngineGeneration(job, problems if choice else prompts, ends)
+    generation = recorded or EngineGeneration(job, problems if choice else prompts, ends)
     model = starting_model(job.base, None, job.lora)
     if warmup.float32_logits:
         untie_head(model)
@@ -97,6 +99,8 @@ def train_grpo(job: TrainingJob) -> Trained:
     paid = read_json(job.resume_from / MANIFEST)["step"] if job.resume_from else 0
 
     def count(log: list[dict[str, Any]]) -> None:
+        if recorded is not None:
+            return
         drawn = completions_tokens(log, warmup.completions_per_generation(group_size), paid)
         job.meter.tokens_generated = before + drawn
 
@@ -113,7 +117,9 @@ def train_grpo(job: TrainingJob) -> Trained:
     if job.resume_from is not None:
         trainer.go_on(job.resume_from)
     try:
-        return train_to_k(job, trainer, checkpoints, every=warmup.continued_every, save=save, restore=restore)
+        return train_to_k(
+            job, trainer, checkpoints, every=1 if recorded else warmup.continued_every, save=save, restore=restore
+        )
     finally:
         generation.close()
 

@@ -19,7 +19,7 @@ from trl import import_utils as trl_imports
 
 from g2d.jobs.files import read_json, write_json
 from g2d.problems.prompts import conversation_ids
-from g2d.regimes.grpo.generation import EngineGeneration
+from g2d.regimes.grpo.generation import EngineGeneration, RecordedRollouts
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.lag import Lag
 from g2d.regimes.grpo.replay import STALENESS, ReplayBuffer, Successes, with_replayed
@@ -61,7 +61,7 @@ class Grpo(GRPOTrainer):
         self,
         *,
         warmup: Warmup,
-        generation: EngineGeneration,
+        generation: EngineGeneration | RecordedRollouts,
         rollouts: TrainingRollouts,
         n_problems: int,
         row: Callable[[int], dict[str, Any]],
@@ -149,6 +149,13 @@ class Grpo(GRPOTrainer):
         with nullcontext() if torch.is_grad_enabled() else evaluation_mode(model):
             return super()._get_per_token_logps_and_entropies(model, *arguments, **keywords)
 
+    def get_off_policy_mask(self, **tensors: Any) -> torch.Tensor:
+        """Mask of the policy loss: TRL's of completions, or the veto's of tokens. TRL calls it with a threshold."""
+        if self.warmup.negative_veto is None:
+            return GRPOTrainer.get_off_policy_mask(**tensors)
+        log_ratios = tensors["per_token_logps"].detach() - tensors["sampling_per_token_logps"]
+        return before_veto(log_ratios, tensors["advantages"], self.warmup.negative_veto).to(log_ratios.dtype)
+
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
@@ -178,8 +185,9 @@ class Grpo(GRPOTrainer):
         for part in self._kept_parts():
             part.restore(checkpoint)
 
-    def _kept_parts(self) -> list[ReplayBuffer | Lag]:
-        return [part for part in (self.replay, self.generation.lag) if isinstance(part, (ReplayBuffer, Lag))]
+    def _kept_parts(self) -> list[ReplayBuffer | Lag | RecordedRollouts]:
+        parts = (self.replay, self.generation.lag, self.generation)
+        return [part for part in parts if isinstance(part, (ReplayBuffer, Lag, RecordedRollouts))]
 
     def _chosen(self, choice: PromptChoice, n_prompts: int) -> list[dict[str, Any]]:
         update = self.state.global_step
@@ -314,6 +322,15 @@ def population_advantages(rewards: torch.Tensor, group_size: int, of_batch: bool
 def weighted_by_sign(advantages: torch.Tensor, positive: float, negative: float) -> torch.Tensor:
     """Scale positive and negative advantages, (B,), by separate weights (arXiv 2506.01347, lambda L_PSR + L_NSR)."""
     return torch.where(advantages > 0, positive, negative) * advantages
+
+
+def before_veto(log_ratios: torch.Tensor, advantages: torch.Tensor, trigger: float) -> torch.Tensor:
+    """Mask of the tokens that the negative-advantage veto keeps, (B, T) (arXiv 2605.17570); `advantages` are (B, 1).
+
+    NaN counts as equal.
+    """
+    vetoed = (log_ratios.nan_to_num(nan=0.0).exp() > trigger).cumsum(dim=1) > 0
+    return ~(vetoed & (advantages < 0))
 
 
 def masked_log_ratios(log_probs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

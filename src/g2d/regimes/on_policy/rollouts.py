@@ -306,5 +306,6 @@ def train_on_policy(
 
 
 def seed_after(seed: int, start: Policy) -> int:
+    """Return another seed than the training before, for other rollouts."""
     digest = hashlib.sha256(f"{seed}/{start.policy_id}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1  # below 2^31, like all seeds

@@ -174,7 +174,7 @@ class PromptChoice:
 
     @classmethod
     def of(cls, n_problems: int, seed: int, keys: PromptKeys) -> PromptChoice | None:
-        """Return None if all prompts are asked in turn."""
+        """Return the choice, or None if prompts are sampled in turn."""
         return cls(n_problems, seed, keys) if keys.retire or keys.resample else None
 
     def problem(self, number: int) -> int:
