@@ -407,7 +407,7 @@ def test_another_snakemake_is_refused_by_name(project: Project, tmp_path: Path) 
     """One in which what the workflow patches may be another thing."""
     for change, version in (
         ("sys.modules['snakemake'].__version__ = '10.1.0'", "10.1.0"),
-        ("del sys.modules['snakemake.dag'].DAG.needrun_jobs", ""),
+        ("del sys.modules['snakemake.dag'].DAG.reason", ""),
     ):
         script = tmp_path / "another.py"
         script.write_text(f"import sys; from snakemake.cli import main; {change}; main(['-n'])")
