@@ -21,7 +21,8 @@ from g2d.rollouts.pairs import read_pairs
 from g2d.rollouts.rollout import OF_TOKENS
 from g2d.settings import ConfigError
 from tests.workflow.conftest import Project, copy_of_micro
-from tests.workflow.test_grid import OF_REGIMES, metrics
+from tests.workflow.test_grid import OF_REGIMES as SUMMARIES
+from tests.workflow.test_grid import metrics
 
 RFT = {"regime": "rft", "learning_rate": 5e-4, "epochs": 1}
 ROUNDS = {"regime": "iterative_dpo", "rounds": [1, 2]}
@@ -73,7 +74,7 @@ ENTRIES = {
     "far": FAR,
     "far-chosen": RFT | {"examples": "chosen", "harvest": "far", "start": "warmup"},
 }
-SUMMARIES = OF_REGIMES | {"make_linearity_table": 1}
+LINEARITY = {"make_linearity_table": 1}
 HOT = {"steps": [2], "warmup": {"temperature": 1.1}, "policies": ["grpo"]}
 
 
@@ -110,7 +111,7 @@ def test_only_jobs_of_the_entries_run(extended: tuple[Project, dict[str, int]]) 
     offline |= {"train_staged_grpo": 3}
     online = {"train_grpo": 1, "train_semi_online_dpo": 5, "train_semi_online_dpo_auto": 1, "train_distillation": 1}
     drawn = {"harvest_rollouts": 9, "build_pairs": 6, "evaluate": 29}
-    assert planned == offline | online | drawn | {"train_extrapolated": 2} | SUMMARIES
+    assert planned == offline | online | drawn | {"train_extrapolated": 2} | LINEARITY | SUMMARIES
     assert project.planned() == {}
 
 
