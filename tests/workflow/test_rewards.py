@@ -192,7 +192,7 @@ def test_the_pair_browser_shows_rewards_and_verdicts(project: Project) -> None:
     labels = re.findall(r'<option value="\d+">(.*?)</option>', harvests)
     series = {label.partition(":")[0].removeprefix("micro, seed 0"): number for number, label in enumerate(labels)}
     assert labels[0] == "micro, seed 0, G=2"
-    assert set(series) == {", G=2", ", G=2, on-coin", ", on-short", ", on-liked"}
+    assert set(series) == {", G=2", ", G=2, on-coin", ", on-most", ", on-short", ", on-liked"}
     assert "micro, seed 0, G=2, on-coin: random rewards (p = 0.5)" in labels
     card = re.compile(
         r'<article class="card (\w+)">.*?<span class="badge (\w+)">.*?reward (\S+) · rollout (\d+) ·', re.S
