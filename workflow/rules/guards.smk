@@ -95,6 +95,8 @@ def plan_what_is_due():
     settings = workflow.dag_settings
     targets = {*(settings.targets or [workflow.default_target]), *settings.forcerun}
     jobs = [job for job in JOBS.needed_for(wanted(targets)) if job.merged_into is None]
+    if settings.allowed_rules:
+        jobs = [job for job in jobs if renamed(job.rule) in settings.allowed_rules]
     missing = {job: [file for file in flat(job.outputs) if not is_made(file)] for job in jobs}
     read_by_finished = {file for job in jobs if not missing[job] for file in job.files}
     files = {"are missing": [], "have changed": []}
