@@ -107,6 +107,7 @@ def test_a_deleted_file_is_made_again_and_equal_content_runs_nothing_else(grid: 
     made = [grid.root / f"{SEED}/harvest/g2/k2/{name}" for name in ("informativeness.json", "pairs.jsonl")]
     before = [file.read_bytes() for file in made]
     made[0].unlink()
+    assert f"files are missing: {made[0].relative_to(grid.root)}\n" in grid.snakemake("-n").stdout
     grid.build("--quiet", "rules", "--", "harvest")
     assert [file.read_bytes() for file in made] == before
     assert grid.planned() == {}
@@ -170,6 +171,7 @@ def test_several_additions_are_planned_together_and_removing_them_plans_no_job(
     try:
         micro_grid.configure(config)
         planned = micro_grid.planned()
+        assert "files are missing" not in micro_grid.snakemake("-n").stdout  # they were never made
     finally:
         micro_grid.configure(micro_config)
     # K=1 of the first seed has one policy that is evaluated, the second seed nine; nine old ones answer one more.

@@ -38,7 +38,7 @@ try:
     from g2d.experiment.stages import VERSIONS
     from g2d.experiment.sweep import development_of, held_out, swept_section, with_candidates
     from g2d.jobs import recover, storage as job_storage
-    from g2d.jobs.digests import recorded_inputs
+    from g2d.jobs.digests import recorded_files
     from g2d.jobs.orphans import name_of
     from g2d.jobs.stage import RULE_NAMES, own_name
     from g2d.jobs.files import to_trash
@@ -185,7 +185,7 @@ def given(files, log):
     if STORED:
         return [local(file) if os.path.isabs(file) else file for file in files]
     try:
-        recorded = recorded_inputs(log, files)
+        recorded = recorded_files(log, files)
     except (OSError, ValueError) as error:
         raise WorkflowError(plain(str(error), lines=True))
     return [ancient(file) if file in recorded else file for file in files]

@@ -104,7 +104,7 @@ def plan_what_is_due():
         outputs = set(flat(job.outputs))
         lost = missing[job] if read_by_finished & outputs or len(missing[job]) < len(outputs) else []
         edited = edited_files(job) if not missing[job] and not STORED else []
-        files["are missing"] += lost
+        files["are missing"] += recorded_files(log_of(job), lost) if lost else []
         files["have changed"] += edited
         settings.forcerun = {*settings.forcerun, *(outputs if lost or edited else ())}
     for reason, found in files.items():
@@ -129,12 +129,15 @@ def wanted(targets):
     return [file for file in files if file in JOBS.makers]
 
 
+def log_of(job):
+    return apply_wildcards(workflow.get_rule(renamed(job.rule)).log[0], vars(job.wildcards))
+
+
 def edited_files(job):
     """Return a job's external inputs with changed content."""
     given = from_elsewhere(job.rule, job.files)
     try:
-        log = apply_wildcards(workflow.get_rule(renamed(job.rule)).log[0], vars(job.wildcards)) if given else ""
-        edited = changed_inputs(log, given) if given else []
+        edited = changed_inputs(log_of(job), given) if given else []
         return edited + edited_base_files(job) if job.rule in BASE_MODELS else edited
     except (OSError, ValueError) as error:
         raise WorkflowError(plain(str(error), lines=True))

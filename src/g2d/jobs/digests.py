@@ -132,7 +132,7 @@ def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str
     raise ChangedError(f"{file}: not the file that {job} recorded: {digests}{more}; {fix}")
 
 
-def recorded_inputs(log: str | Path, files: Collection[str]) -> dict[str, str]:
+def recorded_files(log: str | Path, files: Collection[str]) -> dict[str, str]:
     listed = digest_file(log)
     if not files or not listed.exists():
         return {}
@@ -141,7 +141,7 @@ def recorded_inputs(log: str | Path, files: Collection[str]) -> dict[str, str]:
 
 
 def changed_inputs(log: str | Path, files: Collection[str]) -> list[str]:
-    return [file for file, digest in recorded_inputs(log, files).items() if remembered_digest(file) != digest]
+    return [file for file, digest in recorded_files(log, files).items() if remembered_digest(file) != digest]
 
 
 MEMORY = Path(".snakemake/g2d_digests.json")
