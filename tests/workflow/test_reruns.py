@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.workflow.conftest import REPOSITORY, Project
 from tests.workflow.test_grid import SUMMARIES as TABLES
@@ -316,3 +317,16 @@ def test_without_a_record_of_the_settings_a_changed_configuration_is_refused(
         assert recorded.returncode == 0, recorded.stdout
         assert project.planned() == TRAINED
     assert project.planned() == {}
+
+
+def test_a_configuration_is_read_as_written_after_the_trainings(
+    micro_grid: Project, micro_config: dict[str, Any], tmp_path: Path
+) -> None:
+    """30 completions per step are no multiple of the 4 that stand for `per_device_batch_size: auto` in params."""
+    project = micro_grid.copied(tmp_path / "g2d")
+    config = copy.deepcopy(micro_config)
+    config["warmup"]["prompts_per_step"] = 15
+    project.configure(config)
+    rules = ("record_provenance", "write_methods", "write_cards", "build_report")
+    project.build("--rerun-triggers", "mtime", "--forcerun", *rules, "--quiet", "rules")
+    assert yaml.safe_load((project.results / "config.yaml").read_text())["warmup"]["prompts_per_step"] == 15

@@ -22,7 +22,7 @@ from g2d.tables.frames import read_table, write_table
 
 def main(snakemake):
     with stage(snakemake):
-        config, out = load(snakemake.params.config), snakemake.output
+        config, out = load(snakemake.config), snakemake.output
         n_problems = {Path(path).stem: len(read_problems(path)) for path in snakemake.input.benchmarks}
         levels, steps, hours = [], [], []
         for model in config.models:

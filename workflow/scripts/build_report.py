@@ -19,7 +19,7 @@ from g2d.tables.dated_plan import plan_words, read_plan
 def main(snakemake):
     with stage(snakemake):
         given, params, out = snakemake.input, snakemake.params, Path(snakemake.output[0])
-        config = decided(load(params.config))
+        config = decided(load(snakemake.config))
         series = browse_pairs(
             [*harvests(config), *harvests_of_controls(config)],
             pairs=lambda key: read_pairs(f"results/{key.folder}/pairs.jsonl"),

@@ -17,7 +17,7 @@ from g2d.tables.frames import read_table, write_table
 
 def main(snakemake):
     with stage(snakemake):
-        given, config = snakemake.input, decided(load(snakemake.params.config))
+        given, config = snakemake.input, decided(load(snakemake.config))
         steps, benchmark = read_table(given.steps, STEP_COLUMNS), next(iter(config.benchmarks))
         summaries = {
             key: read_informativeness(f"results/{key.folder}/informativeness.json") for key in grid.harvests(config)

@@ -22,7 +22,7 @@ def main(snakemake):
         lost = {policy: n for policy, n in steps.items() if n}
         manifests = dict(zip(snakemake.params.names, map(read_json, snakemake.input.manifests), strict=True))
         devices = read_table(snakemake.input.bill, COST_COLUMNS)["device"].dropna()
-        config = load(snakemake.params.config)
+        config = load(snakemake.config)
         record = provenance(config, policies, manifests, devices, f"{snakemake.scriptdir}/record_provenance.py", lost)
         write_json(snakemake.output[0], record)
 

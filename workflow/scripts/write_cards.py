@@ -16,7 +16,7 @@ from g2d.tables.frames import read_table
 
 def main(snakemake):
     with stage(snakemake):
-        config, note = decided(load(snakemake.params.config)), snakemake.params.note
+        config, note = decided(load(snakemake.config)), snakemake.params.note
         table = pd.concat([read_table(path, ABLATION_COLUMNS) for path in snakemake.input.tables])
         bases = {name: read_policy(f"results/{name}/base/policy.json") for name in config.models}
         records = {key: read_policy(f"results/{key.folder}/policy.json") for key in grid.policies(config)}

@@ -14,7 +14,7 @@ from g2d.tables.results import read_by_name
 def main(snakemake):
     with stage(snakemake):
         given, params = snakemake.input, snakemake.params
-        config, sweep, same_choices = load(params.config), None, True
+        config, sweep, same_choices = load(snakemake.config), None, True
         if config.sweep and config.sweep.regimes:
             chosen = [
                 {name: read_json(f"results/{model}/sweep/{name}.json")["settings"] for name in config.sweep.regimes}
