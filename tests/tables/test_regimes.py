@@ -67,14 +67,16 @@ def test_stages_are_between_dpo_and_grpo() -> None:
         return PolicyKey("m", f"staged/{n}", 2, n, seed, kind="staged_grpo", role="entry")
 
     dpo, later = (PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 8))
-    grpo, wide = PolicyKey("m", "grpo", 2, 8, 0), PolicyKey("m", "grpo", 4, 8, 0)
+    grpo, wide, longer = (PolicyKey("m", "grpo", g, k, 0) for g, k in ((2, 8), (4, 8), (2, 16)))
     keys = [staged(1, 0), staged(1, 1), staged(4, 0), grpo, wide, dpo, later, PolicyKey("m", "base", 0, 0, None)]
+    keys += [longer]
     hours = {key: 1.0 + n for n, key in enumerate(keys)}
     spent = {
         key: dict(zip(("updates", "empty_updates", "prompts", "tokens_generated"), (8, 0, 64 + n, 100), strict=True))
         | {"tokens_trained": 50}
         for n, key in enumerate(keys)
     }
+    spent[longer]["updates"] = 16
     table = stages_table({(key, "id"): solved(min(n, 4)) for n, key in enumerate(keys)}, hours, spent)
     assert list(zip(table.policy, table.stages, strict=True)) == [
         *(("dpo", 1), ("staged/1", 1), ("staged/4", 4), ("grpo", 8))

@@ -239,9 +239,9 @@ def stages_table(
         return key.kind == "staged_grpo" or (key.role == "dpo" and key.k == 0) or key.role == "grpo"
 
     shown = {at: answers for at, answers in evaluations.items() if keep(at[0])}
-    sizes = {key.group_size for key, _ in shown if key.kind == "staged_grpo"}
+    staged = {(key.group_size, spent[key]["updates"]) for key, _ in shown if key.kind == "staged_grpo"}
     for row in regime_table(shown, device_hours, spent).to_dict("records"):
-        if row["policy"] == "dpo" or row["group_size"] in sizes:
+        if row["policy"] == "dpo" or (row["group_size"], row["updates"]) in staged:
             yield row | {"stages": max(1, row["K"])}
 
 

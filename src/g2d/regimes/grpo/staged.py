@@ -63,10 +63,11 @@ class StagedGrpo(Entry):
     regime: Literal["staged_grpo"] = key(..., "Train by GRPO in stages of harvest and updates.")
     stages: list[int] = key(
         ...,
-        "Numbers of stages, a policy each; the largest K of `warmup.steps` must be a multiple of each.",
+        "Numbers of stages, a policy each; the number of updates must be a multiple of each.",
         paper="about four",
         min_length=1,
     )
+    updates: int | None = key(None, "Updates of each policy, a K of `warmup.steps`; null: the largest.", ge=1)
     epsilon: float = key(0.5, "Lower clip of the ratio: 1 - epsilon.", paper="wider than GRPO's", gt=0)
     epsilon_high: float = key(1.0, "Upper clip of the ratio: 1 + epsilon_high.", paper="wider than GRPO's", gt=0)
     negative_veto: float | None = key(
@@ -102,7 +103,7 @@ class StagedGrpo(Entry):
 
     def warmup_of(self, common: Warmup, stages: int, where: str = "warmup") -> Stage:
         """Return the settings of the trainings of one number of stages: as many updates as GRPO's, on its schedule."""
-        last = max(common.steps)
+        last = self.updates or max(common.steps)
         own = {**FIXED, **self.warmup, **self.params(only={*OWN}), "steps": [last]}
         own |= {"group_sizes": common.group_sizes[:1], "updates_per_generation": max(1, last // max(1, stages))}
         checked: Warmup = changed(where, common, own)
@@ -111,13 +112,16 @@ class StagedGrpo(Entry):
 
     def mistakes(self, common: Warmup, n_problems: int) -> Iterator[str]:
         """Yield numbers of stages that do not divide a model's updates or training set: key and fix."""
-        last = max(common.steps)
+        last = self.updates or max(common.steps)
         if not last:
             yield "stages: warmup.steps has no K above 0, the number of updates: add one"
             return
+        if last not in common.steps:
+            yield f"updates: {last} is not in warmup.steps, so no GRPO has as many: write one of {sorted(common.steps)}"
+            return
         if uneven := [n for n in self.stages if last % n]:
             yield (
-                f"stages: the {last} updates (largest K of warmup.steps) are no multiple of {uneven[0]} stages: write "
+                f"stages: the {last} updates (a K of warmup.steps) are no multiple of {uneven[0]} stages: write "
                 "divisors"
             )
             return
