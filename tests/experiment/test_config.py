@@ -353,12 +353,6 @@ def test_a_path_that_is_no_file_is_one_line(path: str, message: str) -> None:
     assert str(error.value).startswith(f"pool.path: {path} {message}")
 
 
-def test_a_file_that_is_not_yaml_is_named(tmp_path: Path) -> None:
-    (tmp_path / "bad.yaml").write_text("models: [")
-    with pytest.raises(ConfigError, match=r"bad\.yaml: cannot be read as YAML"):
-        read(tmp_path / "bad.yaml")
-
-
 def test_a_saved_configuration_reads_back_equal(tmp_path: Path) -> None:
     config = read(CONFIG / "config.yaml")
     config.save(tmp_path / "resolved.yaml")
