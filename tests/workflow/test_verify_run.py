@@ -23,7 +23,7 @@ from tests.workflow.conftest import Project
 
 GRPO, HARVEST = "results/micro/seed0/grpo/g2/k4/policy.json", "results/micro/seed0/harvest/g2/k2/rollouts.parquet"
 DPO = "micro/seed0/dpo/g2/k2"
-ANSWERS, ADAPTER = f"{DPO}/eval/arithmetic.parquet", f"{DPO}/adapter/adapter_model.safetensors"
+MAIN, ANSWERS, ADAPTER = "tables/main.csv", f"{DPO}/eval/arithmetic.parquet", f"{DPO}/adapter/adapter_model.safetensors"
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +38,10 @@ def jobs_of(results: Path) -> dict[str, Job]:
 
 
 def stamps(results: Path) -> dict[str, tuple[int, ...]]:
-    """Return identity, size and times of all files."""
-    found = {str(file): file.stat() for file in results.rglob("*") if file.name != "verification.json"}
-    return {file: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for file, stat in found.items()}
+    """Return identity, size and times of all results, and of what Snakemake has recorded about them."""
+    files = [*results.rglob("*"), *(results.parent / ".snakemake/metadata").rglob("*")]
+    stats = {str(file): file.stat() for file in files if file.name != "verification.json"}
+    return {file: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for file, stat in stats.items()}
 
 
 @contextmanager
@@ -75,10 +76,10 @@ def swap_adapter(results: Path) -> None:
 
 
 def edit_number(results: Path) -> None:
-    with forged(results, "tables/main.csv"):
-        frame = pd.read_csv(results / "tables/main.csv", dtype=str, na_filter=False)
+    with forged(results, MAIN):
+        frame = pd.read_csv(results / MAIN, dtype=str, na_filter=False)
         frame.loc[0, "accuracy"] = "0.999"
-        frame.to_csv(results / "tables/main.csv", index=False)
+        frame.to_csv(results / MAIN, index=False)
 
 
 def test_a_finished_grid_is_identical_and_untouched(
@@ -99,7 +100,6 @@ def test_a_finished_grid_is_identical_and_untouched(
     assert {"train_grpo micro/seed0/grpo/g2/k4", "harvest_rollouts micro/seed0/harvest/g2/k2"} < {*names}
     assert {"make_tables", "build_report", "build_pairs"} < {name.partition(" ")[0] for name in names}
 
-    assert own_micro_grid.planned() == {}
     capsys.readouterr()
     assert main(["status", str(results), "--json"]) == 0
     jobs = json.loads(capsys.readouterr().out)["jobs"]
@@ -109,25 +109,26 @@ def test_a_finished_grid_is_identical_and_untouched(
 
 
 @pytest.mark.parametrize(
-    ("forge", "output", "reason"),
+    ("forge", "reasons"),
     [
-        (flip_answer, f"results/{ANSWERS}", "arithmetic.parquet: verdict: 1 of 40 differ"),
-        (flip_answer, "results/tables/main.csv", "main.csv: accuracy: 1 of "),
-        (swap_adapter, f"results/{DPO}/policy.json", "adapter_model.safetensors: "),
-        (edit_number, "results/tables/main.csv", "main.csv: accuracy: 1 of "),
+        (flip_answer, {MAIN: "main.csv: accuracy: 1 of ", ANSWERS: "arithmetic.parquet: verdict: 1 of 40 differ"}),
+        (swap_adapter, {f"{DPO}/policy.json": "adapter_model.safetensors: "}),
+        (edit_number, {MAIN: "main.csv: accuracy: 1 of "}),
     ],
 )
 def test_forged_results_are_different(
-    own_micro_grid: Project, forge: Callable[[Path], None], output: str, reason: str
+    own_micro_grid: Project, forge: Callable[[Path], None], reasons: dict[str, str]
 ) -> None:
     """Time stamps and recorded digests are forged as well."""
     results = own_micro_grid.results
     forge(results)
-    job = jobs_of(results)[output]
-    cheap, drawn = ([], {job: _costs(results, job)}) if job.holds_device else ([job], {})
-    [check] = verify(results, cheap, drawn)
-    assert check.status == "different"
-    assert any(found.startswith(reason) for found in check.reasons), check.reasons
+    finished_jobs = jobs_of(results)
+    jobs = [finished_jobs[f"results/{output}"] for output in reasons]
+    drawn = {job: _costs(results, job) for job in jobs if job.holds_device}
+    checks = verify(results, [job for job in jobs if job not in drawn], drawn)
+    for check, reason in zip(checks, reasons.values(), strict=True):
+        assert check.status == "different"
+        assert any(line.startswith(reason) for line in check.reasons), check.reasons
 
 
 def test_a_changed_file_is_different_from_its_record(
