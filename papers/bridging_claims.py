@@ -8,16 +8,7 @@ from functools import partial
 import numpy as np
 
 from g2d.tables.paper import published
-from papers.claims import (
-    BRIDGING,
-    Claim,
-    Formula,
-    Printed,
-    cell_of,
-    cells_of,
-    difference,
-    printed,
-)
+from papers.claims import BRIDGING, Claim, Formula, Printed, cell_of, cells_of, difference, printed
 
 PROBLEMS = {"math500": "math500_test", "numina": "numina_test", "amc23": "amc23_test"}
 JUDGED = {"AlpacaEval LC": "alpacaeval_lc", "ArenaHard": "arenahard"}

@@ -9,18 +9,7 @@ import numpy as np
 
 from g2d.analysis.correlations import within_correlation
 from g2d.tables.paper import published
-from papers.claims import (
-    COUNTS,
-    G2D,
-    LLAMA,
-    QWEN,
-    Claim,
-    cell_of,
-    cells_of,
-    first_cell,
-    percent,
-    printed,
-)
+from papers.claims import COUNTS, G2D, LLAMA, QWEN, Claim, cell_of, cells_of, first_cell, percent, printed
 
 GRPO_STEPS = 1000  # of the GRPO rows in Table 1
 PROMPTS = 1500  # of a harvest in Table 2

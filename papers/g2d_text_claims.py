@@ -8,18 +8,7 @@ from functools import partial
 import numpy as np
 
 from g2d.tables.paper import published
-from papers.claims import (
-    G2D,
-    Claim,
-    Formula,
-    Printed,
-    cell_of,
-    cells_of,
-    difference,
-    first_cell,
-    percent,
-    ratio,
-)
+from papers.claims import G2D, Claim, Formula, Printed, cell_of, cells_of, difference, first_cell, percent, ratio
 
 
 def g2d_statements() -> Iterator[Claim]:

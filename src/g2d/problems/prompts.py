@@ -28,17 +28,10 @@ class Prompt(Section):
     """Prompt format. The chat template comes from the model."""
 
     system: str | None = key(
-        None,
-        "System message; null: none (Qwen's template inserts its own).",
-        paper="not printed in the paper",
+        None, "System message; null: none (Qwen's template inserts its own).", paper="not printed in the paper"
     )
     template: str = key("{problem}", "User message; {problem} is replaced by the problem text.", paper="not printed")
-    examples: list[Example] = key(
-        [],
-        "Worked examples, shown before every problem.",
-        paper="none",
-        neutral=[],
-    )
+    examples: list[Example] = key([], "Worked examples, shown before every problem.", paper="none", neutral=[])
     open_ended: str = key(
         "{problem}",
         "User message of open-ended prompts, without system message or examples.",

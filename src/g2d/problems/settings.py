@@ -18,11 +18,7 @@ class Fields(Section):
     level: str | None = key(None, 'Column with the difficulty level; 3, "3" and "Level 3" are equal.')
     subject: str | None = key(None, "Column with the subject.")
     id: str | None = key(None, "Column with an identifier; null: the row number.")
-    cluster: str | None = key(
-        None,
-        "Column with clusters, such as passages or templates, for tests.",
-        neutral=None,
-    )
+    cluster: str | None = key(None, "Column with clusters, such as passages or templates, for tests.", neutral=None)
 
 
 AnswerFormat = Literal["plain", "boxed", "gsm8k"]
@@ -48,17 +44,11 @@ class SyntheticProblems(Section):
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
     seed: Seed | Literal["run"] = key(0, "Seed; run: a random one, recorded in the manifest.")
     steps: list[Annotated[int, Field(ge=2, le=30)]] | None = key(
-        None,
-        "calculation: operations at each level; null: 5, 10, 15, 20.",
-        neutral=None,
-        min_length=1,
+        None, "calculation: operations at each level; null: 5, 10, 15, 20.", neutral=None, min_length=1
     )
 
     levels: list[int] | None = key(
-        None,
-        "arithmetic, word_problems: levels (numbers of operations); null: all.",
-        neutral=None,
-        min_length=1,
+        None, "arithmetic, word_problems: levels (numbers of operations); null: all.", neutral=None, min_length=1
     )
 
     @field_validator("steps", "levels")
@@ -92,8 +82,7 @@ class ReasoningProblems(Section):
     source: Literal["reasoning_gym"] = key(..., "Generate with the package reasoning-gym.")
     task: str = key(..., "Name of the task, as chain_sum.")
     split: Literal["train", "development", "test"] | None = key(
-        None,
-        "Part of the questions; null: train in the pool, test in a benchmark.",
+        None, "Part of the questions; null: train in the pool, test in a benchmark."
     )
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
     seed: Seed = key(0, "Seed of the problems.")

@@ -32,18 +32,10 @@ class Kto(OfflineEntry):
     rollouts: Literal["all", "pairable"] = key("all", "All rollouts of the harvest, or only of pairable prompts.")
     beta: float = key(0.1, "Strength of the reference policy.", gt=0)
     balance: float = key(
-        1.0,
-        "Total weight of right rollouts, relative to wrong ones (arXiv 2402.01306: 1 to 4/3).",
-        ge=1,
-        le=4 / 3,
+        1.0, "Total weight of right rollouts, relative to wrong ones (arXiv 2402.01306: 1 to 4/3).", ge=1, le=4 / 3
     )
     epochs: int = key(1, "Passes over the rollouts.", ge=1)
-    max_steps: int | None = key(
-        None,
-        "Gradient steps, instead of `epochs`.",
-        unit="steps",
-        ge=1,
-    )
+    max_steps: int | None = key(None, "Gradient steps, instead of `epochs`.", unit="steps", ge=1)
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
     per_device_batch_size: int = key(
