@@ -184,16 +184,14 @@ def identity(path: str | Path) -> list[int]:
     return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-@cache
-def _memory(file: Path) -> dict[str, object]:
-    return _read_memory(file)
-
-
 def _read_memory(file: Path) -> dict[str, object]:
     try:
         return read_json(file)
     except (OSError, ValueError):
         return {}
+
+
+_memory = cache(_read_memory)
 
 
 def as_recorded(output: Path, digests: Mapping[Path, str]) -> bool:

@@ -75,8 +75,7 @@ def _adds_first_token(tokenizer: Any) -> bool:
 
 def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
     """Tokens of texts, without tokens that the tokenizer would add."""
-    ids: list[list[int]] = tokenizer([*texts], add_special_tokens=False)["input_ids"]
-    return ids
+    return tokenizer([*texts], add_special_tokens=False)["input_ids"]
 
 
 def render(tokenizer: Any, conversation: Messages) -> str:

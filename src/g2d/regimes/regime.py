@@ -39,10 +39,6 @@ class Regime:
     methods: Callable[[Any], str] = lambda settings: ""
     section: str = ""  # instead of entries in `regimes`
 
-    @property
-    def configured_in(self) -> str:
-        return self.section or "regimes"
-
 
 class Selects(Section):
     """Key of ablations and online entries that evaluate one selected checkpoint (arXiv 2506.21495, sections 3.1 and

@@ -34,10 +34,6 @@ class EngineSettings(Section):
     cuda_graph: bool = key(False, "Generate with a CUDA graph in transformers (not measured).")
     shards: Shards = key(Shards(), "Jobs that generation is split into.")
 
-    @property
-    def identity(self) -> str:
-        return self.name
-
 
 class Sampling(Section):
     """Sampling of completions."""

@@ -308,7 +308,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
     def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
         """Return the settings of engine and reward that a result depends on; differences from 0.1.0 are named."""
-        name = engine.identity if engine else None
+        name = engine.name if engine else None
         with_dropout = name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
         return {
             "engine": name,

@@ -126,9 +126,8 @@ def train_dpo(job: TrainingJob) -> Trained:
     lengths = longest(
         (row["prompt_ids"] for row in rows), (row[side] for row in rows for side in ("chosen_ids", "rejected_ids"))
     )
-    statistics = {"n_pairs": len(rows)}
     return train_offline(
-        "dpo", job, rows, data={"pairs": rows}, statistics=statistics, trainer=trainer, lengths=lengths
+        "dpo", job, rows, data={"pairs": rows}, statistics={"n_pairs": len(rows)}, trainer=trainer, lengths=lengths
     )
 
 
