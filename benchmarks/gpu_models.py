@@ -61,8 +61,6 @@ def small_policy(setting: Any) -> Any:
 @contextmanager
 def random_weights(shape: str, setting: Any) -> Iterator[tuple[Any, Any, dict[str, int]]]:
     """Make trainers load random weights; yield the policy, its configuration and its numbers of parameters."""
-    import torch
-
     from g2d.memory.model_shape import model_shape
     from g2d.policies import Policy
     from g2d.policies.scratch import build_tokenizer
@@ -73,9 +71,8 @@ def random_weights(shape: str, setting: Any) -> Iterator[tuple[Any, Any, dict[st
     config = configuration(shape)
     config.save_pretrained(folder)
     build_tokenizer().save_pretrained(folder)
-    dtype = torch.bfloat16 if setting.device == "cuda" else torch.float32
     sizes = model_shape(config, Lora())
-    with mock.patch.object(training, "load_base", lambda base: blank_model(shape, setting.device, dtype)):
+    with mock.patch.object(training, "load_base", lambda base: blank_model(shape, setting.device, setting.dtype)):
         base = Policy(f"{shape}/base", shape, "base", base=str(folder))
         yield base, config, {"base": sizes.parameters, "adapter": sizes.adapter}
 
@@ -349,8 +346,7 @@ def dropout_noise(setting: Any) -> dict[str, Any]:
     from g2d.policies.settings import Lora, lora_config
 
     shape, length = tiny_or(setting, "tiny", "qwen2.5-0.5b"), tiny_or(setting, 16, 384)
-    dtype = torch.bfloat16 if setting.device == "cuda" else torch.float32
-    model = get_peft_model(blank_model(shape, setting.device, dtype), lora_config(Lora())).train()
+    model = get_peft_model(blank_model(shape, setting.device, setting.dtype), lora_config(Lora())).train()
     for name, weight in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=1e-3)

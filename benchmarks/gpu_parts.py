@@ -20,7 +20,22 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from gpu_models import blank_model, random_weights, small_policy, steps_of, tiny_or
+from gpu_models import (
+    adapter_of,
+    blank_model,
+    blank_vllm,
+    distance,
+    drawn_by_generate_batch,
+    drawn_by_transformers,
+    drawn_by_vllm,
+    dropout_noise,
+    on_disk,
+    random_weights,
+    small_policy,
+    steps_of,
+    tiny_or,
+    warmed_up,
+)
 from packaging.requirements import Requirement
 
 HERE = Path(__file__).resolve().parent
@@ -34,11 +49,16 @@ class Skipped(Exception):  # noqa: N818 -- no error
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and how large."""
-
-    out: Path
+    out: Path  # folder of all output
     device: str
     tiny: bool
+
+    @property
+    def dtype(self) -> Any:
+        """Precision of a training's weights on the device."""
+        import torch
+
+        return torch.bfloat16 if self.device == "cuda" else torch.float32
 
 
 def environment(setting: Setting) -> Found:
@@ -126,18 +146,15 @@ def greedy(setting: Setting) -> Found:
 def graph(setting: Setting) -> Found:
     """Steps that are replayed as CUDA graphs: greedy answers beside those without, and tokens per second."""
     import torch
-    from gpu_models import drawn_by_transformers
 
     policy, captured = small_policy(setting), setting.device == "cuda"
     plain, replayed = (answers(policy, setting.device, torch.float32, setting, cuda_graph=on) for on in (False, True))
-    same = sum(map(str.__eq__, plain, replayed))
     rows, length = tiny_or(setting, 4, 64), tiny_or(setting, 8, 512)
-    dtype = torch.bfloat16 if captured else torch.float32
-    model = blank_model(tiny_or(setting, "tiny", "qwen2.5-0.5b"), setting.device, dtype).eval()
+    model = blank_model(tiny_or(setting, "tiny", "qwen2.5-0.5b"), setting.device, setting.dtype).eval()
     tokens, seconds = drawn_by_transformers(model, rows, length, setting, cuda_graph=captured)
     return {
         "captured": captured,
-        "same answers": same,
+        "same answers": sum(map(str.__eq__, plain, replayed)),
         "of": len(plain),
         "rows": rows,
         "tokens/s": tokens / seconds,
@@ -256,11 +273,9 @@ def full_passes(setting: Setting) -> Found:
 
 def generate_batch(setting: Setting) -> Found:
     """Tokens per second of transformers' `generate_batch`, with the shapes of `harvest-0.5b`."""
-    import torch
-    from gpu_models import drawn_by_generate_batch
 
     shape, rows, length = tiny_or(setting, "tiny", "qwen2.5-0.5b"), tiny_or(setting, 4, 64), tiny_or(setting, 8, 512)
-    model = blank_model(shape, setting.device, torch.bfloat16 if setting.device == "cuda" else torch.float32).eval()
+    model = blank_model(shape, setting.device, setting.dtype).eval()
     tokens, seconds = drawn_by_generate_batch(model, rows, length, setting)
     return {"rows": rows, "tokens": tokens, "tokens/s": tokens / seconds}
 
@@ -331,8 +346,6 @@ def start(setting: Setting) -> Found:
 def vllm(setting: Setting) -> Found:
     """One start of vLLM beside a trainer, 0.5B: its tokens per second, a GRPO step with it, and how far its
     probabilities are from the trainer's."""
-    from gpu_models import drawn_by_vllm, on_disk
-
     if find_spec("vllm") is None:
         raise Skipped("vLLM is not installed")
     from g2d.policies.settings import Lora
@@ -360,14 +373,13 @@ def vllm(setting: Setting) -> Found:
 def harvest(setting: Setting, shape: str) -> Found:
     """Tokens per second, beside what reading weights and cache from memory allows; with 7B vLLM's too."""
     import torch
-    from gpu_models import blank_vllm, drawn_by_transformers, drawn_by_vllm
 
     from g2d.memory.model_shape import model_shape
     from g2d.policies.settings import Lora
 
     shape = tiny_or(setting, "tiny", shape)
     rows, length = tiny_or(setting, 4, 64), tiny_or(setting, 8, 512)
-    model = blank_model(shape, setting.device, torch.bfloat16 if setting.device == "cuda" else torch.float32).eval()
+    model = blank_model(shape, setting.device, setting.dtype).eval()
     sizes = model_shape(model.config, Lora())
     tokens, seconds = drawn_by_transformers(model, rows, length, setting)
     results: Found = {"rows": rows, "transformers tokens/s": tokens / seconds}
@@ -413,8 +425,6 @@ def micro_grid(setting: Setting) -> Found:
 
 def resume(setting: Setting) -> Found:
     """Train GRPO to step 4, twice without a stop and once stopped at step 2, and compare the adapters."""
-    from gpu_models import adapter_of, distance, warmed_up
-
     policy, folder = small_policy(setting), setting.out / "resume"
     shutil.rmtree(folder, ignore_errors=True)
     warmed_up(policy, folder / "one", 4)
@@ -428,7 +438,6 @@ def resume(setting: Setting) -> Found:
 def engine_after(setting: Setting) -> Found:
     """A trainer, then an engine, then another, in one process: each finds the memory of the one before."""
     import torch
-    from gpu_models import warmed_up
 
     from g2d.rollouts.free_memory import require_free
 
@@ -448,13 +457,6 @@ def engine_after(setting: Setting) -> Found:
             engine.close()
             results[f"free after engine {n} GiB"] = torch.cuda.mem_get_info()[0] / GIB
     return results | {"vllm": bool(find_spec("vllm"))}
-
-
-def dropout(setting: Setting) -> Found:
-    """How far the log-probability of a completion moves with another draw of LoRA dropout."""
-    from gpu_models import dropout_noise
-
-    return dropout_noise(setting)
 
 
 def two_gpus(setting: Setting) -> Found:
@@ -513,7 +515,7 @@ PARTS: dict[str, Callable[[Setting], Found]] = {
     "micro-grid": micro_grid,
     "resume": resume,
     "engine-after": engine_after,
-    "dropout": dropout,
+    "dropout": dropout_noise,
     "two-gpus": two_gpus,
     "tensor-parallel": tensor_parallel,
 }

@@ -14,7 +14,7 @@ prompts at the harvest's settings.
 
 The rates exclude imports, loading and start-up; those of vLLM are listed below the table. The best round of each
 counts. The share outside the model is the rest of one more round without the model's forward pass and logits.
-Verification is left out: benchmarks/verify.py measures it. benchmarks/growth.py has more sizes.
+Verification is left out: benchmarks/verify.py measures it.
 
 On a shared machine use `--cpu-time`, which counts the CPU seconds of this process instead of those on the wall, and
 set OMP_NUM_THREADS=1, because waiting threads count.

@@ -68,9 +68,6 @@ def main() -> None:
     worse(cases + labelled, verdicts)
 
 
-# -------------------------------------------------------------------------------------------------------------- items
-
-
 def rows(path: Path) -> Iterator[dict]:
     with open(path, encoding="utf-8") as file:
         yield from map(json.loads, file)
@@ -99,9 +96,8 @@ IMAGINARY = re.compile(r"(?<![A-Za-z\\])i(?![A-Za-z])")
 INTERVAL = re.compile(r"([\[(])\s*([^\[\](),]+?)\s*,\s*([^\[\](),]+?)\s*([\])])")
 
 
-def only(pattern: re.Pattern[str], rewrite: Callable[[str], str]) -> Rewrite:
-    """The rewriting of answers that are nothing but the pattern."""
-    return lambda answer: rewrite(answer) if pattern.fullmatch(answer) else None
+def of_integer(rewrite: Callable[[str], str]) -> Rewrite:
+    return lambda answer: rewrite(answer) if INTEGER.fullmatch(answer) else None
 
 
 def in_groups(space: str) -> Rewrite:
@@ -138,13 +134,13 @@ RIGHT: dict[str, Rewrite] = {
     "a comma": lambda answer: answer + ",",
     "boxed twice": lambda answer: rf"\boxed{{{answer}}}",
     "in braces": lambda answer: f"{{{answer}}}",
-    "box behind x=": only(INTEGER, lambda answer: rf"x=\boxed{{{answer}}}"),
+    "box behind x=": of_integer(lambda answer: rf"x=\boxed{{{answer}}}"),
     "spaced thousands": in_groups(" "),
     "thinly spaced thousands": in_groups(r"\,"),
-    "dollars": only(INTEGER, lambda answer: f"{answer} dollars"),
-    "eggs": only(INTEGER, lambda answer: f"{answer} eggs"),
-    "text units": only(INTEGER, lambda answer: rf"{answer}\text{{ people}}"),
-    "text of number and unit": only(INTEGER, lambda answer: rf"\text{{{answer} people}}"),
+    "dollars": of_integer(lambda answer: f"{answer} dollars"),
+    "eggs": of_integer(lambda answer: f"{answer} eggs"),
+    "text units": of_integer(lambda answer: rf"{answer}\text{{ people}}"),
+    "text of number and unit": of_integer(lambda answer: rf"\text{{{answer} people}}"),
     "upright i": lambda answer: IMAGINARY.sub(r"\\mathrm{i}", answer) if IMAGINARY.search(answer) else None,
     "spaced i": lambda answer: IMAGINARY.sub(" i", answer) if IMAGINARY.search(answer) else None,
     "sized brackets": lambda answer: (
@@ -225,9 +221,6 @@ def rewritten(references: list[str]) -> Iterator[Case]:
                 if (answer := RIGHT[dress](wrong)) is not None:
                     yield Case(f"{name}: {dress}" if dress != "itself" else name, reference, answer, False)
             yield Case(f"{name}: reference in a box", rf"\boxed{{{reference}}}", wrong, False)
-
-
-# -------------------------------------------------------------------------------------------------------------- ways
 
 
 def judged(way: str, checkout: Path, pairs: list[tuple[str, str]]) -> list[bool]:
