@@ -1,4 +1,4 @@
-"""Models for `benchmarks/gpu_parts.py`: one that answers, small, and random weights of real shapes, never on disk."""
+"""Models for `benchmarks/gpu_parts.py`: a small trained one, and random weights of real shapes."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine
 
 
 def started(engine: Any, job: Any, problems: Any, at_once: int) -> Any:
-    """A running engine, in place of one beside the trainer."""
+    """Return a running engine instead of starting one beside the trainer."""
     from g2d.problems.prompts import conversation
 
     requests = [engine.request(problem.problem_id, conversation(problem, job.prompt)) for problem in problems]
@@ -181,7 +181,7 @@ def started(engine: Any, job: Any, problems: Any, at_once: int) -> Any:
 
 
 def pairs_of(problems: Any, base: Any, budget: int) -> Any:
-    """A pair of every problem, both sides about `budget` tokens."""
+    """Return a pair for each problem, both sides of about `budget` tokens."""
     from g2d.problems.prompts import Prompt, conversation
     from g2d.rollouts.tokens import pairs_with_token_ids
 
@@ -190,7 +190,6 @@ def pairs_of(problems: Any, base: Any, budget: int) -> Any:
 
 
 def synchronise(setting: Any) -> None:
-    """Wait for the card."""
     import torch
 
     if setting.device == "cuda":
@@ -222,12 +221,12 @@ def drawn_by_transformers(
         synchronise(setting)
         return time.perf_counter() - begun
 
-    draw(length if cuda_graph else 4)  # kernels are loaded when they are first called, and steps are captured then
+    draw(length if cuda_graph else 4)  # the first call loads kernels and captures steps
     return rows * length, draw(length)
 
 
 def drawn_by_generate_batch(model: Any, rows: int, length: int, setting: Any) -> tuple[int, float]:
-    """The same of transformers' own continuous batching, with its defaults."""
+    """Tokens and seconds of transformers' continuous batching, with its defaults."""
     from transformers import GenerationConfig
     from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
@@ -274,7 +273,7 @@ def on_disk(shape: str, setting: Any) -> Any:
 
 
 def drawn_by_vllm(llm: Any, rows: int, length: int) -> tuple[int, float]:
-    """The same of a vLLM engine that runs."""
+    """Tokens and seconds of a running vLLM engine."""
     from vllm import SamplingParams
 
     each = min(8, rows)
@@ -325,7 +324,6 @@ def warmed_up(
 
 
 def adapter_of(work: Path) -> dict[str, Any]:
-    """Its weights."""
     from safetensors.torch import load_file
 
     return load_file(work / "adapter/adapter_model.safetensors")
@@ -339,7 +337,7 @@ def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
 
 
 def dropout_noise(setting: Any) -> dict[str, Any]:
-    """Two draws of dropout, one completion: the log of their ratio, of a whole completion, over completions."""
+    """Median difference of a completion's log-probability between two draws of LoRA dropout."""
     import torch
     from peft import get_peft_model
 

@@ -1,4 +1,7 @@
-"""Parts of `benchmarks/gpu.py`, one process each. A part returns its results, or raises `Skipped` with the reason."""
+"""Parts of `benchmarks/gpu.py`, which describes them, one process each.
+
+A part returns its results, or raises `Skipped` with the reason.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,6 @@ class Setting:
 
 
 def environment(setting: Setting) -> Found:
-    """Versions, the card, and how fast it moves memory."""
     import torch
 
     results: Found = {"python": sys.version.split()[0]}
@@ -76,7 +78,6 @@ def environment(setting: Setting) -> Found:
 
 
 def with_vllm(setting: Setting) -> bool:
-    """Whether there are a card and vLLM."""
     return setting.device == "cuda" and find_spec("vllm") is not None
 
 
@@ -89,14 +90,13 @@ def lacking_for_vllm() -> list[str]:
 
 
 def missing_import(error: BaseException | None) -> ImportError | None:
-    """The import that failed first, where an error is one or comes from one."""
+    """Return the first ImportError among an error and its causes."""
     while error is not None and not isinstance(error, ImportError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def distribution(name: str) -> metadata.Distribution | None:
-    """Return the installed distribution of a name."""
     try:
         return metadata.distribution(name)
     except metadata.PackageNotFoundError:
@@ -134,7 +134,6 @@ def fastest(device: str, call: Callable[[], Any]) -> float:
 
 
 def greedy(setting: Setting) -> Found:
-    """Greedy answers of one small model, in float32 on the CPU and as they are drawn here."""
     import torch
 
     policy = small_policy(setting)
@@ -144,7 +143,6 @@ def greedy(setting: Setting) -> Found:
 
 
 def graph(setting: Setting) -> Found:
-    """Steps that are replayed as CUDA graphs: greedy answers beside those without, and tokens per second."""
     import torch
 
     policy, captured = small_policy(setting), setting.device == "cuda"
@@ -217,14 +215,13 @@ def adapters(setting: Setting) -> Found:
             if way in ("applied", "once"):
                 results[f"{way} ms"] = fastest(setting.device, partial(scores, model))
         for way in half:
-            # 1 where the whole effect is there; the rounding of bfloat16 is not along it.
+            # 1 if the whole effect is left; bfloat16's rounding errors are not in its direction.
             along = torch.dot(changes[way], changes["exact"]) / changes["exact"].square().sum()
             results[f"{way} at {std:g}"] = float(along)
     return results
 
 
 def training(setting: Setting, shape: str) -> Found:
-    """Seconds of a step and peak memory of GRPO and DPO at the paper's settings, beside `g2d plan`."""
     import torch
     from memory import head_on_cpu
 
@@ -259,7 +256,7 @@ def training(setting: Setting, shape: str) -> Found:
 
 
 def full_passes(setting: Setting) -> Found:
-    """Seconds of a step without its drawing, 0.5B: in passes of 4 rows, and of as many as fit."""
+    """Measure steps without the time of drawing completions."""
     results: Found = {}
     shape = tiny_or(setting, "tiny", "qwen2.5-0.5b")
     for regime in ("dpo", "grpo"):
@@ -272,7 +269,7 @@ def full_passes(setting: Setting) -> Found:
 
 
 def generate_batch(setting: Setting) -> Found:
-    """Tokens per second of transformers' `generate_batch`, with the shapes of `harvest-0.5b`."""
+    """Draw as many rows and tokens as `harvest-0.5b`."""
 
     shape, rows, length = tiny_or(setting, "tiny", "qwen2.5-0.5b"), tiny_or(setting, 4, 64), tiny_or(setting, 8, 512)
     model = blank_model(shape, setting.device, setting.dtype).eval()
@@ -306,18 +303,14 @@ if __name__ == "__main__":
 
 
 def start(setting: Setting) -> Found:
-    """Measure a job from start to first tensor, alternately with its own imports and forked from a process that has
-    them.
-
-    The first fork waits for the imports.
-    """
+    """Measure a job from its start to its first tensor. The first fork waits for the shared imports."""
     from g2d.jobs.orphans import RUN, name_of
 
     folder = Path(mkdtemp(prefix="start-", dir=setting.out))
     environment = os.environ | {RUN: name_of(os.getpid())}  # the shared process ends with this one
 
     def job(name: str, share: bool) -> tuple[float, float]:
-        """Seconds on the wall; CPU seconds of the job and of who waits for it."""
+        """Return seconds on the wall, and CPU seconds of the job and of the process that waits for it."""
         script = folder / f"{name}.py"
         script.write_text(JOB.format(name=name, share=share, device=setting.device))
         begun, before = time.perf_counter(), os.times()
@@ -344,8 +337,6 @@ def start(setting: Setting) -> Found:
 
 
 def vllm(setting: Setting) -> Found:
-    """One start of vLLM beside a trainer, 0.5B: its tokens per second, a GRPO step with it, and how far its
-    probabilities are from the trainer's."""
     if find_spec("vllm") is None:
         raise Skipped("vLLM is not installed")
     from g2d.policies.settings import Lora
@@ -371,7 +362,7 @@ def vllm(setting: Setting) -> Found:
 
 
 def harvest(setting: Setting, shape: str) -> Found:
-    """Tokens per second, beside what reading weights and cache from memory allows; with 7B vLLM's too."""
+    """The limit is the time of reading weights and cache from memory. Also measures vLLM, with 7B."""
     import torch
 
     from g2d.memory.model_shape import model_shape
@@ -398,7 +389,7 @@ def harvest(setting: Setting, shape: str) -> Found:
 
 
 def micro_grid(setting: Setting) -> Found:
-    """The micro grid of the tests, from a copy of this checkout: M0, a warm-up, harvests, DPO, evaluations, tables."""
+    """Run the micro grid of the tests in a copy of this checkout, up to the table of costs."""
     import pandas as pd
     import yaml
 
@@ -412,15 +403,15 @@ def micro_grid(setting: Setting) -> Found:
     (root / "config").mkdir()
     (root / "config/config.yaml").write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "snakemake", "--cores", str(min(8, os.cpu_count() or 1))]
-    command += ["results/tables/cost.csv"]  # figures and page need no card; behind --resources it would be one
+    command += ["results/tables/cost.csv"]  # figures and page need no card; after --resources it would be a resource
     command += ["--resources", "gpu=1"] if setting.device == "cuda" else []
     begun = time.monotonic()
     subprocess.run(command, cwd=root, check=True)
     seconds = time.monotonic() - begun
-    bill = pd.read_csv(root / "results/tables/cost.csv")
-    ran_on = ", ".join(sorted(set(bill["device"].dropna())))
-    most = int(bill["devices"].max())  # a job that is billed for two took what was not its own
-    return {"seconds": seconds, "bills": len(bill), "ran on": ran_on, "most cards of a job": most}
+    costs = pd.read_csv(root / "results/tables/cost.csv")
+    ran_on = ", ".join(sorted(set(costs["device"].dropna())))
+    most = int(costs["devices"].max())  # more than one if a job has taken another job's card
+    return {"seconds": seconds, "costs": len(costs), "ran on": ran_on, "most cards of a job": most}
 
 
 def resume(setting: Setting) -> Found:
@@ -436,7 +427,7 @@ def resume(setting: Setting) -> Found:
 
 
 def engine_after(setting: Setting) -> Found:
-    """A trainer, then an engine, then another, in one process: each finds the memory of the one before."""
+    """Run a trainer and two engines in one process; each needs the memory of the one before."""
     import torch
 
     from g2d.rollouts.free_memory import require_free
@@ -460,7 +451,6 @@ def engine_after(setting: Setting) -> Found:
 
 
 def two_gpus(setting: Setting) -> Found:
-    """Two processes that take one card each."""
     cards = _cards(setting)
     code = "from g2d.jobs.gpus import take; import os; take(1); print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)"
     jobs = [
@@ -475,7 +465,7 @@ def two_gpus(setting: Setting) -> Found:
 
 
 def tensor_parallel(setting: Setting) -> Found:
-    """vLLM over two cards, in a process that has asked for CUDA as a job does."""
+    """Draw by vLLM over two cards, in a process that checks for CUDA as a job does."""
     _cards(setting)
     if not with_vllm(setting):
         raise Skipped("vLLM is not installed")
@@ -523,7 +513,7 @@ PARTS: dict[str, Callable[[Setting], Found]] = {
 
 @contextmanager
 def answering(path: Path) -> Iterator[Found]:
-    """Write what a part found, or why it could not run; an error is left to the log."""
+    """Write the results of a part, or why it was skipped; an error goes to the log."""
     answer: Found = {}
     try:
         yield answer

@@ -32,8 +32,6 @@ Rewrite = Callable[[str], str | None]  # None if it does not apply
 
 @dataclass(frozen=True)
 class Case:
-    """One judgement to be made."""
-
     kind: str
     reference: str
     answer: str
@@ -74,7 +72,6 @@ def rows(path: Path) -> Iterator[dict]:
 
 
 def load(data: Path) -> Iterator[str]:
-    """Reference answers."""
     yield from (answer for row in rows(data / "math" / "train.jsonl") if (answer := last_boxed(row["solution"])))
     yield from (row["answer"] for row in rows(data / "math500" / "test.jsonl"))
     for part in ("train", "test"):
@@ -224,7 +221,7 @@ def rewritten(references: list[str]) -> Iterator[Case]:
 
 
 def judged(way: str, checkout: Path, pairs: list[tuple[str, str]]) -> list[bool]:
-    """Verdicts of a checkout, from a separate process."""
+    """Judge pairs by a checkout's verifier, in a separate process."""
     environment = os.environ | {"PYTHONPATH": str(checkout.resolve() / "src")}
     command = [sys.executable, __file__, "--judge", way]
     done = subprocess.run(
@@ -274,7 +271,7 @@ def table(cases: list[Case], verdicts: dict[str, list[bool]]) -> None:
 
 
 def worse(cases: list[Case], verdicts: dict[str, list[bool]]) -> None:
-    """Print wrong verdicts of this verifier, and those that another one judges rightly."""
+    """Print wrong verdicts of this verifier, and answers that another one judges rightly."""
     wrong = [i for i, case in enumerate(cases) if verdicts["now"][i] != case.equal]
     for name, found in verdicts.items():
         listed = wrong if name == "now" else [i for i in wrong if found[i] == cases[i].equal]
