@@ -75,8 +75,7 @@ def stage(snakemake: Any) -> Iterator[Meter]:
 def require_clock(files: Iterable[str]) -> None:
     """Wait until no input is newer than the clock: Snakemake deletes outputs that look older than an input.
 
-    Raises:
-        RuntimeError: the clock is over a minute behind: it was set back, or the input was written by a wrong one.
+    A RuntimeError if the clock is over a minute behind: it was set back, or the input was written by a wrong one.
     """
     newest, file = max(((Path(file).stat().st_mtime, file) for file in files if Path(file).exists()), default=(0.0, ""))
     if (behind := newest - time.time()) > CLOCK_SKEW:

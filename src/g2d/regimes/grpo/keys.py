@@ -1,4 +1,4 @@
-"""Keys of `warmup`: the online phase of K steps of GRPO, and automatic stopping."""
+"""Keys of `warmup`, and their conflicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offline DPO on harvested pairs, from a new copy of M0 (paper, section 2.1, stage 3; appendix B)."""
+"""Offline DPO."""
 
 from __future__ import annotations
 

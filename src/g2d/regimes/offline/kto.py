@@ -63,9 +63,7 @@ class Judged(TypedDict):
 def judged_rollouts(
     rollouts: pd.DataFrame, problems: Sequence[Problem], which: Literal["all", "pairable"], seed: int
 ) -> list[Judged]:
-    """Return training rollouts, in an order that depends on the seed; a ValueError if none is right, or none is
-    wrong.
-    """
+    """Return training rollouts, ordered by the seed; a ValueError if all are right or all are wrong."""
     require_known_problems(rollouts, problems)
     rollouts = rollouts.assign(label=labels(rollouts)).dropna(subset="label")
     right = rollouts["label"].astype(bool)
@@ -92,9 +90,7 @@ def judged_rollouts(
 
 
 def weights(n_right: int, n_wrong: int, balance: float) -> tuple[float, float]:
-    """Return weights of right and wrong rollouts, the smaller one 1: n_right w_right = balance n_wrong w_wrong (eq.
-    8).
-    """
+    """Weights of right and wrong rollouts, the smaller one 1: n_right w_right = balance n_wrong w_wrong (eq. 8)."""
     ratio = balance * n_wrong / n_right
     return max(1.0, ratio), max(1.0, 1 / ratio)
 

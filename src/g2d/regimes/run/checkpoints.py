@@ -45,7 +45,7 @@ ENOUGH_TO_TELL = 10  # steps after which a reward must have scored some completi
 
 
 class TrainingStoppedError(Stopped):
-    """The training was asked to stop and has saved a checkpoint."""
+    """A signal stopped the training, and it has saved a checkpoint."""
 
 
 class Checkpoints:

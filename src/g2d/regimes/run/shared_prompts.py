@@ -37,9 +37,7 @@ class Packed:
 
     @property
     def mask(self) -> torch.Tensor:
-        """Return the attention mask, (rows, 1, width, width): tokens attend to earlier ones of their completion and
-        prompt.
-        """
+        """Attention mask, (rows, 1, width, width): tokens attend to earlier ones of their completion and prompt."""
         queries, keys = self.segments[:, :, None], self.segments[:, None, :]
         seen = (queries == keys) | ((keys == 0) & (queries >= 0))
         return (seen & torch.ones_like(seen).tril())[:, None]
