@@ -225,39 +225,6 @@ def drawn_by_transformers(
     return rows * length, draw(length)
 
 
-def drawn_by_generate_batch(model: Any, rows: int, length: int, setting: Any) -> tuple[int, float]:
-    """Tokens and seconds of transformers' continuous batching, with its defaults."""
-    from transformers import GenerationConfig
-    from transformers.generation.configuration_utils import ContinuousBatchingConfig
-
-    # Its default is a share of all memory, on a CPU too.
-    options = (
-        {"continuous_batching_config": ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=64)}
-        if setting.device == "cpu"
-        else {}
-    )
-    prompts = [[5 + i // 8] * 100 for i in range(rows)]
-
-    def draw(tokens: int) -> tuple[int, float]:
-        sampling = GenerationConfig(
-            max_new_tokens=tokens,
-            min_new_tokens=tokens,
-            do_sample=True,
-            temperature=1.3,
-            top_k=0,
-            top_p=1.0,
-            eos_token_id=-1,
-            pad_token_id=0,
-        )
-        begun = time.perf_counter()
-        drawn = model.generate_batch(inputs=prompts, generation_config=sampling, **options)
-        synchronise(setting)
-        return sum(len(row.generated_tokens) for row in drawn.values()), time.perf_counter() - begun
-
-    draw(4)
-    return draw(length)
-
-
 def on_disk(shape: str, setting: Any) -> Any:
     """Random weights of this shape in a folder, for an engine that reads them, and the tokenizer."""
     import torch
@@ -306,10 +273,8 @@ def blank_vllm(config: Any, out: Path) -> Any:
     )
 
 
-def warmed_up(
-    policy: Any, work: Path, k: int, dropout: float = 0.05, engine: Any = None, resume_from: Path | None = None
-) -> list[dict[str, Any]]:
-    """GRPO of the small model to step k; its log."""
+def warmed_up(policy: Any, work: Path, k: int, resume_from: Path | None = None) -> None:
+    """Train the small model by GRPO to step k."""
     from g2d.policies.settings import Lora
     from g2d.problems.prompts import Prompt
     from g2d.problems.synthetic import generate
@@ -320,7 +285,7 @@ def warmed_up(
     warmup = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=16)
     values = {"prompt": Prompt(), "group_size": 2, "k": k, "seed": 0, "work": work, "resume_from": resume_from}
     problems = generate("arithmetic", "train", 40, seed=0)
-    return train_grpo(TrainingJob(policy, problems, warmup, lora=Lora(dropout=dropout), engine=engine, **values)).log
+    train_grpo(TrainingJob(policy, problems, warmup, lora=Lora(), **values))
 
 
 def adapter_of(work: Path) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from gpu_models import (
     blank_model,
     blank_vllm,
     distance,
-    drawn_by_generate_batch,
     drawn_by_transformers,
     drawn_by_vllm,
     dropout_noise,
@@ -268,15 +267,6 @@ def full_passes(setting: Setting) -> Found:
     return results
 
 
-def generate_batch(setting: Setting) -> Found:
-    """Draw as many rows and tokens as `harvest-0.5b`."""
-
-    shape, rows, length = tiny_or(setting, "tiny", "qwen2.5-0.5b"), tiny_or(setting, 4, 64), tiny_or(setting, 8, 512)
-    model = blank_model(shape, setting.device, setting.dtype).eval()
-    tokens, seconds = drawn_by_generate_batch(model, rows, length, setting)
-    return {"rows": rows, "tokens": tokens, "tokens/s": tokens / seconds}
-
-
 JOB = """
 from types import SimpleNamespace
 from g2d.jobs.shared_imports import run
@@ -498,7 +488,6 @@ PARTS: dict[str, Callable[[Setting], Found]] = {
     "training-7b": lambda setting: training(setting, "qwen2.5-7b"),
     "full-passes": full_passes,
     "start": start,
-    "generate-batch": generate_batch,
     "vllm-0.5b": vllm,
     "harvest-0.5b": lambda setting: harvest(setting, "qwen2.5-0.5b"),
     "harvest-7b": lambda setting: harvest(setting, "qwen2.5-7b"),
