@@ -42,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return arguments.run(arguments)
     except (OSError, ValueError, RuntimeError) as error:
-        say(f"g2d {arguments.command}: {error}", file=sys.stderr)
+        unreadable = isinstance(error, OSError) and error.filename is not None
+        reason = f"{error.filename}: {error.strerror}: correct the path" if unreadable else error
+        say(f"g2d {arguments.command}: {reason}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -99,6 +99,16 @@ def test_a_file_that_is_no_configuration_is_one_line_with_its_name(
     assert all(line.startswith(f"{file}: ") for line in lines)
 
 
+def test_missing_files_of_a_configuration_are_reported_with_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (CONFIG / "config.yaml").read_text().replace("{source: embedded}", "{source: local, path: nowhere}")
+    (file := tmp_path / "my.yaml").write_text(text)
+    assert main(["config", "check", str(file)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{file}: models.demo.path: nowhere/config.json ")
+
+
 def test_a_byte_order_mark_is_tolerated(tmp_path: Path) -> None:
     (tmp_path / "my.yaml").write_text((CONFIG / "config.yaml").read_text(), encoding="utf-8-sig")
     assert read(tmp_path / "my.yaml") == read(CONFIG / "config.yaml")
