@@ -78,7 +78,9 @@ def read_accuracies(
     try:
         rows = pd.read_csv(file, comment="#", skipinitialspace=True)
     except ValueError as error:
-        raise ValueError(f"{file}: not readable as CSV ({str(error).strip()}): write columns policy and accuracy") from None
+        raise ValueError(
+            f"{file}: not readable as CSV ({str(error).strip()}): write columns policy and accuracy"
+        ) from None
     defaults = {"benchmark": "", "questions": questions, "seeds": seeds, "samples": 1, "sd": sd}
     for name, value in defaults.items():
         if name not in rows.columns:
