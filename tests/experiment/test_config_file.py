@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from g2d.cli import main
 from g2d.experiment.config import Config, load, read
-from g2d.experiment.config_file import require_written_well
+from g2d.experiment.config_file import require_one, require_written_well
 from g2d.settings import ConfigError
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -66,6 +66,18 @@ def test_a_number_that_yaml_reads_as_another_is_named_with_its_line(tmp_path: Pa
             ("rate", "1:30.5", 4, 90.5),
         )
     ]
+
+
+def test_a_second_configuration_and_an_overlay_before_its_configuration_are_refused(tmp_path: Path) -> None:
+    overlay, other = tmp_path / "overlay.yaml", tmp_path / "other.yaml"
+    overlay.write_text("seeds: [0]\n")
+    other.write_text((CONFIG / "small.yaml").read_text())
+    require_one([CONFIG / "config.yaml", overlay])
+    require_one([overlay])
+    for files in ([CONFIG / "config.yaml", overlay, other], [overlay, CONFIG / "config.yaml"]):
+        with pytest.raises(ConfigError, match=r"would (merge|override)") as refused:
+            require_one(files)
+        assert all(str(file) in str(refused.value) for file in (files[0], files[-1]))
 
 
 def test_several_files_may_repeat_each_other_and_merge_keys_are_legal(tmp_path: Path) -> None:
