@@ -48,6 +48,8 @@ ENOUGH_TO_TELL = 10  # steps after which a reward must have scored some completi
 class TrainingStoppedError(Stopped):
     """The training was asked to stop and has saved a checkpoint."""
 
+    saved = True
+
 
 class Checkpoints:
     """Checkpoints of one job in a folder that persists between attempts.
