@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,13 @@ def test_missing_files_of_a_configuration_are_reported_with_its_name(
     assert main(["config", "check", str(file)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"{file}: models.demo.path: nowhere/config.json ")
+
+
+def test_a_terminal_that_is_not_utf_8_shows_question_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", terminal := TextIOWrapper(BytesIO(), encoding="ascii"))
+    (file := tmp_path / "\u00dcbung.yaml").write_text((CONFIG / "config.yaml").read_text())
+    assert main(["config", "check", str(file)]) == 0
+    assert terminal.buffer.getvalue().endswith(b"?bung.yaml: valid\n")
 
 
 def test_a_byte_order_mark_is_tolerated(tmp_path: Path) -> None:
