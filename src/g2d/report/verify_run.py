@@ -1,8 +1,7 @@
-"""`g2d verify-run`: recompute finished jobs of a results folder, and compare what they wrote.
+"""`g2d verify-run`: recompute finished jobs of a results folder, and compare what they wrote (docs/results.md).
 
-All files are compared with their recorded digests. All cheap jobs run again (problems, pairs, tables, page), and
-`--jobs` trainings, harvests and evaluations, drawn with probabilities proportional to their recorded hours. The exit
-status is 0 if all is identical (on a GPU: within bounds), 1 if something is different, 3 if a job is not comparable.
+The exit status is 0 if all is identical (on a GPU: within bounds), 1 if something is different, 3 if a job is not
+comparable.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ def draw(costs: Mapping[Job, Sequence[Cost]], n: int, seed: int) -> list[Job]:
 
 
 def verify(results: Path, cheap: Sequence[Job], drawn: Mapping[Job, Sequence[Cost]]) -> Iterator[Check]:
-    """Recompute jobs and compare what they wrote. The provenance is first: it names the software of this machine."""
+    """Recompute jobs and compare what they wrote, first the provenance: it names the software of this machine."""
     groups: dict[str, list[Job]] = {"record_provenance": []}
     for job in cheap:
         groups.setdefault(job.rule if job.rule in ALONE else str(bool(vars(job.wildcards))), []).append(job)
