@@ -141,7 +141,7 @@ def savings(runs: int) -> None:
             _row(f"| {name} |", np.mean(everything[-len(SPREADS) :], axis=0))
     _row("| mean |", np.mean(everything, axis=0))
     print(
-        f"hours where a chain makes the largest K pay for the smaller: {np.mean(everything, axis=0)[[6, 10]].round(3)}"
+        f"hours if a chain makes the largest K pay for the smaller: {np.mean(everything, axis=0)[[6, 10]].round(3)}"
     )
 
 
