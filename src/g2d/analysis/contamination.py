@@ -51,7 +51,7 @@ def is_verbatim(completion: str, rest: str) -> bool:
 
 
 def rouge_l(completion: str, rest: str) -> float:
-    """ROUGE-L, the F1 of the longest common subsequence of words (Lin 2004, eqs. 2 to 4, beta = 1), in 0..1.
+    """Return ROUGE-L, the F1 of the longest common subsequence of words (Lin 2004, eqs. 2 to 4, beta = 1), in 0..1.
 
     The completion is cut to the number of missing words. Case matters, and nothing is stemmed.
     """

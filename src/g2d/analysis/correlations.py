@@ -1,8 +1,7 @@
 """Correlations over points of several seeds and models, which are dependent.
 
-`within_correlation` removes the levels of seeds and models: the repeated-measures correlation of Bakdash and Marusich
-(2017), with a seed of a model as the subject. The seeds of a model share their values of K, so `permutation_p` permutes
-these for all its seeds together.
+`within_correlation` removes the levels of seeds and models. The seeds of a model share their values of K, so
+`permutation_p` permutes these for all its seeds together.
 """
 
 from __future__ import annotations
@@ -44,14 +43,13 @@ def fisher_interval(r: float, degrees: int, p: float) -> tuple[float | None, flo
 
 
 def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Correlation:
-    """Return the correlation of deviations from each subject's mean (Bakdash and Marusich 2017, eq. 3), with n -
-    subjects - 1 degrees of freedom.
-
-    Undefined without a degree of freedom, or if one side does not vary within subjects.
+    """Return the correlation of deviations from each subject's mean (repeated-measures correlation: Bakdash and
+    Marusich 2017, eq. 3), with n - subjects - 1 degrees of freedom; undefined without one, or if a side does not vary
+    within subjects.
 
     Args:
         x, y: (n,), finite.
-        subjects: (n,).
+        subjects: (n,), such as the seed of a model.
     """
     frame = pd.DataFrame({"x": np.asarray(x, dtype=float), "y": np.asarray(y, dtype=float)})
     centered = frame - frame.groupby(np.asarray(subjects)).transform("mean")
@@ -67,15 +65,15 @@ def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Co
 
 
 def ranks_within(values: np.ndarray, subjects: np.ndarray) -> np.ndarray:
-    """Return ranks inside each subject, ties averaged: for one subject, their `within_correlation` is Spearman's."""
+    """Return ranks inside each subject, ties averaged: the `within_correlation` of one subject is then Spearman's."""
     return pd.Series(values, dtype=float).groupby(np.asarray(subjects)).rank().to_numpy()
 
 
 def permutation_p(points: pd.DataFrame, x: str, y: str) -> float | None:
-    """Return the two-sided permutation p-value that accuracy does not depend on a harvest's (K, G).
+    """Return the two-sided permutation p-value that accuracy does not depend on a harvest's (K, G); None unless every
+    seed of a model has every (K, G) once, because only then can they be exchanged.
 
-    None unless every seed of a model has every (K, G) once, because only then can they be exchanged. Exact for one
-    model with at most `EXACT_UP_TO` points, otherwise from `DRAWS` random permutations with a fixed seed.
+    Exact for one model with at most `EXACT_UP_TO` points, otherwise from `DRAWS` random permutations with a fixed seed.
 
     Args:
         points: model, seed, group_size, K and the columns x and y.
