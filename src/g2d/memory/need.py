@@ -119,7 +119,7 @@ class Forecast:
         return Need(training.name, parts, self.memory, notes, needs_more)
 
     def _lasting(self, training: Training) -> list[Part]:
-        """Memory held for a whole training.
+        """Return the memory held for a whole training.
 
         M0 is in bfloat16 if it has an adapter; else all weights and the reference are in float32.
         """

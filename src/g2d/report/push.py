@@ -1,7 +1,7 @@
 """`g2d push`: upload policies, pairs, rollouts and cards of a results folder to the Hugging Face Hub.
 
 Each policy is a model repository (an adapter, or all weights with M0's tokenizer); all harvests are one data set. Only
-unchanged outputs of finished jobs are uploaded.
+unchanged outputs of finished jobs are uploaded, with cards, M0's name for the Hub, and the record of `g2d verify-run`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""`g2d verify-run`: recompute finished jobs of a results folder, and compare what they wrote (docs/results.md).
+"""`g2d verify-run`: recompute finished jobs of a results folder, and compare what they wrote.
 
-The exit status is 0 if all is identical (on a GPU: within bounds), 1 if something is different, 3 if a job is not
-comparable.
+All files are compared with their recorded digests. All cheap jobs run again (problems, pairs, tables, page), and
+`--jobs` trainings, harvests and evaluations, drawn with probabilities proportional to their recorded hours. The exit
+status is 0 if all is identical (on a GPU: within bounds), 1 if something is different, 3 if a job is not comparable.
 """
 
 from __future__ import annotations

@@ -38,8 +38,6 @@ def controls_table(
 ) -> Rows:
     """A row per policy that was trained on another reward, if M0 and its counterpart were evaluated.
 
-    share (`g2d.analysis.shares`) is null if p_truth is above 5 %.
-
     Args:
         controls: counterparts by control (`g2d.experiment.grid.controls`).
         seen: `seen_in_training` of each control.
@@ -69,7 +67,7 @@ def terms_table(evaluations: Evaluations, controls: Mapping[str, str], control_r
     null, elicitation and reward (`TERMS`) add up to the gain, and their intervals hold together.
 
     Args:
-        controls: counterparts by control (`g2d.experiment.grid.controls`).
+        controls: as for `controls_table`.
         control_rewards: kind of reward by control.
     """
     names = {(twin, control_rewards[name]): name for name, twin in controls.items()}
@@ -107,9 +105,8 @@ def _of_level(grouped: Grouped, rows: Sequence[Row], level: int | None) -> Group
 
 
 def seen_in_training(rollouts: str | Path) -> dict[str, float]:
-    """Return mean reward (rewarded) and share of right answers (right) of a policy's training rollouts; empty without
-    any.
-    """
+    """Return mean reward (rewarded) and share of right answers (right) of a policy's training rollouts, {} without
+    any."""
     rows = pd.read_parquet(rollouts, columns=["reward", "verdict"])
     rewards = rows["reward"].dropna()
     if rewards.empty:

@@ -79,16 +79,14 @@ def _of_model(aligned: Grouped, prompts: Mapping[str, str]) -> Rows:
 
 
 def _detectable(test: Comparison) -> float:
-    """Return the distance from 1/2 that is detected with power `POWER` at the corrected level.
-
-    `corrected` may end an interval at 1/2, so the test is not from there.
-    """
+    """Return the distance from 1/2 that is detected with power `POWER` at the corrected level."""
     reach = (test.family_high - test.family_low) / 2
     return float(reach + scipy.stats.norm.ppf(POWER) * test.standard_error)
 
 
 def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray | None]:
-    """Win rates by seed and prompt, raw and at equal length, over the prompts that each seed has a comparison of."""
+    """Return win rates by seed and prompt, raw and at equal length, over the prompts that each seed has a comparison
+    of."""
 
     def values(column: Callable[[pd.DataFrame], pd.Series]) -> np.ndarray:
         return np.stack([column(rows).unstack("sample").to_numpy(dtype=float) for rows in seeds])
