@@ -45,7 +45,7 @@ def partial_id(problem_id: str, share: float) -> str:
 
 
 def is_verbatim(completion: str, rest: str) -> bool:
-    """Whether a completion begins with exactly the words that are missing."""
+    """Return whether a completion begins with exactly the missing words."""
     missing = rest.split()
     return completion.split()[: len(missing)] == missing
 

@@ -64,7 +64,6 @@ class Error:
         return math.hypot(q * math.sqrt(self.questions), max(s * math.sqrt(self.seeds), q * math.sqrt(self.noise)))
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Two-sided interval of level 1 - alpha."""
         reach = self.reach(alpha)
         return possible(self.middle - reach, self.middle + reach)
 

@@ -11,7 +11,7 @@ def r_squared(steps: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return R^2 of the least-squares line of each weight; NaN if a weight never changes.
 
     Args:
-        steps: (n,) at least three different numbers of steps.
+        steps: (n,) at least three different numbers of steps; two are always on a line.
         values: (n, weights) the weights at these steps.
     """
     x, y = steps - steps.mean(), values - values.mean(axis=0)

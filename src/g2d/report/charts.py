@@ -256,7 +256,6 @@ def cost_by_stage(cost: pd.DataFrame) -> Spec:
 
 
 def differences(comparisons: pd.DataFrame) -> Spec:
-    """Draw paired differences with their family's intervals as a forest plot."""
     reference = comparisons[["reference", "reference_K", "reference_group_size"]]
     reference.columns = pd.Index(["policy", "K", "group_size"])
     rows = comparisons.rename(columns={"family_low": "low", "family_high": "high"})

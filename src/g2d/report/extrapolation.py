@@ -43,7 +43,6 @@ def _sentence(row: Mapping[Any, Any], several: bool) -> str:
 
 
 def extrapolated_and_trained(table: pd.DataFrame, _: Styles) -> Spec:
-    """Draw the difference of each extrapolated policy from the trained one."""
     rows = table.assign(name=names(table))
     y = alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(labelLimit=260))
     x = alt.X("difference:Q", title=f"{ACCURACY}: extrapolated minus trained", axis=alt.Axis(format="+.1~%"))

@@ -89,7 +89,6 @@ def _files(path: Path) -> list[Path]:
 
 
 def _lists(folder: Path, jobs: Sequence[Job]) -> dict[Job, Path]:
-    """Return the list of digests that each job wrote."""
     texts = {listed: listed.read_text("utf-8") for listed in (folder / "results" / FOLDER).rglob("*.sha256")}
     return {job: listed for listed, text in texts.items() for job in jobs if f"  {job.done[0]}\n" in text}
 
@@ -99,6 +98,5 @@ def _target(job: Job) -> str:
 
 
 def _reason(lines: Sequence[str], start: str) -> str:
-    """Return a job's error message, or else the last line."""
     own = [line.removeprefix(start) for line in lines if line.startswith(start)]
     return next(iter([*own, *filter(None, reversed(lines))]), "no output")

@@ -48,8 +48,6 @@ Status = Literal["identical", "within bounds", "different", "not comparable"]
 
 @dataclass(frozen=True)
 class Check:
-    """Result of a recomputed job."""
-
     job: str
     status: Status
     reasons: Sequence[str] = ()  # differences, and why they are expected or not comparable
@@ -154,7 +152,6 @@ def _others(software: Mapping[str, Sequence[Any]]) -> list[str]:
 def _compared(
     results: Path, again: Path, job: Job, software: Sequence[str], costs: Sequence[Cost] | None
 ) -> tuple[Status, Sequence[str]]:
-    """Return the status of a job that ran again, with reasons."""
     files = list(outputs(results, job))
     reasons = [f"{file.name}: {how}" for file in files for how in differences(results / file, again / file)]
     if not reasons:

@@ -36,7 +36,8 @@ def controls_table(
     controls: Mapping[str, str],
     seen: Mapping[PolicyKey, Mapping[str, float]],
 ) -> Rows:
-    """A row per policy that was trained on another reward, if M0 and its counterpart were evaluated.
+    """A row per policy that was trained on another reward, if M0 and its counterpart were evaluated; share is null if
+    p_truth is above 5 %.
 
     Args:
         controls: counterparts by control (`g2d.experiment.grid.controls`).

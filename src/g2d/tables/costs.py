@@ -162,7 +162,7 @@ def costs_of(key: PolicyKey, records: Sequence[Cost], spent: Mapping[str, float]
 
 
 def calibration_of(records: Sequence[Cost], price: Price | None = None) -> dict[str, float]:
-    """Return the calibration's part of a policy's costs."""
+    """Return the calibration's part of a policy's costs; the paper does not count it."""
     calibration = [record for record in records if record.stage == "calibrate"]
     rest = [record for record in records if record.stage != "calibrate"]
     path_s = critical_path_s(records) - critical_path_s(rest)

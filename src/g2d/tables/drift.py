@@ -22,7 +22,7 @@ EQUAL_GAIN_COLUMNS = columns("model benchmark status n_online n_others n_seeds r
 def drift_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
     """A row per policy and benchmark: the length of its answers and their divergence from M0.
 
-    _low and _high are 95 % intervals over seeds and problems, for kl at least 0.
+    longer is null for M0 and without it. _low and _high are 95 % intervals over seeds and problems, for kl at least 0.
 
     Args:
         drifted: rows of `g2d.rollouts.divergence.own_answers` by policy and benchmark; empty without `drift`.

@@ -94,7 +94,7 @@ class Results(Inputs):
     def bills(self) -> pd.DataFrame:
         """A row per policy and job charged to it (`g2d.jobs.cost.Cost`); shared jobs are charged to each policy.
 
-        `benchmark` is null for the jobs that made the policy.
+        `benchmark` is null for the jobs that made the policy, which add up to the tables' device-hours.
         """
         made = [*self._trained, *(key for key in self._policies if key.selected)]
         files: list[tuple[PolicyKey, str, str | None]] = [(key, "cost.json", None) for key in made]

@@ -85,7 +85,8 @@ def _votes(samples: pd.DataFrame) -> tuple[int, Counter[str]]:
 
 
 def _undecided(right: int, wrong: Counter[str]) -> bool:
-    """Return whether the vote depends on which wrong answers are equal."""
+    """Return whether the vote depends on which wrong answers are equal: only together may they reach the right one's
+    votes."""
     return len(wrong) > 1 and max(wrong.values()) <= right <= sum(wrong.values())
 
 

@@ -79,7 +79,10 @@ def _of_model(aligned: Grouped, prompts: Mapping[str, str]) -> Rows:
 
 
 def _detectable(test: Comparison) -> float:
-    """Return the distance from 1/2 that is detected with power `POWER` at the corrected level."""
+    """Return the distance from 1/2 that is detected with power `POWER` at the corrected level.
+
+    `corrected` may end an interval at 1/2, so the test is not from there.
+    """
     reach = (test.family_high - test.family_low) / 2
     return float(reach + scipy.stats.norm.ppf(POWER) * test.standard_error)
 

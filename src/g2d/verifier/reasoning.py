@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
 
 def judge(entry: str, answer: str) -> Verdict:
-    """Judge an answer to the problem."""
+    """Judge an answer to the problem; raises whatever the task's `score_answer` raises."""
     problem = _read(entry)
     if problem["task"] in FORMULAS and not _is_formula(answer):
         return "parse_error"
