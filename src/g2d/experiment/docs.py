@@ -54,7 +54,8 @@ def readme() -> str:
         doc = (section.__doc__ or "").strip().splitlines()[0]
         below = [f"Sections: {', '.join(sections)}."] if sections else []
         pages.append("\n\n".join([f"## {heading}", doc, *_table(new), *_references(rows, first), *below]) + "\n")
-        first |= dict.fromkeys(new, _heading(section, paths[:1])[0])
+        without_paper: list[Row] = [(*row[:3], "", row[4]) for row in new]
+        first = dict.fromkeys([*new, *without_paper], _heading(section, paths[:1])[0]) | first
     return "\n".join(pages)
 
 
