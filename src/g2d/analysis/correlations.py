@@ -70,10 +70,10 @@ def ranks_within(values: np.ndarray, subjects: np.ndarray) -> np.ndarray:
 
 
 def permutation_p(points: pd.DataFrame, x: str, y: str) -> float | None:
-    """Return the two-sided permutation p-value that accuracy does not depend on a harvest's (K, G); None unless every
-    seed of a model has every (K, G) once, because only then can they be exchanged.
+    """Return the two-sided permutation p-value that accuracy does not depend on a harvest's (K, G).
 
-    Exact for one model with at most `EXACT_UP_TO` points, otherwise from `DRAWS` random permutations with a fixed seed.
+    None unless every seed of a model has every (K, G) once, because only then can they be exchanged. Exact for one
+    model with at most `EXACT_UP_TO` points, otherwise from `DRAWS` random permutations with a fixed seed.
 
     Args:
         points: model, seed, group_size, K and the columns x and y.

@@ -84,9 +84,11 @@ class Error:
 
 
 def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
-    """Return variances of the mean of (n_seeds, n_questions) values from seeds, questions and noise of single answers:
-    mean squares over the number of values, for at least two seeds (two-way analysis of variance without replication;
-    Searle, Casella and McCulloch 1992, section 4.3)."""
+    """Return variances of the mean of (n_seeds, n_questions) values from seeds, questions and noise of single answers.
+
+    They are mean squares over the number of values, for at least two seeds (two-way analysis of variance without
+    replication; Searle, Casella and McCulloch 1992, section 4.3).
+    """
     n_seeds, n_questions = values.shape
     seeds, questions = values.mean(axis=1), values.mean(axis=0)
     rest = values - seeds[:, None] - questions + values.mean()
@@ -158,9 +160,9 @@ def seed_variance(own: float, noise: float, pool: SeedPool, paired: bool) -> tup
     """Return the variance from seeds of a mean difference, with the noise of single answers: for the test and without
     inflation; and its degrees of freedom.
 
-    A policy outside the pool has its own variance and degrees of freedom, because it may scatter more, unless its
-    variance is clearly smaller (`OWN_FROM`): seeds that agree by chance must not borrow the pool's precision
-    (`coverage.py entries`).
+    A policy outside the pool may scatter more. It has its own variance and degrees of freedom unless its variance is
+    clearly smaller (`OWN_FROM`): seeds that agree by chance must not borrow the pool's precision (`coverage.py
+    entries`).
 
     Args:
         own, noise: `mean_squares` of these differences, over at least two seeds.

@@ -35,10 +35,10 @@ class Share:
 
     def compatible(self, gain: Comparison, true_gain: Comparison, difference: Comparison) -> Share:
         """Return this share with an interval that agrees with Holm's tests of a family of controls
-        (`comparisons.corrected`): it ends at 0 if the control's gain is significant, and at 1 if the difference (truth
-        less control) is.
+        (`comparisons.corrected`).
 
-        Without a significant gain of the truth over M0 there is no share.
+        It ends at 0 if the control's gain is significant, and at 1 if the difference (truth less control) is. Without a
+        significant gain of the truth over M0 there is no share.
         """
         if true_gain.p_holm > LEVEL:
             return Share(None, None, None)

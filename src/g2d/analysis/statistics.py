@@ -170,8 +170,9 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
 
 
 def part_interval(successes: int, n: int, population: int) -> tuple[float, float]:
-    """Return the exact interval of a share in a finite population, from n members drawn without replacement (Wright
-    1991, "Exact confidence bounds when sampling from small finite universes"); NaN for n = 0.
+    """Return the exact interval of a share in a finite population, from n members drawn without replacement.
+
+    The method is from Wright 1991, "Exact confidence bounds when sampling from small finite universes"; NaN for n = 0.
 
     Raises:
         ValueError: more members are known than there are.
