@@ -117,7 +117,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     )
     keep_rollouts: Keep = key(
         "verdicts",
-        "Contents of rollouts.parquet: verdicts and lengths, the texts of one prompt per update too, or all.",
+        "Contents of rollouts.parquet: verdicts and lengths, the texts of one group per generation too, or all.",
     )
 
     @model_validator(mode="after")

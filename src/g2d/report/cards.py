@@ -1,4 +1,4 @@
-"""Model and data set cards: a README.md for the Hugging Face Hub beside each policy and each harvest."""
+"""Model and data set cards (README.md for the Hugging Face Hub) beside each policy and harvest."""
 
 from __future__ import annotations
 
@@ -49,9 +49,8 @@ def model_card(
     """Return the card of one policy.
 
     Args:
-        results: its rows of the main or the ablations table, means over seeds.
+        results: its rows of the main or the ablations table.
         place: the folder or Hub repository that PEFT or transformers should load.
-        metadata: further metadata for the Hub.
     """
     header = {
         **({"base_model": base.settings["id"]} if "id" in base.settings else {}),  # a link that the Hub follows

@@ -1,7 +1,4 @@
-"""Colour, shape and dash of each policy, in all figures of a page.
-
-Policies trained in the same way have the same colour; shape and dash differ within a colour.
-"""
+"""Colour, shape and dash of each policy in all figures of a page: one colour per kind of training."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Choices on development problems: the settings of a sweep, and the checkpoint of a training.
+"""Choices on development problems: the settings of a sweep, and the checkpoint of a training (docs/rewards.md).
 
-The best score is chosen, of equal ones the smallest values or K. A checkpoint's score is its accuracy on verifiable
-prompts, its reward at equal length on open-ended ones, or the mean of both (arXiv 2506.21495, section 3.3).
+The best score is chosen, of equal ones the smallest values or K.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def checkpoint_table(
 
     Args:
         answers: to the verifiable development problems; may be empty.
-        replies: to the open-ended ones, scored by the judge of the training; may be empty.
+        replies: to the open-ended ones, with scores; may be empty.
 
     Raises:
         ValueError: checkpoints answered different problems, or no reply was judged.

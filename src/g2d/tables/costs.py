@@ -80,8 +80,8 @@ def cost_table(
 def attempt_table(attempts: Sequence[Attempt]) -> Rows:
     """A row per stage, then one for all stages: the cost of all attempts and of the kept ones.
 
-    `_all` and peaks: all finished attempts. device_hours_kept: the last successful attempt of each job, with what it
-    continued.
+    `_all` and peaks: all finished attempts. device_hours_kept: the last successful attempt of each job, with the
+    attempts it continued.
     """
     stages = list(dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)))
     for stage in [*stages, "all"] if stages else []:
@@ -115,14 +115,14 @@ def _totals(costs: Sequence[Cost]) -> dict[str, float]:
 
 
 def gpu_energy_kwh(costs: Sequence[Cost]) -> float | None:
-    """Energy that the GPUs of jobs report; None without a GPU, or if one reports nothing."""
+    """Return the energy that the GPUs of jobs report; None without a GPU, or if one reports nothing."""
     joules = [cost.gpu_energy_j for cost in costs if cost.device != "cpu"]
     reported = [energy for energy in joules if energy is not None]
     return math.fsum(reported) / 3.6e6 if reported and len(reported) == len(joules) else None
 
 
 def money(costs: Sequence[Cost], price: Price | None) -> float | None:
-    """Cost of jobs at the prices of their devices; None if a price is missing."""
+    """Return the cost of jobs at the prices of their devices; None if a price is missing."""
     rates = [price.per_hour(cost.device) if price else None for cost in costs]
     amounts = [cost.device_s / 3600 * rate for cost, rate in zip(costs, rates, strict=True) if rate is not None]
     return math.fsum(amounts) if price and len(amounts) == len(costs) else None
@@ -152,7 +152,7 @@ def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
 
 
 def costs_of(key: PolicyKey, records: Sequence[Cost], spent: Mapping[str, float], config: Config) -> dict[str, float]:
-    """Cost of a policy on each axis, from the jobs that made it and `spent_on`; NaN or missing if unknown."""
+    """Return a policy's cost on each axis, from the jobs that made it and `spent_on`; NaN or missing if unknown."""
     return {
         **_axes(records, config.price_per_device_hour),
         **{axis: spent[axis] for axis in ("tokens_generated", "updates")},
@@ -162,7 +162,7 @@ def costs_of(key: PolicyKey, records: Sequence[Cost], spent: Mapping[str, float]
 
 
 def calibration_of(records: Sequence[Cost], price: Price | None = None) -> dict[str, float]:
-    """Calibration's part of a policy's costs; the paper does not count it."""
+    """Return the calibration's part of a policy's costs; the paper does not count it."""
     calibration = [record for record in records if record.stage == "calibrate"]
     rest = [record for record in records if record.stage != "calibrate"]
     path_s = critical_path_s(records) - critical_path_s(rest)
@@ -172,8 +172,8 @@ def calibration_of(records: Sequence[Cost], price: Price | None = None) -> dict[
 def critical_path_s(records: Sequence[Cost]) -> float:
     """Return seconds from the first job behind a policy to its last, with as many devices as can be used.
 
-    Stages run one after another, shards of a stage and answers of checkpoints side by side: the slowest counts. A
-    training with a lag generates during its updates.
+    Stages run one after another; of shards of a stage and answers of checkpoints the slowest counts. A training with a
+    lag generates during its updates.
     """
     slowest: dict[str, float] = {}
     total = 0.0
@@ -190,8 +190,7 @@ def critical_path_s(records: Sequence[Cost]) -> float:
 
 def paper_hours(key: PolicyKey, config: Config) -> float:
     """Return GPU-hours of a 7-8B model on one A100, without calibration, at the rates of the paper's Table 1; NaN if it
-    has none.
-    """
+    has none."""
     if key.kind == "base":
         return 0.0
     if REGIMES[key.kind].phase == "stages":

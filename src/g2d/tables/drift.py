@@ -46,8 +46,8 @@ def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
     """A row per model and benchmark: divergence of online policies relative to policies trained on harvests, at equal
     gain.
 
-    Selected checkpoints are left out because they are copies, rounds because they are both, extrapolated policies
-    because they are neither, and policies that answer as M0 does.
+    Left out: selected checkpoints (copies), rounds (both kinds), extrapolated policies (neither), and policies that
+    answer as M0 does.
     """
 
     def keep(key: PolicyKey) -> bool:

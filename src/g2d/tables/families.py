@@ -164,7 +164,7 @@ class Paired:
 
     @property
     def differences(self) -> Differences:
-        """Differences between all pairs of policies.
+        """Return the differences between all pairs of policies.
 
         Raises:
             ValueError: the seeds of one policy are not the first ones of another.

@@ -53,7 +53,7 @@ class Results(Inputs):
 
     @cached_property
     def tables(self) -> Mapping[str, pd.DataFrame]:
-        """Tables that were written, by name (`main`, `harvest`, `cost` ...); docs/analysis.md explains them."""
+        """Tables that were written, by name (`main`, `harvest`, `cost` ...)."""
         return _Tables(self.folder / "tables", list(catalogue.tables_of(self.config)))
 
     @cached_property
@@ -65,8 +65,7 @@ class Results(Inputs):
     @cached_property
     def policies(self) -> pd.DataFrame:
         """A row per configured policy: `role`, `kind` (how it was trained), `folder`, and `finished` (its record
-        exists).
-        """
+        exists)."""
         return _frame(
             {**_key(key), "role": key.role, "kind": key.kind, "folder": key.folder, "finished": key in self.records}
             for key in self._policies
