@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from g2d.experiment.config import Config, former_names, read
+from g2d.experiment.config import Config, former_names, read_values
 from g2d.experiment.config_file import read_file
 from g2d.experiment.learning_rates import unusual_rates
 from g2d.experiment.requirements import require_files, require_tasks, require_windows
@@ -154,7 +154,8 @@ def register(subparsers: Any) -> Any:
 
 def _check(arguments: argparse.Namespace) -> int:
     try:
-        config = read(arguments.file)
+        values = read_file(arguments.file)
+        config = read_values(values, arguments.file)
         require_files(config)
         require_windows(config)
         require_tasks(config)
@@ -163,7 +164,7 @@ def _check(arguments: argparse.Namespace) -> int:
         for mistake in str(error).splitlines():
             say(named + mistake.removeprefix(named), file=sys.stderr)
         return 1
-    for sentence in [*former_names(read_file(arguments.file)), *unusual_rates(config)]:
+    for sentence in [*former_names(values), *unusual_rates(config)]:
         say(f"note: {sentence}", file=sys.stderr)
     say(f"{arguments.file}: valid")
     return 0
