@@ -50,10 +50,10 @@ def weights(policy: Policy) -> dict[str, torch.Tensor]:
 def require_on_the_line(policy: Policy, first: Policy, last: Policy, ahead: float) -> None:
     one, two = weights(first), weights(last)
     changed = 0
-    for name, found in weights(policy).items():
+    for name, ours in weights(policy).items():
         expected = one[name].double() + ahead * (two[name].double() - one[name].double())
-        torch.testing.assert_close(found.double(), expected, rtol=0, atol=2e-6)
-        changed += not torch.equal(found, two[name])
+        torch.testing.assert_close(ours.double(), expected, rtol=0, atol=2e-6)
+        changed += not torch.equal(ours, two[name])
     assert changed
 
 
@@ -77,9 +77,9 @@ def test_two_adapters_are_concatenated_as_by_peft(tmp_path: Path) -> None:
     model.load_adapter(last.adapter, adapter_name="last")
     model.add_weighted_adapter(["first", "last"], [-1.5, 2.5], "peft", combination_type="cat")
     model.set_adapter("peft")
-    by_peft, found = model.merge_and_unload().state_dict(), weights(policy)
+    by_peft, ours = model.merge_and_unload().state_dict(), weights(policy)
     for name, tensor in by_peft.items():
-        torch.testing.assert_close(found[name], tensor, rtol=0, atol=2e-6)
+        torch.testing.assert_close(ours[name], tensor, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("first", [0, 50])
@@ -114,9 +114,9 @@ def test_r_squared_by_hand() -> None:
     """A line, a parabola's half (slope 2.5, residuals .5, -1, .5), no trend at all, and a weight that never changes."""
     steps = np.array([0.0, 1.0, 2.0])
     values = np.array([[1.0, 3.0, 5.0], [0.0, 1.0, 5.0], [0.0, 1.0, 0.0], [2.0, 2.0, 2.0]]).T
-    found = r_squared(steps, values)
-    assert list(found[:3]) == pytest.approx([1, 12.5 / 14, 0])
-    assert np.isnan(found[3])
+    ours = r_squared(steps, values)
+    assert list(ours[:3]) == pytest.approx([1, 12.5 / 14, 0])
+    assert np.isnan(ours[3])
 
 
 def test_linearity_of_a_chain(tmp_path: Path) -> None:
