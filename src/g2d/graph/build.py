@@ -12,7 +12,7 @@ from itertools import chain, product
 from typing import Any
 
 from g2d.experiment import grid
-from g2d.experiment.arms import Arm, Point, arms, harvests_read, online_arm, teacher_folder, teacher_of
+from g2d.experiment.arms import Arm, Point, arms, online_arm, teacher_folder
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey
 from g2d.experiment.race import whole
@@ -177,9 +177,7 @@ class _Stages:
     def _training(self, model: str, seed: int, arm: Arm, point: Point, continues: int | None = None) -> Job:
         (g, k), folder, params = point, _policy(model, seed, arm, point), self.params_of(model)
         choices = _choices(model, params, arm)
-        read = [
-            _harvest(model, seed, *harvest) for harvest in harvests_read(arms(self.with_candidates, model), arm, point)
-        ]
+        read = [_harvest(model, seed, *harvest) for harvest in arm.harvests_read(point)]
         outputs: dict[str, Files] = {}
         if arm.phase == "offline":
             given = self.offline_inputs(model, seed, arm, point, read)
@@ -223,8 +221,7 @@ class _Stages:
         self, model: str, seed: int, arm: Arm, replayed: list[str], before: list[str]
     ) -> dict[str, Files]:
         start = [] if arm.start is None else self.made(_policy(model, seed, *arm.start))
-        taught = teacher_of(arms(self.with_candidates, model), arm)
-        teacher = [] if taught is None else self.made(_policy(model, seed, *taught))
+        teacher = [] if arm.teacher is None else self.made(_policy(model, seed, *arm.teacher))
         folders = [file.rpartition("/")[0] for file in [*start[:1], *teacher[:1]]]
         if isinstance(getattr(arm.settings, "teacher", None), Section):
             teacher = [f"results/{teacher_folder(arm.owner)}/base/policy.json"]
@@ -341,9 +338,9 @@ class _Stages:
     def _harvests_read(self) -> dict[HarvestKey, set[int]]:
         numbers_by_harvest: dict[HarvestKey, set[int]] = {key: set() for key in grid.harvests(self.config)}
         for model, seed in product(grid.trained_models(self.config), self.seeds):
-            arms_of_model = arms(self.with_candidates, model)
-            for arm, point in [(one, at) for one in arms_of_model.values() for at in _points(one)]:
-                for place, (variant, at) in enumerate(harvests_read(arms_of_model, arm, point)):
+            all_arms = arms(self.with_candidates, model).values()
+            for arm, point in [(one, at) for one in all_arms for at in _points(one)]:
+                for place, (variant, at) in enumerate(arm.harvests_read(point)):
                     numbers = numbers_by_harvest.setdefault(HarvestKey(model, *at, seed, variant), set())
                     if place == 0 and (n := getattr(arm.settings, "pairs_per_prompt", 1)) > 1:
                         numbers.add(n)

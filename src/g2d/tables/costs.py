@@ -17,7 +17,6 @@ from g2d.experiment.sections import Price
 from g2d.jobs.attempts import ENDED_BADLY, Attempt, kept, lost, lost_device_s
 from g2d.jobs.cost import Cost
 from g2d.jobs.files import parse_json, read_lines
-from g2d.regimes.catalogue import REGIMES
 from g2d.tables.accuracy import accuracy_row
 from g2d.tables.evaluations import ROW, Evaluations, by_policy
 from g2d.tables.frames import Rows, columns, mean, table_of
@@ -194,14 +193,14 @@ def paper_hours(key: PolicyKey, config: Config) -> float:
     """
     if key.kind == "base":
         return 0.0
-    if REGIMES[key.kind].phase == "stages":
+    if key.arm.phase == "stages":
         return math.nan
-    if key.in_rounds:
+    if key.arm.in_rounds:
         return key.shown_k * (PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"])
     hours = 0.0
-    for regime, n_prompts, group_size in online_phases(config, key):
+    for regime, n_prompts, group_size in online_phases(key):
         hours += PUBLISHED.get(f"train_{regime}", math.nan) * n_prompts * group_size
-    if REGIMES[key.kind].phase == "offline":
+    if key.arm.phase == "offline":
         hours += PUBLISHED["harvest_rollouts"] + PUBLISHED.get(f"train_{key.kind}", math.nan)
     return hours
 
