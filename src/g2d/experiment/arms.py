@@ -13,7 +13,6 @@ from typing import Any
 from g2d.experiment.sections import Ablation, Config
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.staged import OWN
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import SELECTED, Phase
 from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
@@ -108,6 +107,15 @@ class Arm:
     @property
     def stops(self) -> bool:
         return self.variant == AUTO or getattr(self.online.written, "auto", None) is not None
+
+    @property
+    def trained_points(self) -> list[Point]:
+        if self.selected:
+            return []
+        if not self.in_rounds:
+            return list(self.points)
+        group_size, last = self.points[-1]
+        return [(group_size, k) for k in range(1, last + 1)]
 
     @property
     def harvest_points(self) -> tuple[Point, ...]:
@@ -226,10 +234,8 @@ def _expanded(config: Config) -> Iterator[Arm]:
             yield from _asked_for(
                 online[name], _dpo(f"{name}/dpo", "entry", config.dpo, online[name].points, online[name])
             )
-        elif entry.phase == "rounds":
-            yield _rounds(config, name)
-        elif entry.phase == "stages":
-            yield from _stages(config, name)
+        elif entry.phase in ("rounds", "stages"):
+            yield from _in_rounds(config, name)
         else:
             at = online[entry.harvest].harvest_points if entry.harvest else grid
             points = tuple((g, k) for g, k in at if k in config.steps_of(name))
@@ -301,20 +307,12 @@ def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
     return trained_entries
 
 
-def _rounds(config: Config, name: str) -> Arm:
+def _in_rounds(config: Config, name: str) -> Iterator[Arm]:
     entry = config.regimes[name]
-    points = tuple((0, k) for k in entry.rounds)
-    trained = Arm(name, entry.regime, "entry", entry.dpo_of(config.dpo), points, points, name, owner=name)
-    return replace(trained, written=entry, own=frozenset(entry.dpo), swept_as=("dpo",))
-
-
-def _stages(config: Config, name: str) -> Iterator[Arm]:
-    """Yield an arm for each number of stages; K counts the stages of its policies."""
-    entry, own = config.regimes[name], frozenset({*config.regimes[name].warmup, *OWN})
-    for n in entry.stages:
-        settings, points = entry.warmup_of(config.warmup, n), ((config.warmup.group_sizes[0], n),)
-        trained = Arm(f"{name}/{n}", entry.regime, "entry", settings, points, points, f"{name}/{n}", owner=name)
-        yield replace(trained, written=entry, own=own, swept_as=("warmup",))
+    section = REGIMES[entry.regime].section
+    for folder, settings, points, own in entry.series(name, getattr(config, section)):
+        trained = Arm(folder, entry.regime, "entry", settings, points, points, folder, owner=name, written=entry)
+        yield replace(trained, own=frozenset(own), swept_as=(section,))
 
 
 def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:

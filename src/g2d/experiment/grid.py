@@ -17,7 +17,6 @@ from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candida
 from g2d.policies.policy import Policy
 from g2d.policies.settings import EmbeddedModel, RecordedModel, ScratchModel
 from g2d.regimes.run.prompts import PromptMix
-from g2d.regimes.run.training import AUTO
 from g2d.settings.cached_method import cached_method
 
 FEWEST_K = 4  # above 0, for a curve with three parameters
@@ -183,15 +182,8 @@ def probes(config: Config) -> list[HarvestKey]:
 
 
 def variants(config: Config) -> list[str]:
-    all_arms = any_arms(config).values()
-    online = [arm for arm in all_arms if arm.source is None and arm.variant]
-    harvested = {arm.source.name for arm in all_arms if arm.source and not arm.selected}
-    sampled = [arm for arm in online if arm.role == "ablation"]
-    sampled += [arm for arm in online if arm.role == "entry" and arm.phase == "online" and arm.name in harvested]
-    sampled += [arm for arm in all_arms if arm.phase == "extrapolated" and arm.name in harvested]
-    sampled += [arm for arm in online if arm.phase == "rounds" and arm.points[-1][1] > 1]
-    sampled += [arm for arm in online if arm.phase == "stages"]
-    return [arm.variant for arm in sampled] + [AUTO] * bool(auto_warmups(config))
+    read = (arm.harvests_read(at) for arm in any_arms(config).values() for at in arm.trained_points)
+    return list(dict.fromkeys(variant for harvests in read for variant, _ in harvests if variant))
 
 
 def factorial_files(config: Config, model: str) -> dict[str, str]:

@@ -144,7 +144,7 @@ class _Stages:
     def trainings(self, *phases: Phase) -> Iterator[Job | Deferred]:
         for model, seed in product(grid.trained_models(self.config), self.seeds):
             for arm in arms(self.with_candidates, model).values():
-                for point in _points(arm) if arm.phase in phases else ():
+                for point in arm.trained_points if arm.phase in phases else ():
                     yield self.training(model, seed, arm, point)
 
     def training(self, model: str, seed: int, arm: Arm, point: Point) -> Job | Deferred:
@@ -206,12 +206,12 @@ class _Stages:
             outputs |= {name.partition(".")[0]: f"{folder}/{name}" for name in left}
         given |= {"": self.base_files(model), "base": f"results/{model}/base/policy.json", "choice": choices}
         outputs |= self.policy_outputs(folder)
-        outputs |= {} if arm.phase == "extrapolated" else {"metrics": f"{folder}/metrics.jsonl"}
+        outputs |= {"metrics": f"{folder}/metrics.jsonl"} if arm.has_log else {}
         outputs["cost"] = f"{folder}/cost.json"
         more: dict[str, Any] = {
             "arm": arm,
             "continues": continues,
-            "devices": 0 if arm.phase == "extrapolated" else self.config.for_model(model).training.processes,
+            "devices": self.config.for_model(model).training.processes if arm.has_log else 0,
         }
         rule, wildcards = self._rule_and_wildcards(model, seed, arm, point)
         state = _stated(settings=partial(params.training, arm, point))
@@ -339,7 +339,7 @@ class _Stages:
         numbers_by_harvest: dict[HarvestKey, set[int]] = {key: set() for key in grid.harvests(self.config)}
         for model, seed in product(grid.trained_models(self.config), self.seeds):
             all_arms = arms(self.with_candidates, model).values()
-            for arm, point in [(one, at) for one in all_arms for at in _points(one)]:
+            for arm, point in [(one, at) for one in all_arms for at in one.trained_points]:
                 for place, (variant, at) in enumerate(arm.harvests_read(point)):
                     numbers = numbers_by_harvest.setdefault(HarvestKey(model, *at, seed, variant), set())
                     if place == 0 and (n := getattr(arm.settings, "pairs_per_prompt", 1)) > 1:
@@ -490,15 +490,6 @@ def _stem(file: str) -> str:
 
 def _choices(model: str, params: Params, arm: Arm) -> list[str]:
     return [f"results/{model}/sweep/{name}.json" for name in params.choices(arm)]
-
-
-def _points(arm: Arm) -> list[Point]:
-    if arm.selected:
-        return []
-    if arm.phase not in ("rounds", "stages"):
-        return list(arm.points)
-    group_size, last = arm.points[-1]
-    return [(group_size, k) for k in range(1, last + 1)]
 
 
 def _place(model: str, seed: int | None, point: Point) -> dict[str, str]:

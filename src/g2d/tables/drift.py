@@ -51,7 +51,7 @@ def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
     """
 
     def keep(key: PolicyKey) -> bool:
-        return not (key.arm.selected or key.arm.in_rounds or key.kind == "extrapolated")
+        return key.arm.has_log and not key.arm.in_rounds
 
     grouped, measured = (by_policy(answers, keep) for answers in (evaluations, drifted))
     for (model, benchmark), rows in by_grid(measured).items():
