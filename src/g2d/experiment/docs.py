@@ -155,7 +155,9 @@ def _check(arguments: argparse.Namespace) -> int:
         require_windows(config)
         require_tasks(config)
     except ConfigError as error:
-        say(str(error), file=sys.stderr)
+        named = f"{arguments.file}: "
+        for mistake in str(error).splitlines():
+            say(named + mistake.removeprefix(named), file=sys.stderr)
         return 1
     for sentence in [*former_names(read_file(arguments.file)), *unusual_rates(config)]:
         say(f"note: {sentence}", file=sys.stderr)

@@ -104,8 +104,6 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iter
             f"{where}.loss: vespo multiplies the weights of a completion's tokens, and correction: {warmup.correction} "
             "has none or makes them 0: set correction to token_truncate"
         )
-    if warmup.float32_logits and "lm_head" in config.lora.target_modules:
-        yield f"{where}.float32_logits: TRL does not support it with lm_head in lora.target_modules: drop either"
     if warmup.replay is not None:
         step = warmup.replay.harvest_step
         if step and where == "warmup":
@@ -114,6 +112,12 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iter
                 "move replay to the warmup of an ablation"
             )
         yield from _missing(f"{where}.replay.harvest_step", step, "warmup.steps", config.warmup.steps, model)
+    yield from _of_an_adapter(config, where, warmup)
+
+
+def _of_an_adapter(config: Config, where: str, warmup: Warmup) -> Iterator[str]:
+    if warmup.float32_logits and "lm_head" in config.lora.target_modules:
+        yield f"{where}.float32_logits: TRL does not support it with lm_head in lora.target_modules: drop either"
     if warmup.reference == "sync" and config.lora.dropout > 0:
         yield (
             f"{where}.reference: sync needs lora.dropout: 0, because dropout (here {config.lora.dropout:g}) makes the "
@@ -163,7 +167,8 @@ def _of_an_entry(config: Config, name: str, entry: Any, model: str) -> Iterator[
     elif entry.phase == "rounds":
         entry.dpo_of(config.dpo, f"{where}.dpo")  # raises its mistakes
     elif entry.phase == "stages":
-        entry.warmup_of(config.warmup, max(config.warmup.steps), f"{where}.warmup")  # raises its mistakes
+        settings = entry.warmup_of(config.warmup, max(config.warmup.steps), f"{where}.warmup")  # raises its mistakes
+        yield from _of_an_adapter(config, f"{where}.warmup", settings)
         yield from (f"{where}.{mistake} ({model})" for mistake in entry.mistakes(config.warmup, config.training_set.n))
     else:
         yield from _of_an_offline_entry(config, name, entry, model)

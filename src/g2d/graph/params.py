@@ -35,7 +35,7 @@ class Params:
     @property
     def engine(self) -> str:
         """Engine that generates. The script reads its GPUs and memory, since they change no result."""
-        return self.resolved.engine.identity
+        return self.resolved.engine.name
 
     # ------------------------------------------------------------------------------------------------------ generation
 

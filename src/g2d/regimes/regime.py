@@ -43,10 +43,6 @@ class Regime:
     methods: Callable[[Any], str] = lambda settings: ""
     section: str = ""  # instead of entries in `regimes`
 
-    @property
-    def configured_in(self) -> str:
-        return self.section or "regimes"
-
 
 class Selects(Section):
     """Key of ablations and online entries that evaluate one selected checkpoint (arXiv 2506.21495, sections 3.1 and
@@ -73,11 +69,7 @@ class OfflineEntry(Entry):
     phase: ClassVar[Phase] = "offline"
     steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: the grid's.")
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.")
-    harvest: Name | None = key(
-        None,
-        "Harvests of this ablation or online entry; null: the main grid's.",
-        neutral=None,
-    )
+    harvest: Name | None = key(None, "Harvests of this ablation or online entry; null: the main grid's.", neutral=None)
 
     def sequences(self, samples: int, pairable: float) -> float:
         """Return approximate sequences per prompt and epoch; `pairable` is a share of prompts."""
@@ -112,21 +104,12 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     horizon: int | None = key(None, "Length of the learning-rate schedule; null: the largest K.", unit="updates", ge=1)
     responses: int = key(8, "G: rollouts per prompt.", paper="8 for GRPO, else not stated", ge=2)
     prompts_per_update: int = key(16, "Prompts per update.", unit="prompts", paper="64", ge=1)
-    auto: AutoStop | None = key(
-        None,
-        "Stop as in `warmup.auto`, at the latest at the only K.",
-        neutral=None,
-    )
+    auto: AutoStop | None = key(None, "Stop as in `warmup.auto`, at the latest at the only K.", neutral=None)
     policies: list[Literal["online", "dpo"]] = key(
-        ["online"],
-        "Evaluate the policy (online), DPO on its harvest, or both.",
-        min_length=1,
+        ["online"], "Evaluate the policy (online), DPO on its harvest, or both.", min_length=1
     )
     start: Name = key(
-        "base",
-        "M0 (base), a warm-up policy (warmup), or an online entry's policy.",
-        paper="M0",
-        neutral="base",
+        "base", "M0 (base), a warm-up policy (warmup), or an online entry's policy.", paper="M0", neutral="base"
     )
     start_step: int | None = key(
         None, "K of the policy to start from, unless start: base.", unit="steps or updates", ge=1, neutral=None

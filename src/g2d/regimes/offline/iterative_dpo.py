@@ -1,6 +1,4 @@
-"""Iterative DPO: rounds of harvest, pairs and DPO, each from the policy of the previous round, its reference (Pang et
-al. 2024, arXiv 2404.19733).
-"""
+"""Iterative DPO (Pang et al. 2024, arXiv 2404.19733). The previous round's policy is the start and the reference."""
 
 from __future__ import annotations
 
