@@ -29,6 +29,7 @@ from g2d.analysis.power import Design, decompose, smallest_difference, smallest_
 from g2d.analysis.saturation import saturation, sigmoid
 from g2d.analysis.statistics import accuracy_interval
 from g2d.analysis.synthesis import pool_studies
+from g2d.experiment.arms import Arm
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.tables.families import comparison_table
 
@@ -326,7 +327,7 @@ def table(runs: int) -> None:
     print("| seeds | sd of seeds | some regime against M0, each a family of its own | all one family | whole table |")
     print("|---:|---:|---:|---:|---:|")
     keys = [PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 150, 300)] + [PolicyKey("m", "grpo", 2, 300, 0)]
-    keys += [PolicyKey("m", f"regime{i}", 0, 0, 0, kind="rft", role="entry") for i in range(10)]
+    keys += [PolicyKey.of("m", Arm(f"regime{i}", "rft", "entry"), (0, 0), 0) for i in range(10)]
     m0 = PolicyKey("m", "base", 0, 0, None)
     for n_seeds, spread in ((1, 0.0), (3, 0.01), (8, 0.01)):
         rng, rejections = np.random.default_rng(0), []

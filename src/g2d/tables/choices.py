@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from g2d.analysis.win_rates import at_equal_length
+from g2d.experiment.arms import Arm
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sweep import DEVELOPMENT, Candidate
 from g2d.jobs.cost import Cost
@@ -50,8 +51,9 @@ def sweep_table(candidates: Mapping[Any, pd.DataFrame]) -> Rows:
 def sweep_costs(records: Mapping[PolicyKey, Sequence[Cost]], charged: Iterable[Cost]) -> dict[PolicyKey, list[Cost]]:
     jobs_of_grid = {cost.job for cost in charged}
     by_sweep: dict[PolicyKey, dict[str, Cost]] = {}
+    sweep_arm = Arm("sweep", "sweep", "entry")
     for key, costs in records.items():
-        sweep = by_sweep.setdefault(PolicyKey(key.model, "sweep", 0, 0, key.seed, kind="sweep", role="entry"), {})
+        sweep = by_sweep.setdefault(PolicyKey.of(key.model, sweep_arm, (0, 0), key.seed), {})
         sweep.update({cost.job: cost for cost in costs if cost.job not in jobs_of_grid})
     return {key: list(sweep.values()) for key, sweep in by_sweep.items()}
 

@@ -55,7 +55,7 @@ def controls_table(
         if base is None or not family:
             continue
         for (control, truth), row in zip(family, _tested(Paired(grouped, rows), family, base), strict=True):
-            row |= {"reward": control[0].reward, "truth": truth[0].label}
+            row |= {"reward": control[0].arm.other_reward, "truth": truth[0].label}
             for name in ("rewarded", "right"):
                 row[name] = mean(seen.get(key, {}).get(name) for key in grouped[control])
             yield named(grouped[control], benchmark) | row

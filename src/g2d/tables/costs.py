@@ -17,7 +17,6 @@ from g2d.experiment.sections import Price
 from g2d.jobs.attempts import ENDED_BADLY, Attempt, kept, lost, lost_device_s
 from g2d.jobs.cost import Cost
 from g2d.jobs.files import parse_json, read_lines
-from g2d.regimes.catalogue import REGIMES
 from g2d.tables.accuracy import accuracy_row
 from g2d.tables.evaluations import ROW, Evaluations, by_policy
 from g2d.tables.frames import Rows, columns, mean, table_of
@@ -193,14 +192,14 @@ def paper_hours(key: PolicyKey, config: Config) -> float:
     has none."""
     if key.kind == "base":
         return 0.0
-    if REGIMES[key.kind].phase == "stages":
+    if key.arm.phase == "stages":
         return math.nan
-    if key.in_rounds:
+    if key.arm.in_rounds:
         return key.shown_k * (PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"])
     hours = 0.0
-    for regime, n_prompts, group_size in online_phases(config, key):
+    for regime, n_prompts, group_size in online_phases(key):
         hours += PUBLISHED.get(f"train_{regime}", math.nan) * n_prompts * group_size
-    if REGIMES[key.kind].phase == "offline":
+    if key.arm.phase == "offline":
         hours += PUBLISHED["harvest_rollouts"] + PUBLISHED.get(f"train_{key.kind}", math.nan)
     return hours
 
@@ -235,10 +234,10 @@ def stages_table(
     """A row per number of stages, between DPO on the harvest of M0 (one) and GRPO (as many as its updates)."""
 
     def keep(key: PolicyKey) -> bool:
-        return key.kind == "staged_grpo" or (key.role == "dpo" and key.k == 0) or key.role == "grpo"
+        return key.arm.phase == "stages" or (key.role == "dpo" and key.k == 0) or key.role == "grpo"
 
     shown = {at: answers for at, answers in evaluations.items() if keep(at[0])}
-    staged = {(key.group_size, spent[key]["updates"]) for key, _ in shown if key.kind == "staged_grpo"}
+    staged = {(key.group_size, spent[key]["updates"]) for key, _ in shown if key.arm.phase == "stages"}
     for row in regime_table(shown, device_hours, spent).to_dict("records"):
         if row["policy"] == "dpo" or (row["group_size"], row["updates"]) in staged:
             yield row | {"stages": max(1, row["K"])}
@@ -255,9 +254,9 @@ def spent_on(
     # A chain of K has a folder per K, and the last one has the whole log; each round begins a new log.
     trainings: dict[Path, tuple[Arm | None, Path]] = {}
     for record in records:
-        if record.stage.startswith("train_") and record.stage != "train_extrapolated":  # that has no steps
-            folder = Path(record.job).parent
-            arm = arms(config, key.model).get("/".join(folder.parts[3:-2]))
+        folder = Path(record.job).parent
+        arm = arms(config, key.model).get("/".join(folder.parts[3:-2]))
+        if record.stage.startswith("train_") and (arm is None or arm.has_log):
             trainings[folder if arm and arm.phase == "rounds" else folder.parent] = (arm, folder)
     logs = [(arm, read_log(path(f"{folder}/metrics.jsonl"))) for arm, folder in trainings.values()]
     steps = [step for _, log in logs for step in log]

@@ -34,7 +34,7 @@ def extrapolation_table(evaluations: Evaluations, device_hours: Mapping[PolicyKe
     Tests and bounds (margin_shown) are corrected for the rows of a model and benchmark."""
     grouped = by_policy(evaluations)
     for (_, benchmark), rows in by_grid(grouped).items():
-        pairs = [(at, (at[0].reference, benchmark)) for at in rows if at[0].last_trained is not None]
+        pairs = [(at, (at[0].reference, benchmark)) for at in rows if at[0].arm.last_trained is not None]
         if not (family := [(at, trained) for at, trained in pairs if at[0].kind in KINDS and trained in grouped]):
             continue
         answers = Paired(grouped, rows)
@@ -44,7 +44,7 @@ def extrapolation_table(evaluations: Evaluations, device_hours: Mapping[PolicyKe
             bound = differences.interval(1, 0, 2 * LEVEL / len(family))[1]
             p = min(1.0, len(family) * differences.not_worse(0, 1, margin))
             yield named(grouped[at], benchmark) | {
-                **{"last_trained": at[0].last_trained, "n_seeds": test.n_seeds, "n_problems": test.n_problems},
+                **{"last_trained": at[0].arm.last_trained, "n_seeds": test.n_seeds, "n_problems": test.n_problems},
                 **{"accuracy": both[0].mean(), "trained": both[1].mean(), "difference": test.difference},
                 **{"ci_low": test.ci_low, "ci_high": test.ci_high, "p_value": test.p_value},
                 **{"family_size": test.family_size, "p_holm": test.p_holm},
