@@ -140,9 +140,7 @@ def savings(runs: int) -> None:
         if sd == max(SPREADS):
             _row(f"| {name} |", np.mean(everything[-len(SPREADS) :], axis=0))
     _row("| mean |", np.mean(everything, axis=0))
-    print(
-        f"hours if a chain makes the largest K pay for the smaller: {np.mean(everything, axis=0)[[6, 10]].round(3)}"
-    )
+    print(f"hours if a chain makes the largest K pay for the smaller: {np.mean(everything, axis=0)[[6, 10]].round(3)}")
 
 
 def _decided(last: Look, truth: Sequence[float]) -> tuple[float, bool]:
