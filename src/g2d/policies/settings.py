@@ -74,7 +74,7 @@ class HubModel(WithTemplate):
 
     source: Literal["hub"] = key(..., "Download from the Hub.")
     id: str = key(..., "Repository id.")
-    revision: Revision = key(..., "Commit hash of the weights.")
+    revision: Revision = key(..., "Commit hash.")
     settings: dict[str, Any] = key({}, "Sections with other values for this model.")
 
 

@@ -102,7 +102,7 @@ class HubProblems(Section):
 
     source: Literal["hub"] = key(..., "Load from the Hub through `datasets`.")
     id: str = key(..., "Repository id.")
-    revision: Revision = key(..., "Commit hash of the data.")
+    revision: Revision = key(..., "Commit hash.")
     subset: str | None = key(None, "Configuration of the data set, if it has several.")
     split: str = key("test", "Split to load.")
     fields: Fields = key(Fields(), "Column names.")

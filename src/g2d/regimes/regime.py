@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -18,6 +18,10 @@ from g2d.settings import Name, Section, Steps, key, repeated
 # K steps on fresh rollouts, a training on the harvest of pi_K, K rounds of harvest and training, K steps of which the
 # last ones are extrapolated, or K stages of one training, each after a harvest.
 Phase = Literal["online", "offline", "rounds", "extrapolated", "stages"]
+
+# Policies of an entry of rounds or stages, each continuing the one before: folder, settings, G and K of the evaluated
+# ones, and the keys of the settings that the entry changes.
+Series = tuple[str, Section, tuple[tuple[int, int], ...], Iterable[str]]
 
 SELECTED = "selected"  # folder of policies that are copies of the chosen checkpoint
 
@@ -117,7 +121,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     )
     keep_rollouts: Keep = key(
         "verdicts",
-        "Contents of rollouts.parquet: verdicts and lengths, the texts of one prompt per update too, or all.",
+        "Contents of rollouts.parquet: verdicts and lengths, the texts of one group per generation too, or all.",
     )
 
     @model_validator(mode="after")

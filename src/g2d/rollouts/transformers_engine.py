@@ -20,7 +20,7 @@ from g2d.rollouts.decode_graph import FixedRows
 from g2d.rollouts.engine import Decoding, Drawn, ModelEngine
 from g2d.rollouts.rows import is_supported
 from g2d.rollouts.sampling import choose_tokens, random_stream
-from g2d.rollouts.weights_check import require_adapter
+from g2d.rollouts.weights_check import Reference, fixed_texts, log_probabilities, require_adapter, require_same
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -60,6 +60,14 @@ class TransformersEngine(ModelEngine):
         tokenizer, model = load_tokenizer(policy), load_model(policy)
         require_adapter(model, policy)
         return cls(model, tokenizer, end_tokens(policy, tokenizer), cuda_graph=cuda_graph)
+
+    @property
+    def dtype(self) -> str:
+        return str(self.model.dtype).removeprefix("torch.")
+
+    def compare(self, name: str, reference: Reference) -> None:
+        """See `VllmEngine`."""
+        require_same(name, self, log_probabilities(self.model, fixed_texts(self.tokenizer)), reference)
 
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
         # Longest prompts first, so that a lack of memory shows early.

@@ -47,6 +47,8 @@ ENOUGH_TO_TELL = 10  # steps after which a reward must have scored some completi
 class TrainingStoppedError(Stopped):
     """A signal stopped the training, and it has saved a checkpoint."""
 
+    saved = True
+
 
 class Checkpoints:
     """Checkpoints of one job in a folder that persists between attempts.
