@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 def log_of(
     results: Results, key: PolicyKey, benchmark: str, problems: Sequence[Problem], attempt: Attempt | None
 ) -> dict[str, Any]:
-    """Return the log of one evaluation, an `inspect_ai.log.EvalLog`. Without an `attempt`, its time is the file's."""
+    """Return the `inspect_ai.log.EvalLog` of one evaluation. Without an `attempt`, its time is the file's."""
     file = results.folder / key.folder / f"eval/{benchmark}.parquet"
     answers = read_rollouts(file)
     by_id = {problem.problem_id: problem for problem in problems}

@@ -81,9 +81,7 @@ class TransformersEngine(ModelEngine):
         return [[with_reason(drawn[i, j]) for j in range(decoding.samples_per_prompt)] for i in range(len(prompts))]
 
     def draw(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[int]]:
-        """Sample one completion per tokenized prompt, for a trainer, with the end of the turn; random numbers depend on
-        names.
-        """
+        """Sample a completion with the end of its turn per tokenized prompt; random numbers depend on the names."""
         first_of = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read equal prompts once
         samples = [(first_of[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
         drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[1]], 0), samples)

@@ -128,10 +128,8 @@ class EngineGeneration:
 class RecordedRollouts:
     """Completions of a harvest for the one generation of a stage, instead of `EngineGeneration`.
 
-    A stage resumes within its generation, whose micro-batches have the log-probabilities of the policy that began it.
-
-    Args:
-        asked: problem of each group, in the order of the updates; further visits use further samples.
+    `asked` is the problem of each group, in the order of the updates; further visits use further samples. A stage
+    resumes within its generation: the micro-batches have the log-probabilities of the policy that began it.
     """
 
     lag = None

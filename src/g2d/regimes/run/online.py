@@ -36,7 +36,7 @@ def identity(job: TrainingJob) -> dict[str, Any]:
         **job.identity,
         "problems": [asdict(problem) for problem in job.data],
         "prompt": job.prompt.params(),
-        "engine": job.engine.identity if job.engine else None,
+        "engine": job.engine.name if job.engine else None,
         **job.settings.identity(job),
     }
 
