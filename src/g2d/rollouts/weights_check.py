@@ -93,7 +93,7 @@ def load_reference(policy: Policy, texts: Sequence[Sequence[int]]) -> Reference:
 
 
 def is_due(sync: int) -> bool:
-    """Return whether a sync is compared, counted from 1: the powers of 4, which cost less than 1 % of a training."""
+    """Return whether a sync is compared, counted from 1: the powers of 4, to keep the cost low."""
     return sync & (sync - 1) == 0 and sync.bit_length() % 2 == 1
 
 
