@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -35,6 +36,14 @@ more:
   steps: [5]
 seeds: [1]
 """
+
+
+def test_a_configuration_may_come_from_a_pipe() -> None:
+    readable, writable = os.pipe()
+    with open(writable, "wb") as file:
+        file.write((CONFIG / "config.yaml").read_bytes())
+    assert main(["config", "check", f"/dev/fd/{readable}"]) == 0
+    os.close(readable)
 
 
 def test_a_key_given_twice_is_named_with_both_lines_at_every_depth(tmp_path: Path) -> None:

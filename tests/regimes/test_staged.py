@@ -98,8 +98,8 @@ def test_stages_equal_grpo_on_the_same_completions(
     assert adapter(tmp_path / f"staged/{n_stages}") == adapter(tmp_path / "grpo")
     assert [row["loss"] for row in staged if "loss" in row] == [row["loss"] for row in log if "loss" in row]
     assert len([row for row in staged if "loss" in row]) == K
-    own = entry(epsilon=1e-4, epsilon_high=1e-4, negative_veto=1.0001).warmup_of(COMMON, n_stages)
-    in_stages(tmp_path / "own", own, harvests)
+    warmup_of_stage = entry(epsilon=1e-4, epsilon_high=1e-4, negative_veto=1.0001).warmup_of(COMMON, n_stages)
+    in_stages(tmp_path / "own", warmup_of_stage, harvests)
     same = adapter(tmp_path / f"own/{n_stages}") == adapter(tmp_path / "grpo")
     assert same == (n_stages == K)  # the first update of a stage has ratios of 1
 

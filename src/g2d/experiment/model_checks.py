@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from g2d.experiment.arms import Arm, all_behind, by_section, expanded, group_sizes, teacher_of
+from g2d.experiment.arms import Arm, all_behind, by_section, expanded, group_sizes
 from g2d.experiment.sections import Ablation, Config
 from g2d.policies.settings import LORA_RANKS
 from g2d.problems.generated import per_level
@@ -234,17 +234,17 @@ def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> I
 
 
 def _of_a_teacher(config: Config, name: str, model: str) -> Iterator[str]:
-    where, entry, by_name = f"regimes.{name}", config.regimes[name], {arm.name: arm for arm in expanded(config)}
+    where, entry, by_name = f"regimes.{name}", config.regimes[name], expanded(config)
     if entry.teacher not in by_name or not by_name[entry.teacher].points:
         others = ", ".join(arm.name for arm in by_name.values() if arm.points and arm.name.partition("/")[0] != name)
         yield f"{where}.teacher: {entry.teacher} is no policy of this grid: choose from {others}"
         return
-    if (taught_by := teacher_of(by_name, by_name[name])) is None:
+    if (taught_by := by_name[name].teacher) is None:
         yield (
             f"{where}.teacher_step: {entry.teacher} has no K={entry.teacher_step} for {model}: choose from "
             f"{sorted({k for _, k in by_name[entry.teacher].points})}"
         )
-    elif name in (arm.name for arm, _ in [taught_by, *all_behind(by_name, taught_by)]):
+    elif name in (arm.name for arm, _ in [taught_by, *all_behind(taught_by)]):
         yield f"{where}.teacher: {entry.teacher} is itself made from {name}: choose another"
 
 

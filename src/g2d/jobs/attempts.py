@@ -139,8 +139,7 @@ def read_attempts(folder: str | Path) -> list[Attempt]:
     `SILENT_S`.
     """
     attempts = sorted(
-        map(read_attempt, Path(folder).rglob("*.json")),
-        key=lambda attempt: (attempt.cost.key, attempt.started),
+        map(read_attempt, Path(folder).rglob("*.json")), key=lambda attempt: (attempt.cost.key, attempt.started)
     )
     last = {attempt.cost.key: attempt for attempt in attempts}
     ended = []
