@@ -45,8 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return arguments.run(arguments)
     except (OSError, ValueError, RuntimeError) as error:
-        unreadable = isinstance(error, OSError) and error.filename is not None
-        reason = f"{error.filename}: {error.strerror}: correct the path" if unreadable else error
+        reason = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            reason = f"{error.filename}: {error.strerror}: correct the path"
         say(f"g2d {arguments.command}: {reason}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
