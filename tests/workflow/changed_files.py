@@ -15,6 +15,7 @@ import runpy
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,6 +105,9 @@ def changed(file: Path) -> Iterator[None]:
 def begin_all() -> dict[str, Any]:
     """Begin one job of every rule for every kind of file that it reads."""
     stage.stage = stage_until_the_work
+    scripts = "".join(script.read_text() for script in SCRIPTS.glob("*.py"))
+    for module in {*re.findall(r"from (g2d[.\w]+) import", scripts)}:
+        import_module(module)  # else each job imports them
     [workflow] = workflows
     all_kinds = {kind(file) for file in files_in(["results"]) if Path(file).parts[1] not in NO_OUTPUTS}
     readers: dict[tuple[str, str], tuple[Any, str]] = {}

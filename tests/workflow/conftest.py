@@ -152,6 +152,12 @@ def micro_config() -> dict[str, Any]:
     return config
 
 
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
+    """A checkout with the micro configuration and without results."""
+    return Project.create(tmp_path_factory.mktemp("project") / "g2d", micro_config)
+
+
 @pytest.fixture(scope="session")
 def micro_grid(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
     """The finished micro grid, shared by the tests of a process: they only add results, or restore what they change."""

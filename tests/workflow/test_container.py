@@ -11,7 +11,6 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,11 +35,6 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("HF_HOME", raising=False)
     monkeypatch.delenv("VLLM_CACHE_ROOT", raising=False)
     return tmp_path / "calls"
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
-    return Project.create(tmp_path_factory.mktemp("container") / "g2d", micro_config)
 
 
 @pytest.fixture

@@ -8,26 +8,48 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from snakemake.utils import update_config
 
+from g2d.experiment.config import Config, load
+from g2d.experiment.config_file import read_file
 from g2d.experiment.stages import VERSIONS
+from g2d.forecast.hours import estimate, gpu_job
+from g2d.graph.build import grid_jobs
+from g2d.settings import ConfigError
 from tests.workflow import forked
 from tests.workflow.conftest import REPOSITORY, Project
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
-    return Project.create(tmp_path_factory.mktemp("dry") / "g2d", micro_config)
+@pytest.fixture(name="project")
+def restored(project: Project, micro_config: dict[str, Any]) -> Iterator[Project]:
+    yield project
+    project.configure(micro_config)
+    shutil.rmtree(project.results, ignore_errors=True)
 
 
-def papers_with_one_seed(project: Project, *overlays: str) -> dict[str, int]:
+def configured(*files: str, **changes: Any) -> Config:
+    """Files of config/, merged as Snakemake merges them."""
+    values: dict[str, Any] = {}
+    for file in files:
+        update_config(values, read_file(REPOSITORY / "config" / file))
+    return load(values | changes)
+
+
+def jobs_of(*files: str, **changes: Any) -> Counter[str]:
+    """The jobs of files of config/ by rule. `test_graph` compares this table with Snakemake's plan."""
+    return Counter(job.rule for job in grid_jobs(configured(*files, **changes)))
+
+
+def papers_with_one_seed(*overlays: str) -> Counter[str]:
     """The jobs of the paper's grid with overlays; seeds differ in nothing but their number."""
-    files = [str(REPOSITORY / "config" / name) for name in ("paper.yaml", *overlays)]
-    return project.planned("--config", "seeds=[0]", "--configfile", *files)
+    return jobs_of("paper.yaml", *(f"overlays/{name}.yaml" for name in overlays), seeds=[0])
 
 
 def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
@@ -39,13 +61,11 @@ def test_the_papers_grid_lists_its_jobs(project: Project) -> None:
     expected |= {"load_problems": 3, "check_leakage": 2}
     expected |= {"make_tables": 1, "draw_figures": 1, "write_cards": 1, "all": 1}
     expected |= {"record_provenance": 1, "write_methods": 1, "build_report": 1}
-    paper = ["--configfile", str(REPOSITORY / "config/paper.yaml")]
-    assert project.planned(*paper) == expected
-    four = ["--config", "training={processes: 4, strategy: fsdp}"]
-    assert project.planned(*paper, *four, "engine={name: transformers}") == expected
-    refused = project.snakemake("-n", *paper, *four, "engine={name: vllm}")
-    assert refused.returncode != 0
-    assert "warmup: vLLM needs a whole M0 on every GPU" in refused.stdout
+    assert project.planned("--configfile", str(REPOSITORY / "config/paper.yaml")) == expected
+    four = {"training": {"processes": 4, "strategy": "fsdp"}}
+    assert jobs_of("paper.yaml", **four, engine={"name": "transformers"}) | {"all": 1} == expected
+    with pytest.raises(ConfigError, match="warmup: vLLM needs a whole M0 on every GPU"):
+        configured("paper.yaml", **four, engine={"name": "vllm"})
 
 
 def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
@@ -115,56 +135,48 @@ def everything(micro_config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def jobs_and_hours(project: Project, name: str) -> tuple[dict[str, int], dict[str, float]]:
-    """Return the jobs and the GPU-hours of a shipped configuration, by rule."""
-    done = project.snakemake("-n", "--quiet", "rules", "--configfile", str(REPOSITORY / f"config/{name}.yaml"))
-    assert done.returncode == 0, done.stdout
-    stats, _, table = done.stdout.rpartition("Estimated GPU-hours")
-    hours: dict[str, float] = {}
-    for rule, number in re.findall(r"^(\w+) +\d+ +([\d.]+)  ", table, re.M):
-        hours[rule] = hours.get(rule, 0) + float(number)
-    return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", stats, re.M)}, hours
+def hours_of(file: str) -> dict[str, float]:
+    """The GPU-hours of a file of config/, by stage."""
+    config, hours = configured(file), defaultdict(float)
+    for line in estimate((gpu_job(config, job) for job in grid_jobs(config) if job.holds_device), {}):
+        hours[line.stage] += line.hours or 0
+    return hours
 
 
-def test_bridgings_grid_lists_its_jobs_and_their_hours(project: Project) -> None:
+def test_bridgings_grid_lists_its_jobs_and_their_hours() -> None:
     # Seven trajectories with two K each, GRPO, and what any grid has at K=0 and at a warm-up: a harvest and DPO on it.
     # Evaluated on two benchmarks: M0, 7 x 2, GRPO and two DPO.
-    expected = {
-        "train_semi_online_dpo": 7 * 2,
-        "train_grpo": 1,
-        "harvest_rollouts": 2,
-        "build_pairs": 2,
-        "train_dpo": 2,
-    }
+    expected = {"train_semi_online_dpo": 7 * 2, "train_grpo": 1}
+    expected |= dict.fromkeys(("harvest_rollouts", "build_pairs", "train_dpo"), 2)
     expected |= {"evaluate": 2 * (1 + 7 * 2 + 1 + 2), "calibrate": 1, "load_problems": 3, "check_leakage": 2}
-    jobs, hours = jobs_and_hours(project, "bridging")
+    jobs, hours = jobs_of("bridging.yaml"), hours_of("bridging.yaml")
     assert {rule: jobs[rule] for rule in expected} == expected
     # Seven trajectories with the batch of the single one of GRPO; GRPO draws separately for every step.
     assert 5 < hours["train_semi_online_dpo"] / hours["train_grpo"] < 9
 
 
-def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours(project: Project) -> None:
+def test_revisiting_grpos_grid_lists_its_jobs_and_their_hours() -> None:
     # Per seed six runs with four K each and one with i=10; beside them a harvest of M0 and DPO on it.
     expected = {"train_grpo": 4 * (6 * 4 + 1), "harvest_rollouts": 4, "build_pairs": 4, "train_dpo": 4}
     expected |= {"evaluate": 1 + 4 * (6 * 4 + 1 + 1), "calibrate": 1, "load_problems": 2, "check_leakage": 1}
-    jobs, hours = jobs_and_hours(project, "off_policy")
+    jobs = jobs_of("off_policy.yaml")
     assert {rule: jobs[rule] for rule in expected} == expected
-    assert 50 < hours["train_grpo"] < 500  # 27,244 at the paper's rates, measured on 7B models
+    assert 50 < hours_of("off_policy.yaml")["train_grpo"] < 500  # 27,244 at the paper's rates, measured on 7B models
 
 
-def test_the_grid_of_signed_reinforcement_lists_its_jobs(project: Project) -> None:
+def test_the_grid_of_signed_reinforcement_lists_its_jobs() -> None:
     # Per seed nine runs with two K each; beside them a harvest of M0 and DPO on it.
     expected = {"train_grpo": 3 * 9 * 2, "harvest_rollouts": 3, "build_pairs": 3, "train_dpo": 3}
     expected |= {"evaluate": 1 + 3 * (9 * 2 + 1)}
-    jobs = project.planned("--configfile", str(REPOSITORY / "config/signs.yaml"))
+    jobs = jobs_of("signs.yaml")
     assert {rule: jobs[rule] for rule in expected} == expected
 
 
-def test_the_ladder_of_sizes_lists_its_jobs(project: Project) -> None:
+def test_the_ladder_of_sizes_lists_its_jobs() -> None:
     # Three sizes; per seed two K of GRPO, and DPO at three.
     expected = {"scratch_model": 3, "draw_probe": 3 * 3, "train_grpo": 3 * 3 * 2, "train_dpo": 3 * 3 * 3}
     expected |= {"evaluate": 3 * 2 * (1 + 3 * 5), "measure_drift": 3 * 2 * 3 * 5, "check_advice": 1}
-    jobs = project.planned("--configfile", str(REPOSITORY / "config/ladder.yaml"))
+    jobs = jobs_of("ladder.yaml")
     assert {rule: jobs[rule] for rule in expected} == expected
 
 
@@ -173,10 +185,12 @@ def test_the_small_grid_lists_its_jobs(project: Project) -> None:
     # RFT on two of them.
     expected = {"train_grpo": 3 * 3, "train_semi_online_dpo": 3 * 6, "harvest_rollouts": 3 * 4, "train_dpo": 3 * 4}
     expected |= {"train_rft": 3 * 2, "evaluate": 1 + 3 * (3 + 6 + 4 + 2)}
-    jobs, hours = jobs_and_hours(project, "small")
-    assert {rule: jobs[rule] for rule in expected} == expected
-    assert expected.keys() - {"build_pairs"} <= hours.keys()  # each has a price
-    assert 3 < sum(hours.values()) < 30  # "some hours" in the file
+    done = project.snakemake("-n", "--quiet", "rules", "--configfile", str(REPOSITORY / "config/small.yaml"))
+    stats, _, table = done.stdout.rpartition("Estimated GPU-hours")
+    assert expected.items() <= {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", stats, re.M)}.items()
+    rules, hours = zip(*re.findall(r"^(\w+) +\d+ +([\d.]+)  ", table, re.M), strict=True)
+    assert expected.keys() <= {*rules}  # each has a price
+    assert 3 < sum(map(float, hours)) < 30  # "some hours" in the file
 
 
 def test_jobs_read_utf_8_whatever_the_locale(project: Project) -> None:
@@ -184,15 +198,15 @@ def test_jobs_read_utf_8_whatever_the_locale(project: Project) -> None:
     assert "mode 1" in project.snakemake("-n", "--snakefile", "encoding.smk", anew=True, PYTHONUTF8="0").stdout
 
 
-def test_more_benchmarks_are_merged(project: Project) -> None:
-    assert papers_with_one_seed(project, "overlays/benchmarks.yaml")["evaluate"] == 2 * 5 * (1 + 10)
+def test_more_benchmarks_are_merged() -> None:
+    assert papers_with_one_seed("benchmarks")["evaluate"] == 2 * 5 * (1 + 10)
 
 
-def test_every_confounder_of_the_papers_grid(project: Project) -> None:
+def test_every_confounder_of_the_papers_grid() -> None:
     # Per model and seed, beside the grid's own jobs: n-matched, equal-steps, ipo, four-pairs and its twin at 6 K,
     # from-warmup at 5; per-k and untruncated warm up, are harvested, trained and evaluated twice at 5 K each;
     # untruncated-alone only warms up, at 5 K.
-    jobs = papers_with_one_seed(project, "overlays/confounders.yaml")
+    jobs = papers_with_one_seed("confounders")
     per_seed = {"train_grpo": 6 + 10 + 5, "harvest_rollouts": 6 + 10, "build_pairs": 6 + 10, "build_several_pairs": 6}
     per_seed |= {"train_dpo": 6 + 5 * 6 + 5 + 10}
     assert {rule: jobs[rule] for rule in per_seed} == {rule: 2 * n for rule, n in per_seed.items()}
@@ -200,10 +214,9 @@ def test_every_confounder_of_the_papers_grid(project: Project) -> None:
     assert (jobs["calibrate"], jobs["calibrate_temperature"], jobs["make_factorial"]) == (2, 2 * 2, 1)
 
 
-def test_every_control_of_the_papers_grid(project: Project) -> None:
+def test_every_control_of_the_papers_grid() -> None:
     """Per model and seed: four more warm-ups, and harvest, pairs and DPO at K=0 too, where M0's rollouts are there."""
-    alone = papers_with_one_seed(project)
-    jobs = papers_with_one_seed(project, "overlays/controls.yaml")
+    alone, jobs = papers_with_one_seed(), papers_with_one_seed("controls")
     more = {"train_grpo": 4 * 5, "harvest_rollouts": 4 * 6, "build_pairs": 4 * 6, "train_dpo": 4 * 6}
     more |= {"evaluate": 2 * 4 * (6 + 5)}
     assert {rule: jobs[rule] - alone[rule] for rule in more} == {rule: 2 * n for rule, n in more.items()}
@@ -211,13 +224,9 @@ def test_every_control_of_the_papers_grid(project: Project) -> None:
 
 
 def test_one_k_of_the_papers_grid(project: Project) -> None:
-    jobs = project.planned("k150", "--configfile", str(REPOSITORY / "config/paper.yaml"))
-    assert {rule: jobs[rule] for rule in ("train_grpo", "harvest_rollouts", "train_dpo", "evaluate")} == {
-        "train_grpo": 10,
-        "harvest_rollouts": 10,
-        "train_dpo": 10,
-        "evaluate": 20,
-    }
+    jobs = project.planned("k150", "--config", "seeds=[0]", "--configfile", str(REPOSITORY / "config/paper.yaml"))
+    expected = dict.fromkeys(("train_grpo", "harvest_rollouts", "train_dpo"), 2) | {"evaluate": 4}
+    assert {rule: jobs[rule] for rule in expected} == expected
 
 
 def test_a_value_on_the_command_line(project: Project) -> None:
@@ -232,7 +241,6 @@ def test_jobs_import_packages_of_the_users_path(project: Project) -> None:
     (project.root / "probe.smk").write_text(f'include: "workflow/Snakefile"\n\n\n{rule}')
     path = f"{project.root}/src:{project.root}/plugins"
     done = project.snakemake("--snakefile", "probe.smk", "--cores", "1", "probe.txt", PYTHONPATH=path)
-    shutil.rmtree(project.results, ignore_errors=True)
     assert done.returncode == 0, done.stdout
 
 
@@ -246,9 +254,6 @@ def test_an_unusual_learning_rate_gives_a_warning(project: Project) -> None:
     ("changes", "message"),
     [
         ({"warmup": {"stepss": [0]}}, "config.yaml: warmup.stepss: unknown key; did you mean steps?"),
-        ({"warmup": {"steps": "all"}}, "config.yaml: warmup.steps: input should be a valid list"),
-        ({"warmup": {"steps": [0, 9], "horizon": 6}}, "K=9 exceeds warmup.horizon=6: raise the horizon or drop the K"),
-        ({"calibration": {"window": [0.5, 0.5]}}, "window [0.5, 0.5] is empty"),
         ({"pool": {"source": "local", "path": "absent.jsonl"}}, "pool.path: absent.jsonl does not exist"),
     ],
 )
@@ -256,13 +261,7 @@ def test_a_mistake_is_one_message_before_any_job(
     project: Project, micro_config: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
     project.configure({**micro_config, **changes, "ablations": {}})
-    try:
-        done = project.snakemake("--cores", "1")
-    finally:
-        project.configure(micro_config)
-    assert done.returncode != 0
-    assert message in done.stdout
-    assert "Traceback" not in done.stdout
+    assert message in project.refused("--cores", "1")
     assert not project.results.exists()
 
 
@@ -271,22 +270,15 @@ def test_a_key_given_twice_is_refused_in_every_file_that_snakemake_reads(
 ) -> None:
     (project.root / "first.yaml").write_text(yaml.safe_dump(micro_config))
     (project.root / "second.yaml").write_text("seeds: [0]\ntitle: Merged\nseeds: [1]\n")
-    done = project.snakemake("-n", "--configfile", "first.yaml", "second.yaml")
-    assert done.returncode != 0
-    assert "second.yaml: seeds: given twice, in lines 1 and 3, and the last would win: drop one" in done.stdout
-    assert "Traceback" not in done.stdout
+    printed = project.refused("-n", "--configfile", "first.yaml", "second.yaml")
+    assert "second.yaml: seeds: given twice, in lines 1 and 3, and the last would win: drop one" in printed
 
 
 def test_an_unreachable_model_is_named_before_any_job(project: Project, micro_config: dict[str, Any]) -> None:
     model = {"source": "hub", "id": "nobody/nothing", "revision": "a" * 40}
     project.configure(micro_config | {"models": {"mine": model}})
-    try:
-        done = project.snakemake("--cores", "1", anew=True, HF_HOME=str(project.root / "cache"))
-    finally:
-        project.configure(micro_config)
-    assert done.returncode != 0
-    assert "models.mine: nobody/nothing at aaaaaaaa is not in the local cache" in done.stdout
-    assert "Traceback" not in done.stdout
+    printed = project.refused("--cores", "1", anew=True, HF_HOME=str(project.root / "cache"))
+    assert "models.mine: nobody/nothing at aaaaaaaa is not in the local cache" in printed
     assert not project.results.exists()
 
 
@@ -315,10 +307,7 @@ def test_files_of_the_configuration_may_be_in_the_results(project: Project, micr
 
 def test_independent_runs_instead_of_a_chain(project: Project, micro_config: dict[str, Any]) -> None:
     project.configure(micro_config | {"warmup": micro_config["warmup"] | {"schedule": "per_k"}})
-    try:
-        listed = project.snakemake("-n", "results/micro/seed0/grpo/g2/k4/policy.json").stdout
-    finally:
-        project.configure(micro_config)
+    listed = project.snakemake("-n", "results/micro/seed0/grpo/g2/k4/policy.json").stdout
     assert listed.count("Warm micro up to K=") == 1
     assert "k2/checkpoint" not in listed
 
@@ -361,10 +350,7 @@ def test_a_leak_stops_the_run(project: Project, micro_config: dict[str, Any]) ->
     project.configure(
         micro_config | local | {"benchmarks": {"held-out": {"source": "local", "path": "held-out.jsonl"}}}
     )
-    try:
-        done = project.snakemake("--cores", "1", "results/problems/held-out.leakage.json")
-    finally:
-        project.configure(micro_config)
+    done = project.snakemake("--cores", "1", "results/problems/held-out.leakage.json")
     assert done.returncode != 0
     assert "check_leakage: " in done.stdout
     assert "held-out" in done.stdout
@@ -372,12 +358,9 @@ def test_a_leak_stops_the_run(project: Project, micro_config: dict[str, Any]) ->
 
 
 def test_the_audit_prints_every_time_it_is_asked_for_and_trains_nothing(project: Project) -> None:
-    try:
-        for _ in range(2):
-            assert project.planned("audit") == {"audit": 1}
-            assert "stated 0.021, recomputed -0.297" in project.build("audit")
-    finally:
-        shutil.rmtree(project.results)
+    for _ in range(2):
+        assert project.planned("audit") == {"audit": 1}
+        assert "stated 0.021, recomputed -0.297" in project.build("audit")
 
 
 def test_lint_passes_where_only_snakemake_is_installed(project: Project, tmp_path: Path) -> None:

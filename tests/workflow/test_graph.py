@@ -26,11 +26,6 @@ from tests.workflow.test_regimes import ENTRIES, with_entries, with_hot
 SHIPPED = sorted((REPOSITORY / "config").glob("*.yaml"))
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
-    return Project.create(tmp_path_factory.mktemp("graph") / "g2d", micro_config)
-
-
 def planned(project: Project, config: Path) -> dict[Any, dict[str, Any]]:
     """The jobs that Snakemake plans, but for its target."""
     command = [str(Path(__file__).with_name("planned_jobs.py")), "--configfile", str(config)]

@@ -33,11 +33,6 @@ NEUTRAL = '    new: int | None = Field(None, json_schema_extra={"neutral": None}
 NEW_KEY = ("src/g2d/settings/__init__.py", SECTION, SECTION + NEUTRAL)
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
-    return Project.create(tmp_path_factory.mktemp("released") / "g2d", micro_config)
-
-
 def planned_params(project: Project, config: Path) -> dict[str, Any]:
     printed = project.script(HERE / "planned_params.py", "--configfile", str(config))
     return json.loads(printed[printed.index("{\n") :])

@@ -47,8 +47,3 @@ def test_any_other_local_path_works_and_none_is_run(project: Project, micro_conf
     project.build("results/problems/pool.jsonl")
     assert json.loads((project.results / "problems/pool.jsonl").read_text())["source"] == f"local:{name}"
     assert not (project.root / "pwned").exists()
-
-
-@pytest.fixture
-def project(tmp_path: Any, micro_config: dict[str, Any]) -> Project:
-    return Project.create(tmp_path / "g2d", micro_config)

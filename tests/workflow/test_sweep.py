@@ -6,19 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.workflow.conftest import Project
 
 PLANNED = Path(__file__).with_name("planned_jobs.py")
 RFT = {"regime": "rft", "steps": [2], "epochs": 1}
 DEVELOPMENT = {"source": "synthetic", "family": "arithmetic", "split": "development", "n": 30}
 RATES = [1e-5, 5e-4, 5e-3]
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, micro_config: dict[str, Any]) -> Project:
-    return Project.create(tmp_path_factory.mktemp("sweep") / "g2d", micro_config)
 
 
 def planned_jobs(project: Project, *arguments: str) -> list[dict[str, Any]]:
