@@ -331,7 +331,7 @@ def test_every_rule_has_a_message_a_log_and_a_benchmark(project: Project) -> Non
         ]:  # rules of a loop have no name
             name = block.split(":")[0].strip()  # none in a loop
             rules |= {name} - {""}
-            for directive in ("log", "benchmark", "message", "params", "threads"):
+            for directive in ("log", "benchmark", "message", "params"):
                 assert re.search(rf"\n +{directive}:", block), f"{file.name}: rule {name} lacks {directive}"
             assert (f'version=VERSIONS["{name}"]' if name else "version=VERSIONS[") in block
             scripts |= set(re.findall(r'"\.\./scripts/(\w+)\.py"', block))
