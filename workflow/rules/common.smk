@@ -96,8 +96,10 @@ if STORED and workflow.is_main_process:
 
 try:
     require_written_well(CONFIG_FILES)
-    if not workflow.modifier.is_main_snakefile():
+    if workflow.modifier.is_main_snakefile():
         require_one(CONFIG_FILES)
+    else:
+        require_one(CONFIG_FILES, "add --replace-workflow-config to use only the first")
     require_whole(config, CONFIG_FILES)
     CONFIG = load(config, ", ".join(map(str, CONFIG_FILES)) or "--config")
     if not STORED:
