@@ -47,11 +47,11 @@ def test_effective_questions_by_hand() -> None:
 
 def test_a_comparison_by_hand() -> None:
     """Both questions of one cluster gained, of 4/3 effective questions, with one question gained and one lost added."""
-    found = compare(np.array([[1.0, 1, 1, 0]]), np.array([[0.0, 0, 1, 0]]), clusters=PAIRS)
+    comparison = compare(np.array([[1.0, 1, 1, 0]]), np.array([[0.0, 0, 1, 0]]), clusters=PAIRS)
     variance = ((2 / 3 + 2) / (10 / 3) - 0.2**2) / (10 / 3)
-    assert found.standard_error == pytest.approx(math.sqrt(variance))
-    assert found.p_value == pytest.approx(2 * t.sf(0.2 / math.sqrt(variance), 1))
-    assert (found.difference, found.n_problems) == (0.5, 4)
+    assert comparison.standard_error == pytest.approx(math.sqrt(variance))
+    assert comparison.p_value == pytest.approx(2 * t.sf(0.2 / math.sqrt(variance), 1))
+    assert (comparison.difference, comparison.n_problems) == (0.5, 4)
 
 
 @settings(deadline=None, max_examples=30)
@@ -124,15 +124,15 @@ def test_tables_read_the_clusters_of_a_benchmark() -> None:
     right = of_clusters(rng, 20)[:, 0]
 
     def evaluations(with_clusters: bool) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
-        found = {}
+        frames = {}
         for key, own in zip(policies, right, strict=True):
             rows = [
                 rollout(f"q{i}", 0, "correct" if one else "incorrect", cluster=f"c{i // 5}")
                 for i, one in enumerate(own)
             ]
             frame = to_frame(rows)
-            found[key, "b"] = frame if with_clusters else frame.drop(columns="cluster")
-        return found
+            frames[key, "b"] = frame if with_clusters else frame.drop(columns="cluster")
+        return frames
 
     order = np.argsort([f"q{i}" for i in range(100)])
     names = np.repeat(np.arange(20), 5)[order]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -15,6 +14,7 @@ from scipy.stats import binomtest, f, t
 from g2d.analysis.comparisons import Comparison, compare, sign_flip_p
 from g2d.analysis.crossed import ENOUGH_SEEDS, Error, SeedPool, error_of_difference, mean_squares, stable
 from g2d.analysis.statistics import holm
+from g2d.experiment.arms import Arm
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table, margin_table
 from tests.frames import answers
@@ -22,10 +22,10 @@ from tests.tables.test_tables import BASE, policy, solved
 
 
 def test_a_comparison_by_hand():
-    found = compare(np.array([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0]]), np.array([[1, 0, 0, 1, 0]]))
-    assert (found.n_seeds, found.n_problems) == (2, 5)
-    assert found.difference == pytest.approx(0.1)
-    assert (found.gained, found.lost) == (pytest.approx(0.3), pytest.approx(0.2))
+    comparison = compare(np.array([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0]]), np.array([[1, 0, 0, 1, 0]]))
+    assert (comparison.n_seeds, comparison.n_problems) == (2, 5)
+    assert comparison.difference == pytest.approx(0.1)
+    assert (comparison.gained, comparison.lost) == (pytest.approx(0.3), pytest.approx(0.2))
     # Differences 0, 1, 1/2, -1, 0 and the two added questions: sum 1/2, squares 2.25 + 2, of 7 questions.
     standard_error = math.sqrt((4.25 / 7 - (0.5 / 7) ** 2) / 7)
     one_seed = compare(np.array([[1, 1, 0.5, 0, 0]]), np.array([[1, 0, 0, 1, 0]]))
@@ -49,8 +49,8 @@ def test_the_variances_of_two_seeds_by_hand():
 
 def test_equal_policies_do_not_differ_and_may_by_as_much_as_was_asked():
     same = np.array([[1, 0, 1]])
-    found = compare(same, same)
-    assert (found.difference, found.p_value) == (0, 1)
+    comparison = compare(same, same)
+    assert (comparison.difference, comparison.p_value) == (0, 1)
     few, many = (compare(np.ones((5, n)), np.ones((5, n))) for n in (100, 1319))
     assert few.ci_low == -few.ci_high
     assert 0.015 < few.ci_high < 0.04  # the rule of three says 3 / 100
@@ -62,9 +62,9 @@ def test_one_differing_answer_proves_nothing():
     theirs = np.ones((5, 1319))
     mine = theirs.copy()
     mine[3, 700] = 0
-    for found in (compare(mine, theirs), compare(mine, theirs[:1])):
-        assert found.ci_low < 0 < found.ci_high
-        assert found.p_value > 0.5
+    for comparison in (compare(mine, theirs), compare(mine, theirs[:1])):
+        assert comparison.ci_low < 0 < comparison.ci_high
+        assert comparison.p_value > 0.5
 
 
 answers_of_two = st.tuples(
@@ -81,12 +81,12 @@ def test_an_interval_holds_0_exactly_when_its_p_is_above_5_percent(drawn, family
     policy = np.where(rng.random((n_seeds, n_questions)) < change, rng.random() < level, reference).astype(float)
     rows = [policy] if reference.shape != policy.shape else [policy, reference]
     pool = np.stack([row.mean(axis=1) for row in rows] + [rng.random(n_seeds) for _ in range(others)])
-    found = compare(policy, reference, SeedPool(pool[0 if inside else len(rows) :], inside), family)
-    assert (found.ci_low <= 0 <= found.ci_high) == (found.p_value >= 0.05)
-    assert (found.family_low <= 0 <= found.family_high) == (found.p_value * family >= 0.05)
-    assert found.ci_low <= found.difference <= found.ci_high
+    comparison = compare(policy, reference, SeedPool(pool[0 if inside else len(rows) :], inside), family)
+    assert (comparison.ci_low <= 0 <= comparison.ci_high) == (comparison.p_value >= 0.05)
+    assert (comparison.family_low <= 0 <= comparison.family_high) == (comparison.p_value * family >= 0.05)
+    assert comparison.ci_low <= comparison.difference <= comparison.ci_high
     with_these_seeds = compare(policy.mean(axis=0, keepdims=True), reference.mean(axis=0, keepdims=True))
-    assert found.p_value >= with_these_seeds.p_value * (1 - 1e-9)  # other seeds cannot make it surer
+    assert comparison.p_value >= with_these_seeds.p_value * (1 - 1e-9)  # other seeds cannot make it surer
 
 
 @settings(deadline=None, max_examples=100)
@@ -156,20 +156,14 @@ def family(
 @pytest.mark.parametrize("against_m0", [False, True])
 @pytest.mark.parametrize(
     ("n_seeds", "spread"),
-    [
-        (1, [0.0] * 4),
-        (2, [0.015] * 4),
-        (2, [0.03] + [0.01] * 5),
-        (5, [0.03] + [0.01] * 3),
-        (10, [0.03] * 4),
-    ],
+    [(1, [0.0] * 4), (2, [0.015] * 4), (2, [0.03] + [0.01] * 5), (5, [0.03] + [0.01] * 3), (10, [0.03] * 4)],
 )
 def test_no_more_than_one_family_in_twenty_of_equal_policies_has_a_winner(n_seeds, spread, against_m0):
     """Bootstrap standard errors against the normal distribution found one in 17 to 36 % of families of two seeds."""
     rng = np.random.default_rng(7)
     runs = 80
     wrong = sum(
-        holm([found.p_value for found in family(rng, n_seeds, spread, against_m0)]).min() < 0.05 for _ in range(runs)
+        holm([one.p_value for one in family(rng, n_seeds, spread, against_m0)]).min() < 0.05 for _ in range(runs)
     )
     assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.01
 
@@ -177,7 +171,7 @@ def test_no_more_than_one_family_in_twenty_of_equal_policies_has_a_winner(n_seed
 def test_pooling_the_variance_of_few_seeds_finds_what_two_seeds_alone_cannot():
     rng = np.random.default_rng(8)
     families = [family(rng, 3, [0.01] * 4, against_m0=False, gain=0.1) for _ in range(40)]
-    assert np.mean([found[0].p_value * 3 < 0.05 for found in families]) > 0.8
+    assert np.mean([members[0].p_value * 3 < 0.05 for members in families]) > 0.8
     policy, reference = np.zeros((2, 500)), np.zeros((2, 500))
     policy[0, :40] = policy[1, :60] = 1
     assert compare(policy, reference).p_value > 0.05  # t at one degree of freedom
@@ -254,14 +248,14 @@ def test_one_more_seed_of_the_same_experiment_never_costs_power(gain):
     """A fifth did, where each pair's own variance took over from the pool: of seven policies, 67 % for 87 %."""
     rng = np.random.default_rng(10)
     runs, most = 150, 10
-    found = np.zeros(most + 1)
+    n_significant = np.zeros(most + 1)
     for _ in range(runs):
         policies, _ = trained(rng, most, [0.01] * 7, gain)
         for n_seeds in range(2, most + 1):
-            own = policies[:, :n_seeds]
-            pool = SeedPool.without_unstable(own.mean(axis=2), (0, 1))
-            found[n_seeds] += compare(own[1], own[0], pool).p_value * 6 <= 0.05
-    power = found[2:] / runs
+            chosen = policies[:, :n_seeds]
+            pool = SeedPool.without_unstable(chosen.mean(axis=2), (0, 1))
+            n_significant[n_seeds] += compare(chosen[1], chosen[0], pool).p_value * 6 <= 0.05
+    power = n_significant[2:] / runs
     assert power[0] < 0.5 < power[-1]
     assert np.diff(power).min() > -0.05, power
 
@@ -316,7 +310,7 @@ def test_every_k_is_tested_against_every_other():
 @pytest.mark.parametrize("role", ["entry", "ablation"])
 def test_whoever_asks_which_of_ten_regimes_helps_picks_one_of_ten(role):
     """There is one family against M0 and one against DPO (simulated by `benchmarks/coverage.py table`)."""
-    ten = [PolicyKey("m", f"r{i}", 0, 0, 0, kind="kto", role=role) for i in range(10)]
+    ten = [PolicyKey.of("m", Arm(f"r{i}", "kto", role), (0, 0), 0) for i in range(10)]
     keys = [BASE, policy("dpo", 0), policy("dpo", 150), *ten]
     table = comparison_table({(key, "id"): solved(i % 4) for i, key in enumerate(keys)})
     sizes = table[table["policy"].str.startswith("r")].groupby("reference")["family_size"].agg(["size", "min", "max"])
@@ -325,7 +319,7 @@ def test_whoever_asks_which_of_ten_regimes_helps_picks_one_of_ten(role):
 
 
 def test_grpo_before_its_last_k_is_in_no_test():
-    curve = replace(policy("grpo", 150), role="curve")
+    curve = PolicyKey.of("m", Arm("grpo", "grpo", "grpo", points=((2, 150), (2, 300))), (2, 150), 0)
     keys = [BASE, policy("dpo", 0), policy("dpo", 150), curve, policy("grpo", 300)]
     table = comparison_table({(key, "id"): solved(i % 4) for i, key in enumerate(keys)})
     grpo = table[(table["policy"] == "grpo") | (table["reference"] == "grpo")]
@@ -359,10 +353,10 @@ def test_policies_with_unequal_seeds_are_compared_over_those_that_both_have():
     evaluations = {(policy("dpo", 0, seed), "id"): solved(n) for seed, n in enumerate(few)}
     evaluations |= {(policy("dpo", 150, seed), "id"): solved(n + 1) for seed, n in enumerate(more)}
     shared = {(key, name): rows for (key, name), rows in evaluations.items() if key.seed < len(few)}
-    (row,), (expected,) = (comparison_table(found).to_dict("records") for found in (evaluations, shared))
+    (row,), (expected,) = (comparison_table(rows).to_dict("records") for rows in (evaluations, shared))
     assert row["n_seeds"] == 3
     assert row == expected
-    (_, row), (_, expected) = (margin_table(found, 0.02).to_dict("records") for found in (evaluations, shared))
+    (_, row), (_, expected) = (margin_table(rows, 0.02).to_dict("records") for rows in (evaluations, shared))
     assert row["margin_shown"] == expected["margin_shown"]
 
 

@@ -32,9 +32,9 @@ def test_levels_of_the_subjects_do_not_count():
     """Between subjects the association is perfect and negative, within them perfect and positive (Simpson)."""
     x = np.array([0, 1, 2, 10, 11, 12.0])
     y = np.array([100, 101, 102, 0, 1, 2.0])
-    found = within_correlation(x, y, np.repeat([0, 1], 3))
-    assert found.r == pytest.approx(1)
-    assert found.n == 6
+    correlation = within_correlation(x, y, np.repeat([0, 1], 3))
+    assert correlation.r == pytest.approx(1)
+    assert correlation.n == 6
     assert np.corrcoef(x, y)[0, 1] < -0.9
 
 
@@ -42,9 +42,9 @@ def test_degrees_of_freedom_are_those_of_the_published_method():
     """Bakdash and Marusich 2017: n - subjects - 1."""
     rng = np.random.default_rng(1)
     x, y, subjects = rng.normal(size=12), rng.normal(size=12), np.repeat(np.arange(3), 4)
-    found = within_correlation(x, y, subjects)
-    t = found.r * np.sqrt(8 / (1 - found.r**2))
-    assert found.p == pytest.approx(2 * stats.t.sf(abs(t), 8))
+    correlation = within_correlation(x, y, subjects)
+    t = correlation.r * np.sqrt(8 / (1 - correlation.r**2))
+    assert correlation.p == pytest.approx(2 * stats.t.sf(abs(t), 8))
 
 
 @pytest.mark.parametrize("subjects", [[0, 0, 1, 1], [0, 1, 2, 3]])

@@ -55,11 +55,11 @@ def test_what_is_not_defined_contributes_nothing():
 
 @settings(deadline=None, max_examples=200)
 @given(REACHED, REACHED)
-def test_the_parts_add_up_to_the_gain_and_swap_sign_with_the_sides(reference, own):
-    parts = contributions(reference, own)
-    assert parts.sum() == pytest.approx(own[2] - reference[2], abs=1e-12)
-    assert contributions(own, reference) == pytest.approx(-parts, abs=1e-12)
-    for part, old, new in zip(parts, factors(reference), factors(own), strict=True):
+def test_the_parts_add_up_to_the_gain_and_swap_sign_with_the_sides(reference, trained):
+    parts = contributions(reference, trained)
+    assert parts.sum() == pytest.approx(trained[2] - reference[2], abs=1e-12)
+    assert contributions(trained, reference) == pytest.approx(-parts, abs=1e-12)
+    for part, old, new in zip(parts, factors(reference), factors(trained), strict=True):
         if not (math.isnan(old) or math.isnan(new)):
             assert part * (new - old) >= -1e-15, "a factor that grows never costs accuracy"
 
@@ -67,9 +67,9 @@ def test_the_parts_add_up_to_the_gain_and_swap_sign_with_the_sides(reference, ow
 @settings(deadline=None, max_examples=30)
 @given(REACHED, REACHED, REACHED)
 def test_many_at_once_are_each_alone(reference, first, second):
-    together = contributions(np.stack([reference, reference], axis=1), np.stack([first, second], axis=1))
+    pooled = contributions(np.stack([reference, reference], axis=1), np.stack([first, second], axis=1))
     alone = np.stack([contributions(reference, first), contributions(reference, second)], axis=1)
-    assert together == pytest.approx(alone)
+    assert pooled == pytest.approx(alone)
 
 
 def test_the_table_by_hand():
@@ -80,17 +80,17 @@ def test_the_table_by_hand():
     }
     table = decomposition_table(evaluations)
     assert tuple(table.columns) == tuple(DECOMPOSITION_COLUMNS)
-    base, own = table.to_dict("records")
+    base, trained = table.to_dict("records")
     assert (base["finished"], base["parseable"], base["correct"], base["accuracy"]) == (0.5, 1, 0.5, 0.25)
     assert math.isnan(base["gain"])
-    assert (own["n_seeds"], own["finished"], own["parseable"]) == (2, 1, 0.875)
-    assert own["correct"] == pytest.approx(4 / 7)
-    parts = [own[f"from_{name}"] for name in ("finishing", "format", "reasoning")]
-    assert own["gain"] == pytest.approx(0.25)
+    assert (trained["n_seeds"], trained["finished"], trained["parseable"]) == (2, 1, 0.875)
+    assert trained["correct"] == pytest.approx(4 / 7)
+    parts = [trained[f"from_{name}"] for name in ("finishing", "format", "reasoning")]
+    assert trained["gain"] == pytest.approx(0.25)
     assert sum(parts) == pytest.approx(0.25)
     assert parts[0] > 0 > parts[1]
     for name, part in zip(("finishing", "format", "reasoning"), parts, strict=True):
-        assert own[f"from_{name}_low"] <= part <= own[f"from_{name}_high"]
+        assert trained[f"from_{name}_low"] <= part <= trained[f"from_{name}_high"]
 
 
 @settings(deadline=None, max_examples=25)

@@ -15,10 +15,10 @@ ONLINE = np.array([True, True, True, False, False, False])
 
 def test_the_ratio_is_that_of_the_regression() -> None:
     """The ratio is that of geometric means if both groups have the same gains."""
-    found = at_equal_gain(np.array([1.0, 2.0, 8.0, 3.0, 6.0, 24.0]), GAIN, ONLINE)
-    assert found.status == "compared"
-    assert found.ratio == pytest.approx(1 / 3)
-    assert found.ratio_low < 1 / 3 < found.ratio_high
+    estimate = at_equal_gain(np.array([1.0, 2.0, 8.0, 3.0, 6.0, 24.0]), GAIN, ONLINE)
+    assert estimate.status == "compared"
+    assert estimate.ratio == pytest.approx(1 / 3)
+    assert estimate.ratio_low < 1 / 3 < estimate.ratio_high
 
 
 def test_its_test_is_that_of_least_squares() -> None:
@@ -37,9 +37,9 @@ def test_gain_is_taken_into_account() -> None:
 
 
 def test_few_policies_have_a_ratio_and_no_test() -> None:
-    found = at_equal_gain(np.array([1.0, 2.0, 3.0, 6.0]), GAIN[[0, 1, 3, 4]], ONLINE[[0, 1, 3, 4]])
-    assert (found.status, found.ratio) == ("not tested", pytest.approx(1 / 3))
-    assert np.isnan([found.ratio_low, found.p_value]).all()
+    estimate = at_equal_gain(np.array([1.0, 2.0, 3.0, 6.0]), GAIN[[0, 1, 3, 4]], ONLINE[[0, 1, 3, 4]])
+    assert (estimate.status, estimate.ratio) == ("not tested", pytest.approx(1 / 3))
+    assert np.isnan([estimate.ratio_low, estimate.p_value]).all()
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_few_policies_have_a_ratio_and_no_test() -> None:
     ],
 )
 def test_what_cannot_be_compared_is_not(gain: np.ndarray, online: np.ndarray, status: str) -> None:
-    found = at_equal_gain(np.ones(6), gain, online)
-    assert found.status == status
-    assert np.isnan([found.ratio, found.p_value]).all()
+    estimate = at_equal_gain(np.ones(6), gain, online)
+    assert estimate.status == status
+    assert np.isnan([estimate.ratio, estimate.p_value]).all()
     nobody = at_equal_gain(np.array([]), np.array([]), np.array([], dtype=bool))  # all policies answer as M0 does
     assert nobody.status == "too few policies"
 

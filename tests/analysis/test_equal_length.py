@@ -19,18 +19,18 @@ def test_the_reward_at_equal_length_by_hand() -> None:
     rewards = np.array([[[1.0, 2.0], [0.0, 2.0]], [[2.0, 5.0], [3.0, np.nan]]])
     # Around the mean of each prompt and checkpoint: lengths -5, 5, -10, 10, -10, 10; rewards -.5, .5, -1, 1, -1.5, 1.5.
     slope = (5 + 20 + 30) / (50 + 200 + 200)
-    found = at_equal_length(rewards, lengths)
-    assert found.slope == pytest.approx(slope)
-    assert found.raw == pytest.approx([(1.5 + 1) / 2, (3.5 + 3) / 2])
-    assert found.lengths == pytest.approx([17.5, 40])
-    assert found.rewards == pytest.approx([1.25 + slope * 11.25, 3.25 - slope * 11.25])
+    adjusted = at_equal_length(rewards, lengths)
+    assert adjusted.slope == pytest.approx(slope)
+    assert adjusted.raw == pytest.approx([(1.5 + 1) / 2, (3.5 + 3) / 2])
+    assert adjusted.lengths == pytest.approx([17.5, 40])
+    assert adjusted.rewards == pytest.approx([1.25 + slope * 11.25, 3.25 - slope * 11.25])
 
 
 def test_prompts_that_a_checkpoint_has_no_reward_of_are_left_out_for_all() -> None:
     rewards = np.array([[[1.0, 1.0], [9.0, 9.0]], [[2.0, 2.0], [np.nan, np.nan]]])
-    found = at_equal_length(rewards, np.ones(rewards.shape))
-    assert list(found.raw) == [1, 2]
-    assert found.slope == 0  # nothing differs in length
+    adjusted = at_equal_length(rewards, np.ones(rewards.shape))
+    assert list(adjusted.raw) == [1, 2]
+    assert adjusted.slope == 0  # nothing differs in length
     with pytest.raises(ValueError, match="no prompt has a reply of every checkpoint that was judged"):
         at_equal_length(np.where(rewards == 2, np.nan, rewards), np.ones(rewards.shape))
 
@@ -61,15 +61,15 @@ def simulated(rng: np.random.Generator, quality: np.ndarray, padding: np.ndarray
         padding: mean extra characters of each checkpoint.
     """
     asked, taste = rng.integers(40, 120, 60), rng.normal(0, 1, 60)
-    found = []
+    tables = []
     for own, more in zip(quality, padding, strict=True):
         lengths = np.maximum(asked[:, None] + more + rng.normal(0, 15, (60, 4)), 1).astype(int)
         rewards = taste[:, None] + own + paid * lengths + rng.normal(0, 0.5, (60, 4))
         at = [(f"p{prompt}", sample) for prompt in range(60) for sample in range(4)]
         rows = pd.DataFrame(at, columns=["problem_id", "sample"])
         rows["completion_text"] = ["x" * n for n in lengths.ravel()]
-        found.append(rows.assign(reward=rewards.ravel()))
-    return found
+        tables.append(rows.assign(reward=rewards.ravel()))
+    return tables
 
 
 def test_a_judge_that_pays_for_length_gets_the_padded_checkpoint_by_its_raw_reward_alone() -> None:

@@ -18,7 +18,7 @@ from g2d.analysis.margins import Differences, Pool, smallest_margins
 
 
 def enough(differences: Differences, margin: float) -> list[bool]:
-    return [own.enough for own in smallest_margins(differences, margin)]
+    return [policy.enough for policy in smallest_margins(differences, margin)]
 
 
 def standings(
@@ -36,36 +36,36 @@ def answers(*rights: int, n: int = 200) -> list[np.ndarray]:
 
 def test_three_policies_by_hand() -> None:
     """M0 for nothing, a cheap good policy, and one that costs more and is much worse than it."""
-    found = standings([0, 1, 2], answers(80, 160, 110))
-    assert [own.status for own in found] == [CHEAPEST, ON, BEATEN]  # M0 has nothing to be better than
-    assert [own.beaten_by for own in found] == [None, None, 1]
-    assert [own.cheapest_enough for own in found] == [False, True, False]
-    assert math.isnan(found[0].p_on)
-    assert found[0].p_beaten == 1
-    best, worse, m0 = (own[0] for own in (answers(160), answers(110), answers(80)))
+    standing = standings([0, 1, 2], answers(80, 160, 110))
+    assert [policy.status for policy in standing] == [CHEAPEST, ON, BEATEN]  # M0 has nothing to be better than
+    assert [policy.beaten_by for policy in standing] == [None, None, 1]
+    assert [policy.cheapest_enough for policy in standing] == [False, True, False]
+    assert math.isnan(standing[0].p_on)
+    assert standing[0].p_beaten == 1
+    best, worse, m0 = (outcomes[0] for outcomes in (answers(160), answers(110), answers(80)))
     # Corrected over the two that are undercut: the smaller p counts twice, the larger once.
-    own = compare(best, m0).p_value
-    assert found[1].p_on == pytest.approx(2 * own)
-    assert found[2].p_beaten == pytest.approx(2 * 2 * compare(best, worse).p_value)
-    assert found[2].p_on == 1
+    p_value = compare(best, m0).p_value
+    assert standing[1].p_on == pytest.approx(2 * p_value)
+    assert standing[2].p_beaten == pytest.approx(2 * 2 * compare(best, worse).p_value)
+    assert standing[2].p_on == 1
     # Two policies are undercut, the last by two: of four statements the interval holds this one with 5 % / 4.
-    assert found[2].beaten == pytest.approx(-0.25)
+    assert standing[2].beaten == pytest.approx(-0.25)
     both = compare(worse, best, family=4)
-    assert (found[2].beaten_low, found[2].beaten_high) == pytest.approx((both.family_low, both.family_high))
-    assert math.isnan(found[1].beaten_low)
+    assert (standing[2].beaten_low, standing[2].beaten_high) == pytest.approx((both.family_low, both.family_high))
+    assert math.isnan(standing[1].beaten_low)
 
 
 def test_nothing_is_said_of_policies_that_answer_alike() -> None:
-    found = standings([0, 1, 2], answers(100, 101, 100), margin=0.05)
-    assert [own.status for own in found] == [CHEAPEST, OPEN, OPEN]
-    assert [own.cheapest_enough for own in found] == [True, False, False]
-    assert not any(own.cheapest_enough for own in standings([0, 1, 2], answers(100, 101, 100), margin=0.001))
+    standing = standings([0, 1, 2], answers(100, 101, 100), margin=0.05)
+    assert [policy.status for policy in standing] == [CHEAPEST, OPEN, OPEN]
+    assert [policy.cheapest_enough for policy in standing] == [True, False, False]
+    assert not any(policy.cheapest_enough for policy in standings([0, 1, 2], answers(100, 101, 100), margin=0.001))
 
 
 def test_of_equal_costs_each_undercuts_the_other() -> None:
-    found = standings([1, 1], answers(60, 140))
-    assert [own.status for own in found] == [BEATEN, ON]
-    assert [own.status for own in standings([1, 1], answers(100, 100))] == [OPEN, OPEN]
+    standing = standings([1, 1], answers(60, 140))
+    assert [policy.status for policy in standing] == [BEATEN, ON]
+    assert [policy.status for policy in standings([1, 1], answers(100, 100))] == [OPEN, OPEN]
 
 
 def test_a_single_policy_is_the_frontier() -> None:
@@ -76,12 +76,12 @@ def test_a_single_policy_is_the_frontier() -> None:
 def test_a_policy_is_cheaper_only_where_the_costs_of_its_seeds_say_so() -> None:
     """5.2 +- .4 s is not shown to undercut 5.6 +- .5 s: neither beats the other, and neither is on the frontier unless
     it is better than the other. Two hours are less than four."""
-    own = [np.repeat(one, 3, axis=0) for one in answers(80, 160)]
-    differences = Differences(own)
+    outcomes = [np.repeat(one, 3, axis=0) for one in answers(80, 160)]
+    differences = Differences(outcomes)
 
     def on(first: list[float], second: list[float]) -> list[tuple[str, bool]]:
-        found = on_axis([np.array(first), np.array(second)], differences, enough(differences, 0.6))
-        return [(one.status, one.cheapest_enough) for one in found]
+        standing = on_axis([np.array(first), np.array(second)], differences, enough(differences, 0.6))
+        return [(one.status, one.cheapest_enough) for one in standing]
 
     assert on([5.6, 5.1, 6.1], [5.2, 4.8, 5.6]) == [(BEATEN, False), (CHEAPEST, True)]  # seed by seed it is cheaper
     assert on([5.6, 5.1, 6.1], [5.2, 5.6, 4.8]) == [(OPEN, True), (ON, True)]
@@ -96,8 +96,8 @@ def test_of_eight_equally_cheap_policies_one_is_called_dearer_in_at_most_5_perce
     rng, runs, wrong = np.random.default_rng(12), 300, 0
     same = Differences([np.repeat(one, n_seeds, axis=0) for one in answers(*[100] * 8)])
     for _ in range(runs):
-        found = on_axis([rng.normal(10, 0.5, n_seeds) for _ in range(8)], same, enough(same, 0.5))
-        wrong += not all(one.cheapest_enough for one in found)
+        standing = on_axis([rng.normal(10, 0.5, n_seeds) for _ in range(8)], same, enough(same, 0.5))
+        wrong += not all(one.cheapest_enough for one in standing)
     assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.01, wrong / runs
 
 
@@ -106,9 +106,9 @@ def test_m0_is_cheaper_than_whatever_cost_something() -> None:
     base, *others = answers(*[100] * 8)
     differences = Differences([base, *(np.repeat(one, 3, axis=0) for one in others)])
     costs = [np.zeros(1), *(np.array([1.0, 6.0, 11.0]) + i for i in range(7))]
-    found = on_axis(costs, differences, enough(differences, 0.5))
-    assert [one.cheapest_enough for one in found] == [True] + [False] * 7
-    assert found[0].status == CHEAPEST
+    standing = on_axis(costs, differences, enough(differences, 0.5))
+    assert [one.cheapest_enough for one in standing] == [True] + [False] * 7
+    assert standing[0].status == CHEAPEST
 
 
 @settings(deadline=None, max_examples=40)
@@ -116,18 +116,18 @@ def test_m0_is_cheaper_than_whatever_cost_something() -> None:
 def test_laws(seed: int, n: int, seeds: int) -> None:
     """The cheapest is on the frontier, nobody is on it and beaten, and only the order of costs counts."""
     rng = np.random.default_rng(seed)
-    own = [(rng.random((1 if i == 0 else seeds, 60)) < rng.uniform(0.2, 0.9)).astype(float) for i in range(n)]
+    outcomes = [(rng.random((1 if i == 0 else seeds, 60)) < rng.uniform(0.2, 0.9)).astype(float) for i in range(n)]
     costs = [np.array([cost]) for cost in rng.permutation(n).astype(float)]
-    differences = Differences(own)
-    found = on_axis(costs, differences, enough(differences, 0.02))
-    assert found[int(np.argmin(costs))].status == CHEAPEST
+    differences = Differences(outcomes)
+    standing = on_axis(costs, differences, enough(differences, 0.02))
+    assert standing[int(np.argmin(costs))].status == CHEAPEST
     squeezed = on_axis([np.exp(cost) for cost in costs], differences, enough(differences, 0.02))
-    assert repr(found) == repr(squeezed)  # NaN is not equal to NaN
-    for i, one in enumerate(found):
+    assert repr(standing) == repr(squeezed)  # NaN is not equal to NaN
+    for i, one in enumerate(standing):
         assert (one.beaten_by is not None) == (one.status == BEATEN) == (one.p_beaten <= 0.05)
         if one.beaten_by is not None:
             assert costs[one.beaten_by] <= costs[i]
-            assert own[one.beaten_by].mean() > own[i].mean()
+            assert outcomes[one.beaten_by].mean() > outcomes[i].mean()
             assert one.beaten_low < one.beaten < one.beaten_high <= 0
 
 
@@ -140,18 +140,18 @@ def grid(rng: np.random.Generator, accuracies: list[float], n_seeds: int, seed_e
     """Policies of the given true accuracies on questions of different difficulty; the first is M0, without seeds."""
     difficulty = rng.normal(0, 0.15, N_QUESTIONS)
     difficulty -= difficulty.mean()
-    found = []
+    policies = []
     for i, accuracy in enumerate(accuracies):
         n = 1 if i == 0 else n_seeds
-        own = rng.normal(0, 0.05, N_QUESTIONS)
-        chance = accuracy + difficulty + (own - own.mean()) + rng.normal(0, seed_effect, (n, 1)) * (i > 0)
-        found.append((rng.random((n, N_QUESTIONS)) < chance.clip(0, 1)).astype(float))
-    return found
+        shift = rng.normal(0, 0.05, N_QUESTIONS)
+        chance = accuracy + difficulty + (shift - shift.mean()) + rng.normal(0, seed_effect, (n, 1)) * (i > 0)
+        policies.append((rng.random((n, N_QUESTIONS)) < chance.clip(0, 1)).astype(float))
+    return policies
 
 
-def pool_of(own: list[np.ndarray]) -> Pool:
+def pool_of(outcomes: list[np.ndarray]) -> Pool:
     """Return the pools of `g2d.tables.families.Paired`; the first policy is M0."""
-    means = np.stack([policy.mean(axis=1) for policy in own[1:]])
+    means = np.stack([policy.mean(axis=1) for policy in outcomes[1:]])
     inside = stable(means)
     return lambda i, j: SeedPool(means[inside], all(inside[k - 1] for k in (i, j) if k)) if means.shape[1] > 1 else None
 
@@ -172,10 +172,10 @@ def test_false_claims_about_the_frontier_are_rare(
     rng = np.random.default_rng(1)
     runs, wrong = 150, 0
     for _ in range(runs):
-        own = grid(rng, truth, n_seeds, seed_effect)
-        found = standings(range(5), own, pool=pool_of(own))
-        on = {i for i, one in enumerate(found) if one.status == ON}
-        beaten = {i for i, one in enumerate(found) if one.status == BEATEN}
+        outcomes = grid(rng, truth, n_seeds, seed_effect)
+        standing = standings(range(5), outcomes, pool=pool_of(outcomes))
+        on = {i for i, one in enumerate(standing) if one.status == ON}
+        beaten = {i for i, one in enumerate(standing) if one.status == BEATEN}
         truly_beaten = {i for i in range(5) if any(truth[j] > truth[i] for j in range(i))}
         wrong += bool(on & false_on or beaten - truly_beaten)
     assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.001

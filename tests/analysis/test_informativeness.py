@@ -17,15 +17,15 @@ from tests.frames import SUCCESSES, groups, rollout
 
 def test_a_harvest_worked_out_by_hand():
     # p = 0, 1/8, 3/8, 4/8, 5/8, 6/8, 8/8: five of seven are pairable, three of the five are in [3/8, 5/8].
-    found = informativeness(groups([(c, 8) for c in (0, 1, 3, 4, 5, 6, 8)]))
-    assert (found.n_prompts, found.n_rollouts, found.n_pairable) == (7, 56, 5)
-    assert found.pass_at_1 == pytest.approx(27 / 56)
-    assert found.pairability == pytest.approx(5 / 7)
-    assert found.mid_band == pytest.approx(3 / 5)
-    assert found.all_wrong == found.all_correct == pytest.approx(1 / 7)
+    measured = informativeness(groups([(c, 8) for c in (0, 1, 3, 4, 5, 6, 8)]))
+    assert (measured.n_prompts, measured.n_rollouts, measured.n_pairable) == (7, 56, 5)
+    assert measured.pass_at_1 == pytest.approx(27 / 56)
+    assert measured.pairability == pytest.approx(5 / 7)
+    assert measured.mid_band == pytest.approx(3 / 5)
+    assert measured.all_wrong == measured.all_correct == pytest.approx(1 / 7)
     # H(1/8) = 3 - 7/8 log2 7, H(1/4) = 2 - 3/4 log2 3, H(3/8) = 3 - 3/8 log2 3 - 5/8 log2 5
     eighth, quarter, three_eighths = 0.5435644432, 0.8112781245, 0.9544340029
-    assert found.entropy == pytest.approx((eighth + quarter + 2 * three_eighths + 1) / 5)
+    assert measured.entropy == pytest.approx((eighth + quarter + 2 * three_eighths + 1) / 5)
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_the_ends_of_the_middle_band_belong_to_it(correct, n, inside):
 
 
 def test_groups_of_different_size_weigh_the_same():
-    found = informativeness(groups([(1, 2), (8, 8)]))
-    assert found.pass_at_1 == 0.75
+    measured = informativeness(groups([(1, 2), (8, 8)]))
+    assert measured.pass_at_1 == 0.75
 
 
 def test_a_share_of_nothing_is_null():
@@ -54,10 +54,10 @@ def test_format_truncation_and_length():
     verdicts = ["correct", "incorrect", "no_boxed", "truncated", "parse_error", "timeout", "limit", "incorrect"]
     rows = [rollout("p0", i, verdict, token_count=10 * i) for i, verdict in enumerate(verdicts)]
     rows[3] = replace(rows[3], finish_reason="length")
-    found = informativeness(to_frame(rows))
-    assert found.format_compliance == 3 / 8
-    assert found.truncated_share == 1 / 8
-    assert found.mean_length == 35
+    measured = informativeness(to_frame(rows))
+    assert measured.format_compliance == 3 / 8
+    assert measured.truncated_share == 1 / 8
+    assert measured.mean_length == 35
 
 
 def test_success_counts_keep_order_and_levels():
@@ -97,14 +97,16 @@ def test_a_broken_file_is_named(tmp_path, content):
 @settings(deadline=None, max_examples=60)
 @given(SUCCESSES)
 def test_bounds(successes):
-    found = informativeness(groups(successes))
-    assert found.pairability + found.all_wrong + found.all_correct == pytest.approx(1)
-    assert found.all_correct <= found.pass_at_1 + 1e-12
-    assert found.pass_at_1 + found.all_wrong <= 1 + 1e-12
-    if found.n_pairable:
-        assert 0 < found.entropy <= 1
-        assert 0 <= found.mid_band <= 1
-        assert found.mid_band == 0 or found.entropy > 0.954 * found.mid_band  # H(3/8) bounds the band from below
+    measured = informativeness(groups(successes))
+    assert measured.pairability + measured.all_wrong + measured.all_correct == pytest.approx(1)
+    assert measured.all_correct <= measured.pass_at_1 + 1e-12
+    assert measured.pass_at_1 + measured.all_wrong <= 1 + 1e-12
+    if measured.n_pairable:
+        assert 0 < measured.entropy <= 1
+        assert 0 <= measured.mid_band <= 1
+        assert (
+            measured.mid_band == 0 or measured.entropy > 0.954 * measured.mid_band
+        )  # H(3/8) bounds the band from below
 
 
 @settings(deadline=None, max_examples=40)
@@ -118,8 +120,8 @@ def test_the_order_of_the_rows_does_not_matter(successes, seed):
 @settings(deadline=None, max_examples=40)
 @given(SUCCESSES)
 def test_right_and_wrong_are_symmetric(successes):
-    found = informativeness(groups(successes))
+    measured = informativeness(groups(successes))
     mirrored = informativeness(groups([(n - correct, n) for correct, n in successes]))
-    assert mirrored.mid_band == found.mid_band
-    assert mirrored.pairability == found.pairability
-    assert mirrored.entropy == (None if found.entropy is None else pytest.approx(found.entropy))
+    assert mirrored.mid_band == measured.mid_band
+    assert mirrored.pairability == measured.pairability
+    assert mirrored.entropy == (None if measured.entropy is None else pytest.approx(measured.entropy))

@@ -15,14 +15,14 @@ from tests.analysis.test_frontier import answers, grid, pool_of
 
 def test_by_hand() -> None:
     """Policies solve 80, 160 and 110 of 200 questions; the larger of two bounds counts."""
-    own = answers(80, 160, 110)
-    found = smallest_margins(Differences(own), 0.05)
-    assert [one.behind for one in found] == pytest.approx([0.4, -0.25, 0.25])
+    outcomes = answers(80, 160, 110)
+    smallest = smallest_margins(Differences(outcomes), 0.05)
+    assert [one.behind for one in smallest] == pytest.approx([0.4, -0.25, 0.25])
     # Two others, so each bound is one-sided at 2.5 %: the end of a two-sided 95 % interval.
-    assert found[0].margin_shown == pytest.approx(compare(own[1], own[0]).ci_high)
-    assert found[2].margin_shown == pytest.approx(compare(own[1], own[2]).ci_high)
-    assert found[1].margin_shown == 0  # it is shown to be the best
-    assert [one.enough for one in found] == [False, True, False]
+    assert smallest[0].margin_shown == pytest.approx(compare(outcomes[1], outcomes[0]).ci_high)
+    assert smallest[2].margin_shown == pytest.approx(compare(outcomes[1], outcomes[2]).ci_high)
+    assert smallest[1].margin_shown == 0  # it is shown to be the best
+    assert [one.enough for one in smallest] == [False, True, False]
     (alone,) = smallest_margins(Differences(answers(80)), 0.05)
     assert (alone.behind, alone.margin_shown, alone.enough) == (0, 0, True)
 
@@ -31,10 +31,10 @@ def test_by_hand() -> None:
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 6), seeds=st.integers(1, 4), margin=st.floats(0.01, 0.5))
 def test_laws(seed: int, n: int, seeds: int, margin: float) -> None:
     rng = np.random.default_rng(seed)
-    own = [(rng.random((1 if i == 0 else seeds, 60)) < rng.uniform(0.4, 0.7)).astype(float) for i in range(n)]
-    differences = Differences(own)
-    found = smallest_margins(differences, margin)
-    for one in found:
+    outcomes = [(rng.random((1 if i == 0 else seeds, 60)) < rng.uniform(0.4, 0.7)).astype(float) for i in range(n)]
+    differences = Differences(outcomes)
+    smallest = smallest_margins(differences, margin)
+    for one in smallest:
         assert one.margin_shown >= max(one.behind * 60 / 62, 0)  # one question of either kind is added
         if abs(one.margin_shown - margin) > 1e-9:
             assert one.enough == (one.margin_shown < margin)
@@ -49,8 +49,8 @@ def test_all_bounds_hold_at_once_in_19_experiments_of_20(n_seeds: int, seed_effe
     rng = np.random.default_rng(5)
     runs, wrong = 150, 0
     for _ in range(runs):
-        own = grid(rng, [0.4, *truth], n_seeds, seed_effect)
-        pool = pool_of(own)
-        found = smallest_margins(Differences(own[1:], lambda i, j, pool=pool: pool(i + 1, j + 1)), 0.02)  # type: ignore[misc]
-        wrong += any(max(truth) - own > one.margin_shown for own, one in zip(truth, found, strict=True))
+        outcomes = grid(rng, [0.4, *truth], n_seeds, seed_effect)
+        pool = pool_of(outcomes)
+        smallest = smallest_margins(Differences(outcomes[1:], lambda i, j, pool=pool: pool(i + 1, j + 1)), 0.02)  # type: ignore[misc]
+        wrong += any(max(truth) - accuracy > one.margin_shown for accuracy, one in zip(truth, smallest, strict=True))
     assert binomtest(wrong, runs, 0.05, alternative="greater").pvalue > 0.001

@@ -48,15 +48,15 @@ def components() -> Components:
 def test_the_smallest_difference_is_found_in_four_of_five_experiments(
     design: Design, seed_sd: float, components: Components
 ) -> None:
-    said = smallest_difference(replace(components, policy_seed=seed_sd**2), design)
-    rng, runs, found = np.random.default_rng(3), 250, 0
+    stated = smallest_difference(replace(components, policy_seed=seed_sd**2), design)
+    rng, runs, n_significant = np.random.default_rng(3), 250, 0
     for _ in range(runs):
-        policies = experiment(rng, design, seed_sd, said)
+        policies = experiment(rng, design, seed_sd, stated)
         compared = compare(
             policies[0], policies[1], SeedPool.without_unstable(policies.mean(axis=2), (0, 1)), design.family
         )
-        found += compared.p_value <= LEVEL / design.family
-    assert 0.74 <= found / runs <= 0.92, found / runs
+        n_significant += compared.p_value <= LEVEL / design.family
+    assert 0.74 <= n_significant / runs <= 0.92, n_significant / runs
 
 
 def test_gains_on_other_questions_in_every_training_are_found_in_four_of_five_experiments(
@@ -65,18 +65,18 @@ def test_gains_on_other_questions_in_every_training_are_found_in_four_of_five_ex
     """A difference of the size for gains on the same questions would be found in 96 %."""
     design, seed_sd = Design(5, 400, 4, 3), 0.005
     noisy = replace(components, policy_seed=seed_sd**2)
-    said = smallest_difference(noisy, design, shared=False)
-    assert said < 0.85 * smallest_difference(noisy, design)
-    rng, runs, found = np.random.default_rng(3), 250, 0
+    stated = smallest_difference(noisy, design, shared=False)
+    assert stated < 0.85 * smallest_difference(noisy, design)
+    rng, runs, n_significant = np.random.default_rng(3), 250, 0
     for _ in range(runs):
         policies = experiment(rng, design, seed_sd)
-        gained = rng.random(policies[0].shape) < said / (1 - ACCURACY)
+        gained = rng.random(policies[0].shape) < stated / (1 - ACCURACY)
         policies[0] = np.maximum(policies[0], gained)
         compared = compare(
             policies[0], policies[1], SeedPool.without_unstable(policies.mean(axis=2), (0, 1)), design.family
         )
-        found += compared.p_value <= LEVEL / design.family
-    assert 0.74 <= found / runs <= 0.88, found / runs
+        n_significant += compared.p_value <= LEVEL / design.family
+    assert 0.74 <= n_significant / runs <= 0.88, n_significant / runs
 
 
 def test_seeds_and_questions_make_everything_smaller(components: Components) -> None:
@@ -103,11 +103,11 @@ def test_the_questions_that_are_needed_are_enough_and_hardly_more(components: Co
 
 def test_the_smallest_margin_is_shown_in_four_of_five_experiments(components: Components) -> None:
     design, seed_sd = Design(3, 400, 4), 0.01
-    said = smallest_margin(replace(components, policy_seed=seed_sd**2), design)
+    stated = smallest_margin(replace(components, policy_seed=seed_sd**2), design)
     rng, runs, shown = np.random.default_rng(4), 160, 0
     for _ in range(runs):
         policies = experiment(rng, design, seed_sd)
         means = policies.mean(axis=2)
         differences = Differences(list(policies), lambda i, j, means=means: SeedPool.without_unstable(means, (i, j)))
-        shown += smallest_margins(differences, 0.02)[0].margin_shown <= said
+        shown += smallest_margins(differences, 0.02)[0].margin_shown <= stated
     assert 0.7 <= shown / runs <= 0.9, shown / runs

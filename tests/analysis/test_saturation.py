@@ -22,11 +22,11 @@ def grid(
     """Answers of M0, (1, n_questions), and at every K; questions differ in difficulty, trainings by their seed."""
     difficulty = rng.uniform(-0.25, 0.25, n_questions)
     effects = rng.normal(0, sd, (len(accuracies), n_seeds, 1)) * [[[0.0]], *[[[1.0]]] * (len(accuracies) - 1)]
-    found = [
-        rng.random((n_seeds, n_questions)) < accuracy + difficulty + own
-        for accuracy, own in zip(accuracies, effects, strict=True)
+    outcomes = [
+        rng.random((n_seeds, n_questions)) < accuracy + difficulty + effect
+        for accuracy, effect in zip(accuracies, effects, strict=True)
     ]
-    return [own.astype(float) for own in (found[0][:1], *found[1:])]
+    return [rows.astype(float) for rows in (outcomes[0][:1], *outcomes[1:])]
 
 
 def fit(rng: np.random.Generator, accuracies: Sequence[float], n_seeds: int = 3) -> Saturation:
@@ -42,10 +42,10 @@ def curve(asymptote: float, midpoint: float, slope: float) -> list[float]:
 @given(asymptote=st.floats(0.5, 0.95), midpoint=st.floats(15, 300), slope=st.floats(0.8, 6))
 def test_the_curve_of_exact_accuracies_is_found(asymptote: float, midpoint: float, slope: float) -> None:
     start, *accuracies = curve(asymptote, midpoint, slope)
-    found = fitted(np.array(STEPS, dtype=float), start, np.array(accuracies))
-    assert sigmoid(np.array(STEPS, dtype=float), start, *found) == pytest.approx(accuracies, abs=2e-3)
+    fits = fitted(np.array(STEPS, dtype=float), start, np.array(accuracies))
+    assert sigmoid(np.array(STEPS, dtype=float), start, *fits) == pytest.approx(accuracies, abs=2e-3)
     if 25 <= midpoint <= 200 and slope > 1.5:  # elsewhere other curves pass close by
-        assert found == pytest.approx((asymptote, midpoint, slope), rel=0.1)
+        assert fits == pytest.approx((asymptote, midpoint, slope), rel=0.1)
 
 
 def test_a_sigmoid_by_hand() -> None:
@@ -53,8 +53,8 @@ def test_a_sigmoid_by_hand() -> None:
     assert sigmoid(np.array([60.0, 180.0]), 0.4, 0.7, 60, 2).tolist() == pytest.approx([0.55, 0.67])
 
 
-def covers(found: Estimate, truth: float) -> bool:
-    return not (found.low > truth or found.high < truth)  # an open end holds everything
+def covers(estimate: Estimate, truth: float) -> bool:
+    return not (estimate.low > truth or estimate.high < truth)  # an open end holds everything
 
 
 @pytest.mark.parametrize("n_seeds", [1, 3])
@@ -66,9 +66,9 @@ def test_intervals_hold_the_truth_in_19_experiments_of_20(n_seeds: int) -> None:
     for _ in range(runs):
         sd = 0.01 if n_seeds > 1 else 0.0  # intervals of one seed are about these weights
         before, *answers = grid(rng, curve(0.7, 60, 2), n_seeds, sd=sd)
-        found = saturation(STEPS, before, answers)
-        statuses[found.status] += 1
-        wrong.update(name for name, value in truth.items() if not covers(getattr(found, name), value))
+        fits = saturation(STEPS, before, answers)
+        statuses[fits.status] += 1
+        wrong.update(name for name, value in truth.items() if not covers(getattr(fits, name), value))
     for name in (*truth, "no sigmoid"):
         n = statuses[name] if name == "no sigmoid" else wrong[name]
         assert binomtest(n, runs, 0.05, alternative="greater").pvalue > 0.001, name
@@ -87,8 +87,8 @@ def test_intervals_hold_the_truth_in_19_experiments_of_20(n_seeds: int) -> None:
 )
 def test_numbers_that_mean_nothing_are_told(accuracies: list[float], status: str) -> None:
     rng = np.random.default_rng(0)
-    found = Counter(fit(rng, accuracies).status for _ in range(12))
-    assert found[status] >= 10
+    fits = Counter(fit(rng, accuracies).status for _ in range(12))
+    assert fits[status] >= 10
 
 
 def test_equal_answers_of_all_have_no_curve() -> None:

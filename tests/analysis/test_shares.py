@@ -20,11 +20,11 @@ def answers(rng: np.random.Generator, accuracy: float, n_seeds: int, n: int, dif
 def test_by_hand() -> None:
     """M0 solves 40 of 200 problems, the truth 140 and the control 65: a quarter of the gain."""
     base, truth, control = (np.r_[np.ones(n), np.zeros(200 - n)][None] for n in (40, 140, 65))
-    found = share_of_gain(control, truth, base)
-    assert found.share == pytest.approx(0.25)
-    assert found.low is not None
-    assert found.high is not None
-    assert 0 < found.low < 0.25 < found.high < 1
+    estimate = share_of_gain(control, truth, base)
+    assert estimate.share == pytest.approx(0.25)
+    assert estimate.low is not None
+    assert estimate.high is not None
+    assert 0 < estimate.low < 0.25 < estimate.high < 1
 
 
 def test_of_nothing_there_is_no_share() -> None:
@@ -41,12 +41,15 @@ def test_its_interval_holds_0_and_1_where_the_tests_do(seed: int, n_seeds: int, 
     truth, control = (answers(rng, a, n_seeds, 120, difficulty) for a in (0.8, accuracy))
     accuracies = np.stack([truth.mean(axis=1), control.mean(axis=1), 0.5 + 0.1 * rng.random(n_seeds)])
     pool = SeedPool(accuracies) if pooled else None
-    found = share_of_gain(control, truth, base, pool)
+    estimate = share_of_gain(control, truth, base, pool)
     if compare(truth, base, pool).p_value >= 0.05:  # a pool of seeds that scatter widely
-        assert found.low is found.high is None
+        assert estimate.low is estimate.high is None
         return
-    assert found.share == pytest.approx((control.mean() - base.mean()) / (truth.mean() - base.mean()))
-    low, high = found.low if found.low is not None else -np.inf, found.high if found.high is not None else np.inf
-    assert low <= found.share <= high
+    assert estimate.share == pytest.approx((control.mean() - base.mean()) / (truth.mean() - base.mean()))
+    low, high = (
+        estimate.low if estimate.low is not None else -np.inf,
+        estimate.high if estimate.high is not None else np.inf,
+    )
+    assert low <= estimate.share <= high
     assert (low <= 0 <= high) == (compare(control, base, pool).p_value > 0.05)
     assert (low <= 1 <= high) == (compare(control, truth, pool).p_value > 0.05)

@@ -50,11 +50,11 @@ def test_coverage_with_crossed_seeds_and_questions(interval, n_seeds, seed_effec
 
 def test_the_variance_of_crossed_factors_is_unbiased_and_knows_its_degrees_of_freedom():
     rng = np.random.default_rng(4)
-    found = [
+    estimates = [
         crossed_variance(rng.normal(0, 0.3, (4, 1)) + rng.normal(0, 1, (1, 30)) + rng.normal(0, 1, (4, 30)))
         for _ in range(1500)
     ]
-    assert np.mean([variance for variance, _ in found]) == pytest.approx(0.09 / 4 + 1 / 30 + 1 / 120, rel=0.05)
+    assert np.mean([variance for variance, _ in estimates]) == pytest.approx(0.09 / 4 + 1 / 30 + 1 / 120, rel=0.05)
     seeds_alone = np.tile([[0.0], [1.0], [2.0]], (1, 50))
     assert crossed_variance(seeds_alone) == pytest.approx((1 / 3, 2))
     assert crossed_variance(np.ones((2, 3))) == (0, 2)
@@ -168,11 +168,11 @@ def test_the_papers_own_rows_give_other_correlations_than_it_prints():
     """Tables 1 and 2, Qwen2.5-7B: -0.297, 0.397, 0.489 instead of 0.021, 0.253, 0.366; none significant at n = 6."""
     accuracy = published("table1").query("method in ('DPO', 'G2D')")["math500"]
     for row in published("table2_correlations").itertuples():
-        found = pearson(published("table2")[row.metric].to_numpy(), accuracy.to_numpy())
-        assert found.n == 6
-        assert found.r == pytest.approx(RECOMPUTED_CORRELATIONS[row.metric], abs=0.0005)
-        assert found.r != pytest.approx(row.pearson_r, abs=0.1)
-        assert found.p > 0.05
+        correlation = pearson(published("table2")[row.metric].to_numpy(), accuracy.to_numpy())
+        assert correlation.n == 6
+        assert correlation.r == pytest.approx(RECOMPUTED_CORRELATIONS[row.metric], abs=0.0005)
+        assert correlation.r != pytest.approx(row.pearson_r, abs=0.1)
+        assert correlation.p > 0.05
 
 
 def test_significance_at_six_points_begins_at_0_811():
@@ -180,19 +180,14 @@ def test_significance_at_six_points_begins_at_0_811():
     noise = np.array([1, 1, -1, -1, 0, 0.0])  # orthogonal to x
     for r, significant in ((0.80, False), (0.82, True)):
         y = r * x / np.linalg.norm(x) + math.sqrt(1 - r**2) * noise / np.linalg.norm(noise)
-        found = pearson(x, y)
-        assert found.r == pytest.approx(r)
-        assert (found.p < 0.05) == significant
+        correlation = pearson(x, y)
+        assert correlation.r == pytest.approx(r)
+        assert (correlation.p < 0.05) == significant
 
 
 @pytest.mark.parametrize(
     ("x", "y", "n"),
-    [
-        ([1, 2], [3, 4], 2),
-        ([1, 1, 1], [1, 2, 3], 3),
-        ([1, 2, 3], [0.3, 0.1 + 0.2, 0.3], 3),
-        ([], [], 0),
-    ],
+    [([1, 2], [3, 4], 2), ([1, 1, 1], [1, 2, 3], 3), ([1, 2, 3], [0.3, 0.1 + 0.2, 0.3], 3), ([], [], 0)],
 )
 def test_no_correlation_where_it_is_not_defined(x, y, n):
     assert pearson(x, y) == (None, None, n, None, None)
@@ -202,7 +197,7 @@ def test_the_interval_of_a_correlation_is_scipys():
     rng = np.random.default_rng(0)
     x = rng.normal(size=12)
     y = x + rng.normal(size=12)
-    found = pearson(x, y)
-    assert (found.low, found.high) == pytest.approx(tuple(stats.pearsonr(x, y).confidence_interval()))
+    correlation = pearson(x, y)
+    assert (correlation.low, correlation.high) == pytest.approx(tuple(stats.pearsonr(x, y).confidence_interval()))
     assert fisher_interval(0.5, 0, 0.01) == (None, None)
     assert fisher_interval(1.0, 3, 0.01)[1] == pytest.approx(1)

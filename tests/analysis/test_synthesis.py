@@ -83,7 +83,7 @@ def test_benchmarks_that_share_their_trainings_are_no_independent_studies() -> N
 
 def evaluations(n_models: int, n_benchmarks: int, gain: float) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
     """M0, DPO at K=0 and G2D at two K with two seeds each."""
-    rng, found = np.random.default_rng(2), {}
+    rng, answers_of = np.random.default_rng(2), {}
     for model in range(n_models):
         keys = [PolicyKey(f"m{model}", "base", 0, 0, None)]
         keys += [PolicyKey(f"m{model}", "dpo", 2 if k else 0, k, seed) for k in (0, 10, 20) for seed in (0, 1)]
@@ -91,8 +91,8 @@ def evaluations(n_models: int, n_benchmarks: int, gain: float) -> dict[tuple[Pol
             for key in keys:
                 right = rng.random(300) < 0.5 + gain * (key.k > 0)
                 rows = {"problem_id": [f"p{i:03d}" for i in range(300)], "reward": right.astype(float)}
-                found[key, f"b{benchmark}"] = pd.DataFrame(rows)
-    return found
+                answers_of[key, f"b{benchmark}"] = pd.DataFrame(rows)
+    return answers_of
 
 
 @pytest.mark.parametrize(
@@ -122,10 +122,10 @@ def test_what_is_pooled(grid: tuple[int, int], over: list[str]) -> None:
 def test_no_interval_has_what_no_difference_of_accuracies_can_be() -> None:
     """The prediction interval of three models that disagree ends at 100 points."""
     gains = [evaluations(1, 1, gain=gain) for gain in (-0.4, 0.0, 0.4)]
-    found = {
+    answers_of = {
         (replace(key, model=f"m{n}"), name): rows for n, own in enumerate(gains) for (key, name), rows in own.items()
     }
-    table = synthesis_table(found)
+    table = synthesis_table(answers_of)
     pooled = table[table["over"] != STUDY]
     assert (pooled[["family_low", "prediction_low"]] == -1).all(axis=None)
     assert (pooled[["family_high", "prediction_high"]] == 1).all(axis=None)

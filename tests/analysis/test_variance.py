@@ -34,10 +34,10 @@ def test_by_hand() -> None:
         "seed": (y * policy * other[:, None]).sum() ** 2 / 8,
         "answer": (y * policy * other * other[:, None]).sum() ** 2 / 8,
     }
-    found = decompose(y).components
-    assert found.answer == pytest.approx(squares["answer"])
-    assert found.policy_question == pytest.approx(max(squares["question"] - squares["answer"], 0) / 2)
-    assert found.policy_seed == pytest.approx(max(squares["seed"] - squares["answer"], 0) / 2)
+    estimates = decompose(y).components
+    assert estimates.answer == pytest.approx(squares["answer"])
+    assert estimates.policy_question == pytest.approx(max(squares["question"] - squares["answer"], 0) / 2)
+    assert estimates.policy_seed == pytest.approx(max(squares["seed"] - squares["answer"], 0) / 2)
 
 
 @settings(deadline=None, max_examples=50)
@@ -61,21 +61,21 @@ def test_what_policies_have_in_common_does_not_matter(seed: int, shape: tuple[in
 
 def test_estimates_are_right_on_average_and_their_interval_covers() -> None:
     truth, rng, runs = Components(0.02, 0.015**2, 0.03), np.random.default_rng(1), 200
-    found = [decompose(answers(rng, truth, (4, 3, 300))) for _ in range(runs)]
+    estimates = [decompose(answers(rng, truth, (4, 3, 300))) for _ in range(runs)]
     for name in ("policy_question", "answer"):
-        mean = np.mean([getattr(one.components, name) for one in found])
+        mean = np.mean([getattr(one.components, name) for one in estimates])
         assert mean == pytest.approx(getattr(truth, name), rel=0.02)
-    assert np.mean([one.components.policy_seed for one in found]) == pytest.approx(truth.policy_seed, rel=0.15)
-    covered = sum(one.seed_sd_low <= truth.seed_sd <= one.seed_sd_high for one in found)
+    assert np.mean([one.components.policy_seed for one in estimates]) == pytest.approx(truth.policy_seed, rel=0.15)
+    covered = sum(one.seed_sd_low <= truth.seed_sd <= one.seed_sd_high for one in estimates)
     assert binomtest(covered, runs, 0.95).pvalue > 0.001
     # The variance of an accuracy over questions: 0.04 is common to all policies, 0.02 + 0.03 / 3 is not.
-    assert np.mean([one.cancelled for one in found]) == pytest.approx(4 / 7, abs=0.02)
+    assert np.mean([one.cancelled for one in estimates]) == pytest.approx(4 / 7, abs=0.02)
 
 
 def test_the_variance_of_a_difference_is_that_of_repeated_experiments() -> None:
     truth, rng = Components(0.02, 0.01**2, 0.05), np.random.default_rng(2)
-    found = []
+    estimates = []
     for _ in range(1500):
         y = answers(rng, truth, (2, 3, 40))
-        found.append(y[0].mean() - y[1].mean())
-    assert np.var(found) == pytest.approx(sum(truth.of_difference(3, 40)), rel=0.12)
+        estimates.append(y[0].mean() - y[1].mean())
+    assert np.var(estimates) == pytest.approx(sum(truth.of_difference(3, 40)), rel=0.12)

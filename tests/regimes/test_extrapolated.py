@@ -14,6 +14,7 @@ from peft import PeftModel
 from safetensors.torch import save_file
 
 from g2d.analysis.linearity import r_squared
+from g2d.experiment.arms import Arm
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs.files import read_json, sha256, write_json
 from g2d.policies import Policy, load_model
@@ -50,10 +51,10 @@ def weights(policy: Policy) -> dict[str, torch.Tensor]:
 def require_on_the_line(policy: Policy, first: Policy, last: Policy, ahead: float) -> None:
     one, two = weights(first), weights(last)
     changed = 0
-    for name, found in weights(policy).items():
+    for name, ours in weights(policy).items():
         expected = one[name].double() + ahead * (two[name].double() - one[name].double())
-        torch.testing.assert_close(found.double(), expected, rtol=0, atol=2e-6)
-        changed += not torch.equal(found, two[name])
+        torch.testing.assert_close(ours.double(), expected, rtol=0, atol=2e-6)
+        changed += not torch.equal(ours, two[name])
     assert changed
 
 
@@ -77,9 +78,9 @@ def test_two_adapters_are_concatenated_as_by_peft(tmp_path: Path) -> None:
     model.load_adapter(last.adapter, adapter_name="last")
     model.add_weighted_adapter(["first", "last"], [-1.5, 2.5], "peft", combination_type="cat")
     model.set_adapter("peft")
-    by_peft, found = model.merge_and_unload().state_dict(), weights(policy)
+    by_peft, ours = model.merge_and_unload().state_dict(), weights(policy)
     for name, tensor in by_peft.items():
-        torch.testing.assert_close(found[name], tensor, rtol=0, atol=2e-6)
+        torch.testing.assert_close(ours[name], tensor, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("first", [0, 50])
@@ -114,9 +115,9 @@ def test_r_squared_by_hand() -> None:
     """A line, a parabola's half (slope 2.5, residuals .5, -1, .5), no trend at all, and a weight that never changes."""
     steps = np.array([0.0, 1.0, 2.0])
     values = np.array([[1.0, 3.0, 5.0], [0.0, 1.0, 5.0], [0.0, 1.0, 0.0], [2.0, 2.0, 2.0]]).T
-    found = r_squared(steps, values)
-    assert list(found[:3]) == pytest.approx([1, 12.5 / 14, 0])
-    assert np.isnan(found[3])
+    ours = r_squared(steps, values)
+    assert list(ours[:3]) == pytest.approx([1, 12.5 / 14, 0])
+    assert np.isnan(ours[3])
 
 
 def test_linearity_of_a_chain(tmp_path: Path) -> None:
@@ -151,9 +152,9 @@ def answers(right: int) -> pd.DataFrame:
 def test_the_table_by_hand() -> None:
     """One seed: the extrapolated policy misses 10 of 200 answers that the trained one has right."""
     trained = PolicyKey("m", "grpo", 2, 100, 0)
-    predicted, without = (
-        PolicyKey("m", "far", 2, k, 0, kind="extrapolated", role="entry", last_trained=20) for k in (100, 200)
-    )
+    keys = {"regime": "extrapolated", "from": [0, 20], "to": [100, 200]}
+    far = Arm("far", "extrapolated", "entry", Extrapolated(**keys))
+    predicted, without = (PolicyKey.of("m", far, (2, k), 0) for k in (100, 200))
     base = PolicyKey("m", "base", 0, 0, None)
     right = {base: 80, trained: SAME, predicted: SAME - 10, without: 130}
     hours = {trained: 5.0, predicted: 1.0}

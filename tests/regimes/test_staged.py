@@ -98,8 +98,8 @@ def test_stages_equal_grpo_on_the_same_completions(
     assert adapter(tmp_path / f"staged/{n_stages}") == adapter(tmp_path / "grpo")
     assert [row["loss"] for row in staged if "loss" in row] == [row["loss"] for row in log if "loss" in row]
     assert len([row for row in staged if "loss" in row]) == K
-    own = entry(epsilon=1e-4, epsilon_high=1e-4, negative_veto=1.0001).warmup_of(COMMON, n_stages)
-    in_stages(tmp_path / "own", own, harvests)
+    warmup_of_stage = entry(epsilon=1e-4, epsilon_high=1e-4, negative_veto=1.0001).warmup_of(COMMON, n_stages)
+    in_stages(tmp_path / "own", warmup_of_stage, harvests)
     same = adapter(tmp_path / f"own/{n_stages}") == adapter(tmp_path / "grpo")
     assert same == (n_stages == K)  # the first update of a stage has ratios of 1
 
@@ -141,6 +141,12 @@ def test_a_stage_resumes_within_its_generation(tmp_path: Path) -> None:
         return [{name: value for name, value in row.items() if name != "step_time"} for row in rows if "loss" in row]
 
     assert len(assert_resumes(train, tmp_path, 3)) == K
+
+
+def test_the_reference_moves_after_a_pass_over_the_prompts_as_in_grpo() -> None:
+    common = COMMON.model_copy(update={"reference": "sync", "beta": 0.1})
+    staged = entry().warmup_of(common, 2)  # half a pass each
+    assert [step for step in range(1, K + 1) if staged.swaps_reference(step, G, staged.groups_trained(K, G))] == [K]
 
 
 def test_a_harvest_with_too_few_rollouts_is_named(tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_the_page_has_the_runs_with_their_figures_and_answers(first: Path, tmp_p
         )
         rows = tab.locator("#rows-policies-0 tbody tr").all_inner_texts()
         assert [row.split("\t")[:2] for row in rows] == [
-            *(["M0", "A"], ["M0", "B"], ["DPO (K=0)", "A"], ["DPO (K=0)", "B"], ["G2D (K=20)", "A"]),
+            *(["M0", "A"], ["M0", "B"], ["DPO (K=0)", "A"], ["DPO (K=0)", "B"], ["G2D (K=20)", "A"])
         ]
         assert tab.locator("#rows-configuration tbody tr").all_inner_texts() == ["dpo.beta\t0.1\t0.2"]
         assert "The same in all runs." in tab.locator("#other-software").inner_text()

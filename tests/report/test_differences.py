@@ -58,8 +58,8 @@ def test_durations_in_costs_are_not_compared(tmp_path: Path, key: str, is_measur
     cost: dict[str, Any] = {"job": "j", "wall_s": 1.0, "device": "cpu", "tokens_generated": 5, "ancestry": []}
     for name, record in (("a.json", cost), ("b.json", cost | {key: 7})):
         write_json(tmp_path / name, record)
-    found = differences(tmp_path / "a.json", tmp_path / "b.json")
-    assert found == ([] if is_measured else ["tokens_generated: 5 recorded, 7 computed"])
+    reasons = differences(tmp_path / "a.json", tmp_path / "b.json")
+    assert reasons == ([] if is_measured else ["tokens_generated: 5 recorded, 7 computed"])
 
 
 def test_metrics_and_weights(tmp_path: Path) -> None:

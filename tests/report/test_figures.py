@@ -81,10 +81,7 @@ def test_informativeness_stands_below_accuracy(tmp_path):
 
 
 def test_two_runs_give_identical_bytes(tmp_path):
-    for draw in (
-        lambda: accuracy_figure(tables()[0]),
-        lambda: informativeness_figure(*tables()),
-    ):
+    for draw in (lambda: accuracy_figure(tables()[0]), lambda: informativeness_figure(*tables())):
         assert svg(draw(), tmp_path / "first.svg") == svg(draw(), tmp_path / "second.svg")
 
 

@@ -402,11 +402,7 @@ LOST = {"tiny/seed0/grpo/g2/k2": 0.45, "tiny/seed1/grpo/g2/k2": 0.8, "tiny/seed0
 @pytest.mark.parametrize(
     ("engine", "lora", "cure"),
     [
-        (
-            {"name": "vllm"},
-            {},
-            "engine.adapters: merge or merge_bfloat16 keeps it.",
-        ),
+        ({"name": "vllm"}, {}, "engine.adapters: merge or merge_bfloat16 keeps it."),
         ({"name": "vllm"}, {"rounding": "once"}, "engine.adapters: merge or merge_bfloat16 keeps it."),
         ({"name": "vllm", "adapters": "merge_bfloat16"}, {}, None),
         ({}, {}, "lora.rounding: once keeps it."),

@@ -32,10 +32,7 @@ def test_power_in_words_and_as_a_chart(grid: dict) -> None:
     ends = f"{100 * here['difference_low']:.1f} to {100 * here['difference_high']:.1f} points"
     assert f"the tests find differences of {ends} against K=0 with 80 % probability (corrected for 2; " in paragraphs[0]
     assert here["difference_low"] < here["difference"] < here["difference_high"]
-    for sd, words in (
-        (0.01, "Seeds differ by 1.0 points"),
-        (0.0, "no more than single answers explain by chance"),
-    ):
+    for sd, words in ((0.01, "Seeds differ by 1.0 points"), (0.0, "no more than single answers explain by chance")):
         assert words in power_sentences(power, variance.assign(seed_sd=sd))[0]
     assert "Twice the" in paragraphs[0]
     drawn = str(difference_by_seeds(power[power["benchmark"] == "b0"]))

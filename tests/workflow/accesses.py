@@ -73,13 +73,13 @@ def undeclared(project: Project) -> list[tuple[str, str, str]]:
             accesses[log, "r"], accesses[log, "w"] = set(), set()
         accesses[log, mode].add(path)
     assert {log for log, _ in accesses} >= set(jobs)  # every job was traced
-    found = []
+    others = []
     for (log, mode), paths in accesses.items():
         if (job := jobs.get(log)) is None:
             continue
-        own = [*job["output"], *job["log"]]
-        beside = [file for given in job["input"] if given in makers for file in makers[given]["output"]]
-        declared = own if mode == "w" else [*own, *job["input"], *beside]
+        written = [*job["output"], *job["log"]]
+        siblings = [file for given in job["input"] if given in makers for file in makers[given]["output"]]
+        declared = written if mode == "w" else [*written, *job["input"], *siblings]
         for path in sorted(paths):
             if not (
                 any(path == file or path.startswith(f"{file}/") for file in declared)
@@ -87,5 +87,5 @@ def undeclared(project: Project) -> list[tuple[str, str, str]]:
                 or (mode == "r" and re.fullmatch(NO_INPUTS.get(job["rule"], ""), path))
                 or not (project.root / path).is_file()
             ):
-                found.append((job["rule"], mode, path))
-    return found
+                others.append((job["rule"], mode, path))
+    return others

@@ -33,9 +33,9 @@ if __name__ == "__main__":
     Workflow._build_dag = build_and_keep
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         main(["-n", "--quiet", "all", *sys.argv[1:]])
-    found = {
+    params_of = {
         rule: [{"jobs": n, **dict(params)} for params, n in sorted(counts.items())]
         for rule, counts in sorted(planned.items())
         if any(counts)
     }
-    json.dump(found, sys.stdout, indent=1)
+    json.dump(params_of, sys.stdout, indent=1)

@@ -98,11 +98,3 @@ def test_the_record_of_a_folder_stands_for_the_files_that_it_names(own_micro_gri
     own_micro_grid.build("--quiet", "rules", "--configfile", "results/config.yaml", "--touch", "--forceall")
     assert (own_micro_grid.results / "config.yaml").read_text() == before
     assert own_micro_grid.planned() == {}
-
-
-def test_an_overlay_without_a_configuration_is_one_line(micro_grid: Project) -> None:
-    overlay = micro_grid.root / "config/overlay.yaml"
-    overlay.write_text("ablations: {ipo: {dpo: {loss: ipo}}}\n")
-    done = micro_grid.snakemake("-n", "--configfile", str(overlay))
-    assert done.returncode == 1
-    assert f"{overlay}: changes a configuration (it has no models, pool, benchmarks)" in done.stdout

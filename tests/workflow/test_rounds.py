@@ -21,7 +21,7 @@ def configured(config: dict[str, Any], entry: dict[str, Any], **changes: Any) ->
 
 def test_rounds_that_are_not_evaluated_are_run_too(micro_config: dict[str, Any]) -> None:
     config = configured(micro_config, ROUNDS | {"rounds": [3]})
-    assert [key.k for key in grid.policies(config) if key.in_rounds] == [3]
+    assert [key.k for key in grid.policies(config) if key.arm.in_rounds] == [3]
     assert grid.variants(config) == ["rounds"]
     assert grid.variants(configured(micro_config, ROUNDS | {"rounds": [1]})) == []
 
@@ -87,8 +87,8 @@ def test_stages_have_grpos_settings_and_their_own(micro_config: dict[str, Any]) 
     warmup, grpo = (
         job.params["settings"]["warmup"] for job in (last, makers["results/micro/seed0/grpo/g2/k4/policy.json"])
     )
-    own = {"epsilon": 0.5, "epsilon_high": 1.0, "negative_veto": 2.0}
-    assert warmup == grpo | own | {"gradient_accumulation_steps": 15}
+    keys = {"epsilon": 0.5, "epsilon_high": 1.0, "negative_veto": 2.0}
+    assert warmup == grpo | keys | {"gradient_accumulation_steps": 15}
     folder = "results/micro/seed0/staged/4"
     assert last.inputs["harvest"] == [f"{folder}/harvest/g2/k3/rollouts.parquet"]
     assert last.inputs["checkpoint"] == [f"{folder}/g2/k3/checkpoint"]

@@ -59,11 +59,3 @@ def test_shards_merge_to_the_file_that_one_job_writes(sharded: Project) -> None:
 
 def test_another_number_of_shards_runs_nothing_again(sharded: Project) -> None:
     assert sharded.planned() == {}
-
-
-def test_more_shards_than_problems_say_what_to_change(sharded: Project, micro_config: dict[str, Any]) -> None:
-    sharded.configure(micro_config | {"engine": {"shards": {"evaluation": 50}}})
-    for file in (EVALUATION, EVALUATION.replace(".parquet", ".cost.json")):
-        (sharded.root / file).unlink()
-    done = sharded.snakemake("--cores", "1", EVALUATION)
-    assert "40 problems cannot be split into 50 shards: lower it in engine.shards" in done.stdout

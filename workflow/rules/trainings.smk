@@ -107,7 +107,7 @@ rule train_dpo:
         warmup=planned("train_dpo", "warmup"),
         matched=planned("train_dpo", "matched"),
         start=planned("train_dpo", "start"),
-        costs=planned("train_dpo", "costs"),
+        costs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
         base="results/{model}/base/policy.json",
         choice=planned("train_dpo", "choice"),
     output:
@@ -150,7 +150,7 @@ for regime in (one for one in of_phase("offline") if one in ENTRIES):
             problems=planned(name, "problems"),
             pairs=planned(name, "pairs"),
             start=planned(name, "start"),
-            costs=planned(name, "costs"),
+            costs="results/{model}/seed{seed}/{variant}harvest/g{g}/k{k}/cost.json",
             base="results/{model}/base/policy.json",
             choice=planned(name, "choice"),
         output:

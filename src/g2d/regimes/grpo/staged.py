@@ -16,7 +16,7 @@ from g2d.memory.workload import Training
 from g2d.problems import Problem
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.regime import Entry, Phase, Regime
+from g2d.regimes.regime import Entry, Phase, Regime, Series
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.online import read_prompts
 from g2d.regimes.run.prompts import prompt_order
@@ -109,6 +109,11 @@ class StagedGrpo(Entry):
         checked: Warmup = changed(where, common, own)
         settings = Stage.model_validate(checked.model_dump())
         return settings.model_copy(update={"horizon": common.steps_to(last)})
+
+    def series(self, name: str, common: Warmup) -> Iterator[Series]:
+        """Yield a series for each number of stages; K counts the stages."""
+        for n in self.stages:
+            yield f"{name}/{n}", self.warmup_of(common, n), ((common.group_sizes[0], n),), {*self.warmup, *OWN}
 
     def mistakes(self, common: Warmup, n_problems: int) -> Iterator[str]:
         """Yield numbers of stages that do not divide a model's updates or training set: key and fix."""
