@@ -3,8 +3,8 @@
     python benchmarks/auto_stop.py
 
 There are twenty probes of 8 rollouts per prompt. The log-odds of solving a prompt are normal over prompts with standard
-deviation 1.5. Their mean stays 0 in "flat", where nothing declines, and rises from -2 to 2 in "peak", where H and mu
-are highest between probes 10 and 11. Successive probes draw independently, the worst case: the engine gives a prompt
+deviation 1.5. Their mean stays 0 in "flat" (no decline) and rises from -2 to 2 in "peak" (H and mu are highest between
+probes 10 and 11). Successive probes draw independently, the worst case: the engine gives a prompt
 the same random numbers every time, so a policy that has hardly moved gets nearly the same samples.
 """
 
@@ -30,7 +30,7 @@ def probe(step: int, p: np.ndarray, random: np.random.Generator) -> Probe:
 
 
 def run(prompts: int, patience: int, means: np.ndarray, random: np.random.Generator) -> tuple[int, int]:
-    """The probe at which the warm-up stops, and the one it chooses."""
+    """Return the probe at which the warm-up stops, and the probe it chooses."""
     difficulty, history = random.normal(0, 1.5, prompts), []
     for i, mean in enumerate(means):
         history.append(probe(i + 1, expit(mean + difficulty), random))
@@ -40,7 +40,6 @@ def run(prompts: int, patience: int, means: np.ndarray, random: np.random.Genera
 
 
 def main() -> None:
-    """Print a table of docs/simulations.md."""
     random = np.random.default_rng(0)
     print("| prompts | patience | flat: stops at | peak: stops at | peak: chooses |\n|---:|---:|---:|---:|---:|")
     for prompts in (50, 200, 1500):

@@ -4,7 +4,7 @@
     python benchmarks/demo.py --before CHECKOUT        # this checkout and another one, in turns
 
 Every run is the whole grid of `make demo` in a copy of the checkout, two jobs at a time. CPU seconds include all
-processes below it, also those that outlive the job that started them.
+its descendants, even if they outlive the job that started them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 
 
 def run(checkout: Path, folder: Path, change: dict[str, object], config: str) -> tuple[float, float]:
-    """Seconds on the wall and CPU seconds of the grid, made in a folder."""
+    """Make the grid in a folder; return wall and CPU seconds."""
     for part in PARTS:
         copy = shutil.copytree if (checkout / part).is_dir() else shutil.copy2
         copy(checkout / part, folder / part)
@@ -60,7 +60,7 @@ def _cpu() -> float:
 
 
 def by_stage(folder: Path) -> dict[str, tuple[int, float]]:
-    """Jobs and CPU seconds of their stages, as their attempts recorded them; without their start."""
+    """Jobs and CPU seconds by stage, from the records of attempts; without start-up."""
     cpu_seconds: dict[str, list[float]] = defaultdict(list)
     for attempt in read_attempts(folder / "results/attempts"):
         cpu_seconds[attempt.cost.stage].append(attempt.cost.cpu_s)

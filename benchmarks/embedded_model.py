@@ -27,7 +27,7 @@ PROBLEMS = {"family": "arithmetic", "split": "development", "n": 500, "seed": 0}
 
 
 def train(seed: int, folder: Path) -> None:
-    """One candidate, unless it is there."""
+    """Train a candidate unless it exists."""
     from g2d.jobs.files import atomic_folder
     from g2d.policies.scratch import train_scratch
     from g2d.policies.settings import ScratchModel
@@ -38,7 +38,7 @@ def train(seed: int, folder: Path) -> None:
 
 
 def accuracy(folder: Path, verifier: Any) -> float:
-    """Share of the development problems that a candidate answers right, greedily."""
+    """Greedy accuracy of a candidate on the development problems."""
     from g2d.policies import Policy
     from g2d.problems.prompts import Prompt
     from g2d.problems.synthetic import generate

@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def build(project: Project, cores: int, targets: list[str]) -> float:
-    """Seconds of a Snakemake call."""
+    """Call Snakemake; return its seconds."""
     began = time.perf_counter()
     done = project.snakemake("--cores", str(cores), "--quiet", "all", "--", *targets, anew=True)
     if done.returncode:

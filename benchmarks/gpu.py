@@ -35,7 +35,6 @@ PARTS = {  # cheap and decisive ones first; with the seconds that are enough whe
     "training-0.5b": ("GRPO and DPO at the paper's settings, 0.5B: seconds, peak beside `g2d plan`", 300),
     "full-passes": ("seconds of a step in passes of 4 rows and of as many as fit, 0.5B", 420),
     "vllm-0.5b": ("one start of vLLM: tokens per second, GRPO with it, its probabilities beside the trainer's", 600),
-    "generate-batch": ("tokens per second of transformers' own continuous batching, 0.5B", 300),
     "harvest-0.5b": ("tokens per second beside the bandwidth's limit, 0.5B", 420),
     "resume": ("a GRPO run that was stopped, beside two that were not", 240),
     "training-7b": ("GRPO and DPO at the paper's settings, 7B", 420),

@@ -1,4 +1,4 @@
-"""Models for `benchmarks/gpu_parts.py`: one that answers, small, and random weights of real shapes, never on disk."""
+"""Models for `benchmarks/gpu_parts.py`: a small trained one, and random weights of real shapes."""
 
 from __future__ import annotations
 
@@ -61,8 +61,6 @@ def small_policy(setting: Any) -> Any:
 @contextmanager
 def random_weights(shape: str, setting: Any) -> Iterator[tuple[Any, Any, dict[str, int]]]:
     """Make trainers load random weights; yield the policy, its configuration and its numbers of parameters."""
-    import torch
-
     from g2d.memory.model_shape import model_shape
     from g2d.policies import Policy
     from g2d.policies.scratch import build_tokenizer
@@ -73,9 +71,8 @@ def random_weights(shape: str, setting: Any) -> Iterator[tuple[Any, Any, dict[st
     config = configuration(shape)
     config.save_pretrained(folder)
     build_tokenizer().save_pretrained(folder)
-    dtype = torch.bfloat16 if setting.device == "cuda" else torch.float32
     sizes = model_shape(config, Lora())
-    with mock.patch.object(training, "load_base", lambda base: blank_model(shape, setting.device, dtype)):
+    with mock.patch.object(training, "load_base", lambda base: blank_model(shape, setting.device, setting.dtype)):
         base = Policy(f"{shape}/base", shape, "base", base=str(folder))
         yield base, config, {"base": sizes.parameters, "adapter": sizes.adapter}
 
@@ -175,7 +172,7 @@ def steps_of(regime: str, base: Any, setting: Any, *, rows: Any = "auto", engine
 
 
 def started(engine: Any, job: Any, problems: Any, at_once: int) -> Any:
-    """A running engine, in place of one beside the trainer."""
+    """Return a running engine instead of starting one beside the trainer."""
     from g2d.problems.prompts import conversation
 
     requests = [engine.request(problem.problem_id, conversation(problem, job.prompt)) for problem in problems]
@@ -184,7 +181,7 @@ def started(engine: Any, job: Any, problems: Any, at_once: int) -> Any:
 
 
 def pairs_of(problems: Any, base: Any, budget: int) -> Any:
-    """A pair of every problem, both sides about `budget` tokens."""
+    """Return a pair for each problem, both sides of about `budget` tokens."""
     from g2d.problems.prompts import Prompt, conversation
     from g2d.rollouts.tokens import pairs_with_token_ids
 
@@ -193,7 +190,6 @@ def pairs_of(problems: Any, base: Any, budget: int) -> Any:
 
 
 def synchronise(setting: Any) -> None:
-    """Wait for the card."""
     import torch
 
     if setting.device == "cuda":
@@ -225,41 +221,8 @@ def drawn_by_transformers(
         synchronise(setting)
         return time.perf_counter() - begun
 
-    draw(length if cuda_graph else 4)  # kernels are loaded when they are first called, and steps are captured then
+    draw(length if cuda_graph else 4)  # the first call loads kernels and captures steps
     return rows * length, draw(length)
-
-
-def drawn_by_generate_batch(model: Any, rows: int, length: int, setting: Any) -> tuple[int, float]:
-    """The same of transformers' own continuous batching, with its defaults."""
-    from transformers import GenerationConfig
-    from transformers.generation.configuration_utils import ContinuousBatchingConfig
-
-    # Its default is a share of all memory, on a CPU too.
-    options = (
-        {"continuous_batching_config": ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=64)}
-        if setting.device == "cpu"
-        else {}
-    )
-    prompts = [[5 + i // 8] * 100 for i in range(rows)]
-
-    def draw(tokens: int) -> tuple[int, float]:
-        sampling = GenerationConfig(
-            max_new_tokens=tokens,
-            min_new_tokens=tokens,
-            do_sample=True,
-            temperature=1.3,
-            top_k=0,
-            top_p=1.0,
-            eos_token_id=-1,
-            pad_token_id=0,
-        )
-        begun = time.perf_counter()
-        drawn = model.generate_batch(inputs=prompts, generation_config=sampling, **options)
-        synchronise(setting)
-        return sum(len(row.generated_tokens) for row in drawn.values()), time.perf_counter() - begun
-
-    draw(4)
-    return draw(length)
 
 
 def on_disk(shape: str, setting: Any) -> Any:
@@ -277,7 +240,7 @@ def on_disk(shape: str, setting: Any) -> Any:
 
 
 def drawn_by_vllm(llm: Any, rows: int, length: int) -> tuple[int, float]:
-    """The same of a vLLM engine that runs."""
+    """Tokens and seconds of a running vLLM engine."""
     from vllm import SamplingParams
 
     each = min(8, rows)
@@ -310,10 +273,8 @@ def blank_vllm(config: Any, out: Path) -> Any:
     )
 
 
-def warmed_up(
-    policy: Any, work: Path, k: int, dropout: float = 0.05, engine: Any = None, resume_from: Path | None = None
-) -> list[dict[str, Any]]:
-    """GRPO of the small model to step k; its log."""
+def warmed_up(policy: Any, work: Path, k: int, resume_from: Path | None = None) -> None:
+    """Train the small model by GRPO to step k."""
     from g2d.policies.settings import Lora
     from g2d.problems.prompts import Prompt
     from g2d.problems.synthetic import generate
@@ -324,11 +285,10 @@ def warmed_up(
     warmup = Warmup(steps=[0, 2, 4], horizon=6, learning_rate=1e-3, max_completion_length=16)
     values = {"prompt": Prompt(), "group_size": 2, "k": k, "seed": 0, "work": work, "resume_from": resume_from}
     problems = generate("arithmetic", "train", 40, seed=0)
-    return train_grpo(TrainingJob(policy, problems, warmup, lora=Lora(dropout=dropout), engine=engine, **values)).log
+    train_grpo(TrainingJob(policy, problems, warmup, lora=Lora(), **values))
 
 
 def adapter_of(work: Path) -> dict[str, Any]:
-    """Its weights."""
     from safetensors.torch import load_file
 
     return load_file(work / "adapter/adapter_model.safetensors")
@@ -342,15 +302,14 @@ def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
 
 
 def dropout_noise(setting: Any) -> dict[str, Any]:
-    """Two draws of dropout, one completion: the log of their ratio, of a whole completion, over completions."""
+    """Median difference of a completion's log-probability between two draws of LoRA dropout."""
     import torch
     from peft import get_peft_model
 
     from g2d.policies.settings import Lora, lora_config
 
     shape, length = tiny_or(setting, "tiny", "qwen2.5-0.5b"), tiny_or(setting, 16, 384)
-    dtype = torch.bfloat16 if setting.device == "cuda" else torch.float32
-    model = get_peft_model(blank_model(shape, setting.device, dtype), lora_config(Lora())).train()
+    model = get_peft_model(blank_model(shape, setting.device, setting.dtype), lora_config(Lora())).train()
     for name, weight in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=1e-3)

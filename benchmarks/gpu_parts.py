@@ -1,4 +1,7 @@
-"""Parts of `benchmarks/gpu.py`, one process each. A part returns its results, or raises `Skipped` with the reason."""
+"""Parts of `benchmarks/gpu.py`, which describes them, one process each.
+
+A part returns its results, or raises `Skipped` with the reason.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,21 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from gpu_models import blank_model, random_weights, small_policy, steps_of, tiny_or
+from gpu_models import (
+    adapter_of,
+    blank_model,
+    blank_vllm,
+    distance,
+    drawn_by_transformers,
+    drawn_by_vllm,
+    dropout_noise,
+    on_disk,
+    random_weights,
+    small_policy,
+    steps_of,
+    tiny_or,
+    warmed_up,
+)
 from packaging.requirements import Requirement
 
 HERE = Path(__file__).resolve().parent
@@ -34,15 +51,19 @@ class Skipped(Exception):  # noqa: N818 -- no error
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and how large."""
-
-    out: Path
+    out: Path  # folder of all output
     device: str
     tiny: bool
 
+    @property
+    def dtype(self) -> Any:
+        """Precision of a training's weights on the device."""
+        import torch
+
+        return torch.bfloat16 if self.device == "cuda" else torch.float32
+
 
 def environment(setting: Setting) -> Found:
-    """Versions, the card, and how fast it moves memory."""
     import torch
 
     results: Found = {"python": sys.version.split()[0]}
@@ -56,7 +77,6 @@ def environment(setting: Setting) -> Found:
 
 
 def with_vllm(setting: Setting) -> bool:
-    """Whether there are a card and vLLM."""
     return setting.device == "cuda" and find_spec("vllm") is not None
 
 
@@ -69,14 +89,13 @@ def lacking_for_vllm() -> list[str]:
 
 
 def missing_import(error: BaseException | None) -> ImportError | None:
-    """The import that failed first, where an error is one or comes from one."""
+    """Return the first ImportError among an error and its causes."""
     while error is not None and not isinstance(error, ImportError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def distribution(name: str) -> metadata.Distribution | None:
-    """Return the installed distribution of a name."""
     try:
         return metadata.distribution(name)
     except metadata.PackageNotFoundError:
@@ -114,7 +133,6 @@ def fastest(device: str, call: Callable[[], Any]) -> float:
 
 
 def greedy(setting: Setting) -> Found:
-    """Greedy answers of one small model, in float32 on the CPU and as they are drawn here."""
     import torch
 
     policy = small_policy(setting)
@@ -124,20 +142,16 @@ def greedy(setting: Setting) -> Found:
 
 
 def graph(setting: Setting) -> Found:
-    """Steps that are replayed as CUDA graphs: greedy answers beside those without, and tokens per second."""
     import torch
-    from gpu_models import drawn_by_transformers
 
     policy, captured = small_policy(setting), setting.device == "cuda"
     plain, replayed = (answers(policy, setting.device, torch.float32, setting, cuda_graph=on) for on in (False, True))
-    same = sum(map(str.__eq__, plain, replayed))
     rows, length = tiny_or(setting, 4, 64), tiny_or(setting, 8, 512)
-    dtype = torch.bfloat16 if captured else torch.float32
-    model = blank_model(tiny_or(setting, "tiny", "qwen2.5-0.5b"), setting.device, dtype).eval()
+    model = blank_model(tiny_or(setting, "tiny", "qwen2.5-0.5b"), setting.device, setting.dtype).eval()
     tokens, seconds = drawn_by_transformers(model, rows, length, setting, cuda_graph=captured)
     return {
         "captured": captured,
-        "same answers": same,
+        "same answers": sum(map(str.__eq__, plain, replayed)),
         "of": len(plain),
         "rows": rows,
         "tokens/s": tokens / seconds,
@@ -200,14 +214,13 @@ def adapters(setting: Setting) -> Found:
             if way in ("applied", "once"):
                 results[f"{way} ms"] = fastest(setting.device, partial(scores, model))
         for way in half:
-            # 1 where the whole effect is there; the rounding of bfloat16 is not along it.
+            # 1 if the whole effect is left; bfloat16's rounding errors are not in its direction.
             along = torch.dot(changes[way], changes["exact"]) / changes["exact"].square().sum()
             results[f"{way} at {std:g}"] = float(along)
     return results
 
 
 def training(setting: Setting, shape: str) -> Found:
-    """Seconds of a step and peak memory of GRPO and DPO at the paper's settings, beside `g2d plan`."""
     import torch
     from memory import head_on_cpu
 
@@ -242,7 +255,7 @@ def training(setting: Setting, shape: str) -> Found:
 
 
 def full_passes(setting: Setting) -> Found:
-    """Seconds of a step without its drawing, 0.5B: in passes of 4 rows, and of as many as fit."""
+    """Measure steps without the time of drawing completions."""
     results: Found = {}
     shape = tiny_or(setting, "tiny", "qwen2.5-0.5b")
     for regime in ("dpo", "grpo"):
@@ -252,17 +265,6 @@ def full_passes(setting: Setting) -> Found:
             results[f"{regime} {rows}: rows of a pass"] = steps.rows
             results[f"{regime} {rows}: s/step"] = steps.seconds - steps.drawing
     return results
-
-
-def generate_batch(setting: Setting) -> Found:
-    """Tokens per second of transformers' `generate_batch`, with the shapes of `harvest-0.5b`."""
-    import torch
-    from gpu_models import drawn_by_generate_batch
-
-    shape, rows, length = tiny_or(setting, "tiny", "qwen2.5-0.5b"), tiny_or(setting, 4, 64), tiny_or(setting, 8, 512)
-    model = blank_model(shape, setting.device, torch.bfloat16 if setting.device == "cuda" else torch.float32).eval()
-    tokens, seconds = drawn_by_generate_batch(model, rows, length, setting)
-    return {"rows": rows, "tokens": tokens, "tokens/s": tokens / seconds}
 
 
 JOB = """
@@ -291,18 +293,14 @@ if __name__ == "__main__":
 
 
 def start(setting: Setting) -> Found:
-    """Measure a job from start to first tensor, alternately with its own imports and forked from a process that has
-    them.
-
-    The first fork waits for the imports.
-    """
+    """Measure a job from its start to its first tensor. The first fork waits for the shared imports."""
     from g2d.jobs.orphans import RUN, name_of
 
     folder = Path(mkdtemp(prefix="start-", dir=setting.out))
     environment = os.environ | {RUN: name_of(os.getpid())}  # the shared process ends with this one
 
     def job(name: str, share: bool) -> tuple[float, float]:
-        """Seconds on the wall; CPU seconds of the job and of who waits for it."""
+        """Return seconds on the wall, and CPU seconds of the job and of the process that waits for it."""
         script = folder / f"{name}.py"
         script.write_text(JOB.format(name=name, share=share, device=setting.device))
         begun, before = time.perf_counter(), os.times()
@@ -329,10 +327,6 @@ def start(setting: Setting) -> Found:
 
 
 def vllm(setting: Setting) -> Found:
-    """One start of vLLM beside a trainer, 0.5B: its tokens per second, a GRPO step with it, and how far its
-    probabilities are from the trainer's."""
-    from gpu_models import drawn_by_vllm, on_disk
-
     if find_spec("vllm") is None:
         raise Skipped("vLLM is not installed")
     from g2d.policies.settings import Lora
@@ -358,16 +352,15 @@ def vllm(setting: Setting) -> Found:
 
 
 def harvest(setting: Setting, shape: str) -> Found:
-    """Tokens per second, beside what reading weights and cache from memory allows; with 7B vLLM's too."""
+    """The limit is the time of reading weights and cache from memory. Also measures vLLM, with 7B."""
     import torch
-    from gpu_models import blank_vllm, drawn_by_transformers, drawn_by_vllm
 
     from g2d.memory.model_shape import model_shape
     from g2d.policies.settings import Lora
 
     shape = tiny_or(setting, "tiny", shape)
     rows, length = tiny_or(setting, 4, 64), tiny_or(setting, 8, 512)
-    model = blank_model(shape, setting.device, torch.bfloat16 if setting.device == "cuda" else torch.float32).eval()
+    model = blank_model(shape, setting.device, setting.dtype).eval()
     sizes = model_shape(model.config, Lora())
     tokens, seconds = drawn_by_transformers(model, rows, length, setting)
     results: Found = {"rows": rows, "transformers tokens/s": tokens / seconds}
@@ -386,7 +379,7 @@ def harvest(setting: Setting, shape: str) -> Found:
 
 
 def micro_grid(setting: Setting) -> Found:
-    """The micro grid of the tests, from a copy of this checkout: M0, a warm-up, harvests, DPO, evaluations, tables."""
+    """Run the micro grid of the tests in a copy of this checkout, up to the table of costs."""
     import pandas as pd
     import yaml
 
@@ -400,21 +393,19 @@ def micro_grid(setting: Setting) -> Found:
     (root / "config").mkdir()
     (root / "config/config.yaml").write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "snakemake", "--cores", str(min(8, os.cpu_count() or 1))]
-    command += ["results/tables/cost.csv"]  # figures and page need no card; behind --resources it would be one
+    command += ["results/tables/cost.csv"]  # figures and page need no card; after --resources it would be a resource
     command += ["--resources", "gpu=1"] if setting.device == "cuda" else []
     begun = time.monotonic()
     subprocess.run(command, cwd=root, check=True)
     seconds = time.monotonic() - begun
-    bill = pd.read_csv(root / "results/tables/cost.csv")
-    ran_on = ", ".join(sorted(set(bill["device"].dropna())))
-    most = int(bill["devices"].max())  # a job that is billed for two took what was not its own
-    return {"seconds": seconds, "bills": len(bill), "ran on": ran_on, "most cards of a job": most}
+    costs = pd.read_csv(root / "results/tables/cost.csv")
+    ran_on = ", ".join(sorted(set(costs["device"].dropna())))
+    most = int(costs["devices"].max())  # more than one if a job has taken another job's card
+    return {"seconds": seconds, "costs": len(costs), "ran on": ran_on, "most cards of a job": most}
 
 
 def resume(setting: Setting) -> Found:
     """Train GRPO to step 4, twice without a stop and once stopped at step 2, and compare the adapters."""
-    from gpu_models import adapter_of, distance, warmed_up
-
     policy, folder = small_policy(setting), setting.out / "resume"
     shutil.rmtree(folder, ignore_errors=True)
     warmed_up(policy, folder / "one", 4)
@@ -426,9 +417,8 @@ def resume(setting: Setting) -> Found:
 
 
 def engine_after(setting: Setting) -> Found:
-    """A trainer, then an engine, then another, in one process: each finds the memory of the one before."""
+    """Run a trainer and two engines in one process; each needs the memory of the one before."""
     import torch
-    from gpu_models import warmed_up
 
     from g2d.rollouts.free_memory import require_free
 
@@ -450,15 +440,7 @@ def engine_after(setting: Setting) -> Found:
     return results | {"vllm": bool(find_spec("vllm"))}
 
 
-def dropout(setting: Setting) -> Found:
-    """How far the log-probability of a completion moves with another draw of LoRA dropout."""
-    from gpu_models import dropout_noise
-
-    return dropout_noise(setting)
-
-
 def two_gpus(setting: Setting) -> Found:
-    """Two processes that take one card each."""
     cards = _cards(setting)
     code = "from g2d.jobs.gpus import take; import os; take(1); print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)"
     jobs = [
@@ -473,7 +455,7 @@ def two_gpus(setting: Setting) -> Found:
 
 
 def tensor_parallel(setting: Setting) -> Found:
-    """vLLM over two cards, in a process that has asked for CUDA as a job does."""
+    """Draw by vLLM over two cards, in a process that checks for CUDA as a job does."""
     _cards(setting)
     if not with_vllm(setting):
         raise Skipped("vLLM is not installed")
@@ -506,14 +488,13 @@ PARTS: dict[str, Callable[[Setting], Found]] = {
     "training-7b": lambda setting: training(setting, "qwen2.5-7b"),
     "full-passes": full_passes,
     "start": start,
-    "generate-batch": generate_batch,
     "vllm-0.5b": vllm,
     "harvest-0.5b": lambda setting: harvest(setting, "qwen2.5-0.5b"),
     "harvest-7b": lambda setting: harvest(setting, "qwen2.5-7b"),
     "micro-grid": micro_grid,
     "resume": resume,
     "engine-after": engine_after,
-    "dropout": dropout,
+    "dropout": dropout_noise,
     "two-gpus": two_gpus,
     "tensor-parallel": tensor_parallel,
 }
@@ -521,7 +502,7 @@ PARTS: dict[str, Callable[[Setting], Found]] = {
 
 @contextmanager
 def answering(path: Path) -> Iterator[Found]:
-    """Write what a part found, or why it could not run; an error is left to the log."""
+    """Write the results of a part, or why it was skipped; an error goes to the log."""
     answer: Found = {}
     try:
         yield answer

@@ -12,12 +12,11 @@ prompts at the harvest's settings.
 - vllm: `VllmEngine` on M0, then with an adapter, merged or applied. The adapter is untrained and changes no output, so
   all three generate the same tokens.
 
-The rates exclude imports, loading and start-up; those of vLLM are listed below the table. The best round of each
-counts. The share outside the model is the rest of one more round without the model's forward pass and logits.
-Verification is left out: benchmarks/verify.py measures it. benchmarks/growth.py has more sizes.
+The rates exclude imports, loading, start-up (listed below the table) and verification (benchmarks/verify.py). The best
+round counts. The share outside the model is the time of one more round without the model's forward pass and logits.
 
-On a shared machine use `--cpu-time`, which counts the CPU seconds of this process instead of those on the wall, and
-set OMP_NUM_THREADS=1, because waiting threads count.
+On a shared machine use `--cpu-time`, to count CPU seconds of this process, and OMP_NUM_THREADS=1, because waiting
+threads count.
 """
 
 from __future__ import annotations
@@ -52,8 +51,6 @@ Clock = Callable[[], float]  # seconds
 
 
 class Way(NamedTuple):
-    """A way to draw rollouts."""
-
     draw: Callable[[list[Problem]], int]  # returns the number of tokens generated
     model: Callable[[], Any]  # creates the model, after its first tokens
 

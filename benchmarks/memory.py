@@ -28,7 +28,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 SHAPES: dict[str, dict[str, Any]] = {
     "tiny": {"vocab_size": 500, "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2}
     | {"num_attention_heads": 2, "num_key_value_heads": 2},
-    # The sizes of Qwen2.5-0.5B, as a Llama: transformers replaces the tokenizer of whatever calls itself qwen2.
+    # The sizes of Qwen2.5-0.5B, as a Llama: transformers replaces the tokenizer of a qwen2.
     "qwen2.5-0.5b": {"vocab_size": 151936, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24}
     | {"num_attention_heads": 14, "num_key_value_heads": 2, "max_position_embeddings": 32768},
 }
@@ -72,7 +72,7 @@ def case(shape: str, regime: str, precision: str) -> dict[str, Any]:
     half = precision == "gpu"
     with tempfile.TemporaryDirectory() as folder:
         base = random_model(Path(folder, "model"), shape, torch.bfloat16 if half else torch.float32)
-        with as_on_a_gpu(half), measured_pass(second=2) as measured:
+        with as_on_a_gpu(half), measured_pass() as measured:
             train(regime, base, Path(folder, "work"))
     rows, tokens, scored = measured["size"]
     return {
@@ -168,19 +168,19 @@ def as_on_a_gpu(wanted: bool) -> Iterator[None]:
 
 
 @contextmanager
-def measured_pass(second: int) -> Iterator[dict[str, Any]]:
-    """Profile one micro-batch of the trainer that runs inside: its size, and the peak of its allocations in bytes."""
+def measured_pass() -> Iterator[dict[str, Any]]:
+    """Profile the second micro-batch of a trainer in the block: its size, and the peak of its allocations in bytes."""
     import torch
     from transformers import Trainer
+    from trl import DPOTrainer, GRPOTrainer
 
     measurement: dict[str, Any] = {}
-    calls = 0
-    whole_step, loss = Trainer.training_step, Trainer.compute_loss
+    calls, whole_step = 0, Trainer.training_step
 
     def step(self: Any, *given: Any, **named: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls != second:
+        if calls != 2:
             return whole_step(self, *given, **named)
         gc.collect()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
@@ -188,27 +188,23 @@ def measured_pass(second: int) -> Iterator[dict[str, Any]]:
         measurement["peak"] = peak_of(profile)
         return out
 
-    def sized(self: Any, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
-        if calls == second:
-            if "prompt_ids" in inputs:
-                rows, scored = inputs["completion_ids"].shape
-                measurement["size"] = rows, inputs["prompt_ids"].shape[1] + scored, scored
-            else:
-                rows, tokens = inputs["input_ids"].shape
-                measurement["size"] = rows, tokens, tokens
-        return loss_of(self)(self, model, inputs, *given, **named)
+    def sized(original: Any) -> Any:
+        def loss(self: Any, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+            if calls == 2:
+                if "prompt_ids" in inputs:
+                    rows, scored = inputs["completion_ids"].shape
+                    measurement["size"] = rows, inputs["prompt_ids"].shape[1] + scored, scored
+                else:
+                    rows, tokens = inputs["input_ids"].shape
+                    measurement["size"] = rows, tokens, tokens
+            return original(self, model, inputs, *given, **named)
 
-    from trl import DPOTrainer, GRPOTrainer
-
-    losses = {DPOTrainer: DPOTrainer.compute_loss, GRPOTrainer: GRPOTrainer.compute_loss}
-
-    def loss_of(trainer: Any) -> Any:
-        return next((function for kind, function in losses.items() if isinstance(trainer, kind)), loss)
+        return loss
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(Trainer, "training_step", step))
-        for kind in losses:
-            stack.enter_context(mock.patch.object(kind, "compute_loss", sized))
+        for kind in (DPOTrainer, GRPOTrainer):
+            stack.enter_context(mock.patch.object(kind, "compute_loss", sized(kind.compute_loss)))
         yield measurement
 
 

@@ -28,7 +28,7 @@ IMPORTS = {
 
 
 def imports(rounds: int) -> None:
-    """Best of several rounds, the imports taking turns."""
+    """Print the best of several rounds for each import; rounds alternate between imports."""
     seconds: dict[str, list[float]] = {name: [] for name in IMPORTS}
     for _ in range(rounds):
         for name, code in IMPORTS.items():

@@ -16,8 +16,6 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -69,12 +67,11 @@ def _run(arguments: argparse.Namespace, tree: Path, code: str, kind: str, size: 
     command += ["--steps", arguments.steps, "--case", code, kind, size]
     environment = os.environ | {"PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     printed = subprocess.run(map(str, command), env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
-    measured: dict[str, float] = json.loads(printed.splitlines()[-1])
-    return measured
+    return json.loads(printed.splitlines()[-1])
 
 
 class Clock:
-    """CPU seconds of steps, and of what is drawn in them."""
+    """CPU seconds of steps, and of drawing completions in them."""
 
     def __init__(self) -> None:
         self.steps: list[float] = []
@@ -88,26 +85,21 @@ class Clock:
         self.drawing.append(self._drawn)
         self._began, self._drawn = now, 0.0
 
-    @contextmanager
-    def draws(self) -> Any:
-        began = time.process_time()
-        yield
-        self._drawn += time.process_time() - began
-
     def watch(self, owner: Any, name: str) -> None:
         """Count a method as drawing."""
-        method: Callable[..., Any] = getattr(owner, name)
+        method = getattr(owner, name)
 
         def timed(*arguments: Any, **keywords: Any) -> Any:
-            with self.draws():
-                return method(*arguments, **keywords)
+            began = time.process_time()
+            result = method(*arguments, **keywords)
+            self._drawn += time.process_time() - began
+            return result
 
         setattr(owner, name, timed)
 
     def watch_steps(self, trainer: Any) -> None:
-        """End a step with each of a class of trainers."""
-        train = trainer.train
-        clock = self
+        """Count the steps of a class of trainers."""
+        train, clock = trainer.train, self
 
         def watched(self: Any, *arguments: Any, **keywords: Any) -> Any:
             from transformers import TrainerCallback
@@ -158,7 +150,6 @@ def _asked() -> Any:
 
 
 def our_grpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
-    """Steps of our GRPO."""
     from g2d.regimes.grpo.generation import EngineGeneration
     from g2d.regimes.grpo.keys import Warmup
     from g2d.regimes.grpo.train import train_grpo
@@ -203,7 +194,6 @@ def trl_grpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
 
 
 def our_dpo(model: Path, size: int, steps: int, code: str) -> dict[str, float]:
-    """Steps of our DPO."""
     from g2d.regimes.offline.dpo import Dpo, train_dpo
     from g2d.regimes.offline.pair_trainer import PairTrainer
 

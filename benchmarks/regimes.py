@@ -65,6 +65,21 @@ def timed(owner: Any, name: str, phase: str) -> Iterator[None]:
         setattr(owner, name, method)
 
 
+def trained(
+    train: Callable[[TrainingJob], Any],
+    base: Policy,
+    problems: list[Problem],
+    settings: Any,
+    updates: int,
+    engine: str,
+    **own: Any,
+) -> None:
+    engine_settings = EngineSettings(name=engine)
+    with tempfile.TemporaryDirectory() as work:
+        keywords = {"lora": LORA, "k": updates, "seed": 0, "work": Path(work), "engine": engine_settings, **own}
+        train(TrainingJob(base, problems, settings, **keywords))
+
+
 def semi_online(base: Policy, problems: list[Problem], updates: int, engine: str, **keys: Any) -> None:
     values = {
         "regime": "semi_online_dpo",
@@ -76,19 +91,8 @@ def semi_online(base: Policy, problems: list[Problem], updates: int, engine: str
         "learning_rate": 1e-3,
         "keep_rollouts": "none",
     }
-    with tempfile.TemporaryDirectory() as work:
-        train_semi_online_dpo(
-            TrainingJob(
-                base,
-                problems,
-                SemiOnlineDpo.model_validate(values | keys),
-                lora=LORA,
-                k=updates,
-                seed=0,
-                work=Path(work),
-                engine=EngineSettings(name=engine),
-            )
-        )
+    settings = SemiOnlineDpo.model_validate(values | keys)
+    trained(train_semi_online_dpo, base, problems, settings, updates, engine)
 
 
 def grpo(base: Policy, problems: list[Problem], updates: int, engine: str, **keys: Any) -> None:
@@ -103,20 +107,7 @@ def grpo(base: Policy, problems: list[Problem], updates: int, engine: str, **key
         keep_rollouts="none",
         **keys,
     )
-    with tempfile.TemporaryDirectory() as work:
-        train_grpo(
-            TrainingJob(
-                base,
-                problems,
-                warmup,
-                lora=LORA,
-                group_size=8,
-                k=updates,
-                seed=0,
-                work=Path(work),
-                engine=EngineSettings(name=engine),
-            )
-        )
+    trained(train_grpo, base, problems, warmup, updates, engine, group_size=8)
 
 
 def trl_online_dpo(base: Policy, problems: list[Problem], updates: int, engine: str) -> None:
@@ -189,7 +180,7 @@ def main() -> None:
             spent.clear()
             with (
                 timed(TransformersEngine, "generate", "generation"),
-                timed(VllmEngine, "complete", "generation"),
+                timed(VllmEngine, "_complete", "generation"),
                 timed(EngineGeneration, "sync_weights", "hand-over"),
                 timed(semi_online_dpo, "save_trained", "hand-over"),
                 timed(OnPolicyRollouts, "_take", "hand-over"),

@@ -2,8 +2,8 @@
 
     python benchmarks/status.py [--jobs 10000] [--rounds 5]
 
-The folder is made by the package's writers, with empty results. Timed are the whole command with the start of Python
-and its imports, and the second look of `--watch`, which reads only new files.
+The folder is made by the package's writers, with empty results. It times the whole command, including the start of
+Python and imports, and the second look of `--watch`, for new files only.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ def make(results: Path, jobs: list[Job]) -> None:
 
 
 def main() -> None:
-    """Print a table of seconds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
@@ -102,7 +101,7 @@ def main() -> None:
 
 
 def timed(command: list[str]) -> float:
-    """CPU seconds of a process: what else the machine does counts little."""
+    """CPU seconds of a process, hardly affected by other load."""
     began = os.times()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     ended = os.times()

@@ -32,8 +32,6 @@ Rewrite = Callable[[str], str | None]  # None if it does not apply
 
 @dataclass(frozen=True)
 class Case:
-    """One judgement to be made."""
-
     kind: str
     reference: str
     answer: str
@@ -68,16 +66,12 @@ def main() -> None:
     worse(cases + labelled, verdicts)
 
 
-# -------------------------------------------------------------------------------------------------------------- items
-
-
 def rows(path: Path) -> Iterator[dict]:
     with open(path, encoding="utf-8") as file:
         yield from map(json.loads, file)
 
 
 def load(data: Path) -> Iterator[str]:
-    """Reference answers."""
     yield from (answer for row in rows(data / "math" / "train.jsonl") if (answer := last_boxed(row["solution"])))
     yield from (row["answer"] for row in rows(data / "math500" / "test.jsonl"))
     for part in ("train", "test"):
@@ -99,9 +93,8 @@ IMAGINARY = re.compile(r"(?<![A-Za-z\\])i(?![A-Za-z])")
 INTERVAL = re.compile(r"([\[(])\s*([^\[\](),]+?)\s*,\s*([^\[\](),]+?)\s*([\])])")
 
 
-def only(pattern: re.Pattern[str], rewrite: Callable[[str], str]) -> Rewrite:
-    """The rewriting of answers that are nothing but the pattern."""
-    return lambda answer: rewrite(answer) if pattern.fullmatch(answer) else None
+def of_integer(rewrite: Callable[[str], str]) -> Rewrite:
+    return lambda answer: rewrite(answer) if INTEGER.fullmatch(answer) else None
 
 
 def in_groups(space: str) -> Rewrite:
@@ -138,13 +131,13 @@ RIGHT: dict[str, Rewrite] = {
     "a comma": lambda answer: answer + ",",
     "boxed twice": lambda answer: rf"\boxed{{{answer}}}",
     "in braces": lambda answer: f"{{{answer}}}",
-    "box behind x=": only(INTEGER, lambda answer: rf"x=\boxed{{{answer}}}"),
+    "box behind x=": of_integer(lambda answer: rf"x=\boxed{{{answer}}}"),
     "spaced thousands": in_groups(" "),
     "thinly spaced thousands": in_groups(r"\,"),
-    "dollars": only(INTEGER, lambda answer: f"{answer} dollars"),
-    "eggs": only(INTEGER, lambda answer: f"{answer} eggs"),
-    "text units": only(INTEGER, lambda answer: rf"{answer}\text{{ people}}"),
-    "text of number and unit": only(INTEGER, lambda answer: rf"\text{{{answer} people}}"),
+    "dollars": of_integer(lambda answer: f"{answer} dollars"),
+    "eggs": of_integer(lambda answer: f"{answer} eggs"),
+    "text units": of_integer(lambda answer: rf"{answer}\text{{ people}}"),
+    "text of number and unit": of_integer(lambda answer: rf"\text{{{answer} people}}"),
     "upright i": lambda answer: IMAGINARY.sub(r"\\mathrm{i}", answer) if IMAGINARY.search(answer) else None,
     "spaced i": lambda answer: IMAGINARY.sub(" i", answer) if IMAGINARY.search(answer) else None,
     "sized brackets": lambda answer: (
@@ -227,11 +220,8 @@ def rewritten(references: list[str]) -> Iterator[Case]:
             yield Case(f"{name}: reference in a box", rf"\boxed{{{reference}}}", wrong, False)
 
 
-# -------------------------------------------------------------------------------------------------------------- ways
-
-
 def judged(way: str, checkout: Path, pairs: list[tuple[str, str]]) -> list[bool]:
-    """Verdicts of a checkout, from a separate process."""
+    """Judge pairs by a checkout's verifier, in a separate process."""
     environment = os.environ | {"PYTHONPATH": str(checkout.resolve() / "src")}
     command = [sys.executable, __file__, "--judge", way]
     done = subprocess.run(
@@ -281,7 +271,7 @@ def table(cases: list[Case], verdicts: dict[str, list[bool]]) -> None:
 
 
 def worse(cases: list[Case], verdicts: dict[str, list[bool]]) -> None:
-    """Print wrong verdicts of this verifier, and those that another one judges rightly."""
+    """Print wrong verdicts of this verifier, and answers that another one judges rightly."""
     wrong = [i for i, case in enumerate(cases) if verdicts["now"][i] != case.equal]
     for name, found in verdicts.items():
         listed = wrong if name == "now" else [i for i in wrong if found[i] == cases[i].equal]

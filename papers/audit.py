@@ -1,12 +1,10 @@
-"""Do the papers' numbers follow from their own tables? Every claim recomputed, as precisely as its cells were printed.
+"""Recompute the papers' claims from their own tables, with the precision of the printed cells.
 
-A printed 62.4 stands for anything from 62.35 to 62.45. The range of a formula over all values that its cells may stand
-for is what the rows allow; a claim agrees if the stated number, read the same way, lies in that range. So a claim that
-disagrees is not a matter of rounding. The numbers and where they come from: `src/g2d/tables/published/README.md`.
+A printed 62.4 is a number from 62.35 to 62.45. A claim agrees if its stated range overlaps the range of its formula
+over all values of the cells, so rounding cannot make it disagree. `src/g2d/tables/published/README.md` has the sources.
 
-    snakemake --cores 1 audit          # or, here: python -m papers.audit
-
-prints the summary. `audit.csv` has the table; `python -m papers.audit papers/audit.csv` writes it, and a test compares.
+    snakemake --cores 1 audit                       # prints the summary
+    python -m papers.audit [papers/audit.csv]       # also writes the table, which a test compares
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from g2d.plain import say
-from g2d.tables.frames import columns, frame, read_table, write_table
+from g2d.tables.frames import columns, frame, write_table
 from papers import power
 from papers.bridging_claims import bridging_statements
 from papers.claims import Claim, Formula, Printed, printed
@@ -37,12 +35,11 @@ AUDIT_COLUMNS = columns(
 
 
 def attainable(formula: Formula, cells: Sequence[Printed]) -> tuple[float, float]:
-    """The smallest and largest value of a formula over everything that the printed cells may stand for.
+    """Return the smallest and largest value of a formula over the ranges of its cells.
 
-    Found by a bounded descent from the printed values; the boxes are so small that a formula bends little in them.
+    Found by a bounded descent from the printed values: the ranges are so small that formulas are nearly linear there.
     """
-    start = np.array([cell.value for cell in cells])
-    bounds = [cell.range for cell in cells]
+    start, bounds = np.array([cell.value for cell in cells]), [cell.range for cell in cells]
     ends = [
         sign * minimize(lambda x, sign=sign: sign * formula(x), start, method="L-BFGS-B", bounds=bounds).fun
         for sign in (1, -1)
@@ -54,15 +51,16 @@ def audit() -> pd.DataFrame:
     """Recompute every claim.
 
     Returns:
-        `AUDIT_COLUMNS`, one row per claim: stated as printed, recomputed from the printed rows, low and high the range
-        that their rounding allows (high null where the rows give a lower bound only), result "agrees" or "disagrees".
+        `AUDIT_COLUMNS`, one row per claim: stated, as printed; recomputed from the printed rows; low and high, the
+            range that their rounding allows (high is null if the rows give only a lower bound); result, "agrees" or
+            "disagrees".
     """
     rows = []
     for claim in claims():
         low, high = attainable(claim.formula, claim.cells)
         high = math.inf if claim.at_least else high
         from_, to = _stated_range(claim.stated)
-        slack = 1e-6  # of the descent
+        slack = 1e-6  # error of the descent
         agrees = from_ <= high + slack and low - slack <= to
         rows.append(
             {
@@ -81,22 +79,14 @@ def audit() -> pd.DataFrame:
     return frame(rows, AUDIT_COLUMNS)
 
 
-def read_audit(path: str | Path) -> pd.DataFrame:
-    """Read the table of `audit`; what was printed stays text."""
-    return read_table(path, AUDIT_COLUMNS)
-
-
 def _stated_range(stated: str) -> tuple[float, float]:
     bound, number = re.fullmatch(r"(>=|<=)?(.*)", stated).groups()  # type: ignore[union-attr]
     low, high = printed(number).range
     return {">=": (low, math.inf), "<=": (-math.inf, high)}.get(bound, (low, high))
 
 
-# ------------------------------------------------------------------------------------------------------------ claims
-
-
 def claims() -> Iterator[Claim]:
-    """All audited claims, in the order of the papers' tables."""
+    """Yield all audited claims, in the order of the papers' tables."""
     yield from table_1_costs()
     yield from table_2_correlations()
     yield from table_2_pairability()
@@ -108,11 +98,8 @@ def claims() -> Iterator[Claim]:
     yield from aime_shares()
 
 
-# ---------------------------------------------------------------------------------------------------------- terminal
-
-
 def summary(table: pd.DataFrame) -> str:
-    """The audit for people: what disagrees first, then what agrees, one line per claim."""
+    """Describe the claims, first those that disagree."""
     lines = []
     for result, says in (
         ("disagrees", "do not follow from the papers' own tables"),
@@ -131,14 +118,14 @@ def summary(table: pd.DataFrame) -> str:
 
 
 def main(log: str | Path | None = None, table: str | Path | None = None) -> None:
-    """Print the summary, also into a log; write the table."""
-    found = audit()
-    text = f"{summary(found)}\n{power.summary(power.power())}\n"
+    """Print the summaries of audit and power, also into a log; write the table of the audit."""
+    audited = audit()
+    text = f"{summary(audited)}\n{power.summary(power.power())}\n"
     say(text)
     if log:
         Path(log).write_text(text, encoding="utf-8")
     if table:
-        write_table(table, found)
+        write_table(table, audited)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the text of "Bridging Offline and Online RL" (arXiv 2506.21495) claims, by the numbers of its tables."""
+"""Claims in the text of "Bridging Offline and Online RL" (arXiv 2506.21495) about its tables."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from papers.claims import (
     BRIDGING,
     Claim,
     Formula,
+    Formulas,
     Printed,
     cell_of,
     cells_of,
     difference,
     printed,
+    stated_claims,
 )
 
 PROBLEMS = {"math500": "math500_test", "numina": "numina_test", "amc23": "amc23_test"}
@@ -24,19 +26,13 @@ JUDGED = {"AlpacaEval LC": "alpacaeval_lc", "ArenaHard": "arenahard"}
 JUDGES = {"GPT-4-1106": "gpt-4-1106", "GPT-4o": "gpt-4o"}
 ONE_TASK, BOTH_TASKS = ("NM", "WC"), ("WC-Checkpoint", "NM-Checkpoint")
 
-Claimed = dict[str, tuple[Formula, list[Printed]]]  # by what {of} stands for
-
 
 def bridging_statements() -> Iterator[Claim]:
-    """Numbers and comparisons in the text, on each benchmark or judge that they are about."""
-    for _, row in published("bridging_statements").iterrows():
-        for of, (formula, cells) in _formulas(row["statement"]).items():
-            quantity = row["quantity"].format(of=of)
-            yield Claim(BRIDGING, row["where"], row["model"], quantity, row["stated"], formula, cells, note=row["note"])
+    """Yield numbers and comparisons in the text, each by benchmark or judge."""
+    return stated_claims(BRIDGING, "bridging_statements", _formulas)
 
 
-def _formulas(statement: str) -> Claimed:
-    """How a statement follows from the tables."""
+def _formulas(statement: str) -> Formulas:
     match statement:
         case "online_over_offline" | "online_dpo_over_grpo" | "more_responses" | "error_of_mean":
             return {benchmark: _on_benchmark(statement, benchmark) for benchmark in PROBLEMS}
@@ -72,7 +68,7 @@ def _formulas(statement: str) -> Claimed:
 
 
 def _on_benchmark(statement: str, benchmark: str) -> tuple[Formula, list[Printed]]:
-    """The statements about mathematics, which are about every benchmark alone."""
+    """Return formula and cells of a statement about mathematics, on one benchmark."""
     table, by_responses = published("bridging_table1"), published("bridging_table5")
     offline, online, grpo = (cells_of(table, benchmark, method=name) for name in ("Offline DPO", "Online DPO", "GRPO"))
     if statement == "online_over_offline":
@@ -88,48 +84,48 @@ def _on_benchmark(statement: str, benchmark: str) -> tuple[Formula, list[Printed
 
 
 def _excess_over_binomial(evaluations: int, v: np.ndarray) -> float:
-    """The smallest excess of standard errors (first half) over the largest that the accuracies (second half) allow.
+    """Return the smallest excess of standard errors (first half) over the largest possible at the accuracies (second
+    half), in percent.
 
-    The variance of one answer is p(1 - p) of its problem; at a given mean of p it is largest where all problems have
-    the same p. All in percent.
+    The variance of an answer is p(1 - p) of its problem. At a given mean of p, it is largest if p is the same for all.
     """
     errors, accuracies = v.reshape(2, -1)
     return float(np.min(errors - np.sqrt(accuracies * (100 - accuracies) / evaluations)))
 
 
 def _gain(column: str) -> tuple[Formula, list[Printed]]:
-    """Percent by which online DPO exceeds offline DPO, both as the mean of the two judges."""
+    """Gain of online over offline DPO in percent, both as the mean of the two judges."""
     table = published("bridging_table2")
     online, offline = (cells_of(table, column, method=name) for name in ("Online DPO", "Offline DPO"))
     return lambda v: 100 * float(v[:2].sum() / v[2:].sum() - 1), online + offline
 
 
 def _by_judge(column: str) -> list[Printed]:
-    """A column of Table 2: all rows of GPT-4-1106, then those of GPT-4o, in the same order."""
+    """Return a column of Table 2: the rows of GPT-4-1106, then the same rows of GPT-4o."""
     table = published("bridging_table2")
     return [cell for judge in JUDGES.values() for cell in cells_of(table, column, judge=judge)]
 
 
 def _halves(summarise: Formula, v: np.ndarray) -> float:
-    """What is left of the first half of the cells minus the second."""
+    """Summarise the first half of the cells minus the second."""
     first, second = v.reshape(2, -1)
     return float(summarise(first - second))
 
 
 def _best_of_both_tasks(column: str) -> tuple[Formula, list[Printed]]:
-    """The best of the three models of both tasks minus the best of one task.
+    """Best model of both tasks minus best model of one task.
 
-    Which of the three has which value is not certain, and does not matter for the best.
+    The assignment of the three values of both tasks to models is uncertain, but the best does not depend on it.
     """
     table = published("bridging_table3")
     from_seed = partial(cells_of, table, column, seed_model="Llama-3.1-8B-Instruct")
     both = [cell for name in BOTH_TASKS for cell in cells_of(table, column, seed_model=name)]
     both += from_seed(dataset="NM+WC")
-    alone = [cell for task in ONE_TASK for cell in from_seed(dataset=task)]
-    return lambda v: float(np.max(v[:3]) - np.max(v[3:])), both + alone
+    one_task = [cell for task in ONE_TASK for cell in from_seed(dataset=task)]
+    return lambda v: float(np.max(v[:3]) - np.max(v[3:])), both + one_task
 
 
 def _setting(name: str) -> Printed:
-    """A count among the settings."""
+    """Return a setting, an exact count."""
     table = published("bridging_settings")
     return printed(table.loc[table["setting"] == name, "value"].item(), exact=True)

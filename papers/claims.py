@@ -1,13 +1,15 @@
-"""A number that a paper states, the printed cells that it follows from, and the formula between them."""
+"""Claims: numbers that a paper states, with the formula and the printed cells that they should follow from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+
+from g2d.tables.paper import published
 
 QWEN, LLAMA = "Qwen2.5-7B-Instruct", "Llama-3.1-8B-Instruct"
 G2D, BRIDGING, OFF_POLICY = "2605.21266", "2506.21495", "2505.22257"
@@ -17,29 +19,28 @@ Formula = Callable[[np.ndarray], float]
 
 
 class Printed(NamedTuple):
-    """A number as printed: it stands for anything within half a unit of its last digit."""
+    """A printed number, known to half a unit of its last digit."""
 
     value: float
     half_unit: float
 
     @property
     def range(self) -> tuple[float, float]:
-        """The smallest and the largest number that would be printed like this."""
+        """Smallest and largest number that would be printed like this."""
         return self.value - self.half_unit, self.value + self.half_unit
 
 
 def printed(text: str, exact: bool = False) -> Printed:
-    """Read a number with its precision: "62.4" is 62.4 +- 0.05; a count is exact."""
+    """Read a number with its precision: "62.4" is 62.4 +- 0.05, unless it is an exact count."""
     decimals = len(text.partition(".")[2])
     return Printed(float(text), 0.0 if exact else 0.5 * 10.0**-decimals)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A number that a paper states, and how it follows from the paper's own tables.
+    """A number that a paper states, and its formula over cells of the paper's tables.
 
-    `stated` may begin with >= or <= where the paper gives a bound. With `at_least`, the rows allow no less than the
-    formula but do not fix the value.
+    `stated` begins with >= or <= if the paper gives a bound. With `at_least`, the formula is only a lower bound.
     """
 
     paper: str
@@ -54,11 +55,7 @@ class Claim:
 
 
 def cells_of(table: pd.DataFrame, column: str, **where: str) -> list[Printed]:
-    """The cells of a column in the rows with these values.
-
-    Raises:
-        KeyError: there is no such row.
-    """
+    """Return the cells of a column in the rows with these values; a KeyError if there is no such row."""
     rows = table
     for key, value in where.items():
         rows = rows[rows[key] == value]
@@ -68,26 +65,34 @@ def cells_of(table: pd.DataFrame, column: str, **where: str) -> list[Printed]:
 
 
 def cell_of(table: pd.DataFrame, column: str, **where: str) -> Printed:
-    """The only cell of a column in the row with these values."""
+    """Return the cell of a column in the only row with these values."""
     (cell,) = cells_of(table, column, **where)
     return cell
 
 
+Formulas = Mapping[str, tuple[Formula, list[Printed]]]  # by the value of {of} in the quantity of a statement
+
+
+def stated_claims(paper: str, table: str, formulas: Callable[[str], Formulas]) -> Iterator[Claim]:
+    """Yield the claims of a table of statements; `formulas` maps the name of a statement to its formulas."""
+    for _, row in published(table).iterrows():
+        for of, (formula, cells) in formulas(row["statement"]).items():
+            quantity = row["quantity"].format(of=of)
+            yield Claim(paper, row["where"], row["model"], quantity, row["stated"], formula, cells, note=row["note"])
+
+
 def difference(v: np.ndarray) -> float:
-    """The first cell minus the second."""
     return float(v[0] - v[1])
 
 
 def ratio(v: np.ndarray) -> float:
-    """The first cell over the second."""
     return float(v[0] / v[1])
 
 
 def percent(v: np.ndarray) -> float:
-    """The first cell as a share of the second."""
     return 100 * ratio(v)
 
 
 def first_cell(v: np.ndarray) -> float:
-    """A number that is stated in two places."""
+    """Return the cell of a number that is stated in two places."""
     return float(v[0])

@@ -1,4 +1,4 @@
-"""What the text of the G2D paper claims, by the numbers of its tables."""
+"""Claims in the text of the G2D paper (arXiv 2605.21266) about its tables."""
 
 from __future__ import annotations
 
@@ -8,29 +8,17 @@ from functools import partial
 import numpy as np
 
 from g2d.tables.paper import published
-from papers.claims import (
-    G2D,
-    Claim,
-    Formula,
-    Printed,
-    cell_of,
-    cells_of,
-    difference,
-    first_cell,
-    percent,
-    ratio,
-)
+from papers.claims import G2D, Claim, Formula, Printed, cell_of, cells_of, difference, first_cell, percent, ratio
 
 
 def g2d_statements() -> Iterator[Claim]:
-    """Numbers in the text of the G2D paper."""
+    """Yield the numbers in the text."""
     for _, row in published("g2d_statements").iterrows():
         formula, cells = _statement_formula(row["statement"], row["model"])
         yield Claim(G2D, row["where"], row["model"], row["quantity"], row["stated"], formula, cells)
 
 
 def _statement_formula(statement: str, model: str) -> tuple[Formula, list[Printed]]:
-    """How a number in the text of the G2D paper follows from its tables."""
     main, harvest, levels = published("g2d_table1"), published("g2d_table2"), published("g2d_table4")
     main = main[main["model"] == model]
     warmed_up = main[main["method"] == "G2D"]
@@ -43,7 +31,7 @@ def _statement_formula(statement: str, model: str) -> tuple[Formula, list[Printe
         return cell(method="GRPO", group_size=group_size)
 
     def by_k(metric: str) -> list[Printed]:
-        """A metric over K, taken as printed: what counts is its order."""
+        """Return a metric over K without rounding ranges: only the order matters."""
         return [Printed(cell.value, 0.0) for cell in cells_of(harvest, metric)]
 
     def peak(v: np.ndarray) -> float:

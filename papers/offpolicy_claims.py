@@ -1,4 +1,4 @@
-"""What "Revisiting GRPO" (arXiv 2505.22257) claims, by the numbers of its tables and settings."""
+"""Claims of "Revisiting GRPO" (arXiv 2505.22257) about its tables and settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from g2d.tables.paper import published
-from papers.claims import OFF_POLICY, Claim, Formula, Printed, cell_of, difference, first_cell, printed
+from papers.claims import OFF_POLICY, Claim, Formulas, Printed, cell_of, difference, first_cell, printed, stated_claims
 
 R1_QWEN = "DeepSeek-R1-Distill-Qwen-1.5B"
 BENCHMARKS = {"AIME24": "offpolicy_table2", "MATH500": "offpolicy_table3"}
@@ -17,32 +17,20 @@ STAGES = 3  # S of Figure 2
 
 
 def offpolicy_statements() -> Iterator[Claim]:
-    """Numbers and comparisons in the text."""
-    for _, row in published("offpolicy_statements").iterrows():
-        for of, (formula, cells) in _formulas(row["statement"]).items():
-            quantity = row["quantity"].format(of=of)
-            yield Claim(
-                OFF_POLICY, row["where"], row["model"], quantity, row["stated"], formula, cells, note=row["note"]
-            )
+    """Yield numbers and comparisons in the text."""
+    return stated_claims(OFF_POLICY, "offpolicy_statements", _formulas)
 
 
 def aime_shares() -> Iterator[Claim]:
-    """A pass@1 of 30 problems and 32 samples is a share of 960 answers."""
+    """Yield values of AIME24: a pass@1 of 30 problems and 32 samples is a share of 960 answers."""
     for _, row in published("offpolicy_table2").iterrows():
         for extreme in ("min", "max"):
-            yield Claim(
-                OFF_POLICY,
-                "Table 2",
-                R1_QWEN,
-                f"AIME24, {extreme} of v={row['v']}: nearest share of {AIME24_ANSWERS} answers",
-                row[extreme],
-                partial(_nearest_share, AIME24_ANSWERS),
-                [printed(row[extreme])],
-            )
+            quantity = f"AIME24, {extreme} of v={row['v']}: nearest share of {AIME24_ANSWERS} answers"
+            formula, cells = partial(_nearest_share, AIME24_ANSWERS), [printed(row[extreme])]
+            yield Claim(OFF_POLICY, "Table 2", R1_QWEN, quantity, row[extreme], formula, cells)
 
 
-def _formulas(statement: str) -> dict[str, tuple[Formula, list[Printed]]]:
-    """How a statement follows from tables and settings, by what {of} stands for."""
+def _formulas(statement: str) -> Formulas:
     match statement:
         case "on_par_or_better":
             return {
@@ -71,5 +59,5 @@ def _nearest_share(answers: int, v: np.ndarray) -> float:
 
 
 def _setting(name: str) -> Printed:
-    """A count among the settings of the experiment on GSM8K."""
+    """Return a setting of the experiment on GSM8K, an exact count."""
     return Printed(cell_of(published("offpolicy_settings"), "gsm8k", setting=name).value, 0)

@@ -1,11 +1,11 @@
-"""Which differences between trained policies could the papers' own designs have found? As `g2d power` computes it.
+"""Compute which differences between trained policies the papers' designs could have found, like `g2d power`.
 
-    python -m papers.power papers/power.csv     # writes the table; a test compares
+    python -m papers.power papers/power.csv     # writes the table, which a test compares
 
 A difference is within reach if it is at least the smallest one that the design finds with 80 % probability, corrected
-for the comparisons with the reference. A difference out of reach may be true; a table of such a design cannot show it.
-With one training per policy, a difference within reach is one between these weights. Two policies are assumed to differ
-in 15 % of their answers, which is too many for accuracies near 0 or 100 %.
+for the comparisons with the reference. A smaller difference may be true, but such a table cannot show it. With one
+training per policy, the result only holds for these weights. Two policies are assumed to differ in 15 % of their
+answers, too many for accuracies near 0 or 100 %.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pandas as pd
 
 from g2d.forecast.design_power import reach
 from g2d.plain import say
-from g2d.tables.frames import columns, frame, read_table, write_table
+from g2d.tables.frames import columns, frame, write_table
 from g2d.tables.paper import published
 from papers.claims import BRIDGING, G2D, LLAMA, OFF_POLICY, QWEN
 
@@ -33,7 +33,7 @@ ASSUMED_SD = 1.0  # points, of accuracies over trainings, if a paper prints none
 
 @dataclass(frozen=True)
 class Design:
-    """The accuracies of one table on one benchmark, by policy, and the trainings behind them."""
+    """Accuracies in a table on one benchmark, by policy, and the trainings that they are from."""
 
     paper: str
     where: str
@@ -80,8 +80,8 @@ def power() -> pd.DataFrame:
     rows = []
     for design in designs():
         questions = QUESTIONS[design.benchmark]
-        alike = {"questions": questions, "seeds": design.seeds, "samples": design.samples, "sd": design.sd}
-        smallest = reach(pd.DataFrame(alike, index=list(design.accuracies)))
+        common = {"questions": questions, "seeds": design.seeds, "samples": design.samples, "sd": design.sd}
+        smallest = reach(pd.DataFrame(common, index=list(design.accuracies)))
         for reference in design.references:
             for policy in [name for name in design.accuracies if name != reference]:
                 difference = design.accuracies[policy] - design.accuracies[reference]
@@ -97,11 +97,6 @@ def power() -> pd.DataFrame:
     return frame(rows, POWER_COLUMNS)
 
 
-def read_power(path: str | Path) -> pd.DataFrame:
-    """Read the table of `power`."""
-    return read_table(path, POWER_COLUMNS)
-
-
 def summary(table: pd.DataFrame) -> str:
     """Return a line per table and reference: the smallest difference, and the policies beyond it."""
     lines = [f"{int(table['within_reach'].sum())} of {len(table)} differences are within reach of their own designs:"]
@@ -109,8 +104,8 @@ def summary(table: pd.DataFrame) -> str:
     for (paper, where, model, benchmark, questions, seeds, reference, smallest), rows in table.groupby(
         places, sort=False
     ):
-        found = rows[rows["within_reach"].astype(bool)]
-        named = ", ".join(f"{row['policy']} {row['difference']:+.1f}" for row in found.to_dict("records")) or "none"
+        reached = rows[rows["within_reach"].astype(bool)]
+        named = ", ".join(f"{row['policy']} {row['difference']:+.1f}" for row in reached.to_dict("records")) or "none"
         lines.append(f"  {paper}, {where}, {model}, {benchmark} ({questions:.0f} questions, seeds: {seeds:.0f})")
         lines.append(f"    against {reference}, {smallest:.1f} points or more: {named} (of {len(rows)})")
     return "\n".join(lines)

@@ -21,6 +21,12 @@ def test_everything_says_the_same_version() -> None:
     assert sections[:2] == ["Unreleased", f"{g2d.__version__} ({citation['date-released']})"]
 
 
+def test_snakemake_would_start_each_command_of_the_readme() -> None:
+    commands = re.findall(r"`(snakemake [^`]+)`", (REPOSITORY / "README.md").read_text())
+    assert commands
+    assert [command for command in commands if not re.search(" (-n|--cores|--profile) ", command)] == []
+
+
 def test_workflows_of_github_use_official_actions_and_targets_that_exist() -> None:
     targets = set(re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(), re.M))
     files = sorted((REPOSITORY / ".github/workflows").glob("*.yml"))

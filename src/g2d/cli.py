@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 
 from g2d import __version__
 from g2d.plain import say
@@ -39,10 +40,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     for module in modules:  # importing the others takes long
         import_module(module).register(subparsers)
     arguments = parser.parse_args(given)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that is not UTF-8
     try:
         return arguments.run(arguments)
     except (OSError, ValueError, RuntimeError) as error:
-        say(f"g2d {arguments.command}: {error}", file=sys.stderr)
+        reason = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            reason = f"{error.filename}: {error.strerror}: correct the path"
+        say(f"g2d {arguments.command}: {reason}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -15,6 +14,7 @@ from scipy.stats import binomtest, f, t
 from g2d.analysis.comparisons import Comparison, compare, sign_flip_p
 from g2d.analysis.crossed import ENOUGH_SEEDS, Error, SeedPool, error_of_difference, mean_squares, stable
 from g2d.analysis.statistics import holm
+from g2d.experiment.arms import Arm
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.families import COMPARISON_COLUMNS, comparison_table, margin_table
 from tests.frames import answers
@@ -310,7 +310,7 @@ def test_every_k_is_tested_against_every_other():
 @pytest.mark.parametrize("role", ["entry", "ablation"])
 def test_whoever_asks_which_of_ten_regimes_helps_picks_one_of_ten(role):
     """There is one family against M0 and one against DPO (simulated by `benchmarks/coverage.py table`)."""
-    ten = [PolicyKey("m", f"r{i}", 0, 0, 0, kind="kto", role=role) for i in range(10)]
+    ten = [PolicyKey.of("m", Arm(f"r{i}", "kto", role), (0, 0), 0) for i in range(10)]
     keys = [BASE, policy("dpo", 0), policy("dpo", 150), *ten]
     table = comparison_table({(key, "id"): solved(i % 4) for i, key in enumerate(keys)})
     sizes = table[table["policy"].str.startswith("r")].groupby("reference")["family_size"].agg(["size", "min", "max"])
@@ -319,7 +319,7 @@ def test_whoever_asks_which_of_ten_regimes_helps_picks_one_of_ten(role):
 
 
 def test_grpo_before_its_last_k_is_in_no_test():
-    curve = replace(policy("grpo", 150), role="curve")
+    curve = PolicyKey.of("m", Arm("grpo", "grpo", "grpo", points=((2, 150), (2, 300))), (2, 150), 0)
     keys = [BASE, policy("dpo", 0), policy("dpo", 150), curve, policy("grpo", 300)]
     table = comparison_table({(key, "id"): solved(i % 4) for i, key in enumerate(keys)})
     grpo = table[(table["policy"] == "grpo") | (table["reference"] == "grpo")]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from g2d.cli import main
 from g2d.experiment.config import Config, load, read
-from g2d.experiment.config_file import require_written_well
+from g2d.experiment.config_file import require_one, require_written_well
 from g2d.settings import ConfigError
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -34,6 +36,14 @@ more:
   steps: [5]
 seeds: [1]
 """
+
+
+def test_a_configuration_may_come_from_a_pipe() -> None:
+    readable, writable = os.pipe()
+    with open(writable, "wb") as file:
+        file.write((CONFIG / "config.yaml").read_bytes())
+    assert main(["config", "check", f"/dev/fd/{readable}"]) == 0
+    os.close(readable)
 
 
 def test_a_key_given_twice_is_named_with_both_lines_at_every_depth(tmp_path: Path) -> None:
@@ -68,6 +78,18 @@ def test_a_number_that_yaml_reads_as_another_is_named_with_its_line(tmp_path: Pa
     ]
 
 
+def test_a_second_configuration_and_an_overlay_before_its_configuration_are_refused(tmp_path: Path) -> None:
+    overlay, other = tmp_path / "overlay.yaml", tmp_path / "other.yaml"
+    overlay.write_text("seeds: [0]\n")
+    other.write_text((CONFIG / "small.yaml").read_text())
+    require_one([CONFIG / "config.yaml", overlay])
+    require_one([overlay])
+    for files in ([CONFIG / "config.yaml", overlay, other], [overlay, CONFIG / "config.yaml"]):
+        with pytest.raises(ConfigError, match=r"would (merge|override)") as refused:
+            require_one(files)
+        assert all(str(file) in str(refused.value) for file in (files[0], files[-1]))
+
+
 def test_several_files_may_repeat_each_other_and_merge_keys_are_legal(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("base: &base {n: 1}\nother: {<<: *base, n: 2}\n")
     (tmp_path / "b.yaml").write_text('{"base": {"n": 3}}')
@@ -97,6 +119,23 @@ def test_a_file_that_is_no_configuration_is_one_line_with_its_name(
     lines = capsys.readouterr().err.splitlines()
     assert any(line.startswith(f"{file}: {message}") for line in lines), lines
     assert all(line.startswith(f"{file}: ") for line in lines)
+
+
+def test_missing_files_of_a_configuration_are_reported_with_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (CONFIG / "config.yaml").read_text().replace("{source: embedded}", "{source: local, path: nowhere}")
+    (file := tmp_path / "my.yaml").write_text(text)
+    assert main(["config", "check", str(file)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{file}: models.demo.path: nowhere/config.json ")
+
+
+def test_a_terminal_that_is_not_utf_8_shows_question_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", terminal := TextIOWrapper(BytesIO(), encoding="ascii"))
+    (file := tmp_path / "\u00dcbung.yaml").write_text((CONFIG / "config.yaml").read_text())
+    assert main(["config", "check", str(file)]) == 0
+    assert terminal.buffer.getvalue().endswith(b"?bung.yaml: valid\n")
 
 
 def test_a_byte_order_mark_is_tolerated(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from g2d.experiment import grid
-from g2d.experiment.arms import arms
+from g2d.experiment.arms import Arm, arms
 from g2d.experiment.config import Config, load, read
 from g2d.experiment.keys import PolicyKey
 from g2d.report.phrases import settings_of
@@ -43,7 +43,7 @@ def test_folders_are_unique() -> None:
 def test_labels_follow_the_paper() -> None:
     assert PolicyKey("m", "dpo", 0, 0, 0).label == "dpo"
     assert PolicyKey("m", "dpo", 2, 150, 0).label == "g2d"
-    assert PolicyKey("m", "ipo", 2, 150, 0, kind="dpo", role="ablation").label == "ipo"
+    assert PolicyKey.of("m", Arm("ipo", "dpo", "ablation"), (2, 150), 0).label == "ipo"
 
 
 def test_a_chain_continues_the_largest_smaller_k() -> None:

@@ -78,7 +78,7 @@ def test_candidates_of_a_sweep_are_not_selected_from() -> None:
     names = [name for name in (*swept.ablations, *swept.regimes) if "@" in name]
     assert len(names) == 4
     assert not any((swept.ablations.get(name) or swept.regimes[name]).select for name in names)
-    assert {key.folder for key in checkpoints(swept)} == {key.folder for key in grid.policies(swept) if key.selected}
+    assert [*checkpoints(swept)] == [key for key in grid.policies(swept) if key.arm.selected]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from unittest.mock import ANY
 import pytest
 
 from g2d.experiment import grid
+from g2d.experiment.arms import Arm
 from g2d.experiment.checks import tuning_keys
 from g2d.experiment.config import Config, load
 from g2d.experiment.grid import candidate_policies
@@ -225,7 +226,7 @@ def test_settings_that_conflict_with_a_sweep_are_named() -> None:
 def tried(*accuracies: int) -> Any:
     """Candidates of ascending rates that answered so many of 4 problems, and the table of them."""
     candidates = [Candidate("dpo", (("learning_rate", 10.0**-n),), 2) for n in range(len(accuracies), 0, -1)]
-    keys = [PolicyKey("demo", each.name, 2, 2, 0, kind="dpo", role="ablation") for each in candidates]
+    keys = [PolicyKey.of("demo", Arm(each.name, "dpo", "ablation"), (2, 2), 0) for each in candidates]
     answers = [groups([(int(problem < right), 1) for problem in range(4)]) for right in accuracies]
     return candidate_table(list(zip(candidates, keys, strict=True)), answers)
 
@@ -247,7 +248,7 @@ def test_a_choice_at_the_end_of_the_list_gives_a_warning() -> None:
 
 
 def test_candidates_that_answered_other_problems_are_not_compared() -> None:
-    key = PolicyKey("demo", "x", 2, 2, 0, kind="dpo", role="ablation")
+    key = PolicyKey("demo", "dpo", 2, 2, 0)
     pairs = [(Candidate("dpo", (("beta", beta),), 2), key) for beta in (0.1, 0.2)]
     with pytest.raises(ValueError, match="dpo: candidates answered different problems"):
         candidate_table(pairs, [groups([(1, 1)]), groups([(1, 1), (0, 1)])])
@@ -269,7 +270,7 @@ COST = Cost("a", "train_dpo", 1.0, 1.0, 1, "cpu", 1.0, 0, 0)
 
 def test_costs_of_a_sweep_count_its_own_jobs_once() -> None:
     shared, candidate, answers = (replace(COST, job=name) for name in ("harvest", "candidate", "evaluation"))
-    keys = [PolicyKey("demo", f"dpo@{n}", 2, 2, 0, kind="dpo", role="ablation") for n in range(2)]
+    keys = [PolicyKey.of("demo", Arm(f"dpo@{n}", "dpo", "ablation"), (2, 2), 0) for n in range(2)]
     other = replace(candidate, job="other")
     bills = sweep_costs({keys[0]: [shared, candidate, answers], keys[1]: [shared, other, answers]}, charged=[shared])
     assert [(key.label, key.model, bill) for key, bill in bills.items()] == [

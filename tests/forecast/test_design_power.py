@@ -64,6 +64,8 @@ def test_more_seeds_questions_or_samples_reach_further(accuracies: Path) -> None
         ("policy,accuracy\na,.5\nb,.6\n", ["--questions", "9", "--seeds", "2"], "percent"),
         ("policy,accuracy\na,50\n", ["--questions", "9", "--seeds", "2"], "one policy"),
         ("name,accuracy\na,50\nb,51\n", ["--questions", "9", "--seeds", "2"], "policy"),
+        ("title: x\nseeds: 3\nsteps: [0, 25, 50]\n", ["--questions", "9", "--seeds", "2"], "CSV"),
+        ("", ["--questions", "9", "--seeds", "2"], "CSV"),
     ],
 )
 def test_bad_files_are_named_with_column_and_fix(

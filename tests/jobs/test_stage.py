@@ -134,6 +134,16 @@ def started(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
+def test_a_training_that_saved_its_step_leaves_no_traceback(tmp_path: Path) -> None:
+    body = "from g2d.regimes.run.checkpoints import TrainingStoppedError as E; raise E('at step 2, which is kept')"
+    done = run(tmp_path, body)
+    assert done.returncode == 1
+    assert done.stderr.startswith("train_dpo: at step 2, which is kept\n")
+    log = (tmp_path / "logs/a.log").read_text()
+    assert "at step 2, which is kept" in log
+    assert "Traceback" not in log
+
+
 def test_a_stopped_job_is_recorded_as_stopped(tmp_path: Path) -> None:
     process = started(tmp_path)
     process.send_signal(signal.SIGTERM)

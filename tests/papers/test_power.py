@@ -7,7 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from papers.power import power, read_power
+from g2d.tables.frames import read_table
+from papers.power import POWER_COLUMNS, power
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -18,7 +19,9 @@ def table() -> pd.DataFrame:
 
 
 def test_the_written_table_is_up_to_date(table: pd.DataFrame) -> None:
-    pd.testing.assert_frame_equal(read_power(REPOSITORY / "papers/power.csv"), table, rtol=1e-5, atol=1e-5)
+    pd.testing.assert_frame_equal(
+        read_table(REPOSITORY / "papers/power.csv", POWER_COLUMNS), table, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_differences_are_those_of_the_printed_tables(table: pd.DataFrame) -> None:

@@ -14,6 +14,7 @@ from peft import PeftModel
 from safetensors.torch import save_file
 
 from g2d.analysis.linearity import r_squared
+from g2d.experiment.arms import Arm
 from g2d.experiment.keys import PolicyKey
 from g2d.jobs.files import read_json, sha256, write_json
 from g2d.policies import Policy, load_model
@@ -151,9 +152,9 @@ def answers(right: int) -> pd.DataFrame:
 def test_the_table_by_hand() -> None:
     """One seed: the extrapolated policy misses 10 of 200 answers that the trained one has right."""
     trained = PolicyKey("m", "grpo", 2, 100, 0)
-    predicted, without = (
-        PolicyKey("m", "far", 2, k, 0, kind="extrapolated", role="entry", last_trained=20) for k in (100, 200)
-    )
+    keys = {"regime": "extrapolated", "from": [0, 20], "to": [100, 200]}
+    far = Arm("far", "extrapolated", "entry", Extrapolated(**keys))
+    predicted, without = (PolicyKey.of("m", far, (2, k), 0) for k in (100, 200))
     base = PolicyKey("m", "base", 0, 0, None)
     right = {base: 80, trained: SAME, predicted: SAME - 10, without: 130}
     hours = {trained: 5.0, predicted: 1.0}

@@ -25,6 +25,7 @@ from g2d.regimes.run.weights import merged, with_own_adapter
 from g2d.rollouts import transformers_engine
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.transformers_engine import TransformersEngine
+from g2d.rollouts.weights_check import WrongWeightsError
 from tests.models import tiny_policy
 from tests.regimes.test_off_policy import Seen, log_probabilities, watch  # noqa: F401 -- a fixture
 from tests.regimes.test_training import easy
@@ -132,6 +133,12 @@ def test_a_merged_adapter_is_the_applied_one() -> None:
         with model.disable_adapter():
             base = model(tokens).logits
     assert (inside - applied).abs().max() < 1e-4 < (base - applied).abs().max()
+
+
+def test_an_adapter_that_is_not_merged_stops_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("peft.tuners.tuners_utils.BaseTuner.merge_adapter", lambda *_, **__: None)
+    with pytest.raises(WrongWeightsError, match="the policy after 3 steps: transformers in float32 answers with"):
+        warm_up(tmp_path, tiny_policy(), 4)
 
 
 @pytest.mark.parametrize("half", [False, True])

@@ -102,6 +102,8 @@ class Vllm:
     def use_adapter(self, folder: Path) -> None:
         self.handed_over.append(sha256(folder / "adapter_model.safetensors"))
 
+    def compare(self, name: str, reference: Any) -> None: ...
+
     def draw(self, prompts: list[list[int]], *_: Any) -> Any:
         return [[5 + i % 7, 6 + i % 5] for i in range(len(prompts))], [[-1.0] * 2] * len(prompts)
 

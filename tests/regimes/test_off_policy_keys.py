@@ -78,10 +78,21 @@ def test_keys_that_fit_stay_through_the_parameters_of_a_job(keys: dict[str, Any]
     assert {*keys} - {"schedule", "horizon", "auto"} <= {*warmup.trajectory(8, 2)}
 
 
-@pytest.mark.parametrize("where", ["warmup", "ablations.moving.warmup"])
-def test_a_moving_reference_and_dropout_are_refused(where: str) -> None:
-    moving = {"reference": "sync", "beta": 0.1}
-    keys = {"warmup": moving} if where == "warmup" else {"ablations": {"moving": {"steps": "all", "warmup": moving}}}
+MOVING = {"reference": "sync", "beta": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("where", "keys"),
+    [
+        ("warmup", {"warmup": MOVING}),
+        ("ablations.moving.warmup", {"ablations": {"moving": {"steps": "all", "warmup": MOVING}}}),
+        (
+            "regimes.s.warmup",
+            {"training_set": {"n": 1000}, "regimes": {"s": {"regime": "staged_grpo", "stages": [1], "warmup": MOVING}}},
+        ),
+    ],
+)
+def test_a_moving_reference_and_dropout_are_refused(where: str, keys: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"{where}.reference: sync needs lora.dropout: 0"):
         load(MINIMAL | keys)
     load(MINIMAL | keys | {"lora": {"dropout": 0.0}})

@@ -143,6 +143,12 @@ def test_a_stage_resumes_within_its_generation(tmp_path: Path) -> None:
     assert len(assert_resumes(train, tmp_path, 3)) == K
 
 
+def test_the_reference_moves_after_a_pass_over_the_prompts_as_in_grpo() -> None:
+    common = COMMON.model_copy(update={"reference": "sync", "beta": 0.1})
+    staged = entry().warmup_of(common, 2)  # half a pass each
+    assert [step for step in range(1, K + 1) if staged.swaps_reference(step, G, staged.groups_trained(K, G))] == [K]
+
+
 def test_a_harvest_with_too_few_rollouts_is_named(tmp_path: Path) -> None:
     settings = entry().warmup_of(COMMON, 4)
     file = harvest(tmp_path, settings, 0)

@@ -26,6 +26,7 @@ from g2d.rollouts.draw import draw_rollouts
 from g2d.rollouts.engine import Decoding
 from g2d.rollouts.settings import EngineSettings, Harvest
 from g2d.rollouts.vllm_engine import VllmEngine
+from g2d.rollouts.weights_check import WrongWeightsError
 from tests.models import tiny_policy
 from tests.regimes.test_processes import in_two, meter
 from tests.regimes.test_resume import adapter, assert_resumes, terminated_after
@@ -158,6 +159,16 @@ def test_a_stopped_run_resumes_at_a_step_of_sync(tmp_path: Path, generations: li
     warm_up(tmp_path / "stopped", 6, sync_every=2)
     assert adapter(tmp_path / "stopped") == adapter(tmp_path / "straight")
     assert [generation.synced_at for generation in generations] == [[0, 2, 4], [0, 2], [4]]
+
+
+def test_an_adapter_that_did_not_arrive_stops_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as ignored:
+        ignored.setattr(VllmEngine, "_load_adapter", lambda self, folder: None)
+        for ratio in ("sampler", "none"):
+            with pytest.raises(WrongWeightsError, match="the policy after 3 steps: vllm in float32 answers with"):
+                warm_up(tmp_path / ratio, 4, ratio=ratio)
+        with pytest.raises(WrongWeightsError, match="the policy after 2 updates: vllm in float32 answers with"):
+            semi_online(tmp_path / "dpo", k=4, sync_every=2, base=tiny_policy(heads=1), engine=VLLM, lora=SURE)
 
 
 def test_the_rollouts_of_training_are_kept(tmp_path: Path) -> None:

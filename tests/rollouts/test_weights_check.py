@@ -28,8 +28,11 @@ from g2d.rollouts.weights_check import (
     MEMORY,
     Reference,
     WrongWeightsError,
+    fixed_texts,
+    is_due,
     require_adapter,
     require_same,
+    trainer_reference,
 )
 from tests.models import adapted, tiny_policy
 from tests.shared import NEEDS_VLLM
@@ -117,6 +120,28 @@ def test_faults_in_float32(
 
 
 @NEEDS_VLLM
+def test_faults_beside_a_trainer(vllm: VllmEngine, trained: list[Policy], tmp_path: Path) -> None:
+    base, (right, wrong) = vllm.policy, trained
+    texts = fixed_texts(vllm.tokenizer)
+    model = load_adapter(load_base(base), str(right.adapter), "twice").eval()
+    reference, random = trainer_reference(model, texts, "float32"), torch.get_rng_state()
+    vllm.use_adapter(right.adapter)
+    vllm.compare("p", reference)
+    assert torch.equal(torch.get_rng_state(), random), "the trainer shuffles with these random numbers"
+    for folder in (None, wrong.adapter, damaged(str(right.adapter), tmp_path / "half", half)):
+        vllm.use_adapter(folder)
+        with pytest.raises(WrongWeightsError, match=r"^p: vllm in float32 answers with other weights"):
+            vllm.compare("p", reference)
+    vllm.use_adapter(right.adapter)
+    with pytest.raises(WrongWeightsError, match="p: vllm in float32"):  # the wrong precision
+        vllm.compare("p", trainer_reference(model.bfloat16(), texts, "float32"))
+
+
+def test_syncs_that_are_checked() -> None:
+    assert [sync for sync in range(1, 100) if is_due(sync)] == [1, 4, 16, 64]
+
+
+@NEEDS_VLLM
 def test_faults_in_bfloat16(trained: list[Policy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = VllmEngine(tiny_policy(heads=1), LORA, adapter_rank=16)
     engine.dtype = "bfloat16"
@@ -126,6 +151,13 @@ def test_faults_in_bfloat16(trained: list[Policy], tmp_path: Path, monkeypatch: 
     engine.dtype = "bfloat16"
     monkeypatch.setattr(policies, "precision", lambda: torch.bfloat16)
     check_all(engine, trained, tmp_path)
+    model = load_adapter(load_base(engine.policy), str(trained[0].adapter), "twice").eval()
+    reference = trainer_reference(model, fixed_texts(engine.tokenizer), "bfloat16")
+    engine.use_adapter(trained[0].adapter)
+    engine.compare("p", reference)
+    engine.use_adapter(None)
+    with pytest.raises(WrongWeightsError, match="100% of the adapter's effect is missing"):
+        engine.compare("p", reference)
     engine.close()
 
 

@@ -8,6 +8,7 @@ import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -150,6 +151,18 @@ def test_without_inspect_the_error_says_how_to_get_it(
     assert capsys.readouterr().err.splitlines() == [
         "g2d export: inspect_ai is not installed: pip install 'g2d[inspect]' (docs/standard.md)"
     ]
+
+
+def test_a_log_is_whole_or_absent(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(log: Any, location: Path, **_: Any) -> None:
+        location.write_text("half")
+        raise KeyboardInterrupt
+
+    package = SimpleNamespace(EvalLog=SimpleNamespace(model_validate=dict), write_eval_log=interrupted)
+    monkeypatch.setitem(sys.modules, "inspect_ai", package)
+    monkeypatch.setitem(sys.modules, "inspect_ai.log", package)
+    assert main(["export", str(results), "--to", "inspect", "--out", str(tmp_path / "logs")]) == 130
+    assert not [*(tmp_path / "logs").rglob("*.eval")]
 
 
 # ---------------------------------------------------------------------------------------------- with its own package

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from g2d.analysis.comparisons import LEVEL
+from g2d.experiment.arms import Arm
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.controls import controls_table
 from g2d.tables.families import comparison_table, margin_table
@@ -24,8 +25,8 @@ TRUTH = PolicyKey("m", "grpo", 2, 50, 0)
 POLICIES = [
     *(PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 20, 50)),
     TRUTH,
-    *(PolicyKey("m", f"{reward}/grpo", 2, 50, 0, kind="grpo", role="ablation") for reward in ("coin", "format")),
-    *(PolicyKey("m", name, 0, 0, 0, kind="rft", role="entry") for name in ("rft", "kto")),
+    *(PolicyKey.of("m", Arm(f"{reward}/grpo", "grpo", "ablation"), (2, 50), 0) for reward in ("coin", "format")),
+    *(PolicyKey.of("m", Arm(name, "rft", "entry"), (0, 0), 0) for name in ("rft", "kto")),
 ]
 GRIDS = range(20)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pandas as pd
 import pytest
 
+from g2d.experiment.arms import Arm
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.drift import DRIFT_COLUMNS, EQUAL_GAIN_COLUMNS, KL_COLUMNS, drift_table, equal_gain_table
 
@@ -64,12 +64,13 @@ def test_online_policies_are_compared_with_others_at_equal_gain() -> None:
     """log KL = 10 gain + log 1/2 for those trained online, of two seeds and 20 problems."""
     online = [PolicyKey("m", "grpo", 2, k, seed) for k in (2, 4, 6) for seed in (0, 1)]
     others = [PolicyKey("m", "dpo", 2, k, seed) for k in (0, 2, 4) for seed in (0, 1)]
-    copied = [replace(key, regime="best/selected", kind="grpo", role="ablation", selected=True) for key in online[:2]]
+    best = Arm("best/selected", "grpo", "ablation", selected=True)
+    copied = [PolicyKey.of("m", best, (2, 2), seed) for seed in (0, 1)]
     grid, drifted = {(M0, "b"): answers([1] * 20, 0)}, {}
     for key in [*online, *others, *copied]:
         right = 2 + key.k
         grid[key, "b"] = answers([1] * 20, right)
-        kl = math.exp(10 * right / 20) * (0.5 if key.trained_online else 1) * (100 if key.selected else 1)
+        kl = math.exp(10 * right / 20) * (0.5 if key.kind == "grpo" else 1) * (100 if key.arm.selected else 1)
         drifted[key, "b"] = drawn([kl] * 20)
     table = equal_gain_table(grid, drifted)
     assert list(table.columns) == [*EQUAL_GAIN_COLUMNS]

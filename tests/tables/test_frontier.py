@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from g2d.experiment.arms import Arm
 from g2d.experiment.config import Config, load, read
 from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey
@@ -44,8 +45,9 @@ def solved(right: int) -> pd.DataFrame:
     return to_frame([rollout(f"p{i:03}", 0, "correct" if i < right else "incorrect", 1) for i in range(N)])
 
 
-def key(regime: str, k: int = 0, g: int = 2, **more: str) -> PolicyKey:
-    return PolicyKey("m", regime, g if k else 0, k, None if regime == "base" else 0, **more)
+def key(regime: str, k: int = 0, g: int = 2, kind: str = "", role: str = "") -> PolicyKey:
+    arm = Arm(regime, kind or regime, role or regime)
+    return PolicyKey.of("m", arm, (g if k else 0, k), None if regime == "base" else 0)
 
 
 M0, DPO, G2D, GRPO = key("base"), key("dpo"), key("dpo", 50), key("grpo", 100)

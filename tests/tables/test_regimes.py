@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from g2d.experiment.arms import Arm
 from g2d.experiment.config import read
 from g2d.experiment.grid import policies
 from g2d.experiment.keys import PolicyKey
@@ -64,7 +65,7 @@ def test_every_policy_has_its_cost_in_the_table(tmp_path: Path, monkeypatch: pyt
 
 def test_stages_are_between_dpo_and_grpo() -> None:
     def staged(n: int, seed: int) -> PolicyKey:
-        return PolicyKey("m", f"staged/{n}", 2, n, seed, kind="staged_grpo", role="entry")
+        return PolicyKey.of("m", Arm(f"staged/{n}", "staged_grpo", "entry"), (2, n), seed)
 
     dpo, later = (PolicyKey("m", "dpo", 2 if k else 0, k, 0) for k in (0, 8))
     grpo, wide, longer = (PolicyKey("m", "grpo", g, k, 0) for g, k in ((2, 8), (4, 8), (2, 16)))
@@ -94,7 +95,7 @@ def test_stages_are_between_dpo_and_grpo() -> None:
 
 def test_online_entries_are_compared_with_those_before_them_at_the_same_k_and_g() -> None:
     def entry(name: str, k: int, group_size: int = 8, kind: str = "semi_online_dpo") -> PolicyKey:
-        return PolicyKey("m", name, group_size, k, 0, kind=kind, role="entry")
+        return PolicyKey.of("m", Arm(name, kind, "entry"), (group_size, k), 0)
 
     base = PolicyKey("m", "base", 0, 0, None)
     keys = [entry("s1", 10), entry("s1", 20), entry("s10", 10), entry("s10", 20), entry("never", 20)]

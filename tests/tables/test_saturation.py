@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from g2d.experiment.arms import Arm
 from g2d.experiment.config import Config
 from g2d.experiment.grid import has_curves
-from g2d.experiment.keys import PolicyKey
+from g2d.experiment.keys import MAIN, PolicyKey
 from g2d.graph.catalogue import TRAINING, section_of
 from g2d.report.page import _SECTION_SENTENCES
 from g2d.report.training import saturation_sentences
@@ -28,9 +29,9 @@ M0 = PolicyKey("m", "base", 0, 0, None)
 def evaluations(accuracies: list[float], **of: Any) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
     """M0 and one policy at every K, two seeds."""
     before, *answers = grid(np.random.default_rng(0), accuracies, n_seeds=2)
-    named = {"regime": "grpo", "kind": "grpo", "role": "curve"} | of
+    arm = Arm(**{"name": "grpo", "regime": "grpo", "role": "curve"} | of)
     shares_of = {
-        PolicyKey("m", group_size=2, k=k, seed=seed, **named): shares
+        PolicyKey.of("m", arm, (2, k), seed): shares
         for k, both in zip(STEPS, answers, strict=True)
         for seed, shares in enumerate(both)
     }
@@ -82,11 +83,11 @@ def test_curves_without_a_fit_have_no_numbers() -> None:
 @pytest.mark.parametrize(
     ("of", "without", "rows"),
     [
-        ({"regime": "online", "kind": "semi_online_dpo", "role": "entry"}, None, 1),
-        ({"regime": "hot/grpo", "role": "ablation"}, None, 1),
-        ({"stops": True}, None, 0),
-        ({"start": PolicyKey("m", "grpo", 2, 50, 0)}, None, 0),
-        ({"regime": "dpo", "kind": "dpo", "role": "dpo"}, None, 0),
+        ({"name": "online", "regime": "semi_online_dpo", "role": "entry"}, None, 1),
+        ({"name": "hot/grpo", "role": "ablation"}, None, 1),
+        ({"variant": "auto"}, None, 0),
+        ({"start": (MAIN["grpo"], (2, 50))}, None, 0),
+        ({"name": "dpo", "regime": "dpo", "role": "dpo"}, None, 0),
         ({}, {"k": 25}, 1),  # four are left
         ({}, {"k": 25, "seed": 1}, 0),  # a K without some seed
     ],

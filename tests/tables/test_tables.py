@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,8 +12,9 @@ import pytest
 
 from g2d.analysis.informativeness import informativeness
 from g2d.analysis.statistics import accuracy_interval
+from g2d.experiment.arms import Arm
 from g2d.experiment.grid import with_steps_taken
-from g2d.experiment.keys import HarvestKey, PolicyKey
+from g2d.experiment.keys import MAIN, HarvestKey, PolicyKey
 from g2d.jobs.cost import Cost, CostFile
 from g2d.policies import Policy
 from g2d.rollouts.rollout import to_frame
@@ -42,12 +42,11 @@ AUTO_REGIME = "auto/dpo"
 
 def policy(regime: str, k: int, seed: int = 0, group_size: int = 2, model: str = "m") -> PolicyKey:
     """Return the key of a main policy, or of an ablation for other names; `x/grpo` ablates the warm-up."""
-    more: dict[str, Any] = {} if regime in ("base", "dpo", "grpo") else {"kind": "dpo", "role": "ablation"}
+    kind = "grpo" if regime.endswith("/grpo") else "dpo"
+    arm = MAIN.get(regime, Arm(regime, kind, "ablation"))
     if regime == AUTO_REGIME:
-        more |= {"role": "auto", "stops": True}
-    if regime.endswith("/grpo"):
-        more["kind"] = "grpo"
-    return PolicyKey(model, regime, group_size if k else 0, k, seed, **more)
+        arm = Arm(regime, kind, "auto", variant="auto")
+    return PolicyKey.of(model, arm, (group_size if k else 0, k), seed)
 
 
 def solved(n: int, of: int = 4) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from g2d.analysis.win_rates import length_controlled, preferences, raw
+from g2d.experiment.arms import Arm
 from g2d.experiment.keys import PolicyKey
 from g2d.tables.win_rates import WIN_RATE_COLUMNS, win_rate_table
 
@@ -128,8 +129,13 @@ def replies(scores: list[list[float]], texts: list[list[str]]) -> pd.DataFrame:
 
 
 BASE = PolicyKey("m", "base", 0, 0, None)
-TWINS = [PolicyKey("m", "same", 4, 2, seed, kind="semi_online_dpo", role="entry") for seed in (0, 1)]
-BETTER = [PolicyKey("m", "better", 4, 2, seed, kind="semi_online_dpo", role="entry") for seed in (0, 1)]
+
+
+def entry(name: str, seed: int) -> PolicyKey:
+    return PolicyKey.of("m", Arm(name, "semi_online_dpo", "entry"), (4, 2), seed)
+
+
+TWINS, BETTER = ([entry(name, seed) for seed in (0, 1)] for name in ("same", "better"))
 SAID = [["a", "aa"]] * 4
 
 
@@ -186,7 +192,7 @@ def test_a_preference_that_is_not_there_is_rarely_claimed(seeds: int, longer: fl
         for name in ("one", "other"):
             for seed in range(seeds):
                 own_taste = rng.normal(size=40) + rng.normal(0, 0.1)  # a policy's prompts and a seed's
-                key = PolicyKey("m", name, 4, 2, seed, kind="semi_online_dpo", role="entry")
+                key = entry(name, seed)
                 given[key] = drawn(rng, own_taste, longer, bias)
         table = win_rate_table(given, {"one": "mixed", "other": "mixed"})
         for name in false:

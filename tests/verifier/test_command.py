@@ -226,7 +226,7 @@ def test_an_answer_that_is_a_number_is_written_in_digits(files):
 def test_a_missing_file_is_one_line(files, capsys):
     assert run(files) == 2
     assert not files[1].exists()
-    assert capsys.readouterr().err == f"g2d verify: [Errno 2] No such file or directory: '{files[0]}'\n"
+    assert capsys.readouterr().err == f"g2d verify: {files[0]}: No such file or directory: correct the path\n"
 
 
 def test_nothing_is_left_of_an_interrupted_run(files, monkeypatch):

@@ -312,6 +312,22 @@ def test_independent_runs_instead_of_a_chain(project: Project, micro_config: dic
     assert "k2/checkpoint" not in listed
 
 
+def test_a_job_that_a_finished_file_lacks_is_planned_for_its_missing_files(project: Project) -> None:
+    """As after a policy was added to a finished grid, whose tables exist: it was "Forced execution"."""
+    pairs, other = (
+        project.results / f"micro/seed0/harvest/g2/k2/{name}" for name in ("pairs.jsonl", "informativeness.json")
+    )
+    pairs.parent.mkdir(parents=True)
+    try:
+        pairs.touch()
+        other.touch()
+        plan = project.snakemake("-n", str(pairs.relative_to(project.root))).stdout
+    finally:
+        shutil.rmtree(project.results / "micro")
+    assert re.search(r"Harvest rollouts of micro at K=2.*\nReason: Missing output files: \S+/harvest/g2/k2/", plan)
+    assert "Forced execution" not in plan
+
+
 def test_every_rule_has_a_message_a_log_and_a_benchmark(project: Project) -> None:
     rules, scripts = set(project.snakemake("--list-rules").stdout.split()), set()
     for file in (REPOSITORY / "workflow/rules").glob("*.smk"):
@@ -320,7 +336,7 @@ def test_every_rule_has_a_message_a_log_and_a_benchmark(project: Project) -> Non
         ]:  # rules of a loop have no name
             name = block.split(":")[0].strip()  # none in a loop
             rules |= {name} - {""}
-            for directive in ("log", "benchmark", "message", "params", "threads"):
+            for directive in ("log", "benchmark", "message", "params"):
                 assert re.search(rf"\n +{directive}:", block), f"{file.name}: rule {name} lacks {directive}"
             assert (f'version=VERSIONS["{name}"]' if name else "version=VERSIONS[") in block
             scripts |= set(re.findall(r'"\.\./scripts/(\w+)\.py"', block))

@@ -21,7 +21,7 @@ def configured(config: dict[str, Any], entry: dict[str, Any], **changes: Any) ->
 
 def test_rounds_that_are_not_evaluated_are_run_too(micro_config: dict[str, Any]) -> None:
     config = configured(micro_config, ROUNDS | {"rounds": [3]})
-    assert [key.k for key in grid.policies(config) if key.in_rounds] == [3]
+    assert [key.k for key in grid.policies(config) if key.arm.in_rounds] == [3]
     assert grid.variants(config) == ["rounds"]
     assert grid.variants(configured(micro_config, ROUNDS | {"rounds": [1]})) == []
 

@@ -1,7 +1,7 @@
 """Results in a storage: every job runs in an empty folder, and only the storage and `G2D_WORK` are shared.
 
 The storage is a folder (`snakemake-storage-plugin-fs`), so the test needs no network. `tests/workflow/apart` has the
-executor.
+executor, whose jobs are forks (`forked.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import pytest
 import yaml
 import yte
 
+from tests.workflow import as_python, forked
 from tests.workflow.conftest import REPOSITORY, Project
 from tests.workflow.test_faults import steps, wait_for
 
@@ -72,11 +73,14 @@ def test_jobs_that_share_only_a_storage_make_the_same_bytes(grid: Project, stora
     python, plugin = Path(sys.executable).parent, HERE / "apart"
     environment = {
         "G2D_WORK": str(places),
+        "APART_PYTHON": forked.python(),
+        as_python.DOOR_OF_SCRIPTS: as_python.HEAVY,
         "PATH": f"{python}{os.pathsep}{os.environ['PATH']}",  # jobs find Snakemake as in an image
         "PYTHONPATH": f"{grid.root / 'src'}{os.pathsep}{plugin}",
         "TMPDIR": str(tmp_path / "tmp"),
     }
     command = ["-m", "snakemake", "--executor", "apart", "--jobs", "1", "--retries", "1", target]
+    command += ["--seconds-between-status-checks", "1"]
     process = subprocess.Popen(**grid.process(*in_storage(storage, *command), **environment))
     work = places / POLICY.format("grpo") / "work"
     wait_for(lambda: steps(work) >= 3, process)
@@ -102,7 +106,7 @@ def test_interim_analyses_need_results_in_the_working_directory(
     grid: Project, micro_config: dict[str, Any], tmp_path: Path
 ) -> None:
     grid.configure(micro_config | {"seeds": {"looks": [2, 3]}})
-    output = grid.refused("-n", *in_storage(tmp_path / "storage"), anew=True)
+    output = grid.refused("-n", *in_storage(tmp_path / "storage"))
     assert "seeds.looks: " in output
     assert "--default-storage-provider fs" in output
 
@@ -163,7 +167,7 @@ def require_valid(manifest: dict[str, Any]) -> None:
 def test_a_gpu_job_on_kubernetes(grid: Project, storage: Path, submitted: list[dict[str, Any]], tmp_path: Path) -> None:
     target = f"{POLICY.format('grpo')}/policy.json"
     profile = ["--profile", "profiles/kubernetes", "--configfile", "config/config.yaml", "--retries", "0"]
-    kubeconfig = str(tmp_path / "kubeconfig")
+    kubeconfig = str(tmp_path / "kubeconfig")  # is read when the client is imported
     grid.refused(*in_storage(storage, target, *profile), anew=True, KUBECONFIG=kubeconfig)
     secret, job = submitted
     assert set(secret["data"]) >= {"hf_home", "vllm_cache_root", "g2d_work"}

@@ -17,7 +17,6 @@ rule draw_probe:
         "results/benchmarks/draw_probe/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     resources:
         gpu=gpus,
     params:
@@ -50,7 +49,6 @@ rule advise:
         "results/benchmarks/advise.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["advise"],
         config=CONFIG.identity,
@@ -76,7 +74,6 @@ rule check_advice:
         "results/benchmarks/check_advice.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["check_advice"],
         config=CONFIG.identity,

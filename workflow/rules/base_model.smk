@@ -22,7 +22,6 @@ rule embedded_model:
         model=models_from("embedded"),
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["embedded_model"],
         source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
@@ -51,7 +50,6 @@ rule scratch_model:
         model=models_from("scratch"),
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["scratch_model"],
         source=lambda w: CONFIG.models[w.model].params(without={"settings"}),
@@ -75,7 +73,6 @@ rule gguf_model:
         model=models_from("gguf"),
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["gguf_model"],
         source=lambda w: FETCHED[w.model].params(without={"settings"}),
@@ -98,7 +95,6 @@ rule pretrained_model:
         model=models_from("local", "hub", "recorded"),
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["pretrained_model"],
         source=lambda w: FETCHED[w.model].params(without={"settings"}),

@@ -21,7 +21,6 @@ rule calibrate:
         "results/benchmarks/calibrate/{model}.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     resources:
         gpu=gpus,
     params:
@@ -59,7 +58,6 @@ rule select_training_set:
         "results/benchmarks/select_training_set/{model}.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["select_training_set"],
         settings=param("select_training_set", "settings"),

@@ -17,7 +17,6 @@ rule write_cards:
         "results/benchmarks/write_cards.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["write_cards"],
         config=CONFIG.identity,

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from importlib.util import find_spec
+from inspect import signature
 from itertools import count, islice
 from pathlib import Path
 
@@ -95,8 +96,10 @@ if STORED and workflow.is_main_process:
 
 try:
     require_written_well(CONFIG_FILES)
-    if not workflow.modifier.is_main_snakefile():
+    if workflow.modifier.is_main_snakefile():
         require_one(CONFIG_FILES)
+    else:
+        require_one(CONFIG_FILES, "add --replace-workflow-config to use only the first")
     require_whole(config, CONFIG_FILES)
     CONFIG = load(config, ", ".join(map(str, CONFIG_FILES)) or "--config")
     if not STORED:
@@ -164,18 +167,25 @@ def find_job(rule, wildcards):
         raise WorkflowError(plain(str(error), lines=True))
 
 
+def inspected(function):
+    """Store the signature of a rule's function, which Snakemake would inspect three times per job."""
+    function.__signature__ = signature(function)
+    return function
+
+
 def planned(rule, name):
     """Input: files of a job under this name ("": under none)."""
     if name:
-        return lambda w: find_job(rule, w).inputs[name]
-    return lambda w: JOBS.beside(find_job(rule, w)) if STORED else find_job(rule, w).inputs.get("", [])
+        return inspected(lambda w: find_job(rule, w).inputs[name])
+    return inspected(lambda w: JOBS.beside(find_job(rule, w)) if STORED else find_job(rule, w).inputs.get("", []))
 
 
 def param(rule, name):
     """Param: a job is stale if it changes."""
-    return lambda w: find_job(rule, w).params[name]
+    return inspected(lambda w: find_job(rule, w).params[name])
 
 
+@inspected
 def gpus(wildcards, rulename):
     return find_job(own_name(rulename), wildcards).devices
 

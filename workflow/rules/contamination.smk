@@ -20,7 +20,6 @@ rule continue_questions:
         "results/benchmarks/continue_questions/{model}/{benchmark}.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     resources:
         gpu=gpus,
     params:

@@ -24,7 +24,6 @@ rule evaluate:
         "results/benchmarks/evaluate/{policy}/{benchmark}.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     resources:
         gpu=gpus,
     params:
@@ -100,7 +99,6 @@ rule measure_drift:
         "results/benchmarks/measure_drift/{policy}/{benchmark}.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     resources:
         gpu=1,
     params:

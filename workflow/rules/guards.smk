@@ -24,6 +24,7 @@ JOBS_OF_TARGET = {
     "harvest": {"harvest_rollouts", "harvest_rollouts_shard"},
     "tables": {"make_tables"},
 }
+LOST = set()  # missing outputs of the jobs that `plan_what_is_due` forces
 BASE_MODELS = {"embedded_model", "scratch_model", "gguf_model", "pretrained_model"}  # rules that make M0
 # Configuration files of this run; if results/config.yaml is given, the files it lists.
 RECORD = RESULTS / "config.yaml"
@@ -99,18 +100,28 @@ def plan_what_is_due():
         jobs = [job for job in jobs if renamed(job.rule) in settings.allowed_rules]
     missing = {job: [file for file in flat(job.outputs) if not is_made(file)] for job in jobs}
     read_by_finished = {file for job in jobs if not missing[job] for file in job.files}
-    files = {"are missing": [], "have changed": []}
+    files, due = {"are missing": [], "have changed": []}, set()
     for job in jobs:
         outputs = set(flat(job.outputs))
         lost = missing[job] if read_by_finished & outputs or len(missing[job]) < len(outputs) else []
         edited = edited_files(job) if not missing[job] and not STORED else []
         files["are missing"] += recorded_files(log_of(job), lost) if lost else []
         files["have changed"] += edited
-        settings.forcerun = {*settings.forcerun, *(outputs if lost or edited else ())}
+        LOST.update(lost)
+        due |= outputs if lost or edited else set()
+    settings.forcerun = {*settings.forcerun, *due}
     for reason, found in files.items():
         if found:
             more = f" and {len(found) - 9} more" if len(found) > 9 else ""
             logger.info(f"Jobs run again because files {reason}: {', '.join(found[:9])}{more}")
+
+
+def name_lost_files(dag):
+    """Give missing files, not "Forced execution", as the reason of jobs that `plan_what_is_due` forced."""
+    for job in jobs_of_g2d(dag.needrun_jobs()):
+        if missing := LOST.intersection(job.output):
+            dag.reason(job).forced = False
+            dag.reason(job).missing_output.update(missing)
 
 
 def wanted(targets):

@@ -23,7 +23,6 @@ rule harvest_rollouts:
         "results/benchmarks/harvest_rollouts/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     resources:
         gpu=gpus,
     params:
@@ -65,7 +64,6 @@ rule build_pairs:
         "results/benchmarks/build_pairs/{model}/seed{seed}/{variant}g{g}/k{k}.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["build_pairs"],
         settings=param("build_pairs", "settings"),

@@ -56,7 +56,6 @@ if LOOKS:
             look=names(str(n) for n in range(len(TAKEN) + 1, len(LOOKS.looks) + 1)),
         conda:
             "../../envs/g2d.yaml"
-        threads: 1
         params:
             version=VERSIONS["take_look"],
         message:

@@ -19,7 +19,6 @@ rule scratch_reward_model:
         reward=names(REWARD_MODELS),
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["scratch_reward_model"],
         source=lambda w: REWARD_MODELS[w.reward].trained_with,
@@ -47,7 +46,6 @@ rule draw_replies:
         "results/benchmarks/draw_replies/{policy}.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     resources:
         gpu=gpus,
     params:

@@ -22,7 +22,6 @@ rule load_problems:
     priority: 1
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["load_problems"],
         source=lambda w: CONFIG.problem_sources[w.set].params(),
@@ -50,7 +49,6 @@ rule check_leakage:
     priority: 1
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["check_leakage"],
     message:

@@ -16,7 +16,6 @@ rule record_provenance:
         "results/benchmarks/record_provenance.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["record_provenance"],
         config=CONFIG.identity,
@@ -42,7 +41,6 @@ rule write_methods:
         "results/benchmarks/write_methods.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["write_methods"],
         config=CONFIG.identity,
@@ -73,7 +71,6 @@ rule build_report:
         "results/benchmarks/build_report.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["build_report"],
         config=CONFIG.identity,

@@ -23,7 +23,6 @@ rule choose_checkpoint:
         owner=names(selecting(CONFIG).values()),
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["choose_checkpoint"],
     message:

@@ -44,7 +44,6 @@ for name, what in TABLE_RULES.items():
             f"results/benchmarks/{name}.tsv"
         conda:
             "../../envs/g2d.yaml"
-        threads: 1
         params:
             **TABLE_PARAMS.get(name, {"config": CONFIG.identity}),
             version=VERSIONS[name],
@@ -71,7 +70,6 @@ rule draw_figures:
         "results/benchmarks/draw_figures.tsv"
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["draw_figures"],
         benchmark=list(CONFIG.benchmarks)[0],

@@ -16,7 +16,6 @@ if held_out(CONFIG):
             "results/benchmarks/hold_out_development.tsv"
         conda:
             "../../envs/g2d.yaml"
-        threads: 1
         params:
             version=VERSIONS["hold_out_development"],
             n=held_out(CONFIG),
@@ -40,7 +39,6 @@ rule choose_settings:
         swept=names(SWEPT),
     conda:
         "../../envs/g2d.yaml"
-    threads: 1
     params:
         version=VERSIONS["choose_settings"],
         section=lambda w: swept_section(CONFIG, w.swept)[0],

@@ -247,7 +247,6 @@ for regime in of_phase("extrapolated"):
             regime=folders(regime.name),
         conda:
             "../../envs/g2d.yaml"
-        threads: 1
         params:
             version=VERSIONS[name],
             settings=param(name, "settings"),

@@ -26,7 +26,7 @@ LEVEL_COLUMNS = {  # columns of levels.csv
 
 
 def level_table(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """Return the success of M0 by level, ascending, problems without a level last, from the calibration rollouts.
+    """Return the success of M0 by level, ascending, problems without a level last.
 
     Returns:
         level (nullable integer), n (problems), pass_at_1 (mean of p(x), 0..1), pairable, all_wrong, all_correct
@@ -70,7 +70,7 @@ def choose_levels(table: pd.DataFrame, settings: Calibration) -> list[Level]:
 
 
 def require_levels(settings: Calibration, levels: Collection[Level]) -> None:
-    """Refuse a pinned level without problems: a ValueError names the key and what to choose from."""
+    """Raise a ValueError for a pinned level without problems."""
     if settings.levels != "auto" and (unknown := sorted(set(settings.levels) - set(levels))):
         raise ValueError(
             f"calibration.levels: level {unknown[0]} has no calibrated problems: choose from "
@@ -106,7 +106,7 @@ FEW_MIXED = 0.1  # share of prompts with right and wrong rollouts below which a 
 
 
 def few_mixed(table: pd.DataFrame) -> str | None:
-    """Return a warning and what to change, if few prompts of the chosen levels have mixed outcomes."""
+    """Return a warning with a fix if few prompts of the chosen levels have mixed outcomes, else None."""
     chosen = table[table["selected"] & (table["n"] > 0)].sort_values("n")
     if chosen.empty or (row := chosen.iloc[-1])["pairable_share"] >= FEW_MIXED:
         return None

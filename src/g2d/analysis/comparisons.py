@@ -45,7 +45,7 @@ def compare(
     Args:
         policy: (n_seeds, n_problems) shares of correct samples.
         reference: the same problems and seeds; one row for a policy without seeds (M0).
-        pool: as for `crossed.seed_variance`; None: only these two.
+        pool: as for `crossed.seed_variance`.
         family: number of comparisons of which one may be chosen afterwards.
         clusters: cluster of each problem.
 
@@ -91,9 +91,8 @@ def corrected(family: Sequence[Comparison]) -> list[Comparison]:
 
 
 def sign_flip_p(differences: np.ndarray) -> float:
-    """Return the exact two-sided p-value of a paired permutation test over questions (Fisher 1935, section 21).
-
-    With one answer per question it is McNemar's.
+    """Return the exact two-sided p-value of a paired permutation test over questions (Fisher 1935, section 21); with
+    one answer per question, McNemar's.
 
     Args:
         differences: (n_questions,) numbers of correct answers of the policy minus the reference's.

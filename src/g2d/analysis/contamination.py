@@ -45,13 +45,13 @@ def partial_id(problem_id: str, share: float) -> str:
 
 
 def is_verbatim(completion: str, rest: str) -> bool:
-    """Whether a completion begins with exactly the words that are missing."""
+    """Return whether a completion begins with exactly the missing words."""
     missing = rest.split()
     return completion.split()[: len(missing)] == missing
 
 
 def rouge_l(completion: str, rest: str) -> float:
-    """ROUGE-L, the F1 of the longest common subsequence of words (Lin 2004, eqs. 2 to 4, beta = 1), in 0..1.
+    """Return ROUGE-L, the F1 of the longest common subsequence of words (Lin 2004, eqs. 2 to 4, beta = 1), in 0..1.
 
     The completion is cut to the number of missing words. Case matters, and nothing is stemmed.
     """

@@ -1,8 +1,7 @@
 """Correlations over points of several seeds and models, which are dependent.
 
-`within_correlation` removes the levels of seeds and models: the repeated-measures correlation of Bakdash and Marusich
-(2017), with a seed of a model as the subject. The seeds of a model share their values of K, so `permutation_p` permutes
-these for all its seeds together.
+`within_correlation` removes the levels of seeds and models. The seeds of a model share their values of K, so
+`permutation_p` permutes these for all its seeds together.
 """
 
 from __future__ import annotations
@@ -44,14 +43,13 @@ def fisher_interval(r: float, degrees: int, p: float) -> tuple[float | None, flo
 
 
 def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Correlation:
-    """Return the correlation of deviations from each subject's mean (Bakdash and Marusich 2017, eq. 3), with n -
-    subjects - 1 degrees of freedom.
-
-    Undefined without a degree of freedom, or if one side does not vary within subjects.
+    """Return the correlation of deviations from each subject's mean (repeated-measures correlation: Bakdash and
+    Marusich 2017, eq. 3), with n - subjects - 1 degrees of freedom; undefined without one, or if a side does not vary
+    within subjects.
 
     Args:
         x, y: (n,), finite.
-        subjects: (n,).
+        subjects: (n,), such as the seed of a model.
     """
     frame = pd.DataFrame({"x": np.asarray(x, dtype=float), "y": np.asarray(y, dtype=float)})
     centered = frame - frame.groupby(np.asarray(subjects)).transform("mean")
@@ -67,7 +65,7 @@ def within_correlation(x: np.ndarray, y: np.ndarray, subjects: np.ndarray) -> Co
 
 
 def ranks_within(values: np.ndarray, subjects: np.ndarray) -> np.ndarray:
-    """Return ranks inside each subject, ties averaged: for one subject, their `within_correlation` is Spearman's."""
+    """Return ranks inside each subject, ties averaged: the `within_correlation` of one subject is then Spearman's."""
     return pd.Series(values, dtype=float).groupby(np.asarray(subjects)).rank().to_numpy()
 
 

@@ -6,8 +6,8 @@ The half width at level alpha of the mean d of a (seeds, questions) array is
 
 Q is the variance from questions beyond the noise of single answers, S the variance from seeds including that noise.
 Each quantile has the degrees of freedom of its variance (Zou and Donner 2008, "Construction of confidence limits about
-effect measures", eq. 3). The p-value of d is the alpha at which h(alpha) = |d|, so test and interval agree. How
-variances between few seeds are pooled is simulated in docs/simulations.md.
+effect measures", eq. 3). The p-value of d is the alpha at which h(alpha) = |d|, so test and interval agree.
+docs/simulations.md simulates the pooling of S between few seeds.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ class Error:
         return math.hypot(q * math.sqrt(self.questions), max(s * math.sqrt(self.seeds), q * math.sqrt(self.noise)))
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """Two-sided interval of level 1 - alpha."""
         reach = self.reach(alpha)
         return possible(self.middle - reach, self.middle + reach)
 
@@ -99,10 +98,8 @@ def mean_squares(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def clustered(values: np.ndarray, clusters: np.ndarray | None) -> np.ndarray:
-    """Turn (n_seeds, n_questions) values into values by seed and cluster with the same means by seed.
-
-    A value is the seed's mean plus the sum of the cluster's deviations from it, divided by the mean cluster size.
-    """
+    """Return (n_seeds, n_clusters) values with the same means by seed: the seed's mean plus the sum of the cluster's
+    deviations from it, divided by the mean cluster size."""
     if clusters is None:
         return values
     means, codes = values.mean(axis=1, keepdims=True), np.unique(clusters, return_inverse=True)[1]
@@ -163,12 +160,13 @@ def seed_variance(own: float, noise: float, pool: SeedPool, paired: bool) -> tup
     """Return the variance from seeds of a mean difference, with the noise of single answers: for the test and without
     inflation; and its degrees of freedom.
 
-    A policy outside the pool may scatter more than the pool. Its own variance is used, with its own degrees of freedom,
-    unless it is clearly smaller (`OWN_FROM`): seeds that agree by chance must not borrow the pool's precision
-    (`coverage.py entries`).
+    A policy outside the pool may scatter more. It has its own variance and degrees of freedom unless its variance is
+    clearly smaller (`OWN_FROM`): seeds that agree by chance must not borrow the pool's precision (`coverage.py
+    entries`).
 
     Args:
         own, noise: `mean_squares` of these differences, over at least two seeds.
+        pool: None: only these two.
         paired: the reference has seeds too, and the differences are by seed.
     """
     n_policies, n_seeds = pool.accuracies.shape
@@ -201,7 +199,7 @@ def error_of_difference(
 
     Args:
         values: (n_seeds, n_questions), differences of the shares of right answers.
-        pool, paired: as for `seed_variance`; only these values without a pool.
+        pool, paired: as for `seed_variance`.
         clusters: cluster of each question.
     """
     n_seeds, n_questions = values.shape

@@ -29,8 +29,7 @@ def stages(verdicts: pd.Series) -> pd.DataFrame:
 
 def factors(reached: np.ndarray) -> np.ndarray:
     """Return the conditional shares whose product is the accuracy, (3, ...); NaN if no answer reached the stage
-    before.
-    """
+    before."""
     reached = np.asarray(reached, dtype=float)
     before = np.concatenate([np.ones_like(reached[:1]), reached[:-1]])
     return np.divide(reached, before, out=np.full_like(reached, np.nan), where=before > 0)
@@ -40,8 +39,7 @@ def contributions(reference: np.ndarray, policy: np.ndarray) -> np.ndarray:
     """Return Shapley contributions of `FACTORS` to the policy's gain, (3, ...), from the shares that reached each of
     `STAGES`; their sum is policy[2] - reference[2].
 
-    A factor that is undefined for one of the two is taken from the other. If it is undefined for both, all
-    contributions are 0.
+    A factor that is undefined for one of the two is taken from the other; if for both, all contributions are 0.
     """
     old, new = factors(reference), factors(policy)
     old, new = np.where(np.isnan(old), new, old), np.where(np.isnan(new), old, new)

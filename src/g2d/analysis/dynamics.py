@@ -68,8 +68,8 @@ def collapse(values: pd.Series, share: float) -> dict[str, Any] | None:
     least five) is compared with the lowest later one.
 
     Returns:
-        start, lowest, at_step (the last of the first stretch below the share) and collapsed; None if there are too few
-        steps for two stretches, or nothing was logged.
+        start, lowest, at_step (the last of the first stretch below the share) and collapsed; None with fewer steps than
+        two stretches, or nothing logged.
     """
     logged = values.dropna()
     width = max(FEWEST_STEPS, ceil(SHARE_OF_STEPS * len(logged)))

@@ -1,7 +1,7 @@
 """Divergence at equal gain: are online policies closer to M0 than other policies of the same gain?
 
-The logarithm of the mean divergence is regressed on gain and on online training, by ordinary least squares over
-policies, because policies differ by more than seeds and problems explain. The interval is Student's.
+The logarithm of the mean divergence is regressed on gain and online training by least squares over policies, because
+policies differ by more than seeds and problems explain. The interval is Student's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def at_equal_gain(divergence: np.ndarray, gain: np.ndarray, online: np.ndarray) 
 
     Args:
         divergence: (policies,), mean divergences from M0, positive.
-        gain: (policies,), accuracies minus M0's accuracy.
+        gain: (policies,), accuracies minus M0's.
         online: (policies,), whether they were trained online.
     """
     if min(online.sum(), (~online).sum()) < FEWEST:

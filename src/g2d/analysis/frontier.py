@@ -5,9 +5,8 @@
 - *beaten*: worse than some policy that is shown to cost as much or less. The p-value is the smallest of these
   comparisons, times their number.
 
-A policy costs less than another if the t interval of the difference over seeds is below 0 (Bonferroni over all pairs);
-costs of one seed have no error. Both p-values are two-sided and Holm-corrected over the policies, at half the level
-each.
+Costs are compared by t intervals over seeds (Bonferroni over all pairs); costs of one seed have no error. Both p-values
+are two-sided and Holm-corrected over the policies, at half the level each.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 p(x) is the share of rewarded rollouts of a prompt, a multiple of 1/G', so compare only harvests of equal G';
 `entropy_corrected` and `mid_band_corrected` are without that bias. The 95 % intervals are over prompts, for this
-harvest: Wilson's for shares, Student's t for H. Scalar rewards have no p(x), only whether a prompt has a pair.
+harvest: Wilson's for shares, Student's t for H. Scalar rewards only say whether a prompt has a pair.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def in_mid_band(counts: pd.DataFrame) -> pd.Series:
 
 
 def binary_entropy(p: np.ndarray) -> np.ndarray:
-    """H(p) = -p log2 p - (1-p) log2(1-p) in bits, for 0 < p < 1 (section 2.3)."""
+    """Return H(p) = -p log2 p - (1-p) log2(1-p) in bits, for 0 < p < 1 (section 2.3)."""
     return -p * np.log2(p) - (1 - p) * np.log2(1 - p)
 
 
@@ -203,7 +203,7 @@ def read_informativeness(path: str | Path) -> Informativeness:
     """Read what `write_informativeness` wrote.
 
     Raises:
-        ValueError: the file is not such a summary; the message names it.
+        ValueError: the file is not such a summary.
     """
     values = read_json(path)
     names = {entry.name for entry in fields(Informativeness)}

@@ -1,7 +1,7 @@
 """Interim analyses ("looks"): comparisons of a grid, tested after each stage of seeds, with one error over all looks.
 
 Within a family each look tests in Holm's steps, at the levels of group-sequential boundaries (Tamhane, Xi and Gou 2021,
-"Group sequential Holm and Hochberg procedures"; docs/analysis.md, "Interim analyses").
+"Group sequential Holm and Hochberg procedures"; docs/analysis.md).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def take_look(
 
     Args:
         results: by policy, (n_seeds, n_questions) shares of right answers in 0..1, with the same questions and order of
-            seeds; one row for a policy without seeds. Further seeds than the plan needs now are left out.
+            seeds; one row for a policy without seeds. Seeds that the plan does not need yet are left out.
         clusters: cluster of each question.
 
     Raises:
@@ -189,7 +189,7 @@ class _Test:
 
     @property
     def p_margin(self) -> float:
-        """Two-sided p-value of the nearer end of the margin; 1 outside of it."""
+        """Return the two-sided p-value of the nearer end of the margin; 1 outside of it."""
         middle, margin = self.error.middle, self.plan.margin
         return self.error.p_value(math.copysign(margin, middle)) if abs(middle) < margin else 1.0
 

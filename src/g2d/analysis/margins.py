@@ -71,9 +71,7 @@ class Differences:
 
 
 def by_seed(values: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Subtract one policy's values from another's, over the seeds that both have; one row is of a policy without
-    seeds.
-    """
+    """Subtract one policy's values from another's, over the common seeds; one row is a policy without seeds."""
     n = min(len(values), len(other))
     return values[:n] - other[:n] if n > 1 else values - other
 

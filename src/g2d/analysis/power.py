@@ -59,7 +59,7 @@ def decompose(answers: np.ndarray, clusters: np.ndarray | None = None) -> Decomp
     two policies and questions.
 
     Negative estimates are set to zero. The interval of the seeds' standard deviation inverts the chi-square
-    distribution of their mean square, the noise of single answers taken as known. Clusters give the components of
+    distribution of their mean square, with the noise of single answers taken as known. Clusters give the components of
     independent questions with the same variance of the mean.
     """
     answers = np.stack([clustered(values, clusters) for values in answers])
@@ -103,9 +103,8 @@ class Design:
 
 @functools.lru_cache(maxsize=4096)
 def smallest_difference(components: Components, design: Design, shared: bool = True) -> float:
-    """Return the true difference in accuracy that is found with 80 % power at level 5 % / family; at most 1.
-
-    A variance between seeds of NaN counts as 0.
+    """Return the true difference in accuracy that is found with 80 % power at level 5 % / family; at most 1. A variance
+    between seeds of NaN counts as 0.
 
     Args:
         shared: the difference is on the same questions with every seed (harder to find), else on other questions.
@@ -124,10 +123,8 @@ def smallest_difference(components: Components, design: Design, shared: bool = T
 
 @functools.lru_cache(maxsize=4096)
 def smallest_margin(components: Components, design: Design) -> float:
-    """Return the margin that is shown with 80 % power if all policies are equally good (`g2d.analysis.margins`).
-
-    Args as for `smallest_difference`; `design.family` is not used.
-    """
+    """Return the margin that is shown with 80 % power if all policies are equally good (`g2d.analysis.margins`);
+    `design.family` is not used."""
     others = design.n_policies - 1
     drawn = _experiments(components, replace(design, family=1))
     bounds = np.zeros(DRAWS)
@@ -139,8 +136,7 @@ def smallest_margin(components: Components, design: Design) -> float:
 
 def questions_needed(sees: Callable[[Design], float], target: float, design: Design) -> int | None:
     """Return the fewest questions, to two digits, with which `sees` is at most the target; None beyond
-    `MOST_QUESTIONS`.
-    """
+    `MOST_QUESTIONS`."""
     low, high = 10, MOST_QUESTIONS
     if sees(replace(design, n_questions=high)) > target:
         return None
@@ -182,9 +178,8 @@ class _Experiments:
 
     @functools.lru_cache(maxsize=64)  # noqa: B019  (of few objects, and few of them)
     def against(self, other: int) -> tuple[np.ndarray, _Errors]:
-        """Return differences of the first policy from another one, and their errors as by
-        `crossed.error_of_difference`; the variance over questions is nearly the same in every experiment.
-        """
+        """Return differences of the first policy from another one, with errors as by `crossed.error_of_difference`; the
+        variance over questions is nearly the same in every experiment."""
         n_seeds, n_questions, total = self.design.n_seeds, self.design.n_questions, self.design.n_questions + 2
         deltas = self.accuracies[:, 0] - self.accuracies[:, other]
         questions = self.of_questions[:, 0] - self.of_questions[:, other]

@@ -59,7 +59,7 @@ def saturation(steps: Sequence[int], before: np.ndarray, answers: Sequence[np.nd
 
     Args:
         before: shares of right answers of M0, (1, n_questions).
-        answers: the same at every K, (n_seeds, n_questions) each, with the same seeds and questions.
+        answers: the same at every K, (n_seeds, n_questions) each.
     """
     k = np.array(steps, dtype=float)
     start, means = float(before.mean()), np.array([values.mean() for values in answers])

@@ -8,7 +8,7 @@ truth - (1 - r) M0 (Fieller 1954, "Some problems in interval estimation"). The v
     (1 - r)^2 sigma^2 + 2 r tau^2,
 
 sigma^2 is the variance of one policy, tau^2 of a pair, from the pool as in `crossed`; a negative r counts as 0 in the
-second term. Without a pool the combination's variance over seeds is used.
+second term. Without a pool it is the combination's variance over seeds.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Share:
         """Return this share with an interval that agrees with Holm's tests of a family of controls
         (`comparisons.corrected`).
 
-        Without a significant gain of the truth over M0 there is no share. The interval ends at 0 if the control's gain
-        is significant, and at 1 if the difference (truth less control) is.
+        It ends at 0 if the control's gain is significant, and at 1 if the difference (truth less control) is. Without a
+        significant gain of the truth over M0 there is no share.
         """
         if true_gain.p_holm > LEVEL:
             return Share(None, None, None)

@@ -28,9 +28,8 @@ def spent(fraction: float, level: float, spending: Spending) -> float:
 
 
 def nominal_level(fractions: Sequence[float], level: float, spending: Spending, power: float = 1.0) -> float:
-    """Return the two-sided level of the last of these looks for which all looks err as often as `spent`.
-
-    A look without new information has the level of the look before it.
+    """Return the two-sided level of the last of these looks for which all looks err as often as `spent`. A look without
+    new information has the level of the look before it.
 
     Args:
         fractions: information fraction of every look so far, in 0..1, not falling.

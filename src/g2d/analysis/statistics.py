@@ -34,7 +34,7 @@ def require_answers(values: np.ndarray) -> np.ndarray:
 def resample(
     values: np.ndarray, weights: np.ndarray | None = None, resamples: int = RESAMPLES, seed: int = 0
 ) -> np.ndarray:
-    """Hierarchical bootstrap: means over seeds of the seeds' means, (resamples,), seeds and questions resampled
+    """Return bootstrap means over seeds of the seeds' means, (resamples,), with seeds and questions resampled
     independently (crossed).
 
     A mean is w_seeds' V w_questions with multinomial weights (the pigeonhole bootstrap: Owen 2007, section 3). Drawing
@@ -61,9 +61,7 @@ def resample(
 def mean_interval(
     values: np.ndarray, weights: np.ndarray | None = None, clusters: np.ndarray | None = None
 ) -> tuple[float, float]:
-    """Return the t interval of 95 % of a mean over crossed seeds and questions, or over questions with one seed.
-
-    The variance is `crossed_variance`; docs/simulations.md has the coverage.
+    """Return the 95 % t interval of a mean over crossed seeds and questions, or over questions with one seed.
 
     Args:
         values: (n_seeds, n_questions), finite.
@@ -95,10 +93,10 @@ def mean_interval(
 
 def crossed_variance(values: np.ndarray) -> tuple[float, float]:
     """Return the variance of the mean of (n_seeds, n_questions) crossed random values, at least two of each, and its
-    degrees of freedom.
+    degrees of freedom (Satterthwaite 1946, eq. 17).
 
     The variance is (MS_seeds + MS_questions - MS_rest) / (seeds questions), with negative components set to 0 (Searle,
-    Casella and McCulloch 1992, section 4.3). The degrees of freedom are Satterthwaite's (1946, eq. 17).
+    Casella and McCulloch 1992, section 4.3).
     """
     n_seeds, n_questions = values.shape
     seeds, questions, rest = mean_squares(values)
@@ -114,8 +112,8 @@ def shrunk_together(rows: np.ndarray) -> np.ndarray:
     """Shrink resampled values, (rows, resamples), together by the part of their scatter that is noise; NaN marks a row
     without a value.
 
-    The highest of several estimates is biased upwards, so the rows' means are shrunk towards their mean, and their
-    resamples with them (empirical Bayes, as Stein's estimator; Efron and Morris 1973).
+    The highest of several estimates is biased upwards, so the rows' means, and their resamples with them, are shrunk
+    towards their mean (empirical Bayes, as Stein's estimator; Efron and Morris 1973).
     """
     centers = np.nanmean(rows, axis=1, keepdims=True)
     scatter = float(((centers - centers.mean()) ** 2).sum())
@@ -135,11 +133,11 @@ def percentile_interval(means: np.ndarray) -> tuple[float, float]:
 
 
 def accuracy_interval(correct: np.ndarray, clusters: np.ndarray | None = None) -> tuple[float, float]:
-    """Return the interval of an accuracy over seeds and questions (docs/analysis.md), from (n_seeds, n_questions)
-    shares of right answers.
+    """Return the interval of an accuracy over seeds and questions, from (n_seeds, n_questions) shares of right answers.
 
     t intervals, with two right and two wrong questions added, as Agresti and Coull (1998) do for one proportion. The
-    variance is `crossed_variance`, at most the variance of a crossed bootstrap (Owen 2007).
+    variance is `crossed_variance`, at most the variance of a crossed bootstrap (Owen 2007). docs/simulations.md has the
+    coverage.
     """
     correct = np.asarray(correct, dtype=float)
     n_seeds, n_questions = correct.shape
@@ -172,9 +170,9 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
 
 
 def part_interval(successes: int, n: int, population: int) -> tuple[float, float]:
-    """Return the interval of a share in a finite population, from n members drawn without replacement; NaN for n = 0.
+    """Return the exact interval of a share in a finite population, from n members drawn without replacement.
 
-    Exact (Wright 1991, "Exact confidence bounds when sampling from small finite universes").
+    The method is from Wright 1991, "Exact confidence bounds when sampling from small finite universes"; NaN for n = 0.
 
     Raises:
         ValueError: more members are known than there are.
@@ -224,7 +222,7 @@ def simultaneous(
     p-values, Bonferroni's intervals and estimates.
 
     If Holm's procedure rejects and Bonferroni's interval contains 0, the interval ends at 0 (Strassburger and Bretz
-    2008). So 0 is inside an interval exactly if the corrected p is above `LEVEL`.
+    2008), so 0 is inside exactly if the corrected p is above `LEVEL`.
     """
     return [
         (float(p), *(one_side(*ends, effect > 0) if p <= LEVEL else ends))

@@ -67,8 +67,8 @@ def pool_studies(
 
     Args:
         variances: variances of the effects' errors, above 0.
-        shared: part of each variance that studies of a group have in common, such as benchmarks on which the same
-            trainings were evaluated; taken as fully correlated.
+        shared: part of each variance that studies of a group have in common, such as benchmarks of the same trainings;
+            taken as fully correlated.
         groups: group of each study.
         degrees: degrees of freedom of each variance; None: the variances are known.
     """

@@ -1,8 +1,4 @@
-"""Win rates of a policy's replies against M0's, and rewards, both raw and at equal length.
-
-A win rate at equal length is the value at a length difference of 0 of a logistic regression of the preference on the
-length difference (AlpacaEval 2: Dubois et al. 2024, arXiv 2404.04475, section 3).
-"""
+"""Win rates of a policy's replies against M0's, and rewards, both raw and at equal length."""
 
 from __future__ import annotations
 
@@ -25,9 +21,7 @@ def preferences(scores: np.ndarray, base_scores: np.ndarray) -> np.ndarray:
 
 
 def raw(won: np.ndarray) -> np.ndarray:
-    """Return the share won by seed and prompt, from (n_seeds, n_prompts, n_samples) `preferences`; its mean is the win
-    rate.
-    """
+    """Return the share won by seed and prompt, from (n_seeds, n_prompts, n_samples) `preferences`."""
     return np.asarray(np.nanmean(won, axis=2))
 
 
@@ -45,8 +39,9 @@ def overlaps(longer: np.ndarray) -> bool:
 def length_controlled(won: np.ndarray, longer: np.ndarray) -> np.ndarray | None:
     """Return values as `raw` whose mean is the win rate at equal length; None if lengths hardly overlap.
 
-    The preference is regressed on tanh(longer / its standard deviation), ties as half a win. The values are the
-    influence function of the intercept by prompt and seed, so answers stay clustered.
+    The preference is regressed on tanh(longer / its standard deviation), ties as half a win (AlpacaEval 2: Dubois et
+    al. 2024, arXiv 2404.04475, section 3), and evaluated at 0. The values are the influence function of the intercept
+    by prompt and seed, so answers stay clustered.
 
     Args:
         longer: excess length of the policy's reply over M0's, with the shape of `won`.

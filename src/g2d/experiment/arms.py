@@ -7,32 +7,33 @@ selecting a checkpoint, or by extrapolating two. `g2d.experiment.sweep` adds a s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from g2d.experiment.sections import Ablation, Config
 from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
-from g2d.regimes.grpo.staged import OWN
 from g2d.regimes.offline.dpo import Dpo
 from g2d.regimes.regime import SELECTED, Phase
 from g2d.regimes.run.prompts import VERIFIABLE, PromptMix
 from g2d.regimes.run.training import AUTO
+from g2d.rewards.catalogue import TRUTH, words_of
+from g2d.settings import Section
 from g2d.settings.cached_method import cached_method
 
 Point = tuple[int, int]  # G and K; (0, 0) is M0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Arm:
     """One way to train policies of a model: one policy for each of `points` and each seed."""
 
     name: str  # the folder of its policies (`PolicyKey.regime`)
     regime: str  # a name in `g2d.regimes.catalogue`
     role: str  # one of `g2d.experiment.keys.ROLES`
-    settings: Any  # a section of the configuration, with an ablation's values filled in
-    points: tuple[Point, ...]  # G and K, K ascending for each G
-    evaluated: tuple[Point, ...]
+    settings: Any = None  # a section of the configuration, with an ablation's values filled in
+    points: tuple[Point, ...] = ()  # G and K, K ascending for each G
+    evaluated: tuple[Point, ...] = ()
     variant: str = ""  # folder of its harvests: an ablation, an entry, `AUTO`, or "" for the main grid
     source: Arm | None = None  # arm whose harvests it is trained on, or whose checkpoints it selects or extrapolates
     selected: bool = False
@@ -41,11 +42,23 @@ class Arm:
     written: Any = None  # the same as configured
     own: frozenset[str] = frozenset()  # keys of `settings` that an ablation or an entry of rounds changes
     swept_as: tuple[str, ...] = ()  # names under which a sweep chooses keys of `settings`; the first one wins
+    judge: Any = None  # reward of its online training, None for the truth
+    all: Arms = field(default_factory=dict, repr=False)  # all arms of the model, by name
 
     @property
-    def phase(self) -> Phase:
-        """K counts its own steps (online), the steps before its harvest (offline), or rounds."""
-        return REGIMES[self.regime].phase
+    def phase(self) -> Phase | None:
+        """K counts its own steps (online), the steps before its harvest (offline), or rounds. None for M0."""
+        return REGIMES[self.regime].phase if self.regime in REGIMES else None
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether K counts rounds or stages, each with a harvest."""
+        return self.phase in ("rounds", "stages")
+
+    @property
+    def has_log(self) -> bool:
+        """Whether it is trained, so neither copies of checkpoints nor extrapolated."""
+        return not self.selected and self.phase != "extrapolated"
 
     @property
     def section(self) -> str:
@@ -66,9 +79,25 @@ class Arm:
         return made.settings.between[1] if made.phase == "extrapolated" else None
 
     @property
-    def reward(self) -> str | None:
-        """The entry of `rewards` that judges the rollouts of its online training; None for the truth."""
-        return getattr(self.online.written, "reward", None)
+    def reward(self) -> Section | None:
+        """Reward of the rollouts of its online training; None for the truth."""
+        return self.online.judge
+
+    @property
+    def other_reward(self) -> str:
+        """The reward in words; "" for the truth."""
+        return words_of(self.reward) if self.reward not in (None, TRUTH) else ""
+
+    @property
+    def teacher(self) -> tuple[Arm, Point] | None:
+        """Teacher of an online training, None if it is no policy of the grid."""
+        name = getattr(self.settings, "teacher", None)
+        if not isinstance(name, str):
+            return None
+        teacher, step = self.all[name], self.settings.teacher_step
+        points = teacher.evaluated if teacher.selected else teacher.points
+        at = max((at for at in points if step in (None, at[1])), key=lambda at: at[1], default=None)
+        return None if at is None else (teacher, at)
 
     @property
     def asked(self) -> PromptMix:
@@ -78,6 +107,15 @@ class Arm:
     @property
     def stops(self) -> bool:
         return self.variant == AUTO or getattr(self.online.written, "auto", None) is not None
+
+    @property
+    def trained_points(self) -> list[Point]:
+        if self.selected:
+            return []
+        if not self.in_rounds:
+            return list(self.points)
+        group_size, last = self.points[-1]
+        return [(group_size, k) for k in range(1, last + 1)]
 
     @property
     def harvest_points(self) -> tuple[Point, ...]:
@@ -94,51 +132,40 @@ class Arm:
             return None
         return max((step for step in settings.steps if 0 < step < k), default=None)
 
+    def harvests_read(self, point: Point) -> list[tuple[str, Point]]:
+        """Return the harvests that one training reads, by variant and point: its own, then those of `match_pairs_to`;
+        for a round or stage the harvest of the policy before it.
+        """
+        group_size, k = point
+        if self.phase == "extrapolated":
+            return []
+        if self.phase == "rounds":
+            return [(self.variant if k > 1 else "", (group_size, k - 1))]
+        if self.phase == "stages":
+            return [(self.variant, (group_size if k > 1 else 0, k - 1))]
+        main = self.all["grpo"]
+        if self.phase == "online":
+            replay = getattr(self.settings, "replay", None)
+            return [("", at) for at in main.harvest_points if replay is not None and at[1] == replay.harvest_step]
+        match = getattr(self.settings, "match_pairs_to", None)
+        # An ablation with a warm-up is matched to its own harvests, other arms to the main grid's.
+        source = self.online if self.online.role == "ablation" else main
+        matched = [at for at in source.harvest_points if match is not None and match in (at[1], "min")]
+        return [(self.variant, point), *((source.variant, at) for at in matched)]
+
 
 Arms = Mapping[str, Arm]  # name -> arm
-
-
-def teacher_of(found: Arms, trained: Arm) -> tuple[Arm, Point] | None:
-    """Return the teacher of an online training, None if it is no policy of the grid."""
-    name = getattr(trained.settings, "teacher", None)
-    if not isinstance(name, str):
-        return None
-    teacher, step = found[name], trained.settings.teacher_step
-    points = teacher.evaluated if teacher.selected else teacher.points
-    at = max((at for at in points if step in (None, at[1])), key=lambda at: at[1], default=None)
-    return None if at is None else (teacher, at)
 
 
 def teacher_folder(entry: str) -> str:
     return f"teachers/{entry.partition('@')[0]}"
 
 
-def harvests_read(found: Arms, arm: Arm, point: Point) -> list[tuple[str, Point]]:
-    """Return the harvests that one training reads, by variant and point: its own, then those of `match_pairs_to`; for a
-    round or stage the harvest of the policy before it.
-    """
-    group_size, k = point
-    if arm.phase == "extrapolated":
-        return []
-    if arm.phase == "rounds":
-        return [(arm.variant if k > 1 else "", (group_size, k - 1))]
-    if arm.phase == "stages":
-        return [(arm.variant, (group_size if k > 1 else 0, k - 1))]
-    if arm.phase == "online":
-        replay = getattr(arm.settings, "replay", None)
-        return [("", at) for at in found["grpo"].harvest_points if replay is not None and at[1] == replay.harvest_step]
-    match = getattr(arm.settings, "match_pairs_to", None)
-    # An ablation with a warm-up is matched to its own harvests, other arms to the main grid's.
-    source = arm.online if arm.online.role == "ablation" else found["grpo"]
-    matched = [(source.variant, at) for at in source.harvest_points if match is not None and match in (at[1], "min")]
-    return [(arm.variant, point), *matched]
-
-
-def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
+def all_behind(policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]]:
     ancestors, new = {policy: None}, [policy]
     while new:
         arm, point = new.pop()
-        before = [(online_arm(found, variant), at) for variant, at in harvests_read(found, arm, point)]
+        before = [(online_arm(arm.all, variant), at) for variant, at in arm.harvests_read(point)]
         if arm.selected:
             before += [(arm.online, at) for at in arm.points]
         elif arm.phase == "extrapolated":
@@ -146,7 +173,7 @@ def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]
         elif arm.phase == "online":
             earlier = None if arm.stops else arm.before(*point)
             before += [(arm, (point[0], earlier))] if earlier is not None else []
-            before += [policy for policy in (arm.start, teacher_of(found, arm)) if policy is not None]
+            before += [policy for policy in (arm.start, arm.teacher) if policy is not None]
         new += (at for at in before if at not in ancestors and (at[1][1] or at[0].phase == "offline"))
         ancestors |= dict.fromkeys(new)
     return list(ancestors)[1:]
@@ -154,7 +181,7 @@ def all_behind(found: Arms, policy: tuple[Arm, Point]) -> list[tuple[Arm, Point]
 
 @cached_method
 def arms(config: Config, model: str) -> Arms:
-    return {arm.name: arm for arm in expanded(config.for_model(model))}
+    return expanded(config.for_model(model))
 
 
 @cached_method
@@ -166,10 +193,10 @@ def asked_for(config: Config, role: str) -> dict[str, Any]:
     return {arm.owner: arm.written for arm in any_arms(config).values() if arm.role == role}
 
 
-def by_section(found: Iterable[Arm]) -> dict[str, list[Arm]]:
+def by_section(found: Arms) -> dict[str, list[Arm]]:
     sections: dict[str, list[Arm]] = {}
-    for arm in found:
-        if arm.points and not arm.selected and arm.phase != "extrapolated":
+    for arm in found.values():
+        if arm.points and arm.has_log:
             sections.setdefault(arm.section, []).append(arm)
     return sections
 
@@ -184,7 +211,14 @@ def online_arm(found: Arms, variant: str) -> Arm:
     return next((arm for arm in candidates if arm is not None and arm.phase != "offline"), found["grpo"])
 
 
-def expanded(config: Config) -> Iterator[Arm]:
+def expanded(config: Config) -> Arms:
+    found = {arm.name: arm for arm in _expanded(config)}
+    for arm in found.values():
+        arm.all = found
+    return found
+
+
+def _expanded(config: Config) -> Iterator[Arm]:
     warmup = config.warmup
     grid = ((0, 0),) * (0 in warmup.steps) + tuple((g, k) for g in warmup.group_sizes for k in warmup.steps if k)
     main = _main_warmup(config, grid)
@@ -200,10 +234,8 @@ def expanded(config: Config) -> Iterator[Arm]:
             yield from _asked_for(
                 online[name], _dpo(f"{name}/dpo", "entry", config.dpo, online[name].points, online[name])
             )
-        elif entry.phase == "rounds":
-            yield _rounds(config, name)
-        elif entry.phase == "stages":
-            yield from _stages(config, name)
+        elif entry.phase in ("rounds", "stages"):
+            yield from _in_rounds(config, name)
         else:
             at = online[entry.harvest].harvest_points if entry.harvest else grid
             points = tuple((g, k) for g, k in at if k in config.steps_of(name))
@@ -243,7 +275,8 @@ def _own_warmup(config: Config, name: str) -> Arm:
     points = tuple((warmup.group_sizes[0], k) for k in warmup.steps if k)
     evaluated = points if "grpo" in ablation.policies and not ablation.select else ()
     trained = Arm(f"{name}/grpo", "grpo", "ablation", warmup, points, evaluated, name, owner=name, written=ablation)
-    return replace(trained, own=frozenset(ablation.warmup), swept_as=(name, "warmup"))
+    judge = config.rewards.get(ablation.reward or "")
+    return replace(trained, own=frozenset(ablation.warmup), swept_as=(name, "warmup"), judge=judge)
 
 
 def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
@@ -258,8 +291,9 @@ def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
             start = (before, (before.settings.responses, entry.start_step))
         points = tuple((entry.responses, k) for k in entry.steps)
         evaluated = points if "online" in entry.policies and not entry.select else ()
-        trained = Arm(name, entry.regime, "entry", entry, points, evaluated, name, start=start)
-        trained_entries[name] = replace(trained, owner=name, written=entry, swept_as=(name,))
+        trained = Arm(name, entry.regime, "entry", entry, points, evaluated, name, start=start, owner=name)
+        judge = config.rewards.get(entry.reward)
+        trained_entries[name] = replace(trained, written=entry, swept_as=(name,), judge=judge)
         return trained_entries[name]
 
     for name, entry in config.regimes.items():
@@ -273,20 +307,12 @@ def _online_entries(config: Config, main: Arm) -> dict[str, Arm]:
     return trained_entries
 
 
-def _rounds(config: Config, name: str) -> Arm:
+def _in_rounds(config: Config, name: str) -> Iterator[Arm]:
     entry = config.regimes[name]
-    points = tuple((0, k) for k in entry.rounds)
-    trained = Arm(name, entry.regime, "entry", entry.dpo_of(config.dpo), points, points, name, owner=name)
-    return replace(trained, written=entry, own=frozenset(entry.dpo), swept_as=("dpo",))
-
-
-def _stages(config: Config, name: str) -> Iterator[Arm]:
-    """Yield an arm for each number of stages; K counts the stages of its policies."""
-    entry, own = config.regimes[name], frozenset({*config.regimes[name].warmup, *OWN})
-    for n in entry.stages:
-        settings, points = entry.warmup_of(config.warmup, n), ((config.warmup.group_sizes[0], n),)
-        trained = Arm(f"{name}/{n}", entry.regime, "entry", settings, points, points, f"{name}/{n}", owner=name)
-        yield replace(trained, written=entry, own=own, swept_as=("warmup",))
+    section = REGIMES[entry.regime].section
+    for folder, settings, points, own in entry.series(name, getattr(config, section)):
+        trained = Arm(folder, entry.regime, "entry", settings, points, points, folder, owner=name, written=entry)
+        yield replace(trained, own=frozenset(own), swept_as=(section,))
 
 
 def _asked_for(trained: Arm, after: Arm) -> Iterator[Arm]:

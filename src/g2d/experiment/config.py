@@ -21,7 +21,7 @@ from g2d.rewards.python import PLUGIN
 from g2d.settings import ConfigError, refuse
 from g2d.settings.mistakes import messages
 
-__all__ = ["Config", "former_names", "load", "read"]
+__all__ = ["Config", "former_names", "load", "read", "read_values"]
 
 
 def load(values: Mapping[str, Any], file: str = "config") -> Config:
@@ -94,7 +94,11 @@ def _entry_of(given: dict[str, Any], rewards: dict[str, Any]) -> str:
 
 
 def read(path: str | Path) -> Config:
-    values = read_file(path)
+    return read_values(read_file(path), path)
+
+
+def read_values(values: Mapping[str, Any], path: str | Path) -> Config:
+    """Validate the values of a configuration file."""
     require_whole(values, [path])
     return decided(load(values, str(path)), Path(path).parent)
 

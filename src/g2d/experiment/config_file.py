@@ -105,14 +105,19 @@ def require_whole(values: Mapping[str, Any], paths: Sequence[str | Path]) -> Non
     )
 
 
-def require_one(paths: Iterable[str | Path]) -> None:
-    """Check that Snakemake does not merge two whole configurations, as it does if the workflow is a module."""
+def require_one(paths: Sequence[str | Path], replaced: str = "name only one") -> None:
+    """Check that at most one file is a whole configuration, the first: Snakemake would merge several.
+
+    Args:
+        replaced: what to do about a second one.
+    """
     whole = [path for path in paths if all(name in read_file(path) for name in NEEDED)]
     if len(whole) > 1:
         raise ConfigError(
-            f"{whole[0]} and {whole[-1]} are both whole configurations, which Snakemake would merge: add "
-            "--replace-workflow-config to use only the first"
+            f"{whole[0]} and {whole[-1]} are both whole configurations, which Snakemake would merge: {replaced}"
         )
+    if whole and whole[0] != paths[0]:
+        raise ConfigError(f"{paths[0]}: comes before {whole[0]}, which would override it: name it after that file")
 
 
 def require_written_well(paths: Iterable[str | Path]) -> None:

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from g2d.experiment.config import Config, former_names, read
+from g2d.experiment.config import Config, former_names, read_values
 from g2d.experiment.config_file import read_file
 from g2d.experiment.learning_rates import unusual_rates
 from g2d.experiment.requirements import require_files, require_tasks, require_windows
@@ -47,11 +47,15 @@ def readme() -> str:
     pages, first = [read_text(INTRODUCTION)], dict[Row, str]()
     for section, paths in headings.items():
         heading, tag = _heading(section, paths)
-        rows = [_cells(name, field) for name, field in _fields(section) if name != tag]
+        cells = [_cells(name, field) for name, field in _fields(section) if name != tag]
+        sections = [row[0] for row in cells if not row[2]]
+        rows = [row for row in cells if row[2]]
         new = [row for row in rows if row not in first]
         doc = (section.__doc__ or "").strip().splitlines()[0]
-        pages.append("\n\n".join([f"## {heading}", doc, *_table(new), *_references(rows, first)]) + "\n")
-        first |= dict.fromkeys(new, _heading(section, paths[:1])[0])
+        below = [f"Sections: {', '.join(sections)}."] if sections else []
+        pages.append("\n\n".join([f"## {heading}", doc, *_table(new), *_references(rows, first), *below]) + "\n")
+        without_paper: list[Row] = [(*row[:3], "", row[4]) for row in new]
+        first = dict.fromkeys([*new, *without_paper], _heading(section, paths[:1])[0]) | first
     return "\n".join(pages)
 
 
@@ -120,7 +124,7 @@ def _default(field: FieldInfo) -> str:
 def _type(annotation: Any) -> str:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal:
-        return " or ".join(f"`{value}`" for value in arguments)
+        return ", ".join(f"`{value}`" for value in arguments)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(dict.fromkeys("null" if a is type(None) else _type(a) for a in arguments))
     if origin is typing.Annotated:
@@ -150,14 +154,17 @@ def register(subparsers: Any) -> Any:
 
 def _check(arguments: argparse.Namespace) -> int:
     try:
-        config = read(arguments.file)
+        values = read_file(arguments.file)
+        config = read_values(values, arguments.file)
         require_files(config)
         require_windows(config)
         require_tasks(config)
     except ConfigError as error:
-        say(str(error), file=sys.stderr)
+        named = f"{arguments.file}: "
+        for mistake in str(error).splitlines():
+            say(named + mistake.removeprefix(named), file=sys.stderr)
         return 1
-    for sentence in [*former_names(read_file(arguments.file)), *unusual_rates(config)]:
+    for sentence in [*former_names(values), *unusual_rates(config)]:
         say(f"note: {sentence}", file=sys.stderr)
     say(f"{arguments.file}: valid")
     return 0

@@ -79,7 +79,7 @@ def _drawn(
         "problems": [asdict(problem) for problem in problems],
         "prompt": None if prompt is None else prompt.params(),
         "decoding": asdict(decoding),
-        "engine": config.engine.identity,
+        "engine": config.engine.name,
     }
     return draw_in_parts(
         work_place(Path(f"{snakemake.output.rollouts}.parts")),

@@ -9,7 +9,7 @@ from itertools import product
 from statistics import mean
 from typing import Any
 
-from g2d.experiment.arms import Arm, Point, all_behind, any_arms, arms, harvests_read, online_arm, teacher_of
+from g2d.experiment.arms import Arm, Point, all_behind, any_arms, arms, online_arm
 from g2d.experiment.keys import HarvestKey, PolicyKey
 from g2d.experiment.race import n_seeds, whole
 from g2d.experiment.sections import Ablation, Config
@@ -17,8 +17,6 @@ from g2d.experiment.sweep import Candidate, candidates, sweep_seed, with_candida
 from g2d.policies.policy import Policy
 from g2d.policies.settings import EmbeddedModel, RecordedModel, ScratchModel
 from g2d.regimes.run.prompts import PromptMix
-from g2d.regimes.run.training import AUTO
-from g2d.rewards.catalogue import TRUTH, words_of
 from g2d.settings.cached_method import cached_method
 
 FEWEST_K = 4  # above 0, for a curve with three parameters
@@ -57,24 +55,7 @@ def evaluated_arms(config: Config) -> dict[str, Arm]:
 
 
 def keys(config: Config, model: str, arm: Arm, points: Iterable[Point]) -> Iterator[PolicyKey]:
-    return (key_of(config, model, arm, point, seed) for point in points for seed in config.seeds)
-
-
-def key_of(config: Config, model: str, arm: Arm, point: Point, seed: int) -> PolicyKey:
-    start, teacher = arm.online.start, teacher_of(arms(config, model), arm.online)
-    is_curve = arm.name == "grpo" and point[1] < max(arm.settings.steps)
-    return PolicyKey(
-        *(model, arm.name, *point, seed),
-        kind=arm.regime,
-        role="curve" if is_curve else arm.role,
-        online="grpo" if arm.online.phase in ("rounds", "stages") else arm.online.regime,
-        reward=other_reward(config, arm.variant),
-        stops=arm.stops,
-        start=None if start is None else key_of(config, model, *start, seed),
-        teacher=None if teacher is None else key_of(config, model, *teacher, seed),
-        selected=arm.selected,
-        last_trained=arm.last_trained,
-    )
+    return (PolicyKey.of(model, arm, point, seed) for point in points for seed in config.seeds)
 
 
 def side_by_side(config: Config) -> dict[tuple[str, str], list[PolicyKey]]:
@@ -98,9 +79,9 @@ def trainings(config: Config) -> list[PolicyKey]:
     After an interim analysis, only the policies that it selects and all that they are made from.
     """
     if config.reached is not None:
-        needed = set(with_all_behind(config, policies(config)))
+        needed = set(with_all_behind(policies(config)))
         return [key for key in trainings(whole(config)) if key in needed]
-    trained = [key for key in policies(config) if key.role != "base" and not key.selected]
+    trained = [key for key in policies(config) if key.role != "base" and not key.arm.selected]
     for roles in (("grpo", "ablation", "entry"), ("auto",)):
         for model, role in product(trained_models(config), roles):
             for arm in arms(config, model).values():
@@ -110,16 +91,15 @@ def trainings(config: Config) -> list[PolicyKey]:
 
 
 def auto_warmups(config: Config) -> list[PolicyKey]:
-    return [key for key in trainings(config) if key.role == "auto" and key.trained_online]
+    return [key for key in trainings(config) if key.role == "auto" and key.arm.phase == "online"]
 
 
-def with_all_behind(config: Config, wanted: Iterable[PolicyKey]) -> list[PolicyKey]:
+def with_all_behind(wanted: Iterable[PolicyKey]) -> list[PolicyKey]:
     ordered: dict[PolicyKey, None] = {}
     for key in wanted:
         if key.seed is not None:
-            by_name = arms(config, key.model)
-            ancestors = reversed(all_behind(by_name, (by_name[key.regime], (key.group_size, key.k))))
-            ordered |= {key_of(config, key.model, arm, point, key.seed): None for arm, point in ancestors}
+            ancestors = reversed(all_behind((key.arm, (key.group_size, key.k))))
+            ordered |= {PolicyKey.of(key.model, arm, point, key.seed): None for arm, point in ancestors}
         ordered[key] = None
     return list(ordered)
 
@@ -131,13 +111,12 @@ def trajectories(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
     """
     groups: dict[PolicyKey, list[PolicyKey]] = {}
     for key in trainings(config):
-        if key.trained_online:
+        if key.arm.phase == "online":
             groups.setdefault(replace(key, k=0), []).append(key)
     chains = {}
     for group in groups.values():
         chain = sorted(group, key=lambda key: key.k)
-        settings = arms(config, chain[-1].model)[chain[-1].regime].settings
-        chains[chain[-1]] = chain[-1:] if getattr(settings, "schedule", "") == "per_k" else chain
+        chains[chain[-1]] = chain[-1:] if getattr(chain[-1].arm.settings, "schedule", "") == "per_k" else chain
     return chains
 
 
@@ -151,12 +130,8 @@ def chosen_by(config: Config, name: str) -> list[str]:
 
 def checkpoints(config: Config) -> dict[PolicyKey, list[PolicyKey]]:
     """Return the checkpoints that each selected policy is chosen from: all K of one training, ascending."""
-    tried = {}
-    for key in policies(config):
-        if key.selected:
-            arm = arms(config, key.model)[key.regime]
-            tried[key] = [replace(key, regime=arm.online.name, k=k, selected=False) for _, k in arm.points]
-    return tried
+    selected = [key for key in policies(config) if key.arm.selected]
+    return {k: [PolicyKey.of(k.model, k.arm.online, at, k.seed) for at in k.arm.points] for k in selected}
 
 
 def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
@@ -165,7 +140,7 @@ def candidate_policies(config: Config) -> list[tuple[Candidate, PolicyKey]]:
         evaluated = [arm for arm in arms(tried, model).values() if arm.evaluated]
         for candidate in candidates(config):
             (arm,) = (arm for arm in evaluated if candidate.name in arm.name.split("/"))
-            pairs.append((candidate, key_of(tried, model, arm, arm.evaluated[0], sweep_seed(config))))
+            pairs.append((candidate, PolicyKey.of(model, arm, arm.evaluated[0], sweep_seed(config))))
     return pairs
 
 
@@ -173,7 +148,7 @@ def with_steps_taken(records: Mapping[PolicyKey, Policy]) -> list[PolicyKey]:
     """Return the policies with the K that tables show: the rounded mean over seeds if it differs by seed."""
     steps: dict[PolicyKey, list[int]] = {}
     for key, record in records.items():
-        if key.stops or key.selected:
+        if key.arm.stops or key.arm.selected:
             steps.setdefault(key.over_seeds, []).append(record.k)
     return [
         replace(key, steps_taken=round(mean(steps[key.over_seeds]))) if key.over_seeds in steps else key
@@ -195,10 +170,9 @@ def harvests(config: Config) -> list[HarvestKey]:
     if config.reached is None:
         return all_seeds
     needed = set()
-    for key in with_all_behind(config, trainings(config)):
+    for key in with_all_behind(trainings(config)):
         assert key.seed is not None
-        by_name = arms(config, key.model)
-        read = harvests_read(by_name, by_name[key.regime], (key.group_size, key.k))
+        read = key.arm.harvests_read((key.group_size, key.k))
         needed |= {HarvestKey(key.model, *point, key.seed, variant) for variant, point in read}
     return [key for key in all_seeds if key in needed or is_recorded(config, key.model)]
 
@@ -208,15 +182,8 @@ def probes(config: Config) -> list[HarvestKey]:
 
 
 def variants(config: Config) -> list[str]:
-    all_arms = any_arms(config).values()
-    online = [arm for arm in all_arms if arm.source is None and arm.variant]
-    harvested = {arm.source.name for arm in all_arms if arm.source and not arm.selected}
-    sampled = [arm for arm in online if arm.role == "ablation"]
-    sampled += [arm for arm in online if arm.role == "entry" and arm.phase == "online" and arm.name in harvested]
-    sampled += [arm for arm in all_arms if arm.phase == "extrapolated" and arm.name in harvested]
-    sampled += [arm for arm in online if arm.phase == "rounds" and arm.points[-1][1] > 1]
-    sampled += [arm for arm in online if arm.phase == "stages"]
-    return [arm.variant for arm in sampled] + [AUTO] * bool(auto_warmups(config))
+    read = (arm.harvests_read(at) for arm in any_arms(config).values() for at in arm.trained_points)
+    return list(dict.fromkeys(variant for harvests in read for variant, _ in harvests if variant))
 
 
 def factorial_files(config: Config, model: str) -> dict[str, str]:
@@ -283,22 +250,19 @@ def _flat(path: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def other_reward(config: Config, variant: str) -> str:
     """Describe the reward behind a variant's harvests in words; "" if it is the correct answer."""
-    arm = online_arm(any_arms(config), variant)
-    settings = TRUTH if arm.reward is None else config.rewards[arm.reward]
-    return "" if settings == TRUTH else words_of(settings)
+    return online_arm(any_arms(config), variant).other_reward
 
 
 def controls(config: Config) -> dict[str, str]:
     with_reward = [arm for arm in evaluated_arms(config).values() if hasattr(arm.written, "reward")]
     with_reward.sort(key=lambda arm: arm.role != "ablation")
-    twins = {arm.name: _twin(config, arm, with_reward) for arm in with_reward if other_reward(config, arm.variant)}
+    twins = {arm.name: _twin(config, arm, with_reward) for arm in with_reward if arm.other_reward}
     return {name: twin for name, twin in twins.items() if twin}
 
 
 def control_rewards(config: Config) -> dict[str, str]:
     """Return the kind of reward of each control."""
-    arms = any_arms(config)
-    return {name: config.rewards[str(arms[name].online.reward)].reward for name in controls(config)}
+    return {name: any_arms(config)[name].reward.reward for name in controls(config)}  # type: ignore[union-attr]
 
 
 def _twin(config: Config, control: Arm, others: Iterable[Arm]) -> str | None:
@@ -309,7 +273,7 @@ def _twin(config: Config, control: Arm, others: Iterable[Arm]) -> str | None:
     same = [
         other
         for other in others
-        if not other_reward(config, other.variant) and _without_reward(other.written) == _without_reward(written)
+        if not other.other_reward and _without_reward(other.written) == _without_reward(written)
     ]
     return next((o.name for o in same if o.written is same[0].written and o.regime == control.regime), None)
 
@@ -320,18 +284,17 @@ def _without_reward(written: Any) -> Any:
     return written.regime, written.select, written.trajectory()
 
 
-def learnt_from(config: Config, key: PolicyKey) -> str:
-    if key.trained_online:
+def learnt_from(key: PolicyKey) -> str:
+    if key.arm.phase == "online":
         return f"results/{key.folder}/rollouts.parquet"
-    return f"results/{harvest_of(config, key).folder}/rollouts.parquet"
+    return f"results/{harvest_of(key).folder}/rollouts.parquet"
 
 
-def harvest_of(config: Config, key: PolicyKey) -> HarvestKey:
+def harvest_of(key: PolicyKey) -> HarvestKey:
     assert key.seed is not None
-    variant = arms(config, key.model)[key.regime].variant
-    return HarvestKey(key.model, key.group_size, key.k, key.seed, variant)
+    return HarvestKey(key.model, key.group_size, key.k, key.seed, key.arm.variant)
 
 
 def harvests_of_controls(config: Config) -> list[HarvestKey]:
-    trained = [key for key in policies(config) if key.reward and key.kind == "dpo" and key.seed == config.seeds[0]]
-    return [harvest_of(config, key) for key in trained]
+    first = [key for key in policies(config) if key.kind == "dpo" and key.seed == config.seeds[0]]
+    return [harvest_of(key) for key in first if key.arm.other_reward]

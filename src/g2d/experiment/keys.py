@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from g2d.regimes.catalogue import REGIMES
+from g2d.experiment.arms import Arm, Point
 from g2d.regimes.run.training import AUTO
 
 # In the order of the tables. dpo, auto: DPO and G2D, auto after a warm-up that stopped automatically; entry: of
 # `regimes`; grpo, curve: the baseline at the largest K and at smaller K; ablation: Table 3.
 ROLES = ("base", "dpo", "auto", "entry", "grpo", "curve", "ablation")
+
+MAIN = {name: Arm(name, name, name) for name in ("base", "dpo", "grpo")}
 
 # Names of policies in sentences, by label.
 POLICY_NAMES = {"base": "M0", "dpo": "DPO", "g2d": "G2D", "g2d-auto": "G2D auto", "grpo": "GRPO"}
@@ -42,22 +44,35 @@ class PolicyKey:
     k: int
     seed: int | None
     steps_taken: int | None = field(default=None, compare=False)  # set by `with_steps_taken`
-    kind: str = field(default="", compare=False)  # base, or a name in `g2d.regimes.catalogue`
-    role: str = field(default="", compare=False)  # one of `ROLES`
-    online: str = field(default="grpo", compare=False)  # regime of its K online steps
-    reward: str = field(default="", compare=False)  # in words, "" for correctness
-    stops: bool = field(default=False, compare=False)  # its online phase stopped automatically, at most at `k`
-    start: PolicyKey | None = field(default=None, compare=False)  # policy that its online phase started from, if not M0
-    teacher: PolicyKey | None = field(default=None, compare=False)  # teacher of its online phase
-    selected: bool = field(default=False, compare=False)  # a checkpoint selected among several up to `k`
-    last_trained: int | None = field(default=None, compare=False)  # last trained K if `k` is extrapolated
+    arm: Arm = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # None: one of `MAIN`
 
     def __post_init__(self) -> None:
-        for name in ("kind", "role"):
-            if not getattr(self, name):
-                object.__setattr__(self, name, self.regime)
-        if self.role not in ROLES:
-            raise ValueError(f"{self.regime}: a policy beside the main ones needs a kind and a role")
+        object.__setattr__(self, "arm", self.arm or MAIN[self.regime])
+
+    @classmethod
+    def of(cls, model: str, arm: Arm, point: Point, seed: int | None) -> PolicyKey:
+        return cls(model, arm.name, *point, seed, arm=arm)
+
+    @property
+    def kind(self) -> str:
+        """A name in `g2d.regimes.catalogue`, or base."""
+        return self.arm.regime
+
+    @property
+    def role(self) -> str:
+        """One of `ROLES`."""
+        on_curve = self.arm.role == "grpo" and any(k > self.k for _, k in self.arm.points)
+        return "curve" if on_curve else self.arm.role
+
+    @property
+    def start(self) -> PolicyKey | None:
+        """Policy that its online phase started from, if not M0."""
+        return PolicyKey.of(self.model, *self.arm.online.start, self.seed) if self.arm.online.start else None
+
+    @property
+    def teacher(self) -> PolicyKey | None:
+        """Teacher of its online phase, if it is a policy of the grid."""
+        return PolicyKey.of(self.model, *self.arm.online.teacher, self.seed) if self.arm.online.teacher else None
 
     @property
     def over_seeds(self) -> PolicyKey:
@@ -68,32 +83,18 @@ class PolicyKey:
         return self.role == "ablation"
 
     @property
-    def trained_online(self) -> bool:
-        return self.kind in REGIMES and REGIMES[self.kind].phase == "online"
-
-    @property
-    def has_log(self) -> bool:
-        """Whether it is trained, so neither a copy of a checkpoint nor extrapolated."""
-        return not self.selected and self.kind != "extrapolated"
-
-    @property
     def on_a_curve(self) -> bool:
-        return self.trained_online and not (self.stops or self.selected or self.start)
-
-    @property
-    def in_rounds(self) -> bool:
-        """Whether K counts rounds or stages, each with a harvest."""
-        return self.kind in REGIMES and REGIMES[self.kind].phase in ("rounds", "stages")
+        return self.arm.phase == "online" and not (self.arm.stops or self.arm.selected or self.start)
 
     @property
     def reference(self) -> PolicyKey:
         """Policy of the main grid to compare an ablation or entry with, at the same K and G (Table 3); for rounds and
         stages DPO on the harvest of M0.
         """
-        if self.in_rounds:
-            return replace(self, regime="dpo", kind="dpo", role="dpo", group_size=0, k=0)
+        if self.arm.in_rounds:
+            return replace(self, regime="dpo", group_size=0, k=0, arm=MAIN["dpo"])
         name = {"base": "base", "grpo": "grpo", "extrapolated": "grpo"}.get(self.kind, "dpo")
-        return replace(self, regime=name, kind=name, role=name)
+        return replace(self, regime=name, arm=MAIN[name])
 
     @property
     def shown_k(self) -> int:
@@ -102,9 +103,9 @@ class PolicyKey:
     @property
     def steps_spent(self) -> int:
         """Steps of its online phase that were trained, including steps after a selected checkpoint."""
-        if self.last_trained is not None:
-            return self.last_trained
-        return self.k if self.selected else self.shown_k
+        if self.arm.last_trained is not None:
+            return self.arm.last_trained
+        return self.k if self.arm.selected else self.shown_k
 
     @property
     def online_steps(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from g2d.experiment.arms import Arm, all_behind, by_section, expanded, group_sizes, teacher_of
+from g2d.experiment.arms import Arm, all_behind, by_section, expanded, group_sizes
 from g2d.experiment.sections import Ablation, Config
 from g2d.policies.settings import LORA_RANKS
 from g2d.problems.generated import per_level
@@ -104,8 +104,6 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iter
             f"{where}.loss: vespo multiplies the weights of a completion's tokens, and correction: {warmup.correction} "
             "has none or makes them 0: set correction to token_truncate"
         )
-    if warmup.float32_logits and "lm_head" in config.lora.target_modules:
-        yield f"{where}.float32_logits: TRL does not support it with lm_head in lora.target_modules: drop either"
     if warmup.replay is not None:
         step = warmup.replay.harvest_step
         if step and where == "warmup":
@@ -114,6 +112,12 @@ def _of_a_warmup(config: Config, where: str, warmup: Warmup, model: str) -> Iter
                 "move replay to the warmup of an ablation"
             )
         yield from _missing(f"{where}.replay.harvest_step", step, "warmup.steps", config.warmup.steps, model)
+    yield from _of_an_adapter(config, where, warmup)
+
+
+def _of_an_adapter(config: Config, where: str, warmup: Warmup) -> Iterator[str]:
+    if warmup.float32_logits and "lm_head" in config.lora.target_modules:
+        yield f"{where}.float32_logits: TRL does not support it with lm_head in lora.target_modules: drop either"
     if warmup.reference == "sync" and config.lora.dropout > 0:
         yield (
             f"{where}.reference: sync needs lora.dropout: 0, because dropout (here {config.lora.dropout:g}) makes the "
@@ -163,7 +167,8 @@ def _of_an_entry(config: Config, name: str, entry: Any, model: str) -> Iterator[
     elif entry.phase == "rounds":
         entry.dpo_of(config.dpo, f"{where}.dpo")  # raises its mistakes
     elif entry.phase == "stages":
-        entry.warmup_of(config.warmup, max(config.warmup.steps), f"{where}.warmup")  # raises its mistakes
+        settings = entry.warmup_of(config.warmup, max(config.warmup.steps), f"{where}.warmup")  # raises its mistakes
+        yield from _of_an_adapter(config, f"{where}.warmup", settings)
         yield from (f"{where}.{mistake} ({model})" for mistake in entry.mistakes(config.warmup, config.training_set.n))
     else:
         yield from _of_an_offline_entry(config, name, entry, model)
@@ -229,17 +234,17 @@ def _of_an_offline_entry(config: Config, name: str, entry: Any, model: str) -> I
 
 
 def _of_a_teacher(config: Config, name: str, model: str) -> Iterator[str]:
-    where, entry, by_name = f"regimes.{name}", config.regimes[name], {arm.name: arm for arm in expanded(config)}
+    where, entry, by_name = f"regimes.{name}", config.regimes[name], expanded(config)
     if entry.teacher not in by_name or not by_name[entry.teacher].points:
         others = ", ".join(arm.name for arm in by_name.values() if arm.points and arm.name.partition("/")[0] != name)
         yield f"{where}.teacher: {entry.teacher} is no policy of this grid: choose from {others}"
         return
-    if (taught_by := teacher_of(by_name, by_name[name])) is None:
+    if (taught_by := by_name[name].teacher) is None:
         yield (
             f"{where}.teacher_step: {entry.teacher} has no K={entry.teacher_step} for {model}: choose from "
             f"{sorted({k for _, k in by_name[entry.teacher].points})}"
         )
-    elif name in (arm.name for arm, _ in [taught_by, *all_behind(by_name, taught_by)]):
+    elif name in (arm.name for arm, _ in [taught_by, *all_behind(taught_by)]):
         yield f"{where}.teacher: {entry.teacher} is itself made from {name}: choose another"
 
 

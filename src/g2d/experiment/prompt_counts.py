@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from g2d.experiment.arms import Arm, any_arms, arms, online_arm
+from g2d.experiment.arms import Arm, any_arms, online_arm
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sections import Config
-from g2d.regimes.catalogue import REGIMES
 from g2d.regimes.grpo.keys import Warmup
 from g2d.rewards.catalogue import words_of
 
@@ -19,10 +18,10 @@ def prompts_asked(config: Config, key: PolicyKey) -> int:
 
     All prompts of a teacher count, even if both share a start.
     """
-    phase = "" if key.kind == "base" else REGIMES[key.kind].phase
-    harvests = {"offline": 1, "rounds": key.shown_k}.get(phase, 0)  # each samples the whole training set
+    phase = key.arm.phase
+    harvests = {"offline": 1, "rounds": key.shown_k}.get(str(phase), 0)  # each samples the whole training set
     n_prompts = harvests * config.for_model(key.model).training_set.n + _prompts_of_replayed(config, key)
-    n_prompts += sum(prompts for _, prompts, _ in online_phases(config, key)) if phase != "rounds" else 0
+    n_prompts += sum(prompts for _, prompts, _ in online_phases(key)) if phase != "rounds" else 0
     earlier: PolicyKey | None = key
     while earlier is not None:
         n_prompts += prompts_asked(config, earlier.teacher) if earlier.teacher else 0
@@ -31,7 +30,7 @@ def prompts_asked(config: Config, key: PolicyKey) -> int:
 
 
 def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:
-    settings = arms(config, key.model)[key.regime].online.settings if key.steps_spent else None
+    settings = key.arm.online.settings if key.steps_spent else None
     if not isinstance(settings, Warmup) or settings.replay is None or settings.replay.harvest_step is None:
         return 0
     resolved = config.for_model(key.model)
@@ -39,13 +38,12 @@ def _prompts_of_replayed(config: Config, key: PolicyKey) -> int:
     return resolved.training_set.n + before
 
 
-def online_phases(config: Config, key: PolicyKey) -> Iterator[tuple[str, int, int]]:
-    steps, group_size = key.steps_spent, key.group_size
+def online_phases(key: PolicyKey) -> Iterator[tuple[str, int, int]]:
+    steps, group_size, online = key.steps_spent, key.group_size, key.arm.online
     if steps:
-        settings = arms(config, key.model)[key.regime].online.settings
-        yield key.online, settings.prompts_asked(steps, group_size), group_size
+        yield online.regime, online.settings.prompts_asked(steps, group_size), group_size
     if key.start is not None:
-        yield from online_phases(config, key.start)
+        yield from online_phases(key.start)
 
 
 def prompts_behind(config: Config, regime: str) -> str:

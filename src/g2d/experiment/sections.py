@@ -183,7 +183,7 @@ class Drift(Section):
 
     problems: int = key(100, "Problems per benchmark; all if it has fewer.", ge=2)
     samples_per_prompt: int = key(1, "Answers per problem.", ge=1)
-    seed: Seed = key(0, "Seed of the problems and of the answers.")
+    seed: Seed = key(0, "Seed of the problems and of the rollouts.")
 
 
 class Ablation(Selects, PromptMix):
@@ -198,7 +198,7 @@ class Ablation(Selects, PromptMix):
     warmup: dict[str, Any] = key({}, "Keys of the warmup section to change.")
     reward: RewardName | None = key(
         None,
-        "Reward of warm-up and harvests: an entry of `rewards` or `{file: my_reward.py}`; null: correctness.",
+        "Reward of verifiable prompts: an entry of `rewards` or `{file: my_reward.py}`; null: correctness.",
         neutral=None,
     )
     policies: list[Literal["dpo", "grpo"]] = key(

@@ -73,9 +73,14 @@ def read_accuracies(
         One row per policy and benchmark: benchmark, policy, accuracy (percent), questions, seeds, samples, sd (points).
 
     Raises:
-        ValueError: a column is missing or a value is no such number.
+        ValueError: the file is no CSV, a column is missing, or a value is no such number.
     """
-    rows = pd.read_csv(file, comment="#", skipinitialspace=True)
+    try:
+        rows = pd.read_csv(file, comment="#", skipinitialspace=True)
+    except ValueError as error:
+        raise ValueError(
+            f"{file}: not readable as CSV ({str(error).strip()}): write columns policy and accuracy"
+        ) from None
     defaults = {"benchmark": "", "questions": questions, "seeds": seeds, "samples": 1, "sd": sd}
     for name, value in defaults.items():
         if name not in rows.columns:

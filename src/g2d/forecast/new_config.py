@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     head = [
         "Written by `g2d config new`. Keys that are missing have their defaults: config/README.md.",
         *fits,
-        f"{command} -n prints the plan; without -n it runs.",
+        f"{command} -n prints the plan; with --cores all instead of -n it runs.",
     ]
     comment = [textwrap.fill(line, 118, initial_indent="# ", subsequent_indent="# ") for line in head]
     write_text(file, "\n".join([*comment, "", text]))

@@ -87,9 +87,10 @@ def rates(config: Config, model: str, probes: Mapping[HarvestKey, CostFile], n_p
 def hours_advice(
     config: Config, model: str, measured: Rates, advised: tuple[int, int] | None, n_problems: Mapping[str, int]
 ) -> Rows:
-    """Yield a row per scope and stage with the remaining hours of a model after the probe.
+    """Yield a row per scope and stage with a model's remaining hours after the probe; null if the stage was not
+    measured.
 
-    The scope "advised K" has M0 and that (G, K), with every seed. device_hours is null if the stage was not measured.
+    The scope "advised K" has M0 and that (G, K), with every seed.
     """
     resolved = config.for_model(model)
     shards, answers, samples = resolved.engine.shards, resolved.evaluation.answers, resolved.evaluation.samples

@@ -12,7 +12,7 @@ from itertools import chain, product
 from typing import Any
 
 from g2d.experiment import grid
-from g2d.experiment.arms import Arm, Point, arms, harvests_read, online_arm, teacher_folder, teacher_of
+from g2d.experiment.arms import Arm, Point, arms, online_arm, teacher_folder
 from g2d.experiment.config import Config
 from g2d.experiment.keys import HarvestKey
 from g2d.experiment.race import whole
@@ -144,7 +144,7 @@ class _Stages:
     def trainings(self, *phases: Phase) -> Iterator[Job | Deferred]:
         for model, seed in product(grid.trained_models(self.config), self.seeds):
             for arm in arms(self.with_candidates, model).values():
-                for point in _points(arm) if arm.phase in phases else ():
+                for point in arm.trained_points if arm.phase in phases else ():
                     yield self.training(model, seed, arm, point)
 
     def training(self, model: str, seed: int, arm: Arm, point: Point) -> Job | Deferred:
@@ -177,9 +177,7 @@ class _Stages:
     def _training(self, model: str, seed: int, arm: Arm, point: Point, continues: int | None = None) -> Job:
         (g, k), folder, params = point, _policy(model, seed, arm, point), self.params_of(model)
         choices = _choices(model, params, arm)
-        read = [
-            _harvest(model, seed, *harvest) for harvest in harvests_read(arms(self.with_candidates, model), arm, point)
-        ]
+        read = [_harvest(model, seed, *harvest) for harvest in arm.harvests_read(point)]
         outputs: dict[str, Files] = {}
         if arm.phase == "offline":
             given = self.offline_inputs(model, seed, arm, point, read)
@@ -208,12 +206,12 @@ class _Stages:
             outputs |= {name.partition(".")[0]: f"{folder}/{name}" for name in left}
         given |= {"": self.base_files(model), "base": f"results/{model}/base/policy.json", "choice": choices}
         outputs |= self.policy_outputs(folder)
-        outputs |= {} if arm.phase == "extrapolated" else {"metrics": f"{folder}/metrics.jsonl"}
+        outputs |= {"metrics": f"{folder}/metrics.jsonl"} if arm.has_log else {}
         outputs["cost"] = f"{folder}/cost.json"
         more: dict[str, Any] = {
             "arm": arm,
             "continues": continues,
-            "devices": 0 if arm.phase == "extrapolated" else self.config.for_model(model).training.processes,
+            "devices": self.config.for_model(model).training.processes if arm.has_log else 0,
         }
         rule, wildcards = self._rule_and_wildcards(model, seed, arm, point)
         state = _stated(settings=partial(params.training, arm, point))
@@ -223,8 +221,7 @@ class _Stages:
         self, model: str, seed: int, arm: Arm, replayed: list[str], before: list[str]
     ) -> dict[str, Files]:
         start = [] if arm.start is None else self.made(_policy(model, seed, *arm.start))
-        taught = teacher_of(arms(self.with_candidates, model), arm)
-        teacher = [] if taught is None else self.made(_policy(model, seed, *taught))
+        teacher = [] if arm.teacher is None else self.made(_policy(model, seed, *arm.teacher))
         folders = [file.rpartition("/")[0] for file in [*start[:1], *teacher[:1]]]
         if isinstance(getattr(arm.settings, "teacher", None), Section):
             teacher = [f"results/{teacher_folder(arm.owner)}/base/policy.json"]
@@ -341,9 +338,9 @@ class _Stages:
     def _harvests_read(self) -> dict[HarvestKey, set[int]]:
         numbers_by_harvest: dict[HarvestKey, set[int]] = {key: set() for key in grid.harvests(self.config)}
         for model, seed in product(grid.trained_models(self.config), self.seeds):
-            arms_of_model = arms(self.with_candidates, model)
-            for arm, point in [(one, at) for one in arms_of_model.values() for at in _points(one)]:
-                for place, (variant, at) in enumerate(harvests_read(arms_of_model, arm, point)):
+            all_arms = arms(self.with_candidates, model).values()
+            for arm, point in [(one, at) for one in all_arms for at in one.trained_points]:
+                for place, (variant, at) in enumerate(arm.harvests_read(point)):
                     numbers = numbers_by_harvest.setdefault(HarvestKey(model, *at, seed, variant), set())
                     if place == 0 and (n := getattr(arm.settings, "pairs_per_prompt", 1)) > 1:
                         numbers.add(n)
@@ -493,15 +490,6 @@ def _stem(file: str) -> str:
 
 def _choices(model: str, params: Params, arm: Arm) -> list[str]:
     return [f"results/{model}/sweep/{name}.json" for name in params.choices(arm)]
-
-
-def _points(arm: Arm) -> list[Point]:
-    if arm.selected:
-        return []
-    if arm.phase not in ("rounds", "stages"):
-        return list(arm.points)
-    group_size, last = arm.points[-1]
-    return [(group_size, k) for k in range(1, last + 1)]
 
 
 def _place(model: str, seed: int | None, point: Point) -> dict[str, str]:

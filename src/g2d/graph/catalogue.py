@@ -147,7 +147,7 @@ TABLES = (
           enabled=lambda config: bool(asked_for(config, "entry")) and bool(grid.policies(config))),
     Table("stages", "Accuracy and cost by number of stages",
           "costs:stages_table", "answers device_hours spent",
-          enabled=lambda config: any(key.kind == "staged_grpo" for key in grid.policies(config))),
+          enabled=lambda config: any(key.arm.phase == "stages" for key in grid.policies(config))),
     Table("controls", "Gains with control rewards",
           "controls:controls_table", "answers controls seen",
           enabled=lambda config: bool(grid.controls(config)) and bool(grid.policies(config))),

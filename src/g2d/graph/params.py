@@ -35,7 +35,7 @@ class Params:
     @property
     def engine(self) -> str:
         """Engine that generates. The script reads its GPUs and memory, since they change no result."""
-        return self.resolved.engine.identity
+        return self.resolved.engine.name
 
     # ------------------------------------------------------------------------------------------------------ generation
 
@@ -95,10 +95,9 @@ class Params:
 
     def judge_of(self, arm: Arm) -> Section | None:
         """Return the reward of an online training and its harvests; None if it is the correct answer."""
-        reward: Section | None = None if arm.reward is None else self.config.rewards[arm.reward]
         if not arm.asked.asks_open_ended:
-            return reward
-        return ByKind(verifiable=reward or TRUTH, open_ended=self.judge_of_replies("reward"))
+            return arm.reward
+        return ByKind(verifiable=arm.reward or TRUTH, open_ended=self.judge_of_replies("reward"))
 
     def reward(self, arm: Arm) -> Settings:
         judge = self.judge_of(arm)

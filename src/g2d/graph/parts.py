@@ -65,7 +65,7 @@ def _replied(config: Config) -> list[PolicyKey]:
 
 def _learnt_from(config: Config) -> Mapping[Any, str]:
     controls = grid.controls(config)
-    return {key: grid.learnt_from(config, key) for key in _trained(config) if key.regime in controls}
+    return {key: grid.learnt_from(key) for key in _trained(config) if key.regime in controls}
 
 
 def _chains(config: Config) -> Mapping[Any, str]:
@@ -93,7 +93,7 @@ PARTS: Mapping[str, tuple[Callable[[Config], Iterable[Any] | Mapping[Any, str]],
     "trained": (_trained, "{.folder}/policy.json"),
     "costs": (_trained, "{.folder}/cost.json"),
     "logs_of_regimes": (
-        lambda config: [key for key in _trained(config) if asked_for(config, "entry") and key.has_log],
+        lambda config: [key for key in _trained(config) if asked_for(config, "entry") and key.arm.has_log],
         "{.folder}/metrics.jsonl",
     ),
     "shown_pairs": (_shown, "{.folder}/pairs.jsonl"),

@@ -32,6 +32,8 @@ SILENT_S = 4 * BEAT_S  # without an update an attempt counts as ended; long, for
 class Stopped(BaseException):
     """A signal asked the job to stop. A BaseException, so that no library handles it as an error."""
 
+    saved = False  # what it had done is kept
+
 
 @dataclass(frozen=True, slots=True)
 class Process:
@@ -137,8 +139,7 @@ def read_attempts(folder: str | Path) -> list[Attempt]:
     `SILENT_S`.
     """
     attempts = sorted(
-        map(read_attempt, Path(folder).rglob("*.json")),
-        key=lambda attempt: (attempt.cost.key, attempt.started),
+        map(read_attempt, Path(folder).rglob("*.json")), key=lambda attempt: (attempt.cost.key, attempt.started)
     )
     last = {attempt.cost.key: attempt for attempt in attempts}
     ended = []

@@ -148,8 +148,7 @@ class Meter:
 def write_cost(path: str | Path, cost: Cost, parents: str | Path | Sequence[str | Path] = ()) -> None:
     """Write a job's record with its ancestry; a ValueError if the job is its own ancestor.
 
-    Args:
-        parents: the cost.json of every job whose output this one read; Snakemake passes a single one as a string.
+    `parents` are the cost.json of the jobs whose outputs this one read; Snakemake passes a single one as a string.
     """
     ancestry: dict[str, Cost] = {}
     for parent in map(read_cost, [parents] if isinstance(parents, (str, Path)) else parents):

@@ -28,10 +28,9 @@ def digest_file(log: str | Path) -> Path:
 
 
 def write_digests(log: str | Path, paths: Iterable[str], read: Mapping[str, str] | None = None) -> None:
-    """Write the digests of a job's outputs.
+    """Write the digests of a job's outputs, and of external inputs before the job (`read`).
 
-    Args:
-        read: digests of external inputs before the job: if one changes meanwhile, the job runs again.
+    If an input changes meanwhile, the job runs again.
     """
     digests = {**(read or {}), **{str(file): sha256(file) for path in paths for file in _files(Path(path))}}
     write_text(digest_file(log), "".join(f"{digest}  {file}\n" for file, digest in digests.items()))
@@ -109,11 +108,7 @@ def snapshots(outputs: Iterable[str]) -> list[str]:
 
 
 def _compare(outputs: Mapping[str, str], recorded: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise a ChangedError that names the first changed file and the command that makes it again.
-
-    Args:
-        outputs: argument of `snakemake -R` by file.
-    """
+    """Raise a ChangedError for the first changed file; `outputs` has each file's argument of `snakemake -R`."""
     present = remembered_digests(file for file in outputs if file in recorded and Path(file).is_file())
     changed = [file for file, digest in present.items() if digest not in recorded[file]]
     if not changed:
@@ -184,16 +179,14 @@ def identity(path: str | Path) -> list[int]:
     return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
-@cache
-def _memory(file: Path) -> dict[str, object]:
-    return _read_memory(file)
-
-
 def _read_memory(file: Path) -> dict[str, object]:
     try:
         return read_json(file)
     except (OSError, ValueError):
         return {}
+
+
+_memory = cache(_read_memory)
 
 
 def as_recorded(output: Path, digests: Mapping[Path, str]) -> bool:

@@ -188,11 +188,9 @@ def read_json(path: str | Path) -> dict[str, Any]:
 
 
 def parse_record(kind: type[Record], values: Any, where: str) -> Record:
-    """Return a dataclass from its JSON; a ValueError names a wrong field. Older files may lack fields with a default.
+    """Return a dataclass from its JSON; a ValueError begins with `where` and names a wrong field.
 
-    Args:
-        kind: its fields are text, finite numbers from 0, or other such dataclasses.
-        where: start of the error message.
+    Fields are text, finite numbers from 0, or other such dataclasses. Older files may lack fields with a default.
     """
     fields = _fields(kind)  # type: ignore[arg-type]
     if not isinstance(values, dict):
@@ -243,8 +241,7 @@ def _not_utf8(error: UnicodeDecodeError) -> str:
 def parse_json(text: str, *, surrogates: bool = False) -> Any:
     """Parse JSON, also NaN and infinities; a ValueError has only the reason.
 
-    Args:
-        surrogates: allow half a surrogate pair, as in a model's text; UTF-8 cannot encode it.
+    With `surrogates`, half a surrogate pair is allowed, as in a model's text; UTF-8 cannot encode it.
     """
     try:
         value = json.loads(text)

@@ -86,9 +86,7 @@ def connect(
 ) -> tuple[Connection, Any]:
     """Return a connection as `greeted`, but start a process if none listens; a RuntimeError if it cannot start.
 
-    Args:
-        arguments: command-line arguments after socket and run.
-        output: its standard output and error; None: as for this process.
+    `arguments` follow socket and run on its command line; `output` is its standard output and error (None: as here).
     """
     command = [sys.executable, "-m", module, str(socket), run, *map(str, arguments)]
     started: subprocess.Popen[bytes] | None = None

@@ -64,7 +64,8 @@ def stage(snakemake: Any) -> Iterator[Meter]:
     except (Exception, Stopped) as error:
         say(f"{snakemake.rule}: {error}\n  details: {snakemake.log[0]}", file=terminal)
         with suppress(OSError):  # the log may be on the full disk
-            traceback.print_exc()
+            # Snakemake prints the log. A training that saved its step ended where it should.
+            traceback.print_exc(limit=0 if isinstance(error, Stopped) and error.saved else None)
             sys.stdout.flush()
             sys.stderr.flush()
         for descriptor in (1, 2):  # else a failed flush at exit changes the exit status
@@ -75,16 +76,23 @@ def stage(snakemake: Any) -> Iterator[Meter]:
 def require_clock(files: Iterable[str]) -> None:
     """Wait until no input is newer than the clock: Snakemake deletes outputs that look older than an input.
 
-    Raises:
-        RuntimeError: the clock is over a minute behind: it was set back, or the input was written by a wrong one.
+    A RuntimeError if the clock is over a minute behind: it was set back, or the input was written by a wrong one.
     """
-    newest, file = max(((Path(file).stat().st_mtime, file) for file in files if Path(file).exists()), default=(0.0, ""))
+    newest, file = max(((_changed(file), file) for file in files), default=(0.0, ""))
     if (behind := newest - time.time()) > CLOCK_SKEW:
         raise RuntimeError(
             f"{file}: {behind / 60:,.0f} minutes newer than this machine's clock: set the clock, or if an earlier one "
             "was ahead, run g2d recover --times"
         )
     time.sleep(max(behind, 0))
+
+
+def _changed(file: str) -> float:
+    """Return a file's time stamp, 0 if it is gone."""
+    try:
+        return Path(file).stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def own_name(rule: str) -> str:

@@ -31,7 +31,7 @@ class NoConfigError(ValueError):
 
 
 def config_file(name: str, source: LocalModel | HubModel | GgufModel) -> Path:
-    """Path of a model's config.json; a NoConfigError says how to get a missing one."""
+    """Return the path of a model's config.json; a NoConfigError says how to get a missing one."""
     if isinstance(source, GgufModel):
         if (made := Path("results", name, "base/model", CONFIG)).is_file():
             return made

@@ -119,10 +119,7 @@ class Forecast:
         return Need(training.name, parts, self.memory, notes, needs_more)
 
     def _lasting(self, training: Training) -> list[Part]:
-        """Memory held for a whole training.
-
-        M0 is in bfloat16 if it has an adapter; else all weights and the reference are in float32.
-        """
+        """M0 is in bfloat16 if it has an adapter; else all weights and the reference are in float32."""
         shape, n = self.shape, training.parts
         if shape.trains_all:
             reference = training.teacher is None and (training.reference or training.reference_model)

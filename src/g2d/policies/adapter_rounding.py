@@ -31,8 +31,7 @@ class OnceRounded(Linear):
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         weight = self.base_layer.weight
         if weight.dtype != torch.bfloat16 or self.merged:
-            unchanged: torch.Tensor = super().forward(x, *args, **kwargs)
-            return unchanged
+            return super().forward(x, *args, **kwargs)
         total = _Float32Linear.apply(x, weight)
         if self.base_layer.bias is not None:
             total = total + self.base_layer.bias

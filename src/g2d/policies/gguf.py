@@ -181,7 +181,7 @@ def mistake_in(source: Source) -> str | None:
 def convert(source: Source, folder: Path) -> dict[str, Any]:
     if mistake := mistake_in(source):
         raise ValueError(mistake)
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     file = file_in(source)
     header, digest = read_header(str(file)), sha256(file)
@@ -196,7 +196,11 @@ def convert(source: Source, folder: Path) -> dict[str, Any]:
         raise ValueError(f"{file}: transformers cannot convert it ({first_line(error)})") from error
     ends = _complete(tokenizer, header, file)
     plain = _unquantized(model)
-    plain.generation_config = _generation_config(tokenizer, ends)
+    plain.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=ends[0] if len(ends) == 1 else ends,
+        pad_token_id=tokenizer.pad_token_id,
+    )
     plain.save_pretrained(folder, max_shard_size="1TB")
     tokenizer.save_pretrained(folder)
     return {
@@ -257,13 +261,3 @@ def _unquantized(model: PreTrainedModel) -> PreTrainedModel:
     plain.load_state_dict(model.state_dict(), assign=True)
     plain.tie_weights()
     return plain
-
-
-def _generation_config(tokenizer: PreTrainedTokenizerBase, ends: list[int]) -> Any:
-    from transformers import GenerationConfig
-
-    return GenerationConfig(
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=ends[0] if len(ends) == 1 else ends,
-        pad_token_id=tokenizer.pad_token_id,
-    )

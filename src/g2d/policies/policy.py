@@ -158,8 +158,7 @@ def require_own_base_files(policy: Policy) -> None:
 def load_tokenizer(policy: Policy) -> PreTrainedTokenizerBase:
     """Load M0's tokenizer and set `chat_template_kwargs` in its chat template.
 
-    A ValueError names the folder if it was changed, has no chat template or no such variables in it, or no end-of-turn
-    token.
+    A ValueError names the folder if it was changed, or lacks a chat template with these variables or an eos token.
     """
     from transformers import AutoTokenizer
 
@@ -263,7 +262,7 @@ def load_model(policy: Policy, *, exact: bool = False) -> PreTrainedModel:
 def with_trained(model: PreTrainedModel, folder: str | Path, rounding: Rounding = "twice") -> PreTrainedModel:
     """Apply trained weights in a folder to a model, in place.
 
-    An adapter is not merged into bfloat16 weights, which would round most of it away (docs/performance.md).
+    An adapter is not merged into bfloat16 weights: rounding would remove most of it (docs/performance.md).
     """
     import torch
 

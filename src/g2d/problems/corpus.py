@@ -67,8 +67,7 @@ def reply_document(rng: random.Random) -> tuple[str, str]:
 
 
 def drill(rng: random.Random) -> str:
-    steps = [with_slips(rng, draw_steps(rng, 1, DRILL_OPERATORS))[0] for _ in range(DRILL_FACTS)]
-    return _working(tuple(steps))
+    return _working(tuple(with_slips(rng, draw_steps(rng, 1, DRILL_OPERATORS))[0] for _ in range(DRILL_FACTS)))
 
 
 def draw_style(rng: random.Random, exercise: Exercise) -> Style:

@@ -28,17 +28,10 @@ class Prompt(Section):
     """Prompt format. The chat template comes from the model."""
 
     system: str | None = key(
-        None,
-        "System message; null: none (Qwen's template inserts its own).",
-        paper="not printed in the paper",
+        None, "System message; null: none (Qwen's template inserts its own).", paper="not printed in the paper"
     )
     template: str = key("{problem}", "User message; {problem} is replaced by the problem text.", paper="not printed")
-    examples: list[Example] = key(
-        [],
-        "Worked examples, shown before every problem.",
-        paper="none",
-        neutral=[],
-    )
+    examples: list[Example] = key([], "Worked examples, shown before every problem.", paper="none", neutral=[])
     open_ended: str = key(
         "{problem}",
         "User message of open-ended prompts, without system message or examples.",
@@ -82,8 +75,7 @@ def _adds_first_token(tokenizer: Any) -> bool:
 
 def token_ids(tokenizer: Any, texts: Iterable[str]) -> list[list[int]]:
     """Tokens of texts, without tokens that the tokenizer would add."""
-    ids: list[list[int]] = tokenizer([*texts], add_special_tokens=False)["input_ids"]
-    return ids
+    return tokenizer([*texts], add_special_tokens=False)["input_ids"]
 
 
 def render(tokenizer: Any, conversation: Messages) -> str:

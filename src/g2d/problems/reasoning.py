@@ -80,8 +80,7 @@ def _drawn(source: ReasoningProblems, split: Split, seconds: float | None) -> li
     answer = json.loads(done.stdout.splitlines()[-1])
     if "error" in answer:
         raise TaskError(answer["key"], answer["error"])
-    rows: list[dict[str, Any]] = answer["rows"]
-    return rows
+    return answer["rows"]
 
 
 def main() -> None:
@@ -102,8 +101,8 @@ def rows(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     datasets = [_dataset(key, request, request["config"] | changes, level) for key, level, changes in levels]
     seen: set[str] = set()
     for (at, share), (_, level, changes) in zip(shares(range(len(levels)), request["n"]), levels, strict=True):
-        config, before, barren = request["config"] | changes, len(seen), 0
-        accepted = 0
+        config, before = request["config"] | changes, len(seen)
+        accepted = barren = 0
         for index in count():
             if accepted == share or (until is not None and time.process_time() > until):
                 break

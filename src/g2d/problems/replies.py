@@ -81,9 +81,7 @@ def draw_reply(rng: random.Random, place: str, *, politeness: int | None = None,
     """Draw a reply; politeness and number of fillers are random if None."""
     politeness = rng.randint(-2, 2) if politeness is None else politeness
     fillers = rng.randint(0, MOST_FILLERS) if fillers is None else fillers
-    manners = rng.sample(POLITE if politeness > 0 else RUDE, abs(politeness))
-    padding = rng.sample(FILLERS, fillers)
-    rest = [*manners, *padding]
+    rest = [*rng.sample(POLITE if politeness > 0 else RUDE, abs(politeness)), *rng.sample(FILLERS, fillers)]
     rng.shuffle(rest)
     return Reply(" ".join([rng.choice(ANSWERS).format(place), *rest]), politeness, fillers)
 

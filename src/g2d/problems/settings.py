@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from g2d.problems.synthetic import LEVELS
+from g2d.problems.synthetic import LEVELS, Split
 from g2d.settings import MistakeInKeyError, Revision, Section, Seed, key, repeated
 
 
@@ -18,11 +18,7 @@ class Fields(Section):
     level: str | None = key(None, 'Column with the difficulty level; 3, "3" and "Level 3" are equal.')
     subject: str | None = key(None, "Column with the subject.")
     id: str | None = key(None, "Column with an identifier; null: the row number.")
-    cluster: str | None = key(
-        None,
-        "Column with clusters, such as passages or templates, for tests.",
-        neutral=None,
-    )
+    cluster: str | None = key(None, "Column with clusters, such as passages or templates, for tests.", neutral=None)
 
 
 AnswerFormat = Literal["plain", "boxed", "gsm8k"]
@@ -44,21 +40,15 @@ class SyntheticProblems(Section):
         "level 1. word_problems: short stories, three levels. calculation: long expressions with brackets. "
         "replies: requests without a right answer, for `open_ended`.",
     )
-    split: Literal["train", "development", "test"] = key(..., "Part of the problem space to sample from.")
+    split: Split = key(..., "Part of the problem space to sample from.")
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
     seed: Seed | Literal["run"] = key(0, "Seed; run: a random one, recorded in the manifest.")
     steps: list[Annotated[int, Field(ge=2, le=30)]] | None = key(
-        None,
-        "calculation: operations at each level; null: 5, 10, 15, 20.",
-        neutral=None,
-        min_length=1,
+        None, "calculation: operations at each level; null: 5, 10, 15, 20.", neutral=None, min_length=1
     )
 
     levels: list[int] | None = key(
-        None,
-        "arithmetic, word_problems: levels (numbers of operations); null: all.",
-        neutral=None,
-        min_length=1,
+        None, "arithmetic, word_problems: levels (numbers of operations); null: all.", neutral=None, min_length=1
     )
 
     @field_validator("steps", "levels")
@@ -91,10 +81,7 @@ class ReasoningProblems(Section):
 
     source: Literal["reasoning_gym"] = key(..., "Generate with the package reasoning-gym.")
     task: str = key(..., "Name of the task, as chain_sum.")
-    split: Literal["train", "development", "test"] | None = key(
-        None,
-        "Part of the questions; null: train in the pool, test in a benchmark.",
-    )
+    split: Split | None = key(None, "Part of the questions; null: train in the pool, test in a benchmark.")
     n: int = key(..., "Number of problems, spread evenly over the levels.", ge=1)
     seed: Seed = key(0, "Seed of the problems.")
     config: dict[str, Any] = key({}, "Settings of the task, as {max_terms: 3}.")
@@ -115,7 +102,7 @@ class HubProblems(Section):
 
     source: Literal["hub"] = key(..., "Load from the Hub through `datasets`.")
     id: str = key(..., "Repository id.")
-    revision: Revision = key(..., "Commit hash of the data.")
+    revision: Revision = key(..., "Commit hash.")
     subset: str | None = key(None, "Configuration of the data set, if it has several.")
     split: str = key("test", "Split to load.")
     fields: Fields = key(Fields(), "Column names.")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -18,6 +18,10 @@ from g2d.settings import Name, Section, Steps, key, repeated
 # K steps on fresh rollouts, a training on the harvest of pi_K, K rounds of harvest and training, K steps of which the
 # last ones are extrapolated, or K stages of one training, each after a harvest.
 Phase = Literal["online", "offline", "rounds", "extrapolated", "stages"]
+
+# Policies of an entry of rounds or stages, each continuing the one before: folder, settings, G and K of the evaluated
+# ones, and the keys of the settings that the entry changes.
+Series = tuple[str, Section, tuple[tuple[int, int], ...], Iterable[str]]
 
 SELECTED = "selected"  # folder of policies that are copies of the chosen checkpoint
 
@@ -38,10 +42,6 @@ class Regime:
     unit: str = ""  # unit of K, unless offline
     methods: Callable[[Any], str] = lambda settings: ""
     section: str = ""  # instead of entries in `regimes`
-
-    @property
-    def configured_in(self) -> str:
-        return self.section or "regimes"
 
 
 class Selects(Section):
@@ -69,11 +69,7 @@ class OfflineEntry(Entry):
     phase: ClassVar[Phase] = "offline"
     steps: Literal["all"] | list[Steps] = key("all", "K to train at; all: the grid's.")
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.")
-    harvest: Name | None = key(
-        None,
-        "Harvests of this ablation or online entry; null: the main grid's.",
-        neutral=None,
-    )
+    harvest: Name | None = key(None, "Harvests of this ablation or online entry; null: the main grid's.", neutral=None)
 
     def sequences(self, samples: int, pairable: float) -> float:
         """Return approximate sequences per prompt and epoch; `pairable` is a share of prompts."""
@@ -108,21 +104,12 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     horizon: int | None = key(None, "Length of the learning-rate schedule; null: the largest K.", unit="updates", ge=1)
     responses: int = key(8, "G: rollouts per prompt.", paper="8 for GRPO, else not stated", ge=2)
     prompts_per_update: int = key(16, "Prompts per update.", unit="prompts", paper="64", ge=1)
-    auto: AutoStop | None = key(
-        None,
-        "Stop as in `warmup.auto`, at the latest at the only K.",
-        neutral=None,
-    )
+    auto: AutoStop | None = key(None, "Stop as in `warmup.auto`, at the latest at the only K.", neutral=None)
     policies: list[Literal["online", "dpo"]] = key(
-        ["online"],
-        "Evaluate the policy (online), DPO on its harvest, or both.",
-        min_length=1,
+        ["online"], "Evaluate the policy (online), DPO on its harvest, or both.", min_length=1
     )
     start: Name = key(
-        "base",
-        "M0 (base), a warm-up policy (warmup), or an online entry's policy.",
-        paper="M0",
-        neutral="base",
+        "base", "M0 (base), a warm-up policy (warmup), or an online entry's policy.", paper="M0", neutral="base"
     )
     start_step: int | None = key(
         None, "K of the policy to start from, unless start: base.", unit="steps or updates", ge=1, neutral=None
@@ -134,7 +121,7 @@ class OnlineEntry(Selects, PromptMix, PromptKeys, Entry):
     )
     keep_rollouts: Keep = key(
         "verdicts",
-        "Contents of rollouts.parquet: verdicts and lengths, the texts of one prompt per update too, or all.",
+        "Contents of rollouts.parquet: verdicts and lengths, the texts of one group per generation too, or all.",
     )
 
     @model_validator(mode="after")

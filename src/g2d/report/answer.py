@@ -140,7 +140,7 @@ def answer(
 
     Args:
         rows, comparisons, margins: its rows of Table 1, `comparisons.csv` and `margins.csv`.
-        cheapest: names of the cheapest policies of any regime within the margin of the best.
+        cheapest: names of the cheapest policies within the margin of the best.
         margin: in 0..1.
     """
     grid = _Grid(benchmark, rows, comparisons, margins)

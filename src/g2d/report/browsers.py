@@ -1,6 +1,5 @@
 """Browsers of the page: rollouts of a problem across K (the paper's appendix C), and answers to a question by
-policy.
-"""
+policy."""
 
 from __future__ import annotations
 
@@ -177,9 +176,7 @@ def browse_answers(
 
 
 def browse_runs(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> list[Answered]:
-    """Return the answers of several runs. Policies are prefixed with their run, and must have answered the same
-    questions.
-    """
+    """Return the answers of several runs to the same questions, with policies prefixed by their run."""
     places = dict.fromkeys(at for run in runs.values() for at in side_by_side(run.config))
     shown = [_over_runs(runs, *at) for at in places if not benchmarks or at[1] in benchmarks]
     return within_budget([answered for answered in shown if len(answered.policies) > 1])

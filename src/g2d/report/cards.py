@@ -1,4 +1,4 @@
-"""Model and data set cards: a README.md for the Hugging Face Hub beside each policy and each harvest."""
+"""Model and data set cards (README.md for the Hugging Face Hub) beside each policy and harvest."""
 
 from __future__ import annotations
 
@@ -49,9 +49,8 @@ def model_card(
     """Return the card of one policy.
 
     Args:
-        results: its rows of the main or the ablations table, means over seeds.
+        results: its rows of the main or the ablations table.
         place: the folder or Hub repository that PEFT or transformers should load.
-        metadata: further metadata for the Hub.
     """
     header = {
         **({"base_model": base.settings["id"]} if "id" in base.settings else {}),  # a link that the Hub follows
@@ -174,14 +173,14 @@ def _card(header: dict[str, Any], title: str, demonstration: str | None, *parts:
 
 
 def _training(key: PolicyKey, policy: Policy) -> str:
-    harvested = _warmup(policy.k, key.online, key.start)
+    harvested = _warmup(policy.k, key.arm.online.regime, key.start)
     how = REGIMES[key.kind].card.format(
         regime=code(policy.regime), k=policy.k, group_size=policy.group_size, harvested=harvested
     )
-    if key.trained_online and key.start:
-        how += f", begun {_warmup(key.start.k, key.start.online, key.start.start)}"
-    if key.last_trained is not None:
-        how += f", extrapolated from K={key.last_trained}"
+    if key.arm.phase == "online" and key.start:
+        how += f", begun {_warmup(key.start.k, key.start.kind, key.start.start)}"
+    if key.arm.last_trained is not None:
+        how += f", extrapolated from K={key.arm.last_trained}"
     if tried := policy.settings.get("selected_from"):
         how += f", the best on development prompts of K={', '.join(map(str, tried))}"
     settings = {**policy.settings.get(key.kind, {}), **policy.settings.get("prompts", {})}
@@ -190,13 +189,13 @@ def _training(key: PolicyKey, policy: Policy) -> str:
         how += f", taught by {code(named)}" + (f" at K={key.teacher.shown_k}" if key.teacher else "")
     if (prompts := settings.get("prompts", "verifiable")) != "verifiable":
         how += f", on {TRAINED_ON[prompts]}"
-    return f"{how}, on {key.reward} instead of the truth," if key.reward else how
+    return f"{how}, on {key.arm.other_reward} instead of the truth," if key.arm.other_reward else how
 
 
 def _warmup(k: int, online: str = "grpo", start: PolicyKey | None = None) -> str:
     steps = [f"{k} {REGIMES[online].unit}"] if k else []
     while start:
-        steps.insert(0, f"{start.k} {REGIMES[start.online].unit}")
+        steps.insert(0, f"{start.k} {REGIMES[start.kind].unit}")
         start = start.start
     return f"after {' and '.join(steps)}" if steps else "before any online training"
 

@@ -83,7 +83,7 @@ def accuracy_by_k(main: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
-    """Return accuracy against device-hours: one point per policy, joined by series in the order of K."""
+    """Draw accuracy against device-hours, with policies of a series joined in the order of K."""
     rows = drawn(main.dropna(subset=["device_hours"]), styles)
     unit, factor = time_unit(rows["device_hours"].max())
     rows = rows.assign(cost=rows["device_hours"] * factor)
@@ -92,7 +92,7 @@ def accuracy_by_hours(main: pd.DataFrame, styles: Styles) -> Spec:
 
 
 def accuracy_by_stages(stages: pd.DataFrame) -> Spec:
-    """Return accuracy against the number of stages, from DPO to GRPO, with the device time beside each mark."""
+    """Draw accuracy against the number of stages, from DPO to GRPO, with device times."""
     unit, factor = time_unit(stages["device_hours"].max())
     rows = stages.assign(
         name=stages["policy"].map(lambda policy: POLICY_NAMES.get(policy, policy)),
@@ -126,7 +126,7 @@ def against_cost(
     Args:
         rows: policy, group_size, K, series, name, cost, accuracy, ci_low, ci_high.
         joined: rows to join by series, in the order of K.
-        named: rows whose names are drawn; without it, all.
+        named: rows whose names are drawn; None: all.
         under: layers below the marks, over the fields `at` and `accuracy`.
     """
     span = 1.15 * float(rows["cost"].max()) or 1  # room for the last name
@@ -256,7 +256,6 @@ def cost_by_stage(cost: pd.DataFrame) -> Spec:
 
 
 def differences(comparisons: pd.DataFrame) -> Spec:
-    """Return a forest plot of paired differences with the intervals that hold for their family."""
     reference = comparisons[["reference", "reference_K", "reference_group_size"]]
     reference.columns = pd.Index(["policy", "K", "group_size"])
     rows = comparisons.rename(columns={"family_low": "low", "family_high": "high"})
@@ -280,7 +279,7 @@ def differences(comparisons: pd.DataFrame) -> Spec:
 
 
 def terms(table: pd.DataFrame) -> Spec:
-    """Return the parts of each policy's gain over all problems, with intervals."""
+    """Draw the parts of each policy's gain over all problems, with intervals."""
     rows = table[table["level"].isna()]
     rows = rows.assign(name=names(rows))
     parts = [
@@ -304,7 +303,7 @@ def terms(table: pd.DataFrame) -> Spec:
 
 
 def gains(decomposition: pd.DataFrame) -> Spec | None:
-    """Return a waterfall per policy from M0's accuracy by finishing, format and reasoning; None without a gain.
+    """Draw a waterfall per policy from M0's accuracy by finishing, format and reasoning; None without a gain.
 
     A black line is the policy's accuracy, a dashed line M0's.
     """
@@ -349,7 +348,7 @@ def gains(decomposition: pd.DataFrame) -> Spec | None:
 
 
 def budgets(table: pd.DataFrame, styles: Styles) -> Spec:
-    """Accuracy against the token budget, a line per policy of the main grid; of one colour they differ by shape."""
+    """Draw accuracy against the token budget, with a line per policy of the main grid."""
     rows = table[table["policy"].isin(POLICY_NAMES)]
     by_line = line_styles(rows, styles)
     rows = rows.assign(series=names(rows))
@@ -383,7 +382,7 @@ def _stacked(rows: pd.DataFrame) -> alt.Chart:
 
 
 def _curves(trained: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of each curve. GRPO with several K starts at M0, and G2D at DPO (K=0)."""
+    """Return the rows of each curve: GRPO with several K from M0 on, and G2D from DPO (K=0) on."""
     several = [name for name, runs in trained[trained["policy"] == "grpo"].groupby("series") if len(runs) > 1]
     at_zero = trained[trained["policy"] == "dpo"]
     others = dict.fromkeys(trained.loc[trained["policy"] == "g2d", "series"])

@@ -1,7 +1,5 @@
-"""`g2d compare RUN RUN ...`: several results folders side by side, with differences in configuration and results.
-
-`--files` compares two folders file by file (`g2d.report.replication`).
-"""
+"""`g2d compare RUN RUN ...`: several results folders side by side. `--files` compares two file by file
+(`g2d.report.replication`)."""
 
 from __future__ import annotations
 

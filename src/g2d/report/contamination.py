@@ -1,7 +1,7 @@
 """Sentences about the contamination check.
 
-A model that completes questions word for word more often than fresh ones may have read them, or their ends are easy to
-guess; so the sentences claim only that accuracy "may be memory".
+Questions that a model completes more often than fresh ones may have been read, or have ends that are easy to guess; so
+the sentences claim only that accuracy "may be memory".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Differences between a recorded output of a job and the same output computed again.
 
-Contents are compared, not bytes: a Parquet file names the library that wrote it. Durations are not compared.
+Contents are compared, because a Parquet file names the library that wrote it; durations are not.
 """
 
 from __future__ import annotations
@@ -88,11 +88,8 @@ def _short(value: object) -> str:
 
 
 def beyond_bounds(recorded: Path, again: Path) -> str:
-    """Return the difference that other batches on a GPU do not explain, "" for none.
-
-    Answers must be right as often as recorded, and the weights that a training changed must point in the same
-    direction.
-    """
+    """Return the difference that other batches on a GPU do not explain, "" for none: answers right more or less often,
+    or weights changed in another direction."""
     if not (recorded.is_file() and again.is_file()):
         return "missing"
     if recorded.suffix == ".parquet":

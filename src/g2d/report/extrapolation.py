@@ -17,7 +17,8 @@ from g2d.report.vega import Spec, dashed_line, finished, named_scale, tips
 
 
 def extrapolation_sentences(table: pd.DataFrame, linearity: pd.DataFrame | None = None) -> list[str]:
-    """A sentence for every row of `extrapolation.csv`, and one for the last K of each chain in `linearity.csv`."""
+    """Return a sentence for each row of `extrapolation.csv`, and one for the last K of each chain in
+    `linearity.csv`."""
     sentences = [_sentence(row, table["model"].nunique() > 1) for row in table.to_dict("records")]
     for (model, size), rows in [] if linearity is None else linearity.groupby(["model", "group_size"], sort=False):
         last = rows[rows["K"] == rows["K"].max()]
@@ -42,7 +43,6 @@ def _sentence(row: Mapping[Any, Any], several: bool) -> str:
 
 
 def extrapolated_and_trained(table: pd.DataFrame, _: Styles) -> Spec:
-    """Return the difference from the trained policy, a row per extrapolated one, of one model and benchmark."""
     rows = table.assign(name=names(table))
     y = alt.Y("name:N", title=None, sort=list(rows["name"]), axis=alt.Axis(labelLimit=260))
     x = alt.X("difference:Q", title=f"{ACCURACY}: extrapolated minus trained", axis=alt.Axis(format="+.1~%"))
@@ -54,7 +54,7 @@ def extrapolated_and_trained(table: pd.DataFrame, _: Styles) -> Spec:
 
 
 def linear_share(table: pd.DataFrame, _: Styles) -> Spec:
-    """Return the share of linear weights against K, a line per group size, mean over seeds."""
+    """Draw the share of linear weights against K, a line per group size, mean over seeds."""
     rows = table.groupby(["group_size", "K"], as_index=False)["linear"].mean()
     rows = rows.assign(series=[f"G={size}" for size in rows["group_size"]])
     x = alt.X("K:Q", title="GRPO warm-up steps K", axis=alt.Axis(grid=False))

@@ -1,4 +1,4 @@
-"""Figures as files: the charts of the page, a panel per model, as SVG whose text stays text."""
+"""Figures as files: the charts of the page, a panel per model, as SVG with text as text."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ def below_each_other(upper: Panels, lower: Panels) -> Panels:
 
 
 def save_figure(path: str | Path, panels: Panels, note: str | None, nothing: str) -> None:
-    """Write a figure as SVG, with a note below its panels, or with `nothing` if it has no panel; equal figures have
-    equal bytes.
-    """
+    """Write a figure as SVG, with a note below its panels, or with `nothing` if it has no panel; bytes are
+    reproducible."""
     blank: Spec = {"data": {"values": [{}]}, "mark": {"type": "text", "text": nothing}, "width": WIDTH}
     columns = [_column(model, specs) for model, specs in panels.items()] or [blank]
     figure: Spec = {

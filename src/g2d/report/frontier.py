@@ -1,4 +1,4 @@
-"""Accuracy against cost over all regimes: the chart, and the tests of `frontier.csv` in sentences."""
+"""Accuracy against cost over all regimes: the chart, and the tests of `frontier.csv` as sentences."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from g2d.analysis.statistics import standard_error
 from g2d.experiment.keys import PolicyKey
 from g2d.graph.parts import files_of
 from g2d.jobs.attempts import Attempt
-from g2d.jobs.files import sha256
+from g2d.jobs.files import atomic, sha256
 from g2d.plain import say
 from g2d.problems import Problem, read_problems
 from g2d.problems.prompts import Prompt, conversation
@@ -78,11 +78,10 @@ def run(arguments: argparse.Namespace) -> int:
     jobs = {attempt.cost.job: attempt for attempt in results.attempts if attempt.status == "ok"}
     for key, name in finished:
         target = Path(arguments.out, key.folder, f"{name}.eval")
-        target.parent.mkdir(parents=True, exist_ok=True)
         attempt = jobs.get(f"results/{key.folder}/eval/{name}.cost")
-        write_eval_log(
-            EvalLog.model_validate(log_of(results, results.finished[key], name, problems_of(name), attempt)), target
-        )
+        log = EvalLog.model_validate(log_of(results, results.finished[key], name, problems_of(name), attempt))
+        with atomic(target) as draft:
+            write_eval_log(log, draft, format="eval")
     out = arguments.out
     say(f"{len(finished)} of {len(files)} evaluations in {out}: inspect view --log-dir {out}")
     return 0
@@ -91,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 def log_of(
     results: Results, key: PolicyKey, benchmark: str, problems: Sequence[Problem], attempt: Attempt | None
 ) -> dict[str, Any]:
-    """Return the log of one evaluation, an `inspect_ai.log.EvalLog`. Without an `attempt`, its time is the file's."""
+    """Return the `inspect_ai.log.EvalLog` of one evaluation. Without an `attempt`, its time is the file's."""
     file = results.folder / key.folder / f"eval/{benchmark}.parquet"
     answers = read_rollouts(file)
     by_id = {problem.problem_id: problem for problem in problems}

@@ -24,7 +24,7 @@ SAID = {"better": "better than", "worse": "worse than", "within": "within the ma
 
 
 def look_sentences(config: Config, results: str | Path = "results") -> list[str]:
-    """Return paragraphs about the interim analyses of a results folder, [] if there are none."""
+    """Return paragraphs about the interim analyses, [] if there are none."""
     others = other_plans(config.looks, results)
     if config.looks is None:
         sentence = (

@@ -1,8 +1,8 @@
 r"""Render text that a model wrote as HTML: mathematics as MathML, everything else escaped.
 
-A completion is hostile input: it can contain `<script>`, `\href{javascript:...}` or characters that reverse the line.
-So the page only gets escaped text and MathML elements rebuilt from a list of known names. A formula that cannot be
-converted is shown as its source.
+A completion is hostile: it can contain `<script>`, `\href{javascript:...}` or characters that reverse the line. So the
+page only gets escaped text and MathML elements rebuilt from known names. A formula that cannot be converted is shown as
+its source.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MACROS = re.compile(r"\\(?:new|renew|provide)command|\\[gex]?def|\\let")  # can
 def render(text: str) -> Markup:
     r"""Draw the formulas in a text: `$..$`, `$$..$$`, `\(..\)`, `\[..\]`, environments and a bare `\boxed{..}`.
 
-    Line breaks are left to CSS (`white-space: pre-wrap`). Texts above `MAX_CHARACTERS` are cut, with a note.
+    CSS breaks the lines (`white-space: pre-wrap`). Texts above `MAX_CHARACTERS` are cut, with a note.
     """
     shown = text[:MAX_CHARACTERS]
     parts, position = [], 0
@@ -70,7 +70,7 @@ def cut(text: str, characters: int) -> Markup:
 
 
 def plain(text: str) -> Markup:
-    """Escape a text; characters that are invisible or change the direction of writing are shown by their number."""
+    """Escape a text, and show characters that are invisible or change the direction of writing by their number."""
     if text.replace("\n", "").isprintable():
         return escape(text)
     return Markup().join(

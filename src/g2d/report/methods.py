@@ -55,7 +55,7 @@ def methods(
     plan: str = "",
     steps: str = "holm",
 ) -> str:
-    """Return the methods as Markdown, one paragraph per part of the experiment.
+    """Return the methods as Markdown.
 
     Args:
         tables: names of the tables that were made; tests without a table are not mentioned.

@@ -1,7 +1,6 @@
 """The page: one HTML file that opens from a disk without a network.
 
-Its content security policy admits only the scripts written here, by digest, so that markup which was not escaped by
-mistake could do nothing.
+Its content security policy admits only our scripts, by digest, so markup that was not escaped by mistake does nothing.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def build(
     """Return the page as HTML.
 
     Args:
-        tables: CSV files by name, in order; each becomes a table with sorting and filters.
+        tables: CSV files by name, in order.
         captions: by name of the table or figure, from `g2d.tables.captions`.
         methods, advice: Markdown; tables of the advice are left out.
         folder: folder of the page; links are relative to it.

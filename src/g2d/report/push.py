@@ -208,7 +208,7 @@ class Push:
         from huggingface_hub import EvalResult, ModelCardData
 
         pool, shown = self.config.pool, self.results.finished[key]
-        datasets = [] if key.trained_online or grid.harvest_of(self.config, key) not in self.harvests else [self.to]
+        datasets = [] if key.arm.phase == "online" or grid.harvest_of(key) not in self.harvests else [self.to]
         datasets += [pool.id] if isinstance(pool, HubProblems) else []
         evaluated = [
             EvalResult(

@@ -1,7 +1,7 @@
 """Recompute finished jobs in a temporary folder, each from its recorded inputs.
 
-Snakemake runs them as on a cluster. It has copies of their inputs and of all small files (records, costs, settings), on
-which its plan depends. The folder of the run is only read.
+Snakemake plans from copies of their inputs and of all small files (records, costs, settings). The folder of the run is
+only read.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def recompute(
 
     Args:
         jobs: run by one Snakemake, so a job reads what others of them made again.
-        threads: threads of a job; by default, the configured number.
-        before: records of attempts that ended earlier (seconds since the epoch) are copied.
+        threads: threads of a job; None: the configured number.
+        before: copy records of attempts that ended earlier (seconds since the epoch).
     """
     if not SNAKEFILE.is_file():
         raise FileNotFoundError(f"{SNAKEFILE} is not there: install the package from a checkout (pip install -e .)")
@@ -57,7 +57,7 @@ def recompute(
 
 
 def copy_inputs(results: Path, folder: Path, jobs: Sequence[Job] = (), before: float = 0.0) -> None:
-    """Copy the inputs of jobs, all with one time stamp, and link the files beside the results."""
+    """Copy the inputs of jobs with one time stamp, and link the files beside the results."""
     read = {file for job in jobs for file in job.files}
     read |= {str(Path(*Path(file).parts[:3])) for file in read if "/base/" in file}  # M0's whole folder
     now = time.time() - 60
@@ -89,7 +89,6 @@ def _files(path: Path) -> list[Path]:
 
 
 def _lists(folder: Path, jobs: Sequence[Job]) -> dict[Job, Path]:
-    """Return the list of digests that each job wrote."""
     texts = {listed: listed.read_text("utf-8") for listed in (folder / "results" / FOLDER).rglob("*.sha256")}
     return {job: listed for listed, text in texts.items() for job in jobs if f"  {job.done[0]}\n" in text}
 
@@ -99,6 +98,5 @@ def _target(job: Job) -> str:
 
 
 def _reason(lines: Sequence[str], start: str) -> str:
-    """Return a job's error message, or else the last line."""
     own = [line.removeprefix(start) for line in lines if line.startswith(start)]
     return next(iter([*own, *filter(None, reversed(lines))]), "no output")

@@ -1,7 +1,7 @@
 """`g2d compare A B --files`: file-by-file differences between two results folders, and whether they matter.
 
-Other hardware or versions give other tokens and may give the same conclusions, so accuracies are compared by a paired
-test. Costs are not compared.
+Other hardware or versions may give other tokens and the same conclusions, so accuracies are compared by a paired test.
+Costs are not compared.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Weight = Literal["asked", "noise", "matters", "missing", "expected"]
 class Difference:
     """One difference between two folders.
 
-    `asked`: another experiment was configured. `expected`: other tokens or software. `noise`: another accuracy, not
-    significantly. `matters`: a significantly different accuracy. `missing`: a file of the configured grid is missing.
+    `asked`: another configuration. `expected`: other tokens or software. `noise`: another accuracy, not significantly.
+    `matters`: a significantly different accuracy. `missing`: a file of the configured grid is missing.
     """
 
     kind: Kind
@@ -50,7 +50,8 @@ class Difference:
 def compare_results(a: Path, b: Path) -> list[Difference]:
     """Return all differences between two results folders, the configuration first.
 
-    A ValueError names a folder without results, or a file that cannot be read or was changed after its job.
+    Raises:
+        ValueError: a folder has no results, or a file cannot be read or was changed after its job.
     """
     configs, recorded = _configs(a, b), digests_in(a) | digests_in(b)
     settings = other_settings(*(config.identity for config in configs))

@@ -70,7 +70,7 @@ def _value(value: Any) -> str:
 
 
 def _shown(run: Results) -> str:
-    """Return the folder as given; of an absolute path only the last part, since the rest names people and machines."""
+    """Return the folder as given; only the last part of an absolute path, since the rest names people and machines."""
     return run.folder.name if run.folder.is_absolute() else str(Path(run.folder))
 
 

@@ -1,7 +1,4 @@
-"""Colour, shape and dash of each policy, in all figures of a page.
-
-Policies trained in the same way have the same colour; shape and dash differ within a colour.
-"""
+"""Colour, shape and dash of each policy in all figures of a page: one colour per kind of training."""
 
 from __future__ import annotations
 
@@ -59,7 +56,7 @@ def series_styles(config: Config) -> Styles:
                 color=COLORS[first.kind],
                 shape=SHAPES[(KINDS.index(first.kind) + drawn[first.kind]) % len(SHAPES)],
                 dash=DASHES[drawn[first.kind] % len(DASHES)],
-                of_warmup=not first.in_rounds and first.online == "grpo" and first.role != "ablation",
+                of_warmup=first.arm.online.regime == "grpo" and first.role != "ablation",
             )
             drawn[first.kind] += 1
         made.setdefault((name, 0), made[name, sizes[0]])

@@ -31,10 +31,8 @@ def panels(
     styles: Styles,
     more: Mapping[str, tuple[str, ...]],
 ) -> list[dict[str, Any]]:
-    """Return the answer for each model and benchmark, with caveats and charts (added to `specs`).
-
-    `more` has further caveats by model.
-    """
+    """Return the answer for each model and benchmark, with caveats (`more`: further ones by model) and charts, which
+    are added to `specs`."""
     main = tables["main"]
     shown = []
     for benchmark in benchmarks:
@@ -117,7 +115,7 @@ def zero_caveats(main: pd.DataFrame, ablations: pd.DataFrame) -> tuple[str, ...]
 
 
 def loss_caveats(lost: Mapping[str, int], model: str) -> tuple[str, ...]:
-    """A sentence if losses of a model's trainings were not finite (`lost_losses` of the provenance)."""
+    """Return a sentence if losses of a model's trainings were not finite (`lost_losses` of the provenance)."""
     runs = [f"{name.removeprefix(f'{model}/')} ({n} steps)" for name, n in lost.items() if name.startswith(f"{model}/")]
     if not runs:
         return ()

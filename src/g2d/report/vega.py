@@ -50,8 +50,7 @@ def series_channels(styles: Mapping[str, Style], dash: bool = True) -> dict[str,
 
 def tips(columns: Mapping[str, str | None], **titles: str) -> list[alt.Tooltip]:
     """Return tooltips: columns with number formats (None for texts, "" for unformatted numbers), and differing
-    titles.
-    """
+    titles."""
     types = {name: "N" if digits is None else "Q" for name, digits in columns.items()}
     return [
         alt.Tooltip(f"{name}:{types[name]}", format=digits or alt.Undefined, title=titles.get(name, alt.Undefined))

@@ -48,8 +48,6 @@ Status = Literal["identical", "within bounds", "different", "not comparable"]
 
 @dataclass(frozen=True)
 class Check:
-    """Result of a recomputed job."""
-
     job: str
     status: Status
     reasons: Sequence[str] = ()  # differences, and why they are expected or not comparable
@@ -120,7 +118,7 @@ def draw(costs: Mapping[Job, Sequence[Cost]], n: int, seed: int) -> list[Job]:
 
 
 def verify(results: Path, cheap: Sequence[Job], drawn: Mapping[Job, Sequence[Cost]]) -> Iterator[Check]:
-    """Recompute jobs and compare what they wrote. The provenance is first: it names the software of this machine."""
+    """Recompute jobs and compare what they wrote, first the provenance: it names the software of this machine."""
     groups: dict[str, list[Job]] = {"record_provenance": []}
     for job in cheap:
         groups.setdefault(job.rule if job.rule in ALONE else str(bool(vars(job.wildcards))), []).append(job)
@@ -154,7 +152,6 @@ def _others(software: Mapping[str, Sequence[Any]]) -> list[str]:
 def _compared(
     results: Path, again: Path, job: Job, software: Sequence[str], costs: Sequence[Cost] | None
 ) -> tuple[Status, Sequence[str]]:
-    """Return the status of a job that ran again, with reasons."""
     files = list(outputs(results, job))
     reasons = [f"{file.name}: {how}" for file in files for how in differences(results / file, again / file)]
     if not reasons:

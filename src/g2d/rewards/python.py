@@ -69,7 +69,7 @@ class PythonReward(Section):
 
     @property
     def selected(self) -> tuple[Reward, Section]:
-        """The reward and its settings; a MistakeInKeyError if no package provides it."""
+        """Return the reward and its settings; a MistakeInKeyError if no package provides it."""
         if self.file is not None:
             needs_reference = bool(OF_REFERENCES & _parameters(self.file, self.function))
             return replace(PYTHON, name=self.file, binary=self.binary, needs_reference=needs_reference), self

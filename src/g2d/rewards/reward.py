@@ -45,7 +45,7 @@ class Context:
     stream: str  # "training" or "harvest"
 
     def uniform(self, attempt: Attempt) -> float:
-        """Random number in [0, 1), the same in every batch, shard and resumed run."""
+        """Return a random number in [0, 1), the same in every batch, shard and resumed run."""
         words = ("reward", self.stream, str(self.seed), attempt.group, str(attempt.sample))
         return int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest()[:7]) / 2**56
 

@@ -39,7 +39,7 @@ class ScratchRewardModel(Section):
     seed: Seed = key(0, "Seed of weights and preferences.")
     steps: int = key(300, "Optimiser steps, with 32 preferences each.", ge=1)
     length_bias: float = key(1.0, "Value of an empty sentence; a degree of politeness is worth 2.", ge=0)
-    length_penalty: float = key(0.0, "Penalty per 1,000 characters of a completion.", ge=0)
+    length_penalty: float = key(0.0, "Penalty per 1,000 characters of a completion, against length bias.", ge=0)
 
     @property
     def trained_with(self) -> dict[str, Any]:

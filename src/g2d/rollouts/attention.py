@@ -1,7 +1,7 @@
 """Attention for one decoding step (one query per row and head), without copying the cache.
 
-transformers repeats shared keys and values for every query head, which copies the cache in every layer and step. Here
-heads that share them are multiplied together, and so are all rows with their common prefix.
+transformers repeats shared keys and values for every query head: a copy of the cache per layer and step. Here heads
+that share them are multiplied together, and so are all rows with their common prefix.
 """
 
 from __future__ import annotations

@@ -117,8 +117,8 @@ class ContinuousBatch:
 def shared_prefix(model: Any, prompts: Sequence[Sequence[int]]) -> list[int]:
     """Return the common prefix of all prompts, without any prompt's last token, if reading it separately is worthwhile.
 
-    Empty for small vocabularies, such as g2d's models, whose samples keep the bits of earlier releases. Empty with
-    sliding windows, whose mask counts columns: the padding of a prompt comes after the prefix.
+    Empty for small vocabularies: samples of g2d's models keep the bits of earlier releases. Empty with sliding windows:
+    their mask counts columns, and the padding of a prompt comes after the prefix.
     """
     large = has_large_vocabulary(model.config.get_text_config(decoder=True).vocab_size)
     if not large or not attends_by_row(model) or SLIDING in kinds_of_layers(model.config):

@@ -51,9 +51,8 @@ def engine_for(
 ) -> Engine:
     """Return a replay of recorded completions, or the configured engine.
 
-    Args:
-        adapter_rank: rank of all adapters of this M0, for an engine that jobs share; None without adapters.
-        longest: tokens of the longest completion of any job of this M0, for an engine that jobs share.
+    An engine that jobs share has room for all jobs of this M0: adapters of `adapter_rank` (None without adapters) and
+    completions of `longest` tokens.
     """
     if policy.is_recorded:
         from g2d.rollouts.replay_engine import ReplayEngine

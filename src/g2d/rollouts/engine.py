@@ -48,9 +48,7 @@ class Engine(Protocol):
     name: str
 
     def render(self, shown: Messages | str) -> str:
-        """Render the text that the policy continues: a conversation in the chat template, or the beginning of a
-        document.
-        """
+        """Render the text to continue: a conversation in the chat template, or the beginning of a document."""
 
     def request(self, problem_id: str, shown: Messages | str) -> Request:
         """Build the request; special tokens inside the text are plain text."""

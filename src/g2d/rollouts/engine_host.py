@@ -25,14 +25,11 @@ from g2d.policies.policy import Policy
 from g2d.rollouts.remote_engine import EngineServer, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
 
-# --------------------------------------------------------------------------------------------------------- client side
-
 
 class SharedEngine(RemoteEngine):
-    """Client of the run's shared engine, which is started if needed; `expected` are keywords of `VllmEngine`.
+    """Client of the run's shared engine; starts it if needed. `expected` are keywords of `VllmEngine`.
 
-    Each request has its own connection; a generation uses its `request`'s. Connecting waits until no other
-    job is connected.
+    Each request has its own connection, also used by its generation. Connecting waits until no other job is connected.
     """
 
     def __init__(self, run: str, policy: Policy, settings: EngineSettings, **expected: int | None) -> None:
@@ -63,9 +60,6 @@ class SharedEngine(RemoteEngine):
         finally:
             if ends:
                 self.close()
-
-
-# --------------------------------------------------------------------------------------------------------- server side
 
 
 class SharedEngineServer(EngineServer):
@@ -138,15 +132,13 @@ class SharedEngineServer(EngineServer):
 
 
 def fingerprint(folder: str | Path) -> tuple[object, ...]:
-    """Identify the weights in a folder without reading them, by inode change times too: `cp -p` and `touch` cannot set
-    them.
-    """
+    """Identify the weights in a folder without reading them, also by ctime, which `cp -p` and `touch` cannot set."""
     files = sorted(Path(folder).glob("*.safetensors"))
     return str(Path(folder).resolve()), *((file.name, *identity(file)) for file in files)
 
 
 def main(socket: Path, run: str, keep_alive: int) -> None:
-    os.environ.pop(RUN, None)  # do not share an engine or ask for its release
+    os.environ.pop(RUN, None)  # this process neither shares nor releases an engine
     if (lock := only_one(socket.with_suffix(".lock"))) is not None:
         server = SharedEngineServer(socket, keep_alive, lock)
         when_ends(run, server.leave)

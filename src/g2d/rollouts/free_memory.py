@@ -1,6 +1,4 @@
-"""Check that a GPU has the memory that vLLM requests, a share of the whole card, and name the processes that occupy
-it.
-"""
+"""Check that the share of a GPU's memory that vLLM requests is free, and name the processes that occupy it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Positive and negative rollouts by reward, for regimes that train on pairs, groups or single rollouts.
 
 A binary reward is the label. For a scalar reward, a prompt's best rollouts are positive and its worst are negative
-("Bridging Offline and Online RL", arXiv 2506.21495, section 4.2); others, and rollouts without a reward, are neither.
+(arXiv 2506.21495, section 4.2). Others, and rollouts without a reward, are neither.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ def is_open_ended(rollouts: pd.DataFrame) -> pd.Series:
 def labels(rollouts: pd.DataFrame, margin: float | None = None) -> pd.Series:
     """Return True for positive, False for negative and NA for other rollouts, with their (unique) index.
 
-    Args:
-        margin: smallest difference between a prompt's best and worst scalar reward; None: above 0.
+    `margin` is the smallest difference between a prompt's best and worst scalar reward; None: above 0.
     """
     open_ended = is_open_ended(rollouts)
     if open_ended.any() and not open_ended.all():  # a mixed batch: label each kind by its reward

@@ -124,10 +124,7 @@ def require_known_problems(rollouts: pd.DataFrame, problems: Sequence[Problem]) 
 
 
 def combinations_of(name: str, right: Sequence[int], wrong: Sequence[int], seed: int) -> Iterator[tuple[int, int]]:
-    first = (
-        right[uniform(seed, name, "chosen") % len(right)],
-        wrong[uniform(seed, name, "rejected") % len(wrong)],
-    )
+    first = (right[uniform(seed, name, "chosen") % len(right)], wrong[uniform(seed, name, "rejected") % len(wrong)])
     yield first
     others = [pair for pair in itertools.product(right, wrong) if pair != first]
     yield from sorted(others, key=lambda pair: uniform(seed, name, f"{pair[0]}/{pair[1]}"))

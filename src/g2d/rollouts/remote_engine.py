@@ -18,9 +18,7 @@ OWN = ("open", "leave")  # methods of the process; all others are the engine's
 
 
 class RemoteEngine:
-    """Client with the interface of `Engine`; it needs no torch. `died` is the error message if the other process
-    exits.
-    """
+    """Client with the interface of `Engine`, without torch. `died` is the error if the other process exits."""
 
     name = "vllm"
 

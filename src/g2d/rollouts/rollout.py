@@ -21,11 +21,7 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One completion.
-
-    `reward` is for training: 1 for the verdict `correct` and else 0, or another reward's value (`g2d.rewards`).
-    `verdict` is always the verifier's.
-    """
+    """One completion. `reward` is for training, by default 1 if correct and else 0; `verdict` is the verifier's."""
 
     problem_id: str
     level: int | None
@@ -88,9 +84,7 @@ def write_rollouts(path: str | Path, rollouts: pd.DataFrame | Sequence[Rollout])
 
 
 def read_rollouts(path: str | Path, columns: Sequence[str] = COLUMNS) -> pd.DataFrame:
-    """Read columns; those in `LEFT_OUT` may be missing. A ValueError names a file that lacks others or is not
-    Parquet.
-    """
+    """Read columns; only `LEFT_OUT` may be missing. A ValueError names a file that lacks others or is not Parquet."""
     import pandas as pd
     import pyarrow.parquet
 
@@ -125,9 +119,7 @@ def at_budgets(rollouts: pd.DataFrame) -> dict[int, pd.Series]:
 
 
 def shard(problems: Sequence[Problem], index: int, count: int) -> list[Problem]:
-    """Return every `count`-th problem from `index` (1 to `count`); a ValueError if there are fewer problems than
-    shards.
-    """
+    """Return every `count`-th problem from `index` (1 to `count`); a ValueError if there are fewer than `count`."""
     if len(problems) < count:
         raise ValueError(f"{len(problems)} problems cannot be split into {count} shards: lower it in engine.shards")
     return list(problems[index - 1 :: count])

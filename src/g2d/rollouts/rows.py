@@ -54,9 +54,7 @@ def shares_keys(model: Any) -> bool:
 
 
 class RowLayer(DynamicLayer):
-    """Keys and values of one layer, (rows, columns, heads, head size), and of the prefix, (heads, tokens, head
-    size).
-    """
+    """Keys and values of a layer, (rows, columns, heads, head size), and of the prefix, (heads, tokens, head size)."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -84,14 +82,9 @@ class RowLayer(DynamicLayer):
 
 
 class RowCache(Cache):
-    """Cache of all layers of a model.
+    """Cache of all layers. `by_row`: each row and head is contiguous in memory, for `g2d.rollouts.attention`."""
 
-    Args:
-        columns: columns per row.
-        by_row: keep each row and head contiguous in memory, for `g2d.rollouts.attention`.
-    """
-
-    def __init__(self, columns: int, by_row: bool = False) -> None:
+    def __init__(self, columns: int, by_row: bool) -> None:
         self.columns, self.width, self.by_row = columns, 1, by_row
         nowhere = torch.empty(0, dtype=torch.long)
         self.places = (nowhere, nowhere)  # rows and columns that the step writes

@@ -67,8 +67,7 @@ def choose_tokens(logits: torch.Tensor, uniforms: torch.Tensor, temperature: flo
 def _chosen(masses: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return each row's column whose mass contains its uniform number, and the position within it, in [0, 1).
 
-    Args:
-        masses: (rows, columns), float64.
+    `masses` are (rows, columns), float64.
     """
     cumulative = masses.cumsum(dim=-1)
     # The uniform number is below 1, so the target is below the total mass and a token is found.

@@ -30,21 +30,9 @@ class EngineSettings(Section):
     tensor_parallel_size: int = key(1, "GPUs per frozen policy in vLLM.", ge=1)
     gpu_memory_utilization: float = key(0.9, "Share of a GPU's memory for vLLM.", gt=0, le=1)
     training_gpu_memory_utilization: float = key(0.3, "The same during GRPO, beside the trainer.", gt=0, le=1)
-    keep_alive: int = key(
-        0,
-        "Time that vLLM waits for the next job; 0: none.",
-        unit="seconds",
-        ge=0,
-    )
-    cuda_graph: bool = key(
-        False,
-        "Generate with a CUDA graph in transformers (not measured).",
-    )
+    keep_alive: int = key(0, "Time that vLLM waits for the next job; 0: none.", unit="seconds", ge=0)
+    cuda_graph: bool = key(False, "Generate with a CUDA graph in transformers (not measured).")
     shards: Shards = key(Shards(), "Jobs that generation is split into.")
-
-    @property
-    def identity(self) -> str:
-        return self.name
 
 
 class Sampling(Section):
@@ -64,17 +52,11 @@ class Calibration(Sampling):
     levels: Literal["auto"] | list[int] = key(
         "auto", "Levels to train on; auto: pass@1 in `window`.", paper="[2, 3, 4]"
     )
-    sampled_levels: Literal["all", "pinned"] = key(
-        "all",
-        "Sample all levels, or only `levels`.",
-        neutral="all",
-    )
+    sampled_levels: Literal["all", "pinned"] = key("all", "Sample all levels, or only `levels`.", neutral="all")
     window: tuple[float, float] = key((0.3, 0.6), "Range of pass@1 for levels.", paper="30 to 60 %")
     seed: Seed = key(0, "Seed of the problems and of the rollouts.")
     factorial_temperatures: list[Annotated[float, Field(gt=0, le=5)]] = key(
-        [],
-        "Further temperatures, to separate effects of level and temperature.",
-        paper="confounded in Table 4 and A.1",
+        [], "Further temperatures, to separate effects of level and temperature.", paper="confounded in Table 4 and A.1"
     )
 
     @model_validator(mode="after")
@@ -130,12 +112,7 @@ class Pairs(Section):
         paper="keep",
         neutral="keep",
     )
-    margin: float | None = key(
-        None,
-        "Scalar reward: smallest difference of a pair; null: any.",
-        gt=0,
-        neutral=None,
-    )
+    margin: float | None = key(None, "Scalar reward: smallest difference of a pair; null: any.", gt=0, neutral=None)
 
 
 class SampledEvaluation(Section):
@@ -146,9 +123,7 @@ class SampledEvaluation(Section):
     top_p: float = key(0.95, "Nucleus sampling threshold.", gt=0, le=1)
     seed: Seed = key(0, "Seed of the samples.")
     beside_greedy: bool = key(
-        False,
-        "Also decode greedily: accuracy is then greedy, samples give pass@k and maj@n.",
-        neutral=False,
+        False, "Also decode greedily: accuracy is then greedy, samples give pass@k and maj@n.", neutral=False
     )
 
 

@@ -24,6 +24,7 @@ from g2d.jobs.usage import Elsewhere, charge
 from g2d.policies.policy import Policy
 from g2d.rollouts.remote_engine import EngineServer, RemoteEngine
 from g2d.rollouts.settings import EngineSettings
+from g2d.rollouts.weights_check import Reference
 
 
 class SubprocessEngine(RemoteEngine):
@@ -46,6 +47,9 @@ class SubprocessEngine(RemoteEngine):
 
     def use_adapter(self, folder: str | Path | None) -> None:
         self.ask("use_adapter", folder)
+
+    def compare(self, name: str, reference: Reference) -> None:
+        self.ask("compare", name, reference)
 
     def draw(self, *arguments: Any) -> Any:
         return self.ask("draw", *arguments)

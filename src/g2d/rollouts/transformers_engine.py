@@ -20,7 +20,7 @@ from g2d.rollouts.decode_graph import FixedRows
 from g2d.rollouts.engine import Decoding, Drawn, ModelEngine
 from g2d.rollouts.rows import is_supported
 from g2d.rollouts.sampling import choose_tokens, random_stream
-from g2d.rollouts.weights_check import require_adapter
+from g2d.rollouts.weights_check import Reference, fixed_texts, log_probabilities, require_adapter, require_same
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -61,6 +61,14 @@ class TransformersEngine(ModelEngine):
         require_adapter(model, policy)
         return cls(model, tokenizer, end_tokens(policy, tokenizer), cuda_graph=cuda_graph)
 
+    @property
+    def dtype(self) -> str:
+        return str(self.model.dtype).removeprefix("torch.")
+
+    def compare(self, name: str, reference: Reference) -> None:
+        """See `VllmEngine`."""
+        require_same(name, self, log_probabilities(self.model, fixed_texts(self.tokenizer)), reference)
+
     def _samples(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[Drawn]]:
         # Longest prompts first, so that a lack of memory shows early.
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]), reverse=True)
@@ -73,9 +81,7 @@ class TransformersEngine(ModelEngine):
         return [[with_reason(drawn[i, j]) for j in range(decoding.samples_per_prompt)] for i in range(len(prompts))]
 
     def draw(self, prompts: Sequence[Sequence[int]], names: Sequence[str], decoding: Decoding) -> list[list[int]]:
-        """Sample one completion per tokenized prompt, for a trainer, with the end of the turn; random numbers depend on
-        names.
-        """
+        """Sample a completion with the end of its turn per tokenized prompt; random numbers depend on the names."""
         first_of = {tuple(prompt): i for i, prompt in enumerate(prompts)}  # read equal prompts once
         samples = [(first_of[tuple(prompt)], place) for place, prompt in enumerate(prompts)]
         drawn = self._drawn(prompts, decoding, lambda at: random_stream(decoding, names[at[1]], 0), samples)

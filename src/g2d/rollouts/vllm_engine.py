@@ -23,7 +23,7 @@ from g2d.rollouts.engine import Decoding, Drawn, ModelEngine, Request
 from g2d.rollouts.free_memory import require_free
 from g2d.rollouts.sampling import request_seed
 from g2d.rollouts.settings import EngineSettings
-from g2d.rollouts.weights_check import PREFIXES, candidates, fixed_texts, require_policy
+from g2d.rollouts.weights_check import PREFIXES, Reference, candidates, fixed_texts, require_policy, require_same
 
 CONTEXT_STEP = 256  # tokens; the context is rounded up to avoid restarts
 SEQUENCES = 256  # concurrent sequences that vLLM prepares for by default
@@ -144,15 +144,22 @@ class VllmEngine(ModelEngine):
 
         Each prefix is a prompt: vLLM's `prompt_logprobs` fails with adapters on a CPU.
         """
+        import torch
         from vllm import SamplingParams
 
         scored = candidates(texts)
         scores = {"logprobs": len(scored), "logprob_token_ids": scored}
         parameters = SamplingParams(temperature=1.0, seed=0, max_tokens=1, detokenize=False, **scores)
         prompts = [{"prompt_token_ids": list(text[:end])} for text in texts for end in range(-PREFIXES, 0)]
-        outputs = self._llm.generate(prompts, parameters, lora_request=self._adapter, use_tqdm=False)
+        devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+        with torch.random.fork_rng(devices):  # vLLM in a trainer's process uses its random numbers
+            outputs = self._llm.generate(prompts, parameters, lora_request=self._adapter, use_tqdm=False)
         self.forget_prompts()
         return [[output.outputs[0].logprobs[0][token].logprob for token in scored] for output in outputs]
+
+    def compare(self, name: str, reference: Reference) -> None:
+        """Raise a WrongWeightsError if the running engine does not answer like the policy `name` in `reference`."""
+        require_same(name, self, self.score(fixed_texts(self.tokenizer)), reference)
 
     def serve(self, policy: Policy) -> None:
         """Generate with a policy's adapter or with M0, and compare the weights before the first completion."""

@@ -8,15 +8,15 @@ In bfloat16 the effect of an adapter can be smaller than that. So the missing sh
 regressing the differences from the policy on the differences from M0: it is 0 for the policy and 1 for M0, and must not
 exceed 0.75 by four standard errors. An adapter that changes less than rounding does always passes.
 
-Syncs beside a trainer are not checked, because comparing there changed the training. For the transformers engine, only
-the adapter is compared with its file.
+Beside a trainer, the engine is compared with the trainer's model at the syncs 1, 4, 16, 64, ... of a process. For the
+transformers engine of other jobs, only the adapter is compared with its file.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -90,6 +90,23 @@ def load_reference(policy: Policy, texts: Sequence[Sequence[int]]) -> Reference:
             model = with_trained(model, policy.adapter).eval()
             require_adapter(model, policy)
         return Reference(log_probabilities(model, texts), base, dtype)
+
+
+def is_due(sync: int) -> bool:
+    """Return whether a sync is compared, counted from 1: the powers of 4, to keep the cost low."""
+    return sync & (sync - 1) == 0 and sync.bit_length() % 2 == 1
+
+
+def trainer_reference(model: Any, texts: Sequence[Sequence[int]], dtype: str) -> Reference:
+    """Score the texts with a trainer's model, which is in evaluation mode and computes in `dtype`."""
+    from g2d.policies.adapter_rounding import OnceRounded
+
+    # vLLM rounds an adapter's output twice, so it lacks some of the effect of layers that round once.
+    once = any(isinstance(layer, OnceRounded) for layer in model.modules())
+    with_base = dtype == "bfloat16" and hasattr(model, "disable_adapter") and not once
+    with model.disable_adapter() if with_base else nullcontext():
+        base = log_probabilities(model, texts) if with_base else None
+    return Reference(log_probabilities(model, texts), base, dtype)
 
 
 def require_policy(engine: Any, policy: Policy, texts: Sequence[Sequence[int]]) -> None:

@@ -28,7 +28,7 @@ def main_table(
 
     Args:
         device_hours: cost of each policy.
-        calibration: calibration's part of it, charged to every policy and seed.
+        calibration: calibration's part of it.
     """
     shared = {key: parts["device_hours"] for key, parts in (calibration or {}).items()}
     rest = {key: hours - shared.get(key, 0.0) for key, hours in device_hours.items()}

@@ -1,7 +1,6 @@
-"""Choices on development problems: the settings of a sweep, and the checkpoint of a training.
+"""Choices on development problems: the settings of a sweep, and the checkpoint of a training (docs/rewards.md).
 
-The best score is chosen, of equal ones the smallest values or K. A checkpoint's score is its accuracy on verifiable
-prompts, its reward at equal length on open-ended ones, or the mean of both (arXiv 2506.21495, section 3.3).
+The best score is chosen, of equal ones the smallest values or K.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from g2d.analysis.win_rates import at_equal_length
+from g2d.experiment.arms import Arm
 from g2d.experiment.keys import PolicyKey
 from g2d.experiment.sweep import DEVELOPMENT, Candidate
 from g2d.jobs.cost import Cost
@@ -51,8 +51,9 @@ def sweep_table(candidates: Mapping[Any, pd.DataFrame]) -> Rows:
 def sweep_costs(records: Mapping[PolicyKey, Sequence[Cost]], charged: Iterable[Cost]) -> dict[PolicyKey, list[Cost]]:
     jobs_of_grid = {cost.job for cost in charged}
     by_sweep: dict[PolicyKey, dict[str, Cost]] = {}
+    sweep_arm = Arm("sweep", "sweep", "entry")
     for key, costs in records.items():
-        sweep = by_sweep.setdefault(PolicyKey(key.model, "sweep", 0, 0, key.seed, kind="sweep", role="entry"), {})
+        sweep = by_sweep.setdefault(PolicyKey.of(key.model, sweep_arm, (0, 0), key.seed), {})
         sweep.update({cost.job: cost for cost in costs if cost.job not in jobs_of_grid})
     return {key: list(sweep.values()) for key, sweep in by_sweep.items()}
 
@@ -89,7 +90,7 @@ def checkpoint_table(
 
     Args:
         answers: to the verifiable development problems; may be empty.
-        replies: to the open-ended ones, scored by the judge of the training; may be empty.
+        replies: to the open-ended ones, with scores; may be empty.
 
     Raises:
         ValueError: checkpoints answered different problems, or no reply was judged.

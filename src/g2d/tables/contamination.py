@@ -1,4 +1,4 @@
-"""Contamination check: how often M0 completes questions of a benchmark verbatim, compared with fresh questions."""
+"""Contamination check: how often M0 completes questions of a benchmark verbatim (docs/contamination.md)."""
 
 from __future__ import annotations
 

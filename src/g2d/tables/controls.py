@@ -36,9 +36,8 @@ def controls_table(
     controls: Mapping[str, str],
     seen: Mapping[PolicyKey, Mapping[str, float]],
 ) -> Rows:
-    """A row per policy that was trained on another reward, if M0 and its counterpart were evaluated.
-
-    share (`g2d.analysis.shares`) is null if p_truth is above 5 %.
+    """A row per policy that was trained on another reward, if M0 and its counterpart were evaluated; share is null if
+    p_truth is above 5 %.
 
     Args:
         controls: counterparts by control (`g2d.experiment.grid.controls`).
@@ -56,7 +55,7 @@ def controls_table(
         if base is None or not family:
             continue
         for (control, truth), row in zip(family, _tested(Paired(grouped, rows), family, base), strict=True):
-            row |= {"reward": control[0].reward, "truth": truth[0].label}
+            row |= {"reward": control[0].arm.other_reward, "truth": truth[0].label}
             for name in ("rewarded", "right"):
                 row[name] = mean(seen.get(key, {}).get(name) for key in grouped[control])
             yield named(grouped[control], benchmark) | row
@@ -69,7 +68,7 @@ def terms_table(evaluations: Evaluations, controls: Mapping[str, str], control_r
     null, elicitation and reward (`TERMS`) add up to the gain, and their intervals hold together.
 
     Args:
-        controls: counterparts by control (`g2d.experiment.grid.controls`).
+        controls: as for `controls_table`.
         control_rewards: kind of reward by control.
     """
     names = {(twin, control_rewards[name]): name for name, twin in controls.items()}
@@ -107,9 +106,8 @@ def _of_level(grouped: Grouped, rows: Sequence[Row], level: int | None) -> Group
 
 
 def seen_in_training(rollouts: str | Path) -> dict[str, float]:
-    """Return mean reward (rewarded) and share of right answers (right) of a policy's training rollouts; empty without
-    any.
-    """
+    """Return mean reward (rewarded) and share of right answers (right) of a policy's training rollouts, {} without
+    any."""
     rows = pd.read_parquet(rollouts, columns=["reward", "verdict"])
     rewards = rows["reward"].dropna()
     if rewards.empty:

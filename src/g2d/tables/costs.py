@@ -17,7 +17,6 @@ from g2d.experiment.sections import Price
 from g2d.jobs.attempts import ENDED_BADLY, Attempt, kept, lost, lost_device_s
 from g2d.jobs.cost import Cost
 from g2d.jobs.files import parse_json, read_lines
-from g2d.regimes.catalogue import REGIMES
 from g2d.tables.accuracy import accuracy_row
 from g2d.tables.evaluations import ROW, Evaluations, by_policy
 from g2d.tables.frames import Rows, columns, mean, table_of
@@ -80,8 +79,8 @@ def cost_table(
 def attempt_table(attempts: Sequence[Attempt]) -> Rows:
     """A row per stage, then one for all stages: the cost of all attempts and of the kept ones.
 
-    `_all` and peaks: all finished attempts. device_hours_kept: the last successful attempt of each job, with what it
-    continued.
+    `_all` and peaks: all finished attempts. device_hours_kept: the last successful attempt of each job, with the
+    attempts it continued.
     """
     stages = list(dict.fromkeys(attempt.cost.stage for attempt in sorted(attempts, key=lambda a: a.started)))
     for stage in [*stages, "all"] if stages else []:
@@ -115,14 +114,14 @@ def _totals(costs: Sequence[Cost]) -> dict[str, float]:
 
 
 def gpu_energy_kwh(costs: Sequence[Cost]) -> float | None:
-    """Energy that the GPUs of jobs report; None without a GPU, or if one reports nothing."""
+    """Return the energy that the GPUs of jobs report; None without a GPU, or if one reports nothing."""
     joules = [cost.gpu_energy_j for cost in costs if cost.device != "cpu"]
     reported = [energy for energy in joules if energy is not None]
     return math.fsum(reported) / 3.6e6 if reported and len(reported) == len(joules) else None
 
 
 def money(costs: Sequence[Cost], price: Price | None) -> float | None:
-    """Cost of jobs at the prices of their devices; None if a price is missing."""
+    """Return the cost of jobs at the prices of their devices; None if a price is missing."""
     rates = [price.per_hour(cost.device) if price else None for cost in costs]
     amounts = [cost.device_s / 3600 * rate for cost, rate in zip(costs, rates, strict=True) if rate is not None]
     return math.fsum(amounts) if price and len(amounts) == len(costs) else None
@@ -152,7 +151,7 @@ def _peaks(costs: Sequence[Cost]) -> dict[str, float | None]:
 
 
 def costs_of(key: PolicyKey, records: Sequence[Cost], spent: Mapping[str, float], config: Config) -> dict[str, float]:
-    """Cost of a policy on each axis, from the jobs that made it and `spent_on`; NaN or missing if unknown."""
+    """Return a policy's cost on each axis, from the jobs that made it and `spent_on`; NaN or missing if unknown."""
     return {
         **_axes(records, config.price_per_device_hour),
         **{axis: spent[axis] for axis in ("tokens_generated", "updates")},
@@ -162,7 +161,7 @@ def costs_of(key: PolicyKey, records: Sequence[Cost], spent: Mapping[str, float]
 
 
 def calibration_of(records: Sequence[Cost], price: Price | None = None) -> dict[str, float]:
-    """Calibration's part of a policy's costs; the paper does not count it."""
+    """Return the calibration's part of a policy's costs; the paper does not count it."""
     calibration = [record for record in records if record.stage == "calibrate"]
     rest = [record for record in records if record.stage != "calibrate"]
     path_s = critical_path_s(records) - critical_path_s(rest)
@@ -172,8 +171,8 @@ def calibration_of(records: Sequence[Cost], price: Price | None = None) -> dict[
 def critical_path_s(records: Sequence[Cost]) -> float:
     """Return seconds from the first job behind a policy to its last, with as many devices as can be used.
 
-    Stages run one after another, shards of a stage and answers of checkpoints side by side: the slowest counts. A
-    training with a lag generates during its updates.
+    Stages run one after another; of shards of a stage and answers of checkpoints the slowest counts. A training with a
+    lag generates during its updates.
     """
     slowest: dict[str, float] = {}
     total = 0.0
@@ -190,18 +189,17 @@ def critical_path_s(records: Sequence[Cost]) -> float:
 
 def paper_hours(key: PolicyKey, config: Config) -> float:
     """Return GPU-hours of a 7-8B model on one A100, without calibration, at the rates of the paper's Table 1; NaN if it
-    has none.
-    """
+    has none."""
     if key.kind == "base":
         return 0.0
-    if REGIMES[key.kind].phase == "stages":
+    if key.arm.phase == "stages":
         return math.nan
-    if key.in_rounds:
+    if key.arm.in_rounds:
         return key.shown_k * (PUBLISHED["harvest_rollouts"] + PUBLISHED["train_dpo"])
     hours = 0.0
-    for regime, n_prompts, group_size in online_phases(config, key):
+    for regime, n_prompts, group_size in online_phases(key):
         hours += PUBLISHED.get(f"train_{regime}", math.nan) * n_prompts * group_size
-    if REGIMES[key.kind].phase == "offline":
+    if key.arm.phase == "offline":
         hours += PUBLISHED["harvest_rollouts"] + PUBLISHED.get(f"train_{key.kind}", math.nan)
     return hours
 
@@ -236,10 +234,10 @@ def stages_table(
     """A row per number of stages, between DPO on the harvest of M0 (one) and GRPO (as many as its updates)."""
 
     def keep(key: PolicyKey) -> bool:
-        return key.kind == "staged_grpo" or (key.role == "dpo" and key.k == 0) or key.role == "grpo"
+        return key.arm.phase == "stages" or (key.role == "dpo" and key.k == 0) or key.role == "grpo"
 
     shown = {at: answers for at, answers in evaluations.items() if keep(at[0])}
-    staged = {(key.group_size, spent[key]["updates"]) for key, _ in shown if key.kind == "staged_grpo"}
+    staged = {(key.group_size, spent[key]["updates"]) for key, _ in shown if key.arm.phase == "stages"}
     for row in regime_table(shown, device_hours, spent).to_dict("records"):
         if row["policy"] == "dpo" or (row["group_size"], row["updates"]) in staged:
             yield row | {"stages": max(1, row["K"])}
@@ -256,9 +254,9 @@ def spent_on(
     # A chain of K has a folder per K, and the last one has the whole log; each round begins a new log.
     trainings: dict[Path, tuple[Arm | None, Path]] = {}
     for record in records:
-        if record.stage.startswith("train_") and record.stage != "train_extrapolated":  # that has no steps
-            folder = Path(record.job).parent
-            arm = arms(config, key.model).get("/".join(folder.parts[3:-2]))
+        folder = Path(record.job).parent
+        arm = arms(config, key.model).get("/".join(folder.parts[3:-2]))
+        if record.stage.startswith("train_") and (arm is None or arm.has_log):
             trainings[folder if arm and arm.phase == "rounds" else folder.parent] = (arm, folder)
     logs = [(arm, read_log(path(f"{folder}/metrics.jsonl"))) for arm, folder in trainings.values()]
     steps = [step for _, log in logs for step in log]

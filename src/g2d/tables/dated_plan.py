@@ -50,7 +50,7 @@ def write_plan(config: Config, results: str | Path = "results", evaluations: int
     adds an entry.
 
     Args:
-        evaluations: finished evaluations of trained policies, if they are not in the folder but in a storage.
+        evaluations: finished evaluations of trained policies, if they are in a storage.
     """
     entries, plan = read_plan(results), planned(config)
     if entries and entries[-1]["plan"] == plan:

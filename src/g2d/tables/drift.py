@@ -46,12 +46,12 @@ def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
     """A row per model and benchmark: divergence of online policies relative to policies trained on harvests, at equal
     gain.
 
-    Selected checkpoints are left out because they are copies, rounds because they are both, extrapolated policies
-    because they are neither, and policies that answer as M0 does.
+    Left out: selected checkpoints (copies), rounds (both kinds), extrapolated policies (neither), and policies that
+    answer as M0 does.
     """
 
     def keep(key: PolicyKey) -> bool:
-        return not (key.selected or key.in_rounds or key.kind == "extrapolated")
+        return key.arm.has_log and not key.arm.in_rounds
 
     grouped, measured = (by_policy(answers, keep) for answers in (evaluations, drifted))
     for (model, benchmark), rows in by_grid(measured).items():
@@ -60,7 +60,7 @@ def equal_gain_table(evaluations: Evaluations, drifted: Evaluations) -> Rows:
         n_seeds = max(len(values) for values in by_seed.values())
         kl = {at: values.mean() for at, values in by_seed.items() if values.mean() > 0 and len(values) == n_seeds}
         answers = [crossed(base | grouped[at], benchmark) for at in kl]
-        online = np.array([policy.trained_online for policy, _ in kl], dtype=bool)
+        online = np.array([policy.arm.phase == "online" for policy, _ in kl], dtype=bool)
         gain = np.array([(correct[1:] - correct[0]).mean() for correct in answers])
         result = at_equal_gain(np.array([*kl.values()]), gain, online)
         counts = {"n_online": online.sum(), "n_others": (~online).sum(), "n_seeds": n_seeds}

@@ -45,8 +45,7 @@ def training_table(logs: Mapping[PolicyKey, pd.DataFrame]) -> Rows:
 @table_of(COLLAPSE_COLUMNS)
 def collapse_table(logs: Mapping[PolicyKey, pd.DataFrame], share: float) -> Rows:
     """A row per online training of at least ten steps, seed and watched measure: whether it fell below a share of its
-    start.
-    """
+    start."""
     for (key, steps), measure in product(logs.items(), WATCHED):
         if (result := collapse(steps[measure], share)) is not None:
             names = {"model": key.model, "policy": key.regime, "K": key.k, "group_size": key.group_size}

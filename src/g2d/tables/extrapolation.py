@@ -31,13 +31,10 @@ LINEARITY_COLUMNS = columns(
 @table_of(EXTRAPOLATION_COLUMNS)
 def extrapolation_table(evaluations: Evaluations, device_hours: Mapping[PolicyKey, float], margin: float) -> Rows:
     """A row per extrapolated policy and per DPO on its harvest, if the trained policy of that K was evaluated too.
-
-    margin_shown is the one-sided 95 % bound on how much worse it is. Tests and bounds are corrected for the rows of a
-    model and benchmark.
-    """
+    Tests and bounds (margin_shown) are corrected for the rows of a model and benchmark."""
     grouped = by_policy(evaluations)
     for (_, benchmark), rows in by_grid(grouped).items():
-        pairs = [(at, (at[0].reference, benchmark)) for at in rows if at[0].last_trained is not None]
+        pairs = [(at, (at[0].reference, benchmark)) for at in rows if at[0].arm.last_trained is not None]
         if not (family := [(at, trained) for at, trained in pairs if at[0].kind in KINDS and trained in grouped]):
             continue
         answers = Paired(grouped, rows)
@@ -47,7 +44,7 @@ def extrapolation_table(evaluations: Evaluations, device_hours: Mapping[PolicyKe
             bound = differences.interval(1, 0, 2 * LEVEL / len(family))[1]
             p = min(1.0, len(family) * differences.not_worse(0, 1, margin))
             yield named(grouped[at], benchmark) | {
-                **{"last_trained": at[0].last_trained, "n_seeds": test.n_seeds, "n_problems": test.n_problems},
+                **{"last_trained": at[0].arm.last_trained, "n_seeds": test.n_seeds, "n_problems": test.n_problems},
                 **{"accuracy": both[0].mean(), "trained": both[1].mean(), "difference": test.difference},
                 **{"ci_low": test.ci_low, "ci_high": test.ci_high, "p_value": test.p_value},
                 **{"family_size": test.family_size, "p_holm": test.p_holm},
@@ -61,8 +58,8 @@ def extrapolation_table(evaluations: Evaluations, device_hours: Mapping[PolicyKe
 def linearity_table(chains: Mapping[PolicyKey, Mapping[int, Path]]) -> Rows:
     """A row per warm-up and K: the share of weights whose R^2 over the checkpoints up to that K is above `LINEAR`.
 
-    M0 counts as a checkpoint of an adapter. Weights that never change have no R^2; full weights are counted from the
-    first K.
+    M0 counts as a checkpoint of an adapter; full weights are counted from the first K. Weights that never change have
+    no R^2.
 
     Args:
         chains: files of the weights by K, by the last policy of each warm-up.

@@ -110,9 +110,9 @@ def _added_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iter
         pairs = [(policy, other) for other in common for policy in members]
         yield ENTRIES_AGAINST_COMMON, [pair for pair in pairs if pair not in against_reference]
     rounds = [(later, earlier) for earlier, later in combinations(members, 2) if later.regime == earlier.regime]
-    yield "rounds against earlier rounds", [pair for pair in rounds if pair[0].in_rounds]
+    yield "rounds against earlier rounds", [pair for pair in rounds if pair[0].arm.in_rounds]
     if role == "entry":
-        online = [policy for policy in members if policy.trained_online]
+        online = [policy for policy in members if policy.arm.phase == "online"]
         pairs = [(policy, other) for n, policy in enumerate(online) for other in online[:n]]
         yield "online regimes against each other", [pair for pair in pairs if _equally_online(*pair)]
         starts = [(policy, policy.start.over_seeds) for policy in online if policy.start]
@@ -164,7 +164,7 @@ class Paired:
 
     @property
     def differences(self) -> Differences:
-        """Differences between all pairs of policies.
+        """Return the differences between all pairs of policies.
 
         Raises:
             ValueError: the seeds of one policy are not the first ones of another.

@@ -37,13 +37,12 @@ def frontier_table(
     price: Price | None = None,
     tested_axis: str = "device_hours",
 ) -> Rows:
-    """A row per policy and axis on which its cost is known, without ablations of DPO.
-
-    GRPO before its last K and ablations of GRPO are not tested.
+    """A row per policy and axis on which its cost is known, without ablations of DPO. GRPO before its last K and
+    ablations of GRPO are not tested.
 
     Args:
         costs: `costs_of` each trained policy; M0 costs nothing.
-        calibration: calibration's part of these costs, charged to every policy and seed.
+        calibration: calibration's part of these costs.
         tested_axis: `frontier.axis`.
     """
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation or key.kind == "grpo")

@@ -167,7 +167,8 @@ class Inputs:
 
     @cached_property
     def attempts(self) -> list[Attempt]:
-        """All attempts at jobs. No rule has them as input, because the cost of a failed job makes no table stale."""
+        """Return all attempts at jobs. No rule has them as input, because the cost of a failed job makes no table
+        stale."""
         return read_attempts(self.folder / "attempts")
 
     @cached_property
@@ -192,7 +193,7 @@ class Inputs:
 
     @cached_property
     def chains(self) -> dict[PolicyKey, dict[int, Path]]:
-        """Files of the weights of each warm-up by K, by the policy at its end."""
+        """Return files of the weights of each warm-up by K, by the policy at its end."""
         files = self.read("chains", Path)
         return {
             last: {key.k: files[key] for key in stops if key in files}

@@ -97,7 +97,7 @@ def write_plan(config: Config, results: str | Path = "results") -> None:
 
 
 def require_plan(config: Config, results: str | Path = "results") -> None:
-    """Check that existing looks follow the configured plan and were not edited; a ConfigError names key or file."""
+    """Check that existing looks follow the configured plan and were not edited; raises ConfigError."""
     assert config.looks is not None
     if not (looks := taken(config.looks, results)):
         return

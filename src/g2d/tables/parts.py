@@ -70,7 +70,7 @@ def _gain(
 
 
 def _reached(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, column: str = "verdict") -> np.ndarray:
-    """Share of a problem's answers that reached each stage, (3 stages, policies, problems)."""
+    """Return shares of a problem's answers, (3 stages, policies, problems)."""
     reached = {key: answers.join(decomposition.stages(answers[column])) for key, answers in by_key.items()}
     return np.stack([crossed(reached, benchmark, stage) for stage in decomposition.STAGES])
 

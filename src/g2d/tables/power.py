@@ -77,8 +77,7 @@ def design_power(components: power.Components, design: power.Design, target: flo
 @table_of(VARIANCE_COLUMNS)
 def variance_table(evaluations: Evaluations) -> Rows:
     """A row per model and benchmark with at least two K: sources of variance of differences, and the smallest
-    difference with more seeds or questions.
-    """
+    difference with more seeds or questions."""
     for (model, benchmark), (rows, answers, clusters) in _alike(evaluations).items():
         variance = power.decompose(answers, clusters)
         n_policies, n_seeds, n_problems = answers.shape

@@ -53,7 +53,7 @@ class Results(Inputs):
 
     @cached_property
     def tables(self) -> Mapping[str, pd.DataFrame]:
-        """Tables that were written, by name (`main`, `harvest`, `cost` ...); docs/analysis.md explains them."""
+        """Tables that were written, by name (`main`, `harvest`, `cost` ...)."""
         return _Tables(self.folder / "tables", list(catalogue.tables_of(self.config)))
 
     @cached_property
@@ -65,8 +65,7 @@ class Results(Inputs):
     @cached_property
     def policies(self) -> pd.DataFrame:
         """A row per configured policy: `role`, `kind` (how it was trained), `folder`, and `finished` (its record
-        exists).
-        """
+        exists)."""
         return _frame(
             {**_key(key), "role": key.role, "kind": key.kind, "folder": key.folder, "finished": key in self.records}
             for key in self._policies
@@ -97,7 +96,7 @@ class Results(Inputs):
 
         `benchmark` is null for the jobs that made the policy, which add up to the tables' device-hours.
         """
-        made = [*self._trained, *(key for key in self._policies if key.selected)]
+        made = [*self._trained, *(key for key in self._policies if key.arm.selected)]
         files: list[tuple[PolicyKey, str, str | None]] = [(key, "cost.json", None) for key in made]
         files += [(key, f"eval/{name}.cost.json", name) for key in self._policies for name in self.config.benchmarks]
         return _frame(

@@ -29,10 +29,9 @@ VERIFIER = ("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "s
 
 @table_of(RUN_COLUMNS)
 def runs_table(runs: Mapping[str, Results], benchmarks: Sequence[str] = ()) -> Rows:
-    """A row per run, policy and benchmark, with the difference from the same policy of the first run over shared seeds.
-
-    The variance over seeds is not pooled, because it may differ between runs. not_compared is the reason if there is no
-    difference.
+    """A row per run, policy and benchmark, with the difference from the same policy of the first run over shared seeds,
+    or the reason if there is none (not_compared). The variance over seeds is not pooled, because it may differ between
+    runs.
 
     Args:
         benchmarks: benchmarks to show; all if empty.

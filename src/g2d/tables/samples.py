@@ -53,8 +53,7 @@ def _rows(by_key: Mapping[PolicyKey, pd.DataFrame], benchmark: str, equal: Equal
 
 def pass_at_k(n: int, right: np.ndarray, k: int) -> np.ndarray:
     """Estimate pass@k without bias, if `right` of n samples are right (Chen et al. 2021, arXiv 2107.03374, equation
-    1).
-    """
+    1)."""
     return np.asarray(scipy.stats.hypergeom.sf(0, n, right, k))
 
 
@@ -87,8 +86,7 @@ def _votes(samples: pd.DataFrame) -> tuple[int, Counter[str]]:
 
 def _undecided(right: int, wrong: Counter[str]) -> bool:
     """Return whether the vote depends on which wrong answers are equal: only together may they reach the right one's
-    votes.
-    """
+    votes."""
     return len(wrong) > 1 and max(wrong.values()) <= right <= sum(wrong.values())
 
 

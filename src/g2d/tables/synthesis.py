@@ -73,8 +73,7 @@ def synthesis_table(evaluations: Evaluations) -> Rows:
 
 def _effects(evaluations: Evaluations) -> dict[tuple[PolicyKey, str], pd.DataFrame]:
     """Return the studies of each policy and reference, a row per model and benchmark, with variances from questions and
-    seeds.
-    """
+    seeds."""
     grouped = by_policy(evaluations, keep=lambda key: not key.is_ablation)
     effects: dict[tuple[PolicyKey, str], list[dict[str, Any]]] = {}
     for (model, benchmark), rows in by_grid(grouped).items():

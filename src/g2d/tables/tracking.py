@@ -12,7 +12,7 @@ from g2d.tables.results import Results
 
 
 def log_tables(results: str | Path = "results") -> None:
-    """Log all tables as one run named "tables".
+    """Log all tables as one W&B run named "tables".
 
     Raises:
         ModuleNotFoundError: wandb is not installed here.

@@ -88,7 +88,8 @@ def _detectable(test: Comparison) -> float:
 
 
 def _rates(seeds: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray | None]:
-    """Win rates by seed and prompt, raw and at equal length, over the prompts that each seed has a comparison of."""
+    """Return win rates by seed and prompt, raw and at equal length, over the prompts that each seed has a comparison
+    of."""
 
     def values(column: Callable[[pd.DataFrame], pd.Series]) -> np.ndarray:
         return np.stack([column(rows).unstack("sample").to_numpy(dtype=float) for rows in seeds])

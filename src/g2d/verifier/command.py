@@ -122,7 +122,7 @@ def parse_row(line: bytes) -> dict[str, Any]:
 
 
 def dump(row: dict[str, Any]) -> str:
-    """One line of JSON, escaped to ASCII only if a lone surrogate cannot be encoded as UTF-8."""
+    """Return one line of JSON, escaped to ASCII only if a lone surrogate cannot be encoded as UTF-8."""
     text = json.dumps(row, ensure_ascii=False)
     return json.dumps(row) if re.search("[\ud800-\udfff]", text) else text
 

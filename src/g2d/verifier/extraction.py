@@ -19,7 +19,8 @@ _END_OF_MATH = re.compile(r"(?P<end>\\\)|\\\]|[$\n])|\\[\s\S]")
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Content of the `\boxed{...}` or `\fbox{...}` that opens last; None if there is none or the text ends inside it.
+    r"""Return the content of the `\boxed{...}` or `\fbox{...}` that opens last; None if there is none or the text ends
+    inside it.
 
     Braces are balanced, and `\{`, `\}` are not braces. A nested box belongs to the outer one: `\boxed{\boxed{5}}` holds
     `\boxed{5}`, and `\boxed{1 \boxed{5}` is unterminated. An open box ends at the latest at the end of its formula or

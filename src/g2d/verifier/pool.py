@@ -43,7 +43,7 @@ class Pool:
         self.workers: list[_Worker] = []
 
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Verdicts in order; a VerifierError if no worker can be started."""
+        """Return verdicts in order; a VerifierError if no worker can be started."""
         batch = _Batch(self, pairs)
         threads = ThreadPoolExecutor(self.size)
         serving = [*self.workers, *[None] * self.size][: min(self.size, len(pairs))]

@@ -144,7 +144,7 @@ def same(expected: str, found: str) -> bool | None:
 
 
 def number(body: str) -> Fraction | None:
-    """Exact value of an integer, decimal, fraction or mixed number."""
+    """Return the exact value of an integer, decimal, fraction or mixed number."""
     sign = -1 if body.startswith("-") else 1
     body = body.removeprefix("-")
     if body.startswith("-"):

@@ -125,7 +125,7 @@ def prepare(answer: str) -> Prepared:
 
 @lru_cache(maxsize=4096)
 def read(latex: str, keep_units: bool) -> tuple[Any, ...]:
-    """Math-Verify's readings: a sympy object if it parses, and the normalised string."""
+    """Return Math-Verify's readings: a sympy object if it parses, and the normalised string."""
     config = _BOXED_WITH_UNITS if keep_units else _BOXED
     return tuple(parse(rf"\boxed{{{latex}}}", extraction_config=[config], parsing_timeout=None))
 

@@ -153,7 +153,7 @@ def read_symbol(latex: str) -> Tail:
 
 
 def find_unit(words: str) -> Unit | None:
-    """Canonical form of a unit: `square feet` and `ft^2` are foot squared, `m/s` is meter per second."""
+    """Return the canonical form of a unit: `square feet` and `ft^2` are foot squared, `m/s` is meter per second."""
     if _ABBREVIATES.search(words):
         return None
     phrase = (

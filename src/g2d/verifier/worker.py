@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def peak_memory() -> int:
-    """Largest resident size in bytes; `ru_maxrss` would include the parent's on Linux."""
+    """Return the largest resident size in bytes; `ru_maxrss` would include the parent's on Linux."""
     try:
         with open("/proc/self/status", "rb") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith(b"VmHWM:"))

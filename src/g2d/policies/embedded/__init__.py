@@ -1,6 +1,4 @@
-"""The demonstration model as it is shipped (`benchmarks/embedded_model.py`): trained anew it would differ with the
-CPU's kernels.
-"""
+"""The demonstration model (`benchmarks/embedded_model.py`). It is shipped because other CPU kernels train another."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from g2d.problems import Problem
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.lag import Lag
 from g2d.regimes.run.job import TrainingJob
-from g2d.regimes.run.online import vllm_beside_trainer
+from g2d.regimes.run.online import reference_of, vllm_beside_trainer
 from g2d.regimes.run.processes import in_step, is_sharded
 from g2d.regimes.run.training import evaluation_mode
 from g2d.regimes.run.weights import merged, save_trained
@@ -27,6 +27,7 @@ from g2d.rollouts.engine import Decoding
 from g2d.rollouts.rollout import read_rollouts
 from g2d.rollouts.tokens import with_token_ids
 from g2d.rollouts.transformers_engine import TransformersEngine
+from g2d.rollouts.weights_check import is_due
 
 GENERATION = "generation.pt"  # file in a checkpoint
 
@@ -41,7 +42,7 @@ class EngineGeneration:
         self.sync_every = warmup.sync_every
         self.lag = Lag(warmup.lag, job.k, job.work, job.meter) if warmup.lag else None
         self._corrects_lag = self.lag is not None and warmup.ratio == "sampler"
-        self.synced_at: list[int] = []  # steps at which vLLM received the adapter
+        self.synced_at: list[int] = []  # steps at which the engine received the adapter
         self._last_draw = (-1, 0)  # (step, earlier draws in it)
         self._decoding = Decoding(1, warmup.temperature, 1.0, warmup.max_completion_length, at_once, job.seed)
         self._trainer: Any = None
@@ -72,7 +73,12 @@ class EngineGeneration:
         names = [f"{name}/{first + i}" for i in range(len(prompts))]
         with self.lag.generator(self._model, step) if self.lag else nullcontext():
             if self._vllm is None:
+                self.synced_at.append(step)
+                checks = is_due(len(self.synced_at)) and not is_sharded()
+                reference = reference_of(self._trainer) if checks else None
                 with self._policy() as engine:
+                    if reference is not None:
+                        engine.compare(f"the policy after {step} steps", reference)
                     completions = engine.draw(prompts, names, self._decoding)
                 return completions, self._trainer.log_probs(prompts, completions) if self._corrects_lag else None
             if not self.synced_at or (again == 0 and step % self.sync_every == 0):
@@ -84,10 +90,12 @@ class EngineGeneration:
         return self._trainer.accelerator.unwrap_model(self._trainer.model)
 
     def sync_weights(self, step: int) -> None:
+        self.synced_at.append(step)
         with TemporaryDirectory(prefix="g2d-adapter-") as folder:
             save_trained(self._model, Path(folder))
             self._vllm.use_adapter(Path(folder))
-        self.synced_at.append(step)
+        if is_due(len(self.synced_at)):
+            self._vllm.compare(f"the policy after {step} steps", reference_of(self._trainer))
 
     @contextmanager
     def _policy(self) -> Iterator[TransformersEngine]:
@@ -120,10 +128,8 @@ class EngineGeneration:
 class RecordedRollouts:
     """Completions of a harvest for the one generation of a stage, instead of `EngineGeneration`.
 
-    A stage resumes within its generation, whose micro-batches have the log-probabilities of the policy that began it.
-
-    Args:
-        asked: problem of each group, in the order of the updates; further visits use further samples.
+    `asked` is the problem of each group, in the order of the updates; further visits use further samples. A stage
+    resumes within its generation: the micro-batches have the log-probabilities of the policy that began it.
     """
 
     lag = None

@@ -1,4 +1,4 @@
-"""Keys of `warmup`: the online phase of K steps of GRPO, and automatic stopping."""
+"""Keys of `warmup`, and their conflicts."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     )
     group_sizes: list[int] = key([2], "Group sizes G to train and harvest.", paper="2")
     schedule: Literal["chain", "per_k"] = key(
-        "chain",
-        "chain: one training passes through every K; per_k: one training per K.",
-        paper="not stated",
+        "chain", "chain: one training passes through every K; per_k: one training per K.", paper="not stated"
     )
     horizon: int | None = key(
         None, "Length of a chain's learning-rate schedule; null: the largest K.", unit="steps", ge=1
@@ -44,16 +42,10 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
     temperature: float = key(0.8, "Sampling temperature.", paper="0.8", gt=0, le=5)
     max_completion_length: int = key(384, "Token budget of a completion.", unit="tokens", paper="384", ge=1)
     per_device_batch_size: Rows = key(
-        "auto",
-        "Completions per forward pass and device; auto: as many as fit on the GPU, else 4.",
-        paper="4",
-        auto=4,
+        "auto", "Completions per forward pass and device; auto: as many as fit on the GPU, else 4.", paper="4", auto=4
     )
     gradient_accumulation_steps: int = key(
-        4,
-        "Forward passes per gradient step; per_device_batch_size: auto counts as 4.",
-        paper="4",
-        ge=1,
+        4, "Forward passes per gradient step; per_device_batch_size: auto counts as 4.", paper="4", ge=1
     )
     prompts_per_step: int | None = key(
         None,
@@ -73,11 +65,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
         "verdicts",
         "Contents of rollouts.parquet: verdicts and lengths, the texts of one group per generation too, or all.",
     )
-    auto: AutoStop | None = key(
-        None,
-        "Also train g2d-auto, whose warm-up stops automatically.",
-        paper="advised",
-    )
+    auto: AutoStop | None = key(None, "Also train g2d-auto, whose warm-up stops automatically.", paper="advised")
 
     @model_validator(mode="before")
     @classmethod
@@ -303,7 +291,8 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
             return False
         if self.reference_every != "pass":
             return step % self.reference_every == 0
-        prompts = [self.prompts_asked(at, group_size) for at in (step - period, step)]
+        # Not self.prompts_asked: a `Stage` counts stages.
+        prompts = [Warmup.prompts_asked(self, at, group_size) for at in (step - period, step)]
         return prompts[1] // n_prompts > prompts[0] // n_prompts
 
     @property
@@ -320,7 +309,7 @@ class Warmup(OptimizerKeys, Mismatch, OffPolicy, PromptKeys, Signs, Objective):
 
     def drawn_by(self, engine: EngineSettings | None, lora: Lora, reward: Section = TRUTH) -> dict[str, Any]:
         """Return the settings of engine and reward that a result depends on; differences from 0.1.0 are named."""
-        name = engine.identity if engine else None
+        name = engine.name if engine else None
         with_dropout = name == "vllm" and self.ratio == "sampler" and lora.dropout > 0
         return {
             "engine": name,

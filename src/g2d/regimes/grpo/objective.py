@@ -33,15 +33,10 @@ class Objective(Section):
         neutral="unbiased",
     )
     bias_corrected_kl: bool = key(
-        True,
-        "Weight the KL term by the ratio (TRL's default); false: the estimator of GRPO's papers.",
-        neutral=True,
+        True, "Weight the KL term by the ratio (TRL's default); false: the estimator of GRPO's papers.", neutral=True
     )
     entropy_coefficient: float = key(
-        0.0,
-        "Weight of an entropy bonus: mean token entropy of a micro-batch.",
-        ge=0,
-        neutral=0.0,
+        0.0, "Weight of an entropy bonus: mean token entropy of a micro-batch.", ge=0, neutral=0.0
     )
 
     top_entropy_quantile: float = key(
@@ -112,29 +107,11 @@ class Signs(Section):
 class OffPolicy(Section):
     """Staleness of GRPO's rollouts and reference (arXiv 2505.22257, algorithm 1; docs/off_policy.md)."""
 
-    updates_per_generation: int = key(
-        1,
-        "v: gradient steps per generation (docs/off_policy.md).",
-        ge=1,
-        neutral=1,
-    )
-    lag: int = key(
-        0,
-        "Sample from the policy of this many steps ago.",
-        unit="steps",
-        ge=0,
-        neutral=0,
-    )
-    iterations: int = key(
-        1,
-        "i: gradient steps on each rollout (docs/off_policy.md).",
-        ge=1,
-        neutral=1,
-    )
+    updates_per_generation: int = key(1, "v: gradient steps per generation (docs/off_policy.md).", ge=1, neutral=1)
+    lag: int = key(0, "Sample from the policy of this many steps ago.", unit="steps", ge=0, neutral=0)
+    iterations: int = key(1, "i: gradient steps on each rollout (docs/off_policy.md).", ge=1, neutral=1)
     ratio: Literal["sampler", "none"] = key(
-        "sampler",
-        "Clipped ratio to the sampling policy (sampler), or 1 (none).",
-        neutral="sampler",
+        "sampler", "Clipped ratio to the sampling policy (sampler), or 1 (none).", neutral="sampler"
     )
     mask_uniform_groups: bool = key(
         False,
@@ -183,11 +160,7 @@ class Mismatch(Section):
         gt=0,
         neutral=0.04,
     )
-    float32_logits: bool = key(
-        False,
-        "Compute logits in float32 (TRL's cast_lm_head_to_fp32).",
-        neutral=False,
-    )
+    float32_logits: bool = key(False, "Compute logits in float32 (TRL's cast_lm_head_to_fp32).", neutral=False)
 
     @property
     def weighs_tokens(self) -> bool:

@@ -31,18 +31,10 @@ class Replay(Section):
     """Completions to replay: groups of earlier updates, or right completions of a harvest."""
 
     buffer: int | None = key(
-        None,
-        "Latest groups to keep and sample from uniformly (arXiv 2604.08706).",
-        unit="groups",
-        ge=1,
-        neutral=None,
+        None, "Latest groups to keep and sample from uniformly (arXiv 2604.08706).", unit="groups", ge=1, neutral=None
     )
     share: float | None = key(
-        None,
-        "Share of an update's groups from the buffer; must give a whole number.",
-        gt=0,
-        lt=1,
-        neutral=None,
+        None, "Share of an update's groups from the buffer; must give a whole number.", gt=0, lt=1, neutral=None
     )
     successes: int | None = key(
         None,
@@ -52,10 +44,7 @@ class Replay(Section):
         neutral=None,
     )
     harvest_step: Steps | None = key(
-        None,
-        "With successes: K of their harvest in the main grid.",
-        unit="steps",
-        neutral=None,
+        None, "With successes: K of their harvest in the main grid.", unit="steps", neutral=None
     )
 
     @model_validator(mode="after")

@@ -16,7 +16,7 @@ from g2d.memory.workload import Training
 from g2d.problems import Problem
 from g2d.regimes.grpo.keys import Warmup
 from g2d.regimes.grpo.train import train_grpo
-from g2d.regimes.regime import Entry, Phase, Regime
+from g2d.regimes.regime import Entry, Phase, Regime, Series
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.online import read_prompts
 from g2d.regimes.run.prompts import prompt_order
@@ -28,7 +28,7 @@ FIXED: dict[str, Any] = {
     **{"updates_per_generation": 1, "iterations": 1, "lag": 0, "sync_every": 1, "replay": None},
     **{"retire": None, "resample": 0, "schedule": "chain", "auto": None, "horizon": None},
 }
-OWN = ("epsilon", "epsilon_high", "negative_veto")  # keys of an entry that replace those of `warmup`
+OWN = ("epsilon", "epsilon_high", "negative_veto")  # keys of an entry that replace keys of `warmup`
 
 
 class Stage(Warmup):
@@ -104,11 +104,16 @@ class StagedGrpo(Entry):
     def warmup_of(self, common: Warmup, stages: int, where: str = "warmup") -> Stage:
         """Return the settings of the trainings of one number of stages: as many updates as GRPO's, on its schedule."""
         last = self.updates or max(common.steps)
-        own = {**FIXED, **self.warmup, **self.params(only={*OWN}), "steps": [last]}
-        own |= {"group_sizes": common.group_sizes[:1], "updates_per_generation": max(1, last // max(1, stages))}
-        checked: Warmup = changed(where, common, own)
+        changes = {**FIXED, **self.warmup, **self.params(only={*OWN}), "steps": [last]}
+        changes |= {"group_sizes": common.group_sizes[:1], "updates_per_generation": max(1, last // max(1, stages))}
+        checked: Warmup = changed(where, common, changes)
         settings = Stage.model_validate(checked.model_dump())
         return settings.model_copy(update={"horizon": common.steps_to(last)})
+
+    def series(self, name: str, common: Warmup) -> Iterator[Series]:
+        """Yield a series for each number of stages; K counts the stages."""
+        for n in self.stages:
+            yield f"{name}/{n}", self.warmup_of(common, n), ((common.group_sizes[0], n),), {*self.warmup, *OWN}
 
     def mistakes(self, common: Warmup, n_problems: int) -> Iterator[str]:
         """Yield numbers of stages that do not divide a model's updates or training set: key and fix."""
@@ -136,8 +141,12 @@ class StagedGrpo(Entry):
 
 def of_stage(problems: Sequence[Problem], stage: Mapping[str, int], seed: int) -> tuple[list[Problem], int]:
     """Return the problems that a stage trains on, and the seed of its rollouts; the first stage has the grid's seed."""
-    asked = prompt_order(len(problems), stage["first"] + stage["prompts"], seed)[stage["first"] :]
-    return [problems[number] for number in sorted({*asked})], seed + (stage["number"] << 32)
+    numbers = _numbers(stage, len(problems), seed)
+    return [problems[number] for number in sorted({*numbers})], seed + (stage["number"] << 32)
+
+
+def _numbers(stage: Mapping[str, int], n_problems: int, seed: int) -> list[int]:
+    return prompt_order(n_problems, stage["first"] + stage["prompts"], seed)[stage["first"] :]
 
 
 def train_staged_grpo(job: TrainingJob) -> Trained:
@@ -146,8 +155,8 @@ def train_staged_grpo(job: TrainingJob) -> Trained:
 
     settings: Stage = job.settings
     stage = settings.harvested(job.k - 1, len(job.data))
-    asked = prompt_order(len(job.data), stage["first"] + stage["prompts"], job.seed)[stage["first"] :]
-    recorded = RecordedRollouts(job, [job.data[number].problem_id for number in asked])
+    numbers = _numbers(stage, len(job.data), job.seed)
+    recorded = RecordedRollouts(job, [job.data[number].problem_id for number in numbers])
     return train_grpo(replace(job, k=job.k * settings.updates_per_generation), recorded)
 
 

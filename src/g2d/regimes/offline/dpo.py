@@ -1,4 +1,4 @@
-"""Offline DPO on harvested pairs, from a new copy of M0 (paper, section 2.1, stage 3; appendix B)."""
+"""Offline DPO."""
 
 from __future__ import annotations
 
@@ -36,18 +36,13 @@ class Dpo(Section):
         auto=4,
     )
     gradient_accumulation_steps: int = key(
-        4,
-        "Forward passes per gradient step; per_device_batch_size: auto counts as 4.",
-        paper="not stated",
-        ge=1,
+        4, "Forward passes per gradient step; per_device_batch_size: auto counts as 4.", paper="not stated", ge=1
     )
     start: Literal["base", "warmup"] = key("base", "Start from a fresh M0, or from pi_K.", paper="base")
     max_steps: int | None = key(None, "Gradient steps, instead of `epochs`.", unit="steps", ge=1)
     pairs_per_prompt: int = key(1, "Distinct pairs per pairable prompt, at most.", paper="1", ge=1)
     match_pairs_to: Steps | Literal["min"] | None = key(
-        None,
-        "Subsample pairs to the number at this K, or the smallest over all K (min).",
-        paper="680 of 708",
+        None, "Subsample pairs to the number at this K, or the smallest over all K (min).", paper="680 of 708"
     )
     nll_weight: float = key(
         0.0,
@@ -57,10 +52,7 @@ class Dpo(Section):
         neutral=0.0,
     )
     use_weighting: bool = key(
-        False,
-        "Weight pairs by their likelihood (WPO, arXiv 2406.11827, eq. 2).",
-        paper="no",
-        neutral=False,
+        False, "Weight pairs by their likelihood (WPO, arXiv 2406.11827, eq. 2).", paper="no", neutral=False
     )
     ld_alpha: float = key(
         1.0,
@@ -128,19 +120,14 @@ def train_dpo(job: TrainingJob) -> Trained:
             precompute_ref_batch_size=microbatches.rows,
         )
         return PairTrainer(
-            loss=dpo.loss,
-            nll_weight=dpo.nll_weight,
-            microbatches=microbatches,
-            args=configured,
-            **parts,
+            loss=dpo.loss, nll_weight=dpo.nll_weight, microbatches=microbatches, args=configured, **parts
         )
 
     lengths = longest(
         (row["prompt_ids"] for row in rows), (row[side] for row in rows for side in ("chosen_ids", "rejected_ids"))
     )
-    statistics = {"n_pairs": len(rows)}
     return train_offline(
-        "dpo", job, rows, data={"pairs": rows}, statistics=statistics, trainer=trainer, lengths=lengths
+        "dpo", job, rows, data={"pairs": rows}, statistics={"n_pairs": len(rows)}, trainer=trainer, lengths=lengths
     )
 
 

@@ -45,7 +45,7 @@ class OnGroups:
         for passing, of_others in own_passes(passes, self.accelerator.process_index):
             total += Trainer.training_step(self, model, self.batch_of(passing, of_others, update, n_asked))
         if not update:
-            model.train()  # as a pass does: TRL logs nothing of a model in evaluation mode
+            model.train()  # a pass does so too: TRL does not log a model in evaluation mode
             for parameter in model.parameters():
                 parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
         sums: Counter[str] = Counter()
@@ -181,8 +181,7 @@ def preference_loss(
 ) -> torch.Tensor:
     """DPO's loss over weighted pairs (arXiv 2506.21495, equations 3 and 4).
 
-    `log_probs` and `reference` are sums over tokens, (rollouts,); `pairs` are indices of chosen and rejected, (pairs,
-    2).
+    `log_probs` and `reference` are sums over tokens, (rollouts,); `pairs` index chosen and rejected, (pairs, 2).
     """
     implied = beta * (log_probs - reference)
     return -(weights * logsigmoid(implied[pairs[:, 0]] - implied[pairs[:, 1]])).sum()

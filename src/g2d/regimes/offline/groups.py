@@ -31,26 +31,14 @@ class GroupLoss(Section):
         0.0, "Weight of the chosen rollouts' mean negative log-likelihood per token.", paper="0, and 1", ge=0
     )
     entropy_coefficient: float = key(
-        0.0,
-        "Weight of an entropy bonus: mean token entropy of chosen rollouts.",
-        paper="0, and 1e-4 to 5e-4",
-        ge=0,
+        0.0, "Weight of an entropy bonus: mean token entropy of chosen rollouts.", paper="0, and 1e-4 to 5e-4", ge=0
     )
     grpo_weight: float = key(
-        0.0,
-        "alpha: weight of GRPO's loss on the same, on-policy groups (equation 1).",
-        paper="0, 0.001 and 0.01",
-        ge=0,
+        0.0, "alpha: weight of GRPO's loss on the same, on-policy groups (equation 1).", paper="0, 0.001 and 0.01", ge=0
     )
-    margin: float | None = key(
-        None,
-        "Scalar reward: smallest difference of a pair; null: any.",
-        gt=0,
-        neutral=None,
-    )
+    margin: float | None = key(None, "Scalar reward: smallest difference of a pair; null: any.", gt=0, neutral=None)
     normalise: Literal["pairable", "asked"] = key(
-        "pairable",
-        "Divide the loss by the prompts with a pair, or by all (the paper's code).",
+        "pairable", "Divide the loss by the prompts with a pair, or by all (the paper's code)."
     )
 
 

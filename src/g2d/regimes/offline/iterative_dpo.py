@@ -1,15 +1,14 @@
-"""Iterative DPO: rounds of harvest, pairs and DPO, each from the policy of the previous round, its reference (Pang et
-al. 2024, arXiv 2404.19733).
-"""
+"""Iterative DPO (Pang et al. 2024, arXiv 2404.19733). The previous round's policy is the start and the reference."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
 from g2d.regimes.offline.dpo import Dpo, read_dpo, train_dpo
-from g2d.regimes.regime import Entry, Phase, Regime
+from g2d.regimes.regime import Entry, Phase, Regime, Series
 from g2d.settings import MistakeInKeyError, key, repeated
 from g2d.settings.mistakes import changed
 
@@ -46,6 +45,9 @@ class IterativeDpo(Entry):
     def dpo_of(self, common: Dpo, where: str = "dpo") -> Dpo:
         settings = changed(where, common, self.dpo)
         return settings.model_copy(update={name: Dpo.model_fields[name].default for name in OF_A_ROUND})
+
+    def series(self, name: str, common: Dpo) -> Iterator[Series]:
+        yield name, self.dpo_of(common), tuple((0, k) for k in self.rounds), self.dpo
 
 
 ITERATIVE_DPO = Regime(

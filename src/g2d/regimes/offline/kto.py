@@ -32,18 +32,10 @@ class Kto(OfflineEntry):
     rollouts: Literal["all", "pairable"] = key("all", "All rollouts of the harvest, or only of pairable prompts.")
     beta: float = key(0.1, "Strength of the reference policy.", gt=0)
     balance: float = key(
-        1.0,
-        "Total weight of right rollouts, relative to wrong ones (arXiv 2402.01306: 1 to 4/3).",
-        ge=1,
-        le=4 / 3,
+        1.0, "Total weight of right rollouts, relative to wrong ones (arXiv 2402.01306: 1 to 4/3).", ge=1, le=4 / 3
     )
     epochs: int = key(1, "Passes over the rollouts.", ge=1)
-    max_steps: int | None = key(
-        None,
-        "Gradient steps, instead of `epochs`.",
-        unit="steps",
-        ge=1,
-    )
+    max_steps: int | None = key(None, "Gradient steps, instead of `epochs`.", unit="steps", ge=1)
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
     per_device_batch_size: int = key(
@@ -71,9 +63,7 @@ class Judged(TypedDict):
 def judged_rollouts(
     rollouts: pd.DataFrame, problems: Sequence[Problem], which: Literal["all", "pairable"], seed: int
 ) -> list[Judged]:
-    """Return training rollouts, in an order that depends on the seed; a ValueError if none is right, or none is
-    wrong.
-    """
+    """Return training rollouts, ordered by the seed; a ValueError if all are right or all are wrong."""
     require_known_problems(rollouts, problems)
     rollouts = rollouts.assign(label=labels(rollouts)).dropna(subset="label")
     right = rollouts["label"].astype(bool)
@@ -100,9 +90,7 @@ def judged_rollouts(
 
 
 def weights(n_right: int, n_wrong: int, balance: float) -> tuple[float, float]:
-    """Return weights of right and wrong rollouts, the smaller one 1: n_right w_right = balance n_wrong w_wrong (eq.
-    8).
-    """
+    """Weights of right and wrong rollouts, the smaller one 1: n_right w_right = balance n_wrong w_wrong (eq. 8)."""
     ratio = balance * n_wrong / n_right
     return max(1.0, ratio), max(1.0, 1 / ratio)
 

@@ -35,27 +35,17 @@ class Rft(OfflineEntry):
     learning_rate: float = key(5e-5, "Peak learning rate.", gt=0)
     lr_schedule: Literal["cosine", "linear", "constant"] = key("cosine", "Learning-rate schedule.")
     per_device_batch_size: Rows = key(
-        "auto",
-        "Completions per forward pass and device; auto: as many as fit on the GPU, else 4.",
-        auto=4,
+        "auto", "Completions per forward pass and device; auto: as many as fit on the GPU, else 4.", auto=4
     )
     gradient_accumulation_steps: int = key(
-        4,
-        "Forward passes per gradient step; per_device_batch_size: auto counts as 4.",
-        ge=1,
+        4, "Forward passes per gradient step; per_device_batch_size: auto counts as 4.", ge=1
     )
     examples: Literal["correct", "chosen"] = key(
         "correct",
         "Right completions that were not cut off (correct), or the chosen ones of DPO's pairs.",
         neutral="correct",
     )
-    max_steps: int | None = key(
-        None,
-        "Gradient steps, instead of `epochs`.",
-        unit="steps",
-        neutral=None,
-        ge=1,
-    )
+    max_steps: int | None = key(None, "Gradient steps, instead of `epochs`.", unit="steps", neutral=None, ge=1)
 
     @model_validator(mode="after")
     def _fits(self) -> Rft:

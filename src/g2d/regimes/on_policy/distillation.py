@@ -1,4 +1,4 @@
-"""On-policy distillation: a teacher scores every token of the policy's answers (arXiv 2306.13649)."""
+"""On-policy distillation: a teacher scores every token of the policy's answers."""
 
 from __future__ import annotations
 

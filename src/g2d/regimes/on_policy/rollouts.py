@@ -23,7 +23,7 @@ from g2d.policies.policy import Policy, load_tokenizer, with_trained
 from g2d.problems import Problem
 from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import share_prompts_as_chosen
-from g2d.regimes.run.online import ROLLOUTS, begin, train_to_k, vllm_beside_trainer
+from g2d.regimes.run.online import ROLLOUTS, begin, reference_of, train_to_k, vllm_beside_trainer
 from g2d.regimes.run.processes import gathered, n_processes, own_part
 from g2d.regimes.run.prompts import AskedGroup, PromptChoice, order, times_before
 from g2d.regimes.run.training import restore_token_count, trainer_arguments
@@ -35,6 +35,7 @@ from g2d.rollouts.engine import Decoding, Engine
 from g2d.rollouts.labels import labels
 from g2d.rollouts.rollout import to_frame
 from g2d.rollouts.tokens import with_token_ids
+from g2d.rollouts.weights_check import is_due, require_adapter
 from g2d.verifier import shared_verifier
 from g2d.verifier.pool import default_workers
 
@@ -80,6 +81,7 @@ class OnPolicyRollouts:
         self._first = Path(job.start.trained) if job.start and job.start.trained else None
         self._folder = TemporaryDirectory(prefix="g2d-generator-")
         self._m0: Any = None  # transformers engine
+        self.trainer: Any = None
         updates = self.until if self.sync_every is None else self.sync_every
         at_once = updates * self.per_update * self.decoding.samples_per_prompt
         self._engine = vllm_beside_trainer(job, self.problems, at_once)
@@ -105,6 +107,8 @@ class OnPolicyRollouts:
         if self.adapter is None:
             return self._m0
         model = with_trained(copy.deepcopy(self._m0.model), self.adapter, self.job.lora.rounding)
+        if not self.job.lora.trains_all:
+            require_adapter(model, replace(self.job.base, adapter=str(self.adapter)))
         return TransformersEngine(model.eval(), self._m0.tokenizer, self._m0.end_ids)
 
     def _take(self, folder: Path, step: int) -> None:
@@ -127,6 +131,8 @@ class OnPolicyRollouts:
             shutil.rmtree(self.own_folder, ignore_errors=True)
             sync_weights(self.own_folder)
             self._take(self.own_folder, step)
+            if self._engine is not None and is_due(step // self.sync_every):
+                self._engine.compare(f"the policy after {step} updates", reference_of(self.trainer))
         if self.buffer.empty or step not in set(self.buffer["update"]):
             self.buffer = self._drawn(step, self._last(step))
         rollouts = self.buffer[self.buffer["update"] == step]
@@ -234,6 +240,8 @@ class OnPolicyRollouts:
             copy_folder(folder / GENERATOR, self.own_folder)
             _rename(self.own_folder, ASIDE, WEIGHTS)
             self._take(self.own_folder, state["handed_over_at"])
+            if self._engine is not None:  # the trainer may have later weights, so the engine is compared with files
+                self._engine.serve(replace(self.job.base, adapter=str(self.own_folder)))
         if same_job:
             self.tokens_generated = state["tokens_generated"]
             self.record.restore(folder / ROLLOUTS)
@@ -284,6 +292,7 @@ def train_on_policy(
             processing_class=load_tokenizer(job.base),
             microbatches=microbatches,
         )
+        on_policy.trainer = trainer
         share_prompts_as_chosen(trainer, checkpoints)
         before = meter.tokens_generated
 

@@ -41,11 +41,7 @@ class SemiOnlineDpo(OptimizerKeys, GroupLoss, OnlineEntry):
         paper="base and sync",
     )
     temperature: float = key(
-        1.0,
-        "Sampling temperature; other than 1 needs `scored_at_one: true`.",
-        paper="1.0",
-        gt=0,
-        le=5,
+        1.0, "Sampling temperature; other than 1 needs `scored_at_one: true`.", paper="1.0", gt=0, le=5
     )
     scored_at_one: bool = key(False, "Allow another temperature, although DPO computes log-probabilities at 1.")
     max_completion_length: int = key(2048, "Token budget of a rollout.", unit="tokens", paper="2048", ge=1)

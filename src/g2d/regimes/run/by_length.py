@@ -46,8 +46,6 @@ class RowWeighting:
 
     def weigh(self, batch: dict[str, Any], n_rows: int, weight: float) -> None:
         """Weight the first `n_rows` rows of a micro-batch by `weight` and its padding duplicates by 0."""
-        import torch
-
         weights = torch.zeros(self.rows(batch))
         weights[:n_rows] = weight
         batch["weights"] = weights

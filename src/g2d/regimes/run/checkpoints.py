@@ -34,8 +34,7 @@ class Checkpointing(Section):
     every_minutes: float | None = key(10.0, "Time between checkpoints; null: not by time.", unit="min", gt=0)
     every_steps: int | None = key(None, "Gradient steps between checkpoints; null: not by steps.", unit="steps", ge=1)
     keep: Literal["all", "last"] = key(
-        "all",
-        "Keep an online training's checkpoints of all K, or the last (docs/recovery.md).",
+        "all", "Keep an online training's checkpoints of all K, or the last (docs/recovery.md)."
     )
 
 
@@ -46,7 +45,9 @@ ENOUGH_TO_TELL = 10  # steps after which a reward must have scored some completi
 
 
 class TrainingStoppedError(Stopped):
-    """The training was asked to stop and has saved a checkpoint."""
+    """A signal stopped the training, and it has saved a checkpoint."""
+
+    saved = True
 
 
 class Checkpoints:

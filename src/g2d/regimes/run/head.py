@@ -1,6 +1,4 @@
-"""Log-probabilities of completion tokens from all their logits in one pass, on a CPU; TRL computes them in tiles,
-twice.
-"""
+"""Log-probabilities of tokens from all their logits in one pass, on a CPU; TRL computes logits in tiles, twice."""
 
 from __future__ import annotations
 

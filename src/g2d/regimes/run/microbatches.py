@@ -88,9 +88,7 @@ def _on_cpu(job: TrainingJob, training: Training, lengths: Lengths, *, resumes: 
 
 
 def _rows_of_groups(rows: int, update: int, group: int, lengths: Lengths) -> int:
-    """Return completions per pass with shared prompts, in whole groups if possible, within the tokens of `rows`
-    without.
-    """
+    """Return completions per pass with shared prompts, in whole groups if possible, with the tokens of `rows`."""
     prompt, completion = lengths
 
     def tokens(n: int) -> int:

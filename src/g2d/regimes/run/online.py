@@ -17,9 +17,10 @@ from g2d.regimes.run.job import Trained, TrainingJob
 from g2d.regimes.run.microbatches import MicroBatches, choose_microbatches, recorded
 from g2d.regimes.run.processes import n_processes
 from g2d.regimes.run.prompts import VERIFIABLE
-from g2d.regimes.run.training import export_trained, read_log
+from g2d.regimes.run.training import evaluation_mode, export_trained, read_log
 from g2d.rewards.catalogue import TRUTH, reward_params
 from g2d.rollouts.engine import require_room
+from g2d.rollouts.weights_check import Reference, fixed_texts, trainer_reference
 
 DRAWN = "tokens/drawn"  # with replay: tokens without replayed completions
 ROLLOUTS = "rollouts.parquet"
@@ -35,7 +36,7 @@ def identity(job: TrainingJob) -> dict[str, Any]:
         **job.identity,
         "problems": [asdict(problem) for problem in job.data],
         "prompt": job.prompt.params(),
-        "engine": job.engine.identity if job.engine else None,
+        "engine": job.engine.name if job.engine else None,
         **job.settings.identity(job),
     }
 
@@ -111,6 +112,14 @@ def vllm_beside_trainer(job: TrainingJob, problems: Sequence[Problem], at_once: 
     requests = [vllm.request(problem.problem_id, conversation(problem, job.prompt)) for problem in problems]
     vllm.start_for(requests, job.settings.max_completion_length)
     return vllm
+
+
+def reference_of(trainer: Any) -> Reference:
+    """Score fixed texts with a trainer's model, for the check of an engine that received its weights."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    rounds = "bfloat16" in str(model.dtype) or trainer.accelerator.mixed_precision == "bf16"
+    with evaluation_mode(model):
+        return trainer_reference(model, fixed_texts(trainer.processing_class), "bfloat16" if rounds else "float32")
 
 
 def completions_tokens(log_history: Sequence[dict[str, Any]], completions_per_generation: int, after_step: int) -> int:

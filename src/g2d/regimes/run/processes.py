@@ -26,37 +26,19 @@ class Processes(Section):
     KTO and trainings with auto-stop need one process.
     """
 
-    processes: int = key(
-        1,
-        "Processes per training, which divide a gradient step's rows.",
-        ge=1,
-        neutral=1,
-    )
+    processes: int = key(1, "Processes per training, which divide a gradient step's rows.", ge=1, neutral=1)
     strategy: Literal["ddp", "fsdp"] = key(
-        "ddp",
-        "ddp: a whole model per process; fsdp: a part, for models larger than a GPU.",
-        neutral="ddp",
+        "ddp", "ddp: a whole model per process; fsdp: a part, for models larger than a GPU.", neutral="ddp"
     )
     gradient_checkpointing: bool | Literal["auto"] = key(
-        "auto",
-        "Recompute activations: less memory, a third more computing. auto: on a GPU, if needed.",
-        neutral="auto",
+        "auto", "Recompute activations: less memory, a third more computing. auto: on a GPU, if needed.", neutral="auto"
     )
-    threads: int = key(
-        1,
-        "Cores per training on a CPU (docs/environments.md).",
-        ge=1,
-        neutral=1,
-    )
+    threads: int = key(1, "Cores per training on a CPU (docs/environments.md).", ge=1, neutral=1)
     shared_prompts: bool | Literal["auto"] = key(
-        "auto",
-        "On a CPU, process a prompt once for all its completions. auto: for pretrained models.",
-        neutral="auto",
+        "auto", "On a CPU, process a prompt once for all its completions. auto: for pretrained models.", neutral="auto"
     )
     precision: Literal["auto", "float32", "bfloat16"] = key(
-        "auto",
-        "Precision of matrix products on a CPU. auto: float32. GPUs use bfloat16.",
-        neutral="auto",
+        "auto", "Precision of matrix products on a CPU. auto: float32. GPUs use bfloat16.", neutral="auto"
     )
 
     @model_validator(mode="after")

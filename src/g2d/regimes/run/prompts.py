@@ -86,12 +86,7 @@ class Retire(Section):
     """Prompts to stop training on."""
 
     after: int = key(..., "Groups in a row without signal after which a prompt is retired.", ge=1)
-    readmit: int | None = key(
-        None,
-        "Try them again after this many updates; null: never.",
-        unit="updates",
-        ge=1,
-    )
+    readmit: int | None = key(None, "Try them again after this many updates; null: never.", unit="updates", ge=1)
 
 
 class PromptKeys(Section):

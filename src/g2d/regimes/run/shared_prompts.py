@@ -37,9 +37,7 @@ class Packed:
 
     @property
     def mask(self) -> torch.Tensor:
-        """Return the attention mask, (rows, 1, width, width): tokens attend to earlier ones of their completion and
-        prompt.
-        """
+        """Attention mask, (rows, 1, width, width): tokens attend to earlier ones of their completion and prompt."""
         queries, keys = self.segments[:, :, None], self.segments[:, None, :]
         seen = (queries == keys) | ((keys == 0) & (queries >= 0))
         return (seen & torch.ones_like(seen).tril())[:, None]
@@ -160,10 +158,9 @@ def _states(model: Any, pack: Packed) -> torch.Tensor:
     if model.config._attn_implementation == "eager":  # eager attention adds its mask
         lowest = torch.finfo(model.dtype).min
         mask = torch.zeros(mask.shape, dtype=model.dtype, device=mask.device).masked_fill(~mask, lowest)
-    states: torch.Tensor = model.base_model(
+    return model.base_model(
         input_ids=pack.ids, attention_mask=mask, position_ids=pack.positions, use_cache=False
     ).last_hidden_state
-    return states
 
 
 @torch.no_grad()

@@ -16,8 +16,7 @@ class Logging(Section):
     """Trackers of training metrics, in addition to `metrics.jsonl`. Does not change results."""
 
     report_to: Literal["none", "tensorboard", "trackio", "wandb"] = key(
-        "none",
-        "Tracker to write to results/logs/ (docs/recipes.md).",
+        "none", "Tracker to write to results/logs/ (docs/recipes.md)."
     )
 
 

@@ -137,7 +137,7 @@ def evaluation_mode(model: Any) -> Iterator[None]:
 def untie_head(model: Any) -> None:
     """Give a head that shares its weights with the embeddings a separate copy.
 
-    TRL 1.16 casts a tied head to float32 together with the embeddings, which it does not find in a model with adapters.
+    TRL 1.16 casts a tied head to float32 with the embeddings, but does not find those in a model with adapters.
     """
     import torch
 

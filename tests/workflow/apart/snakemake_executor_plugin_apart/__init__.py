@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -29,7 +29,7 @@ class Executor(RemoteExecutor):
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def get_python_executable(self) -> str:
-        return sys.executable
+        return os.environ["APART_PYTHON"]
 
     def run_job(self, job: JobExecutorInterface) -> None:
         folder = tempfile.mkdtemp(prefix="apart-")
