@@ -283,6 +283,6 @@ def test_each_control_names_its_policy(micro_config: dict[str, Any]) -> None:
         "ipo-coin/dpo": "ipo",
         "s1-coin": "s1",
     }
-    reward_of = {key.regime: key.reward for key in grid.policies(config)}
+    reward_of = {key.regime: key.arm.other_reward for key in grid.policies(config)}
     assert (reward_of["true/dpo"], reward_of["hot/dpo"]) == ("", "")
     assert reward_of["hotter-coin/dpo"] == "random rewards (p = 0.5)"
