@@ -13,7 +13,7 @@ from g2d.cli import main
 from g2d.experiment.config import load, read
 from g2d.experiment.learning_rates import RATES, unusual_rates
 from g2d.regimes.catalogue import REGIMES
-from tests.experiment.test_config import CONFIG, MINIMAL, SHIPPED
+from tests.experiment.test_config import CONFIG, MINIMAL
 
 REAL = {"models": {"real": {"source": "hub", "id": "a/b", "revision": "0" * 40}}}
 SMALL_GRID = {"warmup": {"steps": [0, 2, 4]}, "training_set": {"n": 60}}
@@ -24,9 +24,9 @@ def test_every_regime_has_its_row() -> None:
     assert RATES.keys() == {name for name, regime in REGIMES.items() if regime.phase != "extrapolated"}
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_configurations_have_none(name: str) -> None:
-    assert unusual_rates(read(CONFIG / name)) == []
+@pytest.mark.parametrize("file", sorted(CONFIG.glob("*.yaml")), ids=lambda file: file.stem)
+def test_shipped_configurations_have_none(file: Path) -> None:
+    assert unusual_rates(read(file)) == []
 
 
 @pytest.mark.parametrize("names", [["regimes", "sweep"], ["mixed"], ["confounders"], ["controls"]])
