@@ -109,12 +109,14 @@ def test_a_stage_of_several_passes_draws_several_groups_per_problem(micro_config
 
 
 def test_stages_may_have_as_many_updates_as_grpo_at_an_earlier_k(micro_config: dict[str, Any]) -> None:
-    makers = build(staged(micro_config, stages=[1], updates=2)).makers
+    baselines = micro_config["baselines"] | {"grpo_steps": "all"}
+    config = staged(micro_config | {"baselines": baselines}, stages=[1], updates=2)
+    makers = build(config).makers
     trained, grpo = (makers[f"results/micro/seed0/{at}/policy.json"] for at in ("staged/1/g2/k1", "grpo/g2/k2"))
     of_stage, of_grpo = (job.params["settings"]["warmup"] for job in (trained, grpo))
     assert of_stage["updates_per_generation"] == 2
     assert of_stage["horizon"] == of_grpo["horizon"] == 6
-    assert gpu_job(staged(micro_config, stages=[1], updates=2), trained).units == 2 * 60
+    assert gpu_job(config, trained).units == 2 * 60
 
 
 @pytest.mark.parametrize(
@@ -126,6 +128,7 @@ def test_stages_may_have_as_many_updates_as_grpo_at_an_earlier_k(micro_config: d
         ({"stages": [3]}, "regimes.staged.stages: the 4 updates .* are no multiple of 3 stages"),
         ({"stages": [8]}, "regimes.staged.stages: the 4 updates .* are no multiple of 8 stages"),
         ({"updates": 3}, r"regimes.staged.updates: 3 is not in warmup.steps.*: write one of \[0, 2, 4\]"),
+        ({"updates": 2, "stages": [1]}, r"regimes.staged.updates: .*K=2.*: set baselines.grpo_steps to all"),
         ({"warmup": {}}, "regimes.staged.stages: with 1, a stage has 32 prompts, .*training_set.n=60"),
         ({"warmup": {"lag": 1}}, "regimes.staged.warmup.lag: follows from the stages"),
         ({"warmup": {"epsilon": 1}}, "regimes.staged.warmup.epsilon: the entry has epsilon itself"),

@@ -170,6 +170,8 @@ def _of_an_entry(config: Config, name: str, entry: Any, model: str) -> Iterator[
         settings = entry.warmup_of(config.warmup, max(config.warmup.steps), f"{where}.warmup")  # raises its mistakes
         yield from _of_an_adapter(config, f"{where}.warmup", settings)
         yield from (f"{where}.{mistake} ({model})" for mistake in entry.mistakes(config.warmup, config.training_set.n))
+        if entry.updates not in (None, max(config.warmup.steps)) and config.baselines.grpo_steps != "all":
+            yield f"{where}.updates: GRPO at K={entry.updates} is not evaluated: set baselines.grpo_steps to all"
     else:
         yield from _of_an_offline_entry(config, name, entry, model)
 

@@ -234,7 +234,7 @@ def stages_table(
     """A row per number of stages, between DPO on the harvest of M0 (one) and GRPO (as many as its updates)."""
 
     def keep(key: PolicyKey) -> bool:
-        return key.arm.phase == "stages" or (key.role == "dpo" and key.k == 0) or key.role == "grpo"
+        return key.arm.phase == "stages" or (key.role == "dpo" and key.k == 0) or key.role in ("grpo", "curve")
 
     shown = {at: answers for at, answers in evaluations.items() if keep(at[0])}
     staged = {(key.group_size, spent[key]["updates"]) for key, _ in shown if key.arm.phase == "stages"}

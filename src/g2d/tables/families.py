@@ -106,8 +106,7 @@ def _added_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iter
     against_reference = [(policy, policy.reference) for policy in members if policy.reference in policies]
     yield f"{name} against what they differ from", against_reference
     if role == "entry":
-        common = [other for other in policies if (other.role == "dpo" and other.k == 0) or other.role == "grpo"]
-        pairs = [(policy, other) for other in common for policy in members]
+        pairs = [(policy, other) for other in policies for policy in members if _is_common(other, policy)]
         yield ENTRIES_AGAINST_COMMON, [pair for pair in pairs if pair not in against_reference]
     rounds = [(later, earlier) for earlier, later in combinations(members, 2) if later.regime == earlier.regime]
     yield "rounds against earlier rounds", [pair for pair in rounds if pair[0].arm.in_rounds]
@@ -119,6 +118,15 @@ def _added_families(members: list[PolicyKey], policies: list[PolicyKey]) -> Iter
         yield "online regimes against their start", [pair for pair in starts if pair[1] in policies]
         teachers = [(policy, policy.teacher.over_seeds) for policy in online if policy.teacher]
         yield "online regimes against their teacher", [pair for pair in teachers if pair[1] in policies]
+
+
+def _is_common(other: PolicyKey, policy: PolicyKey) -> bool:
+    """Return whether an entry's policy is compared with `other`: K=0, or GRPO at the largest K; stages with GRPO of as
+    many updates.
+    """
+    if policy.arm.phase == "stages" and other.role in ("grpo", "curve"):
+        return other.k == max(policy.arm.settings.steps)
+    return (other.role == "dpo" and other.k == 0) or other.role == "grpo"
 
 
 def _equally_online(policy: PolicyKey, other: PolicyKey) -> bool:
